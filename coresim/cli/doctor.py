@@ -1,0 +1,32 @@
+"""`coresim doctor`: how many cores this process really has, and what misleads on this host."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from coresim.errors import EXIT_ANSWERED
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb and its options."""
+    text = "Show how many cores this process can use, why, and what misleads on this host. Takes under a second."
+    parser = subparsers.add_parser("doctor", help="how many cores do I really have, and why", description=text)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument(
+        "--deep", action="store_true", help="also import torch, in a process of its own, to name its CUDA devices"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the report; the exit code is always that of an answer, whatever the warnings."""
+    from coresim.measure.host import optional_parts, read_host
+    from coresim.report.doctor import doctor_dict, doctor_text
+
+    facts, parts = read_host(), optional_parts(deep=args.deep)
+    if args.json:
+        print(json.dumps(doctor_dict(facts, parts), indent=1, allow_nan=False))
+    else:
+        print(doctor_text(facts, parts))
+    return EXIT_ANSWERED

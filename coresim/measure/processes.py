@@ -1,0 +1,274 @@
+"""Fresh processes to measure in: spawned, single-threaded, each wait bounded, none left behind.
+
+A child is a new interpreter (never a fork: a fork after torch may hang), in a session of its own. It ends when
+its context ends, for any reason; should the parent die without a word, the child reads the end of a pipe that
+only the parent holds, and ends itself. What a child prints goes to a nameless file and is seen only as the
+last line of an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any
+
+from coresim.errors import CoresimError
+from coresim.measure.protocol import Timing
+from coresim.workloads.base import describe
+
+TIMEOUT = 60.0
+START_TIMEOUT = 120.0
+ROUNDS = 5
+LIMITED = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in LIMITED}
+HOW_THREADS = "fresh process, OMP, BLAS, torch and cv2 limited to 1 thread"
+_BOOT = (
+    "import sys; sys.path[:] = {path!r}; from coresim.measure import processes; processes.child_main({link}, {life})"
+)
+
+Job = Callable[..., Any]
+
+
+class HangError(CoresimError):
+    """A process said nothing for longer than its timeout."""
+
+
+class Child:
+    """A fresh process that runs ``job(link, *args)``; use it in a ``with`` block.
+
+    Args:
+        job: a module-level function; its result arrives as ``("done", result)``.
+        args: plain data for the job.
+        cpu: the hardware thread to stay on, or None.
+        doing: what errors say was going on.
+    """
+
+    def __init__(self, job: Job, *args: Any, cpu: int | None = None, doing: str = "measuring") -> None:
+        self.doing = doing
+        self._link, theirs = Pipe()
+        life, self._life = Pipe(duplex=False)
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
+        boot = _BOOT.format(path=[entry or os.getcwd() for entry in sys.path], link=theirs.fileno(), life=life.fileno())
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", boot],
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            pass_fds=(theirs.fileno(), life.fileno()),
+            start_new_session=True,
+            env={**os.environ, **ONE_THREAD},
+        )
+        theirs.close()
+        life.close()
+        self.send((job, args, cpu))
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._link.close()
+        self._life.close()
+        self._said.close()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def send(self, message: Any) -> None:
+        """Send a message to the job."""
+        try:
+            self._link.send(message)
+        except OSError:
+            raise self._death() from None
+
+    def receive(self, timeout: float = TIMEOUT) -> tuple[str, Any]:
+        """The next ``(tag, value)`` from the job.
+
+        Raises:
+            CoresimError: the job raised (its own error, if it was one of ours) or died.
+            HangError: it said nothing for ``timeout`` seconds.
+        """
+        until = time.monotonic() + timeout
+        try:
+            while not self._link.poll(min(0.5, max(0.0, until - time.monotonic()))):
+                if self._process.poll() is not None and not self._link.poll(0):
+                    raise EOFError
+                if time.monotonic() > until:
+                    raise HangError(f"{self.doing}: no answer for {timeout:g} s, so it was stopped; does it hang?")
+            tag, value = self._link.recv()
+        except (EOFError, OSError):
+            raise self._death() from None
+        if tag == "error":
+            raise value
+        if tag == "raised":
+            raise CoresimError(f"{self.doing}: the worker process raised {value}")
+        return tag, value
+
+    def _death(self) -> CoresimError:
+        code = self._process.wait(timeout=10)
+        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 2000))
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        hint = "; is memory short?" if code == -signal.SIGKILL else ""
+        last = f"; it last said: {lines[-1].strip()[:200]}" if lines else ""
+        return CoresimError(f"{self.doing}: the worker process {how}{hint}{last}")
+
+
+class Link:
+    """The child's end: tagged messages out, plain messages in."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def send(self, tag: str, value: Any = None) -> None:
+        """Send ``(tag, value)`` to the parent."""
+        self._connection.send((tag, value))
+
+    def receive(self) -> Any:
+        """Wait for the parent's next message."""
+        return self._connection.recv()
+
+    def waiting(self) -> bool:
+        """Whether a message from the parent is there."""
+        return self._connection.poll(0)
+
+
+def child_main(link: int, life: int) -> None:
+    """What a fresh process runs: its job, with any error sent home as one line."""
+    threading.Thread(target=_end_with_parent, args=(life,), daemon=True).start()
+    connection = Connection(link)
+    try:
+        job, args, cpu = connection.recv()
+        pin(cpu)
+        connection.send(("done", job(Link(connection), *args)))
+    except CoresimError as error:
+        connection.send(("error", type(error)(str(error))))
+    except Exception as error:
+        connection.send(("raised", describe(error)))
+
+
+def _end_with_parent(life: int) -> None:
+    os.read(life, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def run(job: Job, *args: Any, doing: str, timeout: float = TIMEOUT) -> Any:
+    """The result of ``job(link, *args)`` in a fresh process."""
+    with Child(job, *args, doing=doing) as child:
+        tag, value = child.receive(timeout)
+        while tag != "done":
+            tag, value = child.receive(timeout)
+        return value
+
+
+def pin(cpu: int | None) -> None:
+    """Stay on one hardware thread, where the system can do that."""
+    if cpu is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {cpu})
+
+
+def limit_threads() -> None:
+    """One thread for libraries that are loaded by now and do not obey the environment."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+    if (cv2 := sys.modules.get("cv2")) is not None:
+        cv2.setNumThreads(1)
+
+
+def physical_cpus(topology: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
+    """One hardware thread of each physical core that this process may use, lowest first."""
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    first_of: dict[str, int] = {}
+    for cpu in allowed:
+        siblings = topology / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        core = siblings.read_text().strip() if siblings.exists() else str(cpu)
+        first_of.setdefault(core, cpu)
+    return tuple(first_of.values())
+
+
+def levels(most: int) -> list[int]:
+    """The numbers of processes to run at once: all up to 8, then about half as many again each time."""
+    chosen = list(range(1, min(8, most) + 1))
+    while chosen[-1] < most:
+        chosen.append(min(most, chosen[-1] * 3 // 2))
+    return chosen
+
+
+@contextlib.contextmanager
+def crew(job: Job, *args: Any, cpus: Sequence[int], doing: str) -> Iterator[list[Child]]:
+    """One pinned process per CPU, each of them ready (see `serve`) and at rest."""
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(Child(job, *args, cpu=cpu, doing=doing)) for cpu in cpus]
+        for child in children:
+            child.receive(START_TIMEOUT)
+        yield children
+
+
+def serve(link: Link, unit: Callable[[], Timing], wall: Callable[[], float] = time.perf_counter) -> None:
+    """A crew member's life: work when told for how long, report, keep working until told to rest.
+
+    ``unit`` does one unit of work. The first after a start is not counted: the others may still be starting.
+    """
+    link.send("ready")
+    while (seconds := link.receive()) is not None:
+        unit()
+        until, timings = wall() + seconds, [unit(), unit()]
+        while wall() < until:
+            timings.append(unit())
+        link.send("timings", timings)
+        while not link.waiting():
+            unit()
+        link.receive()
+        link.send("resting")
+
+
+def work_at_once(children: Sequence[Child], seconds: float, timeout: float = TIMEOUT) -> list[list[Timing]]:
+    """Let these crew members work at the same time; each one's timings, taken while all were at work."""
+    for child in children:
+        child.send(seconds)
+    answers: list[list[Timing]] = [child.receive(timeout + seconds)[1] for child in children]
+    for child in children:
+        child.send("rest")
+    for child in children:
+        child.receive(timeout)
+    return answers
+
+
+def rounds(
+    children: Sequence[Child],
+    counts: Sequence[int],
+    budget: float,
+    listen: Callable[[int, float], None],
+    timeout: float = TIMEOUT,
+) -> Iterator[tuple[int, dict[int, list[Timing]]]]:
+    """Let 1, 2, ... crew members work at once, five times over, other members each time.
+
+    The rounds alternate between the counts, so that a slow drift of the machine touches all alike. After the
+    first, a round begins only while ``budget`` seconds are not used up.
+
+    Yields:
+        The number at work, and each member's timings by its place in the crew.
+    """
+    started = time.monotonic()
+    for number in range(ROUNDS):
+        if number > 0 and time.monotonic() - started > budget:
+            return
+        for turn, count in enumerate(counts):
+            listen(count, (number + turn / len(counts)) / ROUNDS)
+            places = [(number + i) % len(children) for i in range(count)]
+            chosen = [children[place] for place in places]
+            timings = work_at_once(chosen, budget / (ROUNDS * len(counts)), timeout)
+            yield count, dict(zip(places, timings, strict=True))

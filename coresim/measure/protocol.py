@@ -1,0 +1,188 @@
+"""How anything is timed here: calibrated, warm, repeated, and never averaged with somebody else's work.
+
+The rules, after pyperf (https://pyperf.readthedocs.io, "How to get reproducible benchmark results"):
+
+* one value lasts many times the timer's own resolution, by a calibrated number of loops;
+* values count only once the work is warm: the last three passes are no faster than the three before by more
+  than 5 % (medians), or 30 passes have been made;
+* what is repeated is the very same work; a repeat that took more than 1.5 times the fastest, or that waited
+  longer than the least-waiting one by over 10 % (wall minus CPU time: somebody else had the core), is a
+  disturbance and is left out, so that what is left varies with the work and not with the machine;
+* the clock and the work are passed in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import psutil
+
+from coresim import stats
+from coresim.model.measurement import Measurement
+
+Progress = Callable[[str, float], None] | None
+
+DISTURBED = 1.5
+WAITED = 0.1
+WARM = 0.05
+WARM_WINDOW = 3
+WARM_MOST = 30
+LOOPS_TIMER = 100
+
+
+class Caution(NamedTuple):
+    """A reason to trust a measurement less: what, the value seen, and the remedy."""
+
+    what: str
+    value: str
+    remedy: str
+
+
+Cautions = list[Caution] | None
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Two readings in seconds, the wall's and the CPU time of this process, and the smallest step of each."""
+
+    wall: Callable[[], float] = time.perf_counter
+    cpu: Callable[[], float] = time.process_time
+    wall_tick: float = 0.0
+    cpu_tick: float = 0.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one repeat, per loop, by the wall clock and by the CPU clock."""
+
+    wall: float
+    cpu: float
+
+    @property
+    def waited(self) -> float:
+        """Wall seconds without the core: input, output, or somebody else's turn."""
+        return max(0.0, self.wall - self.cpu)
+
+
+def timed(work: Callable[[], object], clock: Clock, loops: int = 1) -> Timing:
+    """Time ``loops`` calls of ``work``; the CPU clock is read inside, so that it never exceeds the wall's."""
+    start = clock.wall()
+    cpu_start = clock.cpu()
+    for _ in range(loops):
+        work()
+    cpu = clock.cpu() - cpu_start
+    return Timing((clock.wall() - start) / loops, cpu / loops)
+
+
+def real_clock() -> Clock:
+    """This process's clocks, with the steps that they show."""
+    return Clock(wall_tick=resolution(time.perf_counter), cpu_tick=resolution(time.process_time))
+
+
+def resolution(read: Callable[[], float], tries: int = 20) -> float:
+    """The smallest step in seconds that a clock shows between two readings."""
+    steps = []
+    for _ in range(tries):
+        first = last = read()
+        while last == first:
+            last = read()
+        steps.append(last - first)
+    return min(steps)
+
+
+def calibrate(work: Callable[[], object], clock: Clock, least: float) -> int:
+    """The fewest loops, a power of two, for which one value lasts at least ``least`` seconds."""
+    loops = 1
+    while loops < 2**20 and timed(work, clock, loops).wall * loops < least:
+        loops *= 2
+    return loops
+
+
+def warm_up(work: Callable[[], object], clock: Clock, budget: float) -> int:
+    """Run ``work`` until it is warm (see the module's rules) or for ``budget`` seconds; the passes made."""
+    started = clock.wall()
+    passes: list[float] = []
+    while len(passes) < WARM_MOST and not _is_warm(passes):
+        passes.append(timed(work, clock).wall)
+        if clock.wall() - started > budget:
+            break
+    return len(passes)
+
+
+def _is_warm(passes: Sequence[float]) -> bool:
+    if len(passes) < 2 * WARM_WINDOW:
+        return False
+    before, last = passes[-2 * WARM_WINDOW : -WARM_WINDOW], passes[-WARM_WINDOW:]
+    return stats.median(last) >= (1 - WARM) * stats.median(before)
+
+
+def clean(repeats: Sequence[Timing], tolerance: float = 0.0) -> list[Timing]:
+    """The repeats of the very same work that nobody disturbed; always one at least.
+
+    Args:
+        repeats: timings of the same work.
+        tolerance: seconds that the clocks alone may be off.
+    """
+    fastest = min(repeats, key=lambda repeat: repeat.wall)
+    most_waited = min(repeat.waited for repeat in repeats) + WAITED * fastest.wall + tolerance
+    kept = [r for r in repeats if r.wall <= DISTURBED * fastest.wall and r.waited <= most_waited]
+    return kept or [fastest]
+
+
+def undisturbed(repeats: Sequence[Timing], tolerance: float = 0.0) -> float:
+    """Wall seconds of the work itself: the median of its clean repeats."""
+    return stats.median([repeat.wall for repeat in clean(repeats, tolerance)])
+
+
+def steadiness(measurement: Measurement) -> list[Caution]:
+    """Cautions on the spread between processes, by pyperf's criteria: deviation over 10 %, extremes over 50 %."""
+    means = measurement.process_means
+    if len(means) < 2:
+        return []
+    centre, found = stats.mean(means), []
+    spread = stats.variance(means) ** 0.5 / centre if centre else 0.0
+    remedy = "close other programs and measure again, or give more time"
+    if spread > 0.1:
+        found.append(Caution(f"{measurement.name} varies between processes", f"deviation {spread:.0%}", remedy))
+    for what, extreme in (("least", min(means)), ("most", max(means))):
+        if abs(extreme - centre) > 0.5 * centre:
+            value = f"{extreme / centre:.2f} of the mean"
+            found.append(Caution(f"{measurement.name}: {what} of the processes is far off", value, remedy))
+    return found
+
+
+def dirty_caution(name: str, dirty: int, total: int) -> list[Caution]:
+    """A caution where more than a tenth of the repeats were disturbed."""
+    if dirty * 10 <= total:
+        return []
+    value = f"{dirty} of {total} repeats disturbed and left out"
+    return [Caution(f"{name}: the machine was busy", value, "close other programs and measure again")]
+
+
+def busy_caution(busy: float, cpus: int) -> list[Caution]:
+    """A caution where other programs kept more than a tenth of ``cpus`` CPUs ``busy`` (a fraction)."""
+    if busy <= 0.1:
+        return []
+    remedy = "stop them and measure again: they take cores and memory bandwidth"
+    return [Caution("other programs are running", f"{busy * cpus:.1f} of {cpus} CPUs busy", remedy)]
+
+
+def check_quiet(seconds: float = 0.2) -> list[Caution]:
+    """Sleep for ``seconds`` and see whether other programs use this machine's CPUs meanwhile."""
+    busy = psutil.cpu_percent(interval=seconds, percpu=True)
+    return busy_caution(sum(busy) / len(busy) / 100, len(busy))
+
+
+def add(cautions: Cautions, found: Sequence[Caution]) -> None:
+    """Append to the caller's list, where it gave one."""
+    if cautions is not None:
+        cautions.extend(found)
+
+
+def tell(progress: Progress, what: str, fraction: float) -> None:
+    """Report progress, where the caller listens; ``fraction`` is kept within 0 and 1."""
+    if progress is not None:
+        progress(what, min(1.0, max(0.0, fraction)))

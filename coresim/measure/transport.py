@@ -1,0 +1,231 @@
+"""What being handed a batch costs the trainer's process, in its own CPU seconds.
+
+With torch it is the real thing: a ``DataLoader`` with one worker process, which puts tensors into shared memory
+and sends their handles. Batches are ready ahead, so that no waiting is timed. The cost is separated by least
+squares over batches of several sizes and tensor counts::
+
+    seconds per batch = fixed + per_tensor x tensors + per_byte x bytes
+
+Receiving maps the memory and does not read it; copying it (to pinned memory, to the device) is another cost.
+Without torch a pipe with pickled numpy arrays stands in, which copies every byte, and ``how`` says so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coresim.measure import protocol
+from coresim.measure.processes import HOW_THREADS, TIMEOUT, Child, Link, limit_threads
+from coresim.measure.protocol import Caution, Cautions, Clock, Progress
+from coresim.model.measurement import Measurement
+
+READY = 4
+SMALL = 16 * 1024
+LARGE = 16 * 2**20
+MANY = 16
+LEAST_ROUNDS = 2
+SHARED_MEMORY = "/dev/shm"
+HOW_TORCH = f"torch DataLoader, 1 worker, shared memory, batches ready ahead; trainer's CPU; {HOW_THREADS}"
+HOW_PIPE = "stand-in without torch: pickled numpy arrays through a pipe; receiver's CPU"
+
+
+class Shape(NamedTuple):
+    """A batch of ``tensors`` equal parts, ``size`` bytes in all."""
+
+    size: int
+    tensors: int
+
+
+class Handover(NamedTuple):
+    """Seconds of the trainer's process per batch of one shape: CPU, and wall clock for a ready batch."""
+
+    cpu: list[float]
+    wall: list[float]
+
+
+def measure_transport(
+    batch_bytes: int,
+    tensors: int = 1,
+    *,
+    processes: int = 2,
+    budget_s: float = 8.0,
+    use_torch: bool | None = None,
+    progress: Progress = None,
+    cautions: Cautions = None,
+) -> list[Measurement]:
+    """Measure ``transport.batch``, ``.fixed`` and ``.batch.wall`` (s/batch), ``.per_tensor`` (s), ``.per_byte`` (s/B).
+
+    Args:
+        batch_bytes: bytes of the workload's batch.
+        tensors: its number of tensors.
+        processes: fresh processes, one after the other; after the first, only while the budget lasts.
+        budget_s: wall seconds of measuring, all processes together; importing torch may exceed it.
+        use_torch: the real loader or the stand-in; by default the real one where torch is installed.
+        progress: told what is going on, and the fraction done.
+        cautions: reasons to trust the values less are appended here.
+
+    Raises:
+        CoresimError: a process died or hangs.
+    """
+    real = importlib.util.find_spec("torch") is not None if use_torch is None else use_torch
+    batch = Shape(max(batch_bytes, 1), max(tensors, 1))
+    if real and batch.size * READY > shared_memory_room():
+        remedy = f"give {SHARED_MEMORY} more room (docker run --shm-size); a smaller batch was measured and scaled"
+        protocol.add(cautions, [Caution("shared memory is small", f"{shared_memory_room()} B free", remedy)])
+    shapes = _shapes(batch, shared_memory_room() // READY if real else batch.size)
+    found: list[list[Handover]] = []
+    started = time.perf_counter()
+    for number in range(processes):
+        if found and time.perf_counter() - started > budget_s:
+            break
+        protocol.tell(progress, "handing batches over", number / processes)
+        job = _torch_job if real else _pipe_job
+        with Child(job, shapes, budget_s / processes, doing="handing batches over") as child:
+            while (message := child.receive(2 * TIMEOUT))[0] != "done":
+                protocol.tell(progress, "handing batches over", (number + message[1]) / processes)
+            found.append(message[1])
+    return _measurements(batch, shapes, found, HOW_TORCH if real else HOW_PIPE)
+
+
+def shared_memory_room() -> int:
+    """Bytes free in shared memory; half of them are for us."""
+    try:
+        facts = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return LARGE * READY
+    return facts.f_bavail * facts.f_frsize // 2
+
+
+def _shapes(batch: Shape, room: int) -> list[Shape]:
+    """The workload's batch first (smaller where there is no room), then others to tell the costs apart."""
+    first = Shape(min(batch.size, room), batch.tensors)
+    others = [Shape(SMALL, 1), Shape(SMALL, MANY)]
+    if first.size < LARGE // READY:
+        others.append(Shape(min(LARGE, room), 1))
+    return [first, *(shape for shape in others if shape != first)]
+
+
+def fit_costs(shapes: Sequence[Shape], seconds: Sequence[float]) -> tuple[float, float, float]:
+    """Fixed, per-tensor and per-byte seconds by least squares of relative errors; none is negative."""
+    rows = np.array([[1.0, shape.tensors, shape.size] for shape in shapes])
+    columns = [0, 1, 2]
+    while columns:
+        weighted = rows[:, columns] / np.array(seconds)[:, None]
+        found = np.linalg.lstsq(weighted, np.ones(len(shapes)), rcond=None)[0]
+        if min(found) >= 0:
+            break
+        del columns[int(np.argmin(found * np.mean(weighted, axis=0)))]
+    costs = [0.0, 0.0, 0.0]
+    for column, cost in zip(columns, found, strict=True):
+        costs[column] = float(cost)
+    return costs[0], costs[1], costs[2]
+
+
+def _measurements(
+    batch: Shape, shapes: Sequence[Shape], found: Sequence[Sequence[Handover]], how: str
+) -> list[Measurement]:
+    costs = [fit_costs(shapes, [float(np.median(handover.cpu)) for handover in process]) for process in found]
+    if shapes[0] == batch:
+        cpu = tuple(tuple(process[0].cpu) for process in found)
+        wall = tuple(tuple(process[0].wall) for process in found)
+    else:
+        cpu = tuple((fixed + tensor * batch.tensors + byte * batch.size,) for fixed, tensor, byte in costs)
+        wall = cpu
+        how += "; scaled up from a smaller batch"
+    fixed, tensor, byte = (tuple((cost[part],) for cost in costs) for part in range(3))
+    return [
+        Measurement("transport.batch", "s/batch", cpu, how),
+        Measurement("transport.batch.wall", "s/batch", wall, f"{how}; wall clock of a ready batch"),
+        Measurement("transport.fixed", "s/batch", fixed, f"{how}; fitted"),
+        Measurement("transport.per_tensor", "s", tensor, f"{how}; fitted"),
+        Measurement("transport.per_byte", "s/B", byte, f"{how}; fitted"),
+    ]
+
+
+def time_handover(
+    receive: Callable[[], object], ready: Callable[[], object], at_once: int, clock: Clock, budget: float
+) -> Handover:
+    """Time ``receive`` until ``budget`` seconds of ``clock`` are used, in rounds of batches that are ready.
+
+    Args:
+        receive: takes one batch and lets it go.
+        ready: waits until enough batches are ready.
+        at_once: batches per round; a value is their median.
+        clock: the wall clock, and the CPU clock of the receiving process.
+        budget: seconds; two rounds are made at least, after one that does not count.
+    """
+    found = Handover([], [])
+    started = clock.wall()
+    for number in itertools.count():
+        ready()
+        timings = [protocol.timed(receive, clock) for _ in range(at_once)]
+        if number > 0:
+            found.cpu.append(float(np.median([timing.cpu for timing in timings])))
+            found.wall.append(float(np.median([timing.wall for timing in timings])))
+        if number >= LEAST_ROUNDS and clock.wall() - started > budget:
+            return found
+    raise AssertionError("itertools.count ended")
+
+
+def _torch_job(link: Link, shapes: Sequence[Shape], budget: float) -> list[Handover]:
+    from torch.utils.data import DataLoader  # noqa: PLC0415 (torch is optional and heavy)
+
+    limit_threads()
+    found = []
+    for number, shape in enumerate(shapes):
+        link.send("used", number / len(shapes))
+        dataset: Any = _Batches(shape)
+        batches = iter(DataLoader(dataset, batch_size=None, num_workers=1, prefetch_factor=READY))
+        ready = partial(time.sleep, _seconds_to_produce(batches))
+        found.append(time_handover(partial(next, batches), ready, READY, Clock(), budget / len(shapes)))
+        del batches, ready
+    return found
+
+
+def _seconds_to_produce(batches: Iterator[Any]) -> float:
+    """Long enough for the worker to have all its batches ready: the time that it takes when pressed, and more."""
+    next(batches)
+    started = time.perf_counter()
+    for _ in range(READY):
+        next(batches)
+    return 0.01 + 1.5 * (time.perf_counter() - started)
+
+
+class _Batches:
+    """A map-style dataset whose items are whole batches of tensors, cheap to make."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def __getitem__(self, index: int) -> list[Any]:
+        import torch  # noqa: PLC0415 (runs in the loader's worker, where torch is loaded)
+
+        size = max(1, self._shape.size // self._shape.tensors)
+        return [torch.full((size,), index % 128, dtype=torch.uint8) for _ in range(self._shape.tensors)]
+
+
+def _pipe_job(link: Link, shapes: Sequence[Shape], budget: float) -> list[Handover]:
+    found = []
+    for number, shape in enumerate(shapes):
+        link.send("used", number / len(shapes))
+        with Child(_pipe_sender, shape, doing="handing batches over") as sender:
+            found.append(time_handover(sender.receive, lambda: None, 1, Clock(), budget / len(shapes)))
+    return found
+
+
+def _pipe_sender(link: Link, shape: Shape) -> None:
+    size = max(1, shape.size // shape.tensors)
+    parts = [np.full(size, number % 128, dtype=np.uint8) for number in range(shape.tensors)]
+    while True:
+        link.send("batch", parts)

@@ -1,0 +1,282 @@
+"""What one host offers: the terms of "usable cores", memory, topology, and what about them misleads.
+
+Facts only: :mod:`coresim.measure.host` reads them from the operating system. A fact that could not be read is
+``None``, never 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from coresim.errors import InputError, UnknownKeyError
+from coresim.units import format_bytes
+
+# A fraction of time that is worth a warning: below it the counters themselves are noise.
+NOTABLE_FRACTION = 0.03
+# Two clock ticks in the default 0.2 s load sample: one tick alone is any passing daemon.
+NOTABLE_LOAD_CORES = 0.07
+SMALL_SHM_BYTES = 1 << 30
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class CoreTerm:
+    """One term of "usable cores".
+
+    Attributes:
+        name: ``affinity``, ``quota`` or ``physical``.
+        value: cores; None = no limit for ``quota``, unknown for the others.
+        explanation: what the value means and where it was read.
+    """
+
+    name: str
+    value: float | None
+    explanation: str
+
+    @property
+    def words(self) -> str:
+        """Name and value for people, such as ``quota none``."""
+        missing = "none" if self.name == "quota" else "unknown"
+        return f"{self.name} {missing if self.value is None else format(self.value, '.4g')}"
+
+
+@dataclass(frozen=True)
+class HostWarning:
+    """Something about the host that misleads or slows: what it is, the value seen, and the remedy."""
+
+    what: str
+    value: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """An optional part (torch, a CUDA device, ...): whether it is here, and how to get it when it is not."""
+
+    name: str
+    present: bool
+    version: str | None
+    detail: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """A host as one process sees it.
+
+    Attributes:
+        terms: the limits whose least is :attr:`usable_cores`.
+        logical_cpus: online hardware threads of the machine (vCPUs of a virtual one).
+        affinity_cpus: hardware threads that this process may run on.
+        affinity_cores: physical cores that those threads cover.
+        cpuset_cpus: what the control group allows, in Linux list form such as ``0-3,8``.
+        numa_cpus: the CPUs of each NUMA node, in the same form.
+        last_level_cache_bytes: size of one last-level cache; the machine has ``last_level_caches`` of them.
+        memory_limit_bytes: least memory limit of the control groups; None = none found.
+        hypervisor: whether the CPU says that it is virtual.
+        hints: what scheduler, container and thread-binding variables say.
+        other_load_cores: cores, among those of the affinity, kept busy by other processes.
+        throttled_fraction: share of quota periods, since the control group began, that were cut short.
+        steal_fraction: share of wanted CPU time, since boot, that the hypervisor gave to others.
+    """
+
+    terms: tuple[CoreTerm, ...]
+    logical_cpus: int | None = None
+    affinity_cpus: int | None = None
+    affinity_cores: int | None = None
+    physical_cores: int | None = None
+    threads_per_core: int | None = None
+    sockets: int | None = None
+    numa_nodes: int | None = None
+    numa_cpus: tuple[str, ...] = ()
+    cpuset_cpus: str | None = None
+    cpu_model: str | None = None
+    last_level_cache_bytes: int | None = None
+    last_level_caches: int | None = None
+    memory_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    shm_bytes: int | None = None
+    shm_free_bytes: int | None = None
+    hypervisor: bool | None = None
+    hints: Mapping[str, str] = field(default_factory=dict, hash=False)
+    other_load_cores: float | None = None
+    throttled_fraction: float | None = None
+    steal_fraction: float | None = None
+
+    @property
+    def usable_cores(self) -> float:
+        """Cores that this process can keep busy: the least known term; a fractional quota stays fractional.
+
+        Raises:
+            InputError: no term is known.
+        """
+        known = [term.value for term in self.terms if term.value is not None]
+        if not known:
+            raise InputError("host.terms: no term of usable cores is known; measure on the host itself")
+        return min(known)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this kind of machine from another: CPU model, cores, threads per core, memory class; no names."""
+        kind = (self.cpu_model, self.physical_cores, self.threads_per_core, _memory_class(self.memory_bytes))
+        return hashlib.sha256(repr(kind).encode()).hexdigest()[:16]
+
+    @property
+    def warnings(self) -> tuple[HostWarning, ...]:
+        """What about this host misleads or slows, with remedies; derived from the facts."""
+        return tuple(_core_warnings(self)) + tuple(_sharing_warnings(self)) + tuple(_room_warnings(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready facts, units in the keys, with the derived usable cores, fingerprint and warnings."""
+        document = asdict(self) | {"hints": dict(self.hints), "numa_cpus": list(self.numa_cpus)}
+        document["terms"] = [
+            {"name": term.name, "value_cores": term.value, "explanation": term.explanation} for term in self.terms
+        ]
+        derived = {"usable_cores": self.usable_cores, "fingerprint": self.fingerprint}
+        return derived | document | {"warnings": [asdict(warning) for warning in self.warnings]}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], where: str = "host") -> HostFacts:
+        """Facts from :meth:`to_dict`'s form; an absent fact is None, and warnings are derived again.
+
+        Raises:
+            UnknownKeyError: a key that this version does not know.
+            InputError: a value of the wrong type, or a derived value that the facts contradict.
+        """
+        types = {item.name: str(item.type) for item in fields(cls)}
+        unknown = sorted(document.keys() - types.keys() - {*_DERIVED, "warnings"})
+        if unknown:
+            raise UnknownKeyError(f"{where}.{unknown[0]}: unknown key; remove it or upgrade coresim")
+        values = {key: _read_value(document[key], types[key], f"{where}.{key}") for key in document if key in types}
+        facts = cls(**{"terms": (), **values})
+        for key in _DERIVED:
+            if key in document and document[key] != getattr(facts, key):
+                raise InputError(f"{where}.{key} = {document[key]!r}: the facts beside it give {getattr(facts, key)!r}")
+        return facts
+
+
+_DERIVED = ("usable_cores", "fingerprint")
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "int | None": (int,),
+    "float | None": (int, float),
+    "str | None": (str,),
+    "bool | None": (bool,),
+}
+
+
+def _read_value(value: Any, kind: str, where: str) -> Any:
+    if kind in _SCALARS:
+        good = value is None or _fits(value, kind)
+    elif kind.startswith("Mapping"):
+        good = isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
+    else:
+        good = isinstance(value, list)
+    if not good:
+        raise InputError(f"{where} = {value!r}: not a possible {kind}; measure again")
+    if kind.startswith("tuple"):
+        return tuple(_read_item(item, kind, where) for item in value)
+    return value
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "bool | None"
+    if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
+        return False
+    return isinstance(value, _SCALARS[kind])
+
+
+def _read_item(item: Any, kind: str, where: str) -> str | CoreTerm:
+    if "CoreTerm" not in kind and isinstance(item, str):
+        return item
+    if "CoreTerm" in kind and isinstance(item, Mapping) and item.keys() == {"name", "value_cores", "explanation"}:
+        value = _read_value(item["value_cores"], "float | None", f"{where}.value_cores")
+        return CoreTerm(str(item["name"]), value, str(item["explanation"]))
+    raise InputError(f"{where} holds {item!r}: not an item of {kind}; measure again")
+
+
+def _memory_class(memory_bytes: int | None) -> float | None:
+    """The next installed size, 1 or 1.5 times a power of two GiB: what the kernel keeps for itself varies."""
+    if memory_bytes is None:
+        return None
+    power = 2.0 ** max(0, math.ceil(math.log2(max(memory_bytes, 1) / _GIB)))
+    return power * 0.75 if memory_bytes <= power * 0.75 * _GIB else power
+
+
+def _core_warnings(facts: HostFacts) -> Iterator[HostWarning]:
+    threads, machine, cores = facts.affinity_cpus, facts.logical_cpus, facts.affinity_cores
+    if threads and machine and machine >= 4 and (threads == 1 or threads * 8 <= machine):
+        remedy = (
+            "if this is not what you were given: unset OMP_PROC_BIND, GOMP_CPU_AFFINITY and KMP_AFFINITY, request "
+            "--cpus-per-task from Slurm (srun does not inherit it from sbatch), or start under taskset -c"
+        )
+        yield HostWarning("affinity is far below the machine", f"{threads} of {machine} hardware threads", remedy)
+    if threads and cores and cores < threads:
+        yield HostWarning(
+            "hardware threads are counted as cores by most tools",
+            f"{threads} threads on {cores} physical cores",
+            "size by physical cores; a second thread on a core adds a fraction of a core, which coresim measures",
+        )
+    if facts.hypervisor and facts.threads_per_core == 1:
+        yield HostWarning(
+            "the hypervisor shows one thread per core",
+            f"{facts.physical_cores} vCPUs shown as cores",
+            "a vCPU may be half a core: look up the instance type, and trust the measured scaling, not the count",
+        )
+    yield from _slurm_warnings(facts)
+
+
+def _slurm_warnings(facts: HostFacts) -> Iterator[HostWarning]:
+    text = facts.hints.get("SLURM_CPUS_PER_TASK", "")
+    if not text.isdecimal() or not facts.affinity_cpus:
+        return
+    # Slurm hands out whole cores, so an odd request is rounded up to the siblings.
+    whole = math.ceil(int(text) / (facts.threads_per_core or 1)) * (facts.threads_per_core or 1)
+    if facts.affinity_cpus not in (int(text), whole):
+        yield HostWarning(
+            "Slurm's hint and the affinity differ",
+            f"SLURM_CPUS_PER_TASK={text}, affinity {facts.affinity_cpus} hardware threads",
+            "coresim uses the affinity; start with srun --cpus-per-task (it is not inherited) so that both agree",
+        )
+
+
+def _sharing_warnings(facts: HostFacts) -> Iterator[HostWarning]:
+    quota = next((term.value for term in facts.terms if term.name == "quota"), None)
+    if quota is not None and facts.affinity_cpus and quota < facts.affinity_cpus:
+        yield HostWarning(
+            "the quota is below the CPUs that os.cpu_count() shows",
+            f"quota {quota:.4g} cores, affinity {facts.affinity_cpus} hardware threads",
+            "size workers and OMP_NUM_THREADS by the quota, or raise the container's CPU limit",
+        )
+    if facts.throttled_fraction is not None and facts.throttled_fraction > NOTABLE_FRACTION:
+        yield HostWarning(
+            "the quota stops running threads",
+            f"{facts.throttled_fraction:.0%} of periods throttled since the control group began",
+            "use fewer workers and threads than the quota, or raise the container's CPU limit",
+        )
+    if facts.other_load_cores is not None and facts.other_load_cores > NOTABLE_LOAD_CORES:
+        yield HostWarning(
+            "other processes keep these cores busy",
+            f"{facts.other_load_cores:.2g} cores",
+            "stop them and measure again, or take them off the cores that you count on",
+        )
+    if facts.steal_fraction is not None and facts.steal_fraction > NOTABLE_FRACTION:
+        yield HostWarning(
+            "the hypervisor gives CPU time to others",
+            f"{facts.steal_fraction:.0%} of wanted CPU time stolen since boot (a paused machine counts too)",
+            "watch 'st' in top under load; if it stays, use an instance with dedicated CPUs",
+        )
+
+
+def _room_warnings(facts: HostFacts) -> Iterator[HostWarning]:
+    if facts.shm_bytes is not None and facts.shm_bytes < SMALL_SHM_BYTES:
+        yield HostWarning(
+            "/dev/shm is small: loader workers die with 'Bus error' when it fills",
+            format_bytes(facts.shm_bytes),
+            "docker run --shm-size=8g or --ipc=host; in Kubernetes mount an emptyDir of medium Memory on /dev/shm",
+        )

@@ -1,0 +1,261 @@
+"""The input pipeline of one training job as a frozen description that every engine takes unchanged.
+
+Semantics, which both engines follow to the letter
+--------------------------------------------------
+A *rank* is one accelerator with its trainer process and its own loader. ``ranks`` of them share one host's
+cores and storage; ``hosts`` identical hosts are joined by nothing but the data-parallel barrier.
+
+**Line.** Batches 0, 1, 2, ... enter stage 0, pass the stages in order and are picked up by the trainer. With
+no stages the trainer prepares each batch itself (``Trainer.inline``).
+
+*Dispatch.* Batch ``i`` of a rank is dispatched when ``i < picked + credits`` (no limit for ``None``), where
+``picked`` counts the batches that the trainer has picked up, and when its epoch is open. A ``shared`` stage
+lets any free server take the next item. In a ``round_robin`` stage 0, batch ``i`` of an epoch belongs to server
+``i mod servers`` if ``ordered``; otherwise the epoch's first ``credits`` batches are dealt so, and each later
+one goes to the server whose batch was just picked up. Each server serves its own batches first come, first served.
+
+*Service.* A server performs the phases of an item one after another. A ``cores`` phase is a runnable task: with
+``n`` runnable tasks on the host, each progresses at ``core_rate(n)``. A ``storage`` phase holds no core and
+progresses at ``storage_rate(m)`` with ``m`` such phases under way. A ``wait`` phase takes its time and holds no
+core. A phase with ``split`` > 1 consists of that many parallel tasks and ends with the last of them.
+
+*Hand-over.* ``buffer`` is the number of items that may stand ready behind a stage. With ``None`` a finished item
+is handed over at once. With a number, a finished item stays in its server, which is *blocked*, until there is room;
+in an ``ordered`` stage also until all earlier items of the stage have been handed over, in others until those
+that finished before it have (lower number first at ties). Items are taken from an ``ordered`` stage in the order of
+their numbers, from others in the order in which they were handed over, lower number first at ties.
+
+*Grain.* Samples are numbered: sample ``s`` belongs to batch ``s // batch_size``. A ``sample`` stage 0 takes the
+samples of dispatched batches in that order. Before a ``sample`` stage that follows a ``batch`` stage stands a
+*splitter*: empty, it takes one ready batch; servers take that batch's samples from it one by one. Behind a ``sample``
+stage whose follower (the trainer included) takes batches stands a *gatherer*: it takes ready samples one by one until
+it holds ``batch_size`` of them; at that instant they are a ready batch, numbered by its turn (0, 1, 2, ...), and the
+gatherer takes no more until that batch has been taken.
+
+*Ties.* At any instant, first everything that finishes then is finished. Only when nothing more finishes at this
+instant are finished items handed over as far as there is room; then *one* item is taken: by the lowest stage that
+can take (its splitter before its servers, both before the gatherer behind it; the trainer comes last), there at the lowest
+rank, by its free server of the lowest number. Then again from the top.
+
+**Trainer.** For step ``i`` the trainer (1) performs the inline phases, or waits for a batch and picks it up; (2)
+performs ``consumer``, a cores phase; (3) copies: with ``sync`` it first waits until the accelerator has finished
+all earlier steps, then for the copy's time; ``stream`` hands the copy to the accelerator, which performs it
+before the step; ``overlap`` hands it to a copy engine that performs one after another; ``none`` copies nothing; (4)
+performs ``launch``, a cores phase; (5) waits until the accelerator has finished step ``i - run_ahead``. Waiting
+for the accelerator or a synchronous copy holds a core as a runnable task if ``spin``, and none otherwise. Waiting
+for a batch holds none.
+
+**Accelerator.** Step ``i`` starts when step ``i - 1`` has finished, the launch of ``i`` has begun and the copy of
+``i`` has ended. Its work progresses at ``accelerator_rate(k)`` with ``k`` = busy cores. It finishes when its work
+is done and its launch has ended. With ``barrier``, it finishes for all ranks of all hosts at the instant when the
+last of them is done, plus ``allreduce``.
+
+**Start and epochs.** Before the first batch, and before each later epoch unless ``persistent``, the trainer
+spends ``startup`` without a core, and each server of stage 0 has ``worker_startup`` of cores work to do before
+its first item of that epoch. An epoch of ``epoch_batches`` opens when the trainer has done step 5 of the last step of the
+one before and the start-up, if any, is over; no batch of an epoch is dispatched before. ``None`` is one endless epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from coresim.errors import InputError
+from coresim.model.service import ZERO, Service
+
+#: A number that both engines compute with: float, int or Fraction.
+Number = Any
+
+RESOURCES = ("cores", "storage", "wait")
+COPY_MODES = ("sync", "stream", "overlap", "none")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One part of a server's work on an item.
+
+    Attributes:
+        name: what it is, such as ``preprocess``.
+        resource: ``cores``, ``storage`` or ``wait``.
+        service: time of one repeat, s.
+        repeats: how many independent repeats make up the phase (the samples of a batch).
+        split: parallel tasks among which the repeats are divided.
+        pooled: parallel servers of a pool that runs on without a pause from item to item; the phase then
+            takes the time between two completions of that pool (used for fetches in flight).
+    """
+
+    name: str
+    resource: str = "cores"
+    service: Service = ZERO
+    repeats: int = 1
+    split: int = 1
+    pooled: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self.resource in RESOURCES, f"phase {self.name}: resource {self.resource!r} is not one of {RESOURCES}")
+        for name in ("repeats", "split", "pooled"):
+            _check_count(getattr(self, name), f"phase {self.name}: {name}")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Servers with a discipline and a buffer; see the module's text for what each field means.
+
+    ``grain`` is ``batch`` or ``sample``; ``dispatch`` is ``shared`` or ``round_robin`` (stage 0 only).
+    """
+
+    name: str
+    servers: int
+    phases: tuple[Phase, ...]
+    grain: str = "batch"
+    buffer: int | None = None
+    ordered: bool = True
+    dispatch: str = "shared"
+
+    def __post_init__(self) -> None:
+        _check_count(self.servers, f"stage {self.name}: servers")
+        _check(bool(self.phases), f"stage {self.name}: at least one phase is needed")
+        _check(self.grain in ("batch", "sample"), f"stage {self.name}: grain {self.grain!r} is not batch or sample")
+        _check(self.dispatch in ("shared", "round_robin"), f"stage {self.name}: dispatch {self.dispatch!r}")
+        if self.buffer is not None:
+            _check_count(self.buffer, f"stage {self.name}: buffer")
+        if self.grain == "sample":
+            _check(all(phase.split == 1 for phase in self.phases), f"stage {self.name}: a sample cannot be split")
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """The trainer's process: what it does for each step, in this order."""
+
+    inline: tuple[Phase, ...] = ()
+    consumer: Phase = field(default_factory=lambda: Phase("consumer"))
+    copy: Phase = field(default_factory=lambda: Phase("copy", "wait"))
+    launch: Phase = field(default_factory=lambda: Phase("launch"))
+    copy_mode: str = "sync"
+    spin: bool = True
+    run_ahead: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.copy_mode in COPY_MODES, f"trainer: copy_mode {self.copy_mode!r} is not one of {COPY_MODES}")
+        _check_count(self.run_ahead, "trainer: run_ahead", least=0)
+        _check(self.consumer.split == self.copy.split == self.launch.split == 1, "trainer: only inline phases split")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A whole job: the line of stages, the trainer, the accelerator, and the host that they share.
+
+    ``cores``, ``speed``, ``slowdown``, ``storage_streams``, ``startup``, ``worker_startup`` and ``allreduce`` may be
+    floats, integers or Fractions; times are in seconds.
+    """
+
+    stages: tuple[Stage, ...]
+    trainer: Trainer
+    step: Phase
+    cores: Number = 1.0
+    batch_size: int = 1
+    credits: int | None = None
+    speed: tuple[Number, ...] = (1.0,)
+    storage_streams: Number | None = None
+    slowdown: tuple[Number, ...] = (1.0,)
+    ranks: int = 1
+    hosts: int = 1
+    barrier: bool = False
+    allreduce: Number = 0.0
+    epoch_batches: int | None = None
+    persistent: bool = True
+    startup: Number = 0.0
+    worker_startup: Number = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "ranks", "hosts"):
+            _check_count(getattr(self, name), name)
+        for name in ("credits", "epoch_batches"):
+            if getattr(self, name) is not None:
+                _check_count(getattr(self, name), name)
+        _check(_finite(self.cores) and self.cores > 0, f"cores {self.cores!r}: must be positive")
+        _check(len(self.speed) > 0 and all(_finite(s) and s > 0 for s in self.speed), "speed: must be positive")
+        _check(len(self.slowdown) > 0 and all(_finite(s) and s > 0 for s in self.slowdown), "slowdown: positive")
+        _check(self.storage_streams is None or self.storage_streams > 0, "storage_streams: must be positive")
+        _check(bool(self.stages) != bool(self.trainer.inline), "either stages or the trainer's inline phases")
+        _check(self.hosts == 1 or self.barrier, "several hosts without a barrier are independent: simulate one")
+        for number in (self.allreduce, self.startup, self.worker_startup):
+            _check(_finite(number) and number >= 0, f"time {number!r}: must be finite and not negative")
+        self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        for index, stage in enumerate(self.stages):
+            robin = stage.dispatch == "round_robin"
+            _check(not robin or (index == 0 and stage.grain == "batch"), f"stage {stage.name}: round_robin is for a batch stage 0")
+            _check(not robin or self.credits is not None, f"stage {stage.name}: round_robin needs credits")
+            bounded = self.credits is not None or stage.buffer is not None
+            _check(bounded, f"stage {stage.name}: needs a buffer or the line needs credits, else it grows without bound")
+
+    @property
+    def total_ranks(self) -> int:
+        """Accelerators on all hosts."""
+        return self.ranks * self.hosts
+
+    def phases(self) -> Iterator[tuple[str, Phase, str]]:
+        """Every phase with its key (``stage.phase``) and the grain of its items, in the order of the line."""
+        for stage in self.stages:
+            for phase in stage.phases:
+                yield f"{stage.name}.{phase.name}", phase, stage.grain
+        for phase in (*self.trainer.inline, self.trainer.consumer, self.trainer.copy, self.trainer.launch):
+            yield f"trainer.{phase.name}", phase, "batch"
+        yield "accelerator.step", self.step, "batch"
+
+    def busiest(self) -> int:
+        """The most tasks that can be runnable on a host's cores at once."""
+        servers = sum(stage.servers * max(phase.split for phase in stage.phases) for stage in self.stages)
+        inline = max((phase.split for phase in self.trainer.inline), default=1)
+        return self.ranks * (servers + inline)
+
+    def core_rate(self, tasks: int) -> Number:
+        """Progress per second of each of ``tasks`` runnable tasks: s(k) k / tasks with k = min(tasks, cores)."""
+        busy = min(tasks, self.cores)
+        return _at(self.speed, busy - 1) * busy * _one_like(self.cores) / tasks
+
+    def storage_rate(self, reads: int) -> Number:
+        """Progress per second of each of ``reads`` storage phases: all at full speed up to ``storage_streams``."""
+        if self.storage_streams is None or reads <= self.storage_streams:
+            return _one_like(self.cores)
+        return self.storage_streams * _one_like(self.cores) / reads
+
+    def accelerator_rate(self, tasks: int) -> Number:
+        """Progress per second of a step while ``tasks`` are runnable: 1 / slowdown at that many busy cores."""
+        return _one_like(self.cores) / _at(self.slowdown, min(tasks, self.cores))
+
+
+def _at(table: tuple[Number, ...], position: Number) -> Number:
+    """A table at a fractional position, linear between its points and constant beyond its ends."""
+    if position <= 0:
+        return table[0]
+    if position >= len(table) - 1:
+        return table[-1]
+    low = math.floor(position)
+    if low == position:
+        return table[low]
+    return table[low] + (position - low) * (table[low + 1] - table[low])
+
+
+def _one_like(number: Number) -> Number:
+    return 1.0 if isinstance(number, float) else Fraction(1)
+
+
+def _finite(number: Number) -> bool:
+    return not isinstance(number, bool) and math.isfinite(number)
+
+
+def _check(holds: bool, message: str) -> None:
+    if not holds:
+        raise InputError(message)
+
+
+def _check_count(value: object, what: str, least: int = 1) -> None:
+    good = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    _check(good, f"{what} = {value!r}: a whole number of at least {least} is needed")

@@ -1,0 +1,138 @@
+"""Service times: what one unit of work takes on an unshared core, as a number, a distribution or raw values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coresim import stats
+from coresim.errors import InputError, UnknownKeyError
+from coresim.units import SECONDS, parse_duration
+
+DISTRIBUTIONS = ("constant", "exponential", "gamma", "lognormal", "values")
+_KEYS = ("mean", "cv", "distribution", "values", "unit", "uncertainty")
+
+
+@dataclass(frozen=True)
+class Service:
+    """A non-negative random time in seconds.
+
+    Attributes:
+        mean: expected value, s.
+        cv: coefficient of variation (standard deviation / mean).
+        distribution: one of `DISTRIBUTIONS`.
+        values: the empirical values, s, where ``distribution == "values"``.
+        uncertainty: relative standard uncertainty of the mean itself (what a repeat of the measurement in
+            a fresh process would change); it widens the answer's interval, not the spread of one run.
+    """
+
+    mean: float
+    cv: float = 0.0
+    distribution: str = "constant"
+    values: tuple[float, ...] = ()
+    uncertainty: float = 0.0
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the time is always zero."""
+        return self.mean == 0.0
+
+    def scaled(self, factor: float) -> Service:
+        """The same shape with every time multiplied by ``factor``."""
+        return replace(self, mean=self.mean * factor, values=tuple(value * factor for value in self.values))
+
+    def to_table(self) -> dict[str, Any]:
+        """The table that `read_service` reads back to an equal value."""
+        table: dict[str, Any] = {"distribution": self.distribution}
+        if self.values:
+            table |= {"values": list(self.values), "unit": "s"}
+        else:
+            table["mean"] = f"{self.mean!r} s"
+        if self.distribution in ("gamma", "lognormal"):
+            table["cv"] = self.cv
+        if self.uncertainty:
+            table["uncertainty"] = self.uncertainty
+        return table
+
+
+ZERO = Service(0.0)
+
+
+def empirical(values: tuple[float, ...], uncertainty: float = 0.0) -> Service:
+    """A service time that takes its values as measured, s."""
+    mean = stats.mean(values)
+    cv = math.sqrt(stats.variance(values)) / mean if mean else 0.0
+    return Service(mean, cv, "values", values, uncertainty)
+
+
+def read_service(value: object, where: str) -> Service:
+    """A `Service` from a duration text or a table with ``mean``, ``cv``, ``distribution`` or ``values``.
+
+    ``mean`` beside ``values`` rescales the values to that mean.
+
+    Raises:
+        InputError: a missing unit, a negative or non-finite number, an unknown key or distribution, or a
+            distribution without what it needs.
+    """
+    if not isinstance(value, dict):
+        return Service(parse_duration(value, where))
+    unknown = sorted(set(value) - set(_KEYS))
+    if unknown:
+        raise UnknownKeyError(f"{where}.{unknown[0]}: unknown key; use {', '.join(_KEYS)}")
+    uncertainty = _number(value.get("uncertainty", 0.0), f"{where}.uncertainty")
+    if "values" in value:
+        return replace(_read_values(value, where), uncertainty=uncertainty)
+    return replace(_read_parametric(value, where), uncertainty=uncertainty)
+
+
+def _read_values(table: dict[str, Any], where: str) -> Service:
+    raw = table["values"]
+    if table.get("distribution", "values") != "values":
+        raise InputError(f"{where}: values and distribution = {table['distribution']!r} exclude each other")
+    if "cv" in table:
+        raise InputError(f"{where}: values and cv exclude each other; the values have their own spread")
+    if not isinstance(raw, list) or not raw:
+        raise InputError(f"{where}.values = {raw!r}: a list of at least one time is needed")
+    unit = table.get("unit")
+    if unit is not None and unit not in SECONDS:
+        raise InputError(f"{where}.unit = {unit!r}: unknown unit; use one of {', '.join(SECONDS)}")
+    service = empirical(tuple(_read_value(item, unit, f"{where}.values") for item in raw))
+    if "mean" not in table:
+        return service
+    if service.is_zero:
+        raise InputError(f"{where}.mean: values that are all zero cannot be rescaled to a mean; leave one out")
+    return service.scaled(parse_duration(table["mean"], f"{where}.mean") / service.mean)
+
+
+def _read_value(item: object, unit: str | None, where: str) -> float:
+    if unit is None or isinstance(item, str):
+        return parse_duration(item, where)
+    return _number(item, where) * SECONDS[unit]
+
+
+def _read_parametric(table: dict[str, Any], where: str) -> Service:
+    if "mean" not in table:
+        raise InputError(f"{where}: mean missing; write mean = \"5.2 ms\" or values = [...]")
+    if "unit" in table:
+        raise InputError(f"{where}.unit: goes with values only; write the unit into mean")
+    mean = parse_duration(table["mean"], f"{where}.mean")
+    cv = _number(table["cv"], f"{where}.cv") if "cv" in table else None
+    name = table.get("distribution", "constant" if not cv else "lognormal")
+    if name not in DISTRIBUTIONS[:-1]:
+        raise InputError(f"{where}.distribution = {name!r}: unknown; use {', '.join(DISTRIBUTIONS)}")
+    fixed = {"constant": 0.0, "exponential": 1.0}.get(name)
+    if fixed is not None and cv is not None and cv != fixed:
+        raise InputError(f"{where}.cv = {cv:g}: a {name} time has cv {fixed:g}; leave cv out, or use gamma or lognormal")
+    if fixed is None and cv is None:
+        raise InputError(f"{where}.cv: missing; a {name} time needs one, such as cv = 0.4")
+    cv = fixed if cv is None else cv
+    return Service(mean, 0.0, "constant") if not cv or not mean else Service(mean, cv, name)
+
+
+def _number(value: object, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{where} = {value!r}: a number is needed")
+    if not math.isfinite(value) or value < 0:
+        raise InputError(f"{where} = {value!r}: must be finite and not negative")
+    return float(value)

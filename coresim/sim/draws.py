@@ -1,0 +1,114 @@
+"""Pre-drawn service times: the randomness of a run as data, the same for every engine and every point of a sweep."""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coresim.model.pipeline import Phase, Pipeline
+from coresim.model.service import Service
+
+#: Rows kept of each tape; a longer run starts the tape again, so memory does not grow with the steps.
+LONGEST_TAPE = 65_536
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Draws:
+    """One tape of service times per phase.
+
+    ``tapes[key]`` has one row per item and one column per parallel task of the phase, in seconds; the keys are
+    those of `Pipeline.phases`. Tapes may hold floats, integers or Fractions.
+    """
+
+    tapes: Mapping[str, NDArray[Any]]
+
+    def row(self, key: str, index: int, rank: int, total_ranks: int) -> NDArray[Any]:
+        """The times of item ``index`` of ``rank``; ranks read the same tape from evenly spaced places."""
+        tape = self.tapes[key]
+        return tape[(index + rank * (len(tape) // total_ranks)) % len(tape)]
+
+
+def draw(pipeline: Pipeline, rows: int, seed: int, replication: int = 0, inputs: bool = False) -> Draws:
+    """Draw the tapes of one replication.
+
+    Each phase has its own stream, named by the seed, the replication and the phase, so that two pipelines that
+    differ elsewhere see the same samples (common random numbers).
+
+    Args:
+        pipeline: what to draw for.
+        rows: batches to draw for each rank (at most `LONGEST_TAPE` rows per tape).
+        seed: of the whole study.
+        replication: number of the independent repeat.
+        inputs: whether the measured inputs are uncertain too: empirical values are resampled with replacement
+            (bootstrap) and every mean is moved by its own uncertainty.
+    """
+    tapes = {}
+    for key, phase, grain in pipeline.phases():
+        generator = np.random.default_rng([seed, replication, zlib.crc32(key.rpartition(".")[2].encode())])
+        service = _perturbed(phase.service, generator) if inputs else phase.service
+        count = rows * pipeline.total_ranks * (pipeline.batch_size if grain == "sample" else 1)
+        tapes[key] = _tape(replace(phase, service=service), min(count, LONGEST_TAPE), generator)
+    return Draws(MappingProxyType(tapes))
+
+
+def _perturbed(service: Service, generator: np.random.Generator) -> Service:
+    factor = float(np.exp(service.uncertainty * generator.standard_normal()))
+    if service.distribution != "values":
+        return replace(service, mean=service.mean * factor)
+    resampled = generator.choice(np.asarray(service.values), len(service.values)) * factor
+    return replace(service, values=tuple(resampled.tolist()))
+
+
+def _tape(phase: Phase, rows: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    if phase.service.distribution == "constant" and phase.split == phase.pooled == 1:
+        return np.full((1, 1), phase.service.mean * phase.repeats)
+    if phase.split == phase.pooled == 1:
+        return draw_sums(phase.service, rows, phase.repeats, generator)[:, None]
+    samples = draw_sums(phase.service, rows * phase.repeats, 1, generator).reshape(rows, phase.repeats)
+    return _split(samples, phase.split) if phase.split > 1 else _pool(samples, phase.pooled)
+
+
+def draw_sums(service: Service, count: int, repeats: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    """``count`` sums of ``repeats`` independent times each, in seconds.
+
+    A sum of gamma times of one scale is a gamma time whose shape is the sum of the shapes (so exponential sums
+    are Erlang); the other distributions are summed draw by draw.
+    """
+    mean, cv = service.mean, service.cv
+    if service.distribution == "constant":
+        return np.full(count, mean * repeats)
+    if service.distribution in ("exponential", "gamma"):
+        return generator.gamma(repeats / cv**2, mean * cv**2, count)
+    step = max(1, _CHUNK // repeats)
+    parts = [_draw(service, (min(step, count - at), repeats), generator).sum(axis=1) for at in range(0, count, step)]
+    return np.concatenate(parts)
+
+
+def _draw(service: Service, shape: tuple[int, int], generator: np.random.Generator) -> NDArray[np.float64]:
+    if service.distribution == "values":
+        return generator.choice(np.asarray(service.values), shape)
+    spread = np.log1p(service.cv**2)
+    return service.mean * np.exp(np.sqrt(spread) * generator.standard_normal(shape) - spread / 2)
+
+
+def _split(samples: NDArray[np.float64], tasks: int) -> NDArray[np.float64]:
+    """Work of each of ``tasks`` threads when sample j of a batch goes to thread j mod ``tasks``."""
+    return np.stack([samples[:, task::tasks].sum(axis=1) for task in range(tasks)], axis=1)
+
+
+def _pool(samples: NDArray[np.float64], servers: int) -> NDArray[np.float64]:
+    """Times between the completions of successive batches in a pool of ``servers`` that never pauses."""
+    free = [0.0] * servers
+    completions = np.empty(len(samples))
+    for index, batch in enumerate(samples.tolist()):
+        completions[index] = max(heapq.heapreplace(free, free[0] + time) + time for time in batch)
+    in_order = np.maximum.accumulate(completions)
+    return np.diff(in_order, prepend=0.0)[:, None]

@@ -1,0 +1,126 @@
+"""The fast engine: the event kernel behind the same interface as the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from coresim.errors import CoresimError
+from coresim.model.pipeline import Number, Pipeline
+from coresim.sim import books, clocks, kernel, line
+from coresim.sim import layout as L
+from coresim.sim.draws import Draws
+from coresim.sim.layout import Counts, Times, build, table
+from coresim.sim.run import RankAccount, Run, RunLength, Station, Trace
+
+
+def simulate(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:
+    """Run the event kernel: compiled on float tapes, uncompiled and exact on tapes of Python numbers.
+
+    Raises:
+        CoresimError: nothing can ever happen again in the described pipeline.
+    """
+    exact = any(tape.dtype == object for tape in draws.tapes.values())
+    number = object if exact else np.float64
+    counts, times = build(pipeline, draws, length, number)
+    engine = uncompiled()["run"] if exact else kernel.run
+    if engine(counts, times) == kernel.STUCK:
+        raise CoresimError("the described pipeline is stuck: no batch can move; check its stages and buffers")
+    return _result(pipeline, length, counts, times)
+
+
+@cache
+def uncompiled() -> dict[str, Any]:
+    """The kernel's functions as plain Python: the same code, bound to one another instead of to machine code."""
+    names: dict[str, Any] = {}
+    for module in (clocks, books, line, kernel):
+        names |= vars(module)
+    for name, value in list(names.items()):
+        plain = getattr(value, "py_func", value)
+        if isinstance(plain, FunctionType):
+            names[name] = FunctionType(plain.__code__, names, name)
+    return names
+
+
+def _result(pipeline: Pipeline, length: RunLength, n: Counts, t: Times) -> Run:
+    hosts = table(n, t, L.HOST_TIME, pipeline.hosts, L.H_TIMES)
+    makespan = max(hosts[:, L.H_NOW].tolist())
+    ranks = range(pipeline.total_ranks)
+    return Run(
+        ranks=tuple(_account(pipeline, length, n, t, rank) for rank in ranks),
+        makespan=makespan,
+        busy_cores=tuple(busy / makespan if makespan else busy for busy in hosts[:, L.H_BUSY].tolist()),
+        events=int(table(n, n, L.HOST, pipeline.hosts, L.H_COUNTS)[:, L.H_EVENTS].sum()),
+        traces=tuple(_trace(pipeline, length, n, t, rank) for rank in ranks) if length.trace else (),
+    )
+
+
+def _account(pipeline: Pipeline, length: RunLength, n: Counts, t: Times, rank: int) -> RankAccount:
+    total = pipeline.total_ranks
+    inline = [phase.name for phase in pipeline.trainer.inline]
+    device = ["busy", "launch", "barrier", "copy", "startup", "starved", *inline, "consumer"]
+    trainer = ["starved", "device", "copy", "startup", *inline, "consumer", "launch"]
+    unit = pipeline.batch_size if pipeline.stages and pipeline.stages[0].grain == "sample" else 1
+    record = table(n, t, L.RANK_TIME, total, L.R_TIMES)[rank].tolist()
+    ends, busy = (table(n, t, place, total, length.blocks)[rank].tolist() for place in (L.BLOCK_END, L.BLOCK_BUSY))
+    names = segment_names(pipeline)
+    return RankAccount(
+        begin=record[L.R_BEGIN],
+        end=record[L.R_END],
+        accelerator=_named(device, table(n, t, L.DEVICE_TIME, total, len(device))[rank]),
+        starved_by=_named(names, table(n, t, L.STARVED, total, len(names))[rank]),
+        trainer=_named(trainer, table(n, t, L.TRAINER_TIME, total, len(trainer))[rank]),
+        stations=tuple(_station(pipeline, n, t, rank, stage) for stage in range(len(pipeline.stages))),
+        outstanding=record[L.R_OUTSTANDING_TIME] / unit,
+        block_ends=tuple(ends),
+        block_busy=tuple(now - before for before, now in zip([0, *busy], busy, strict=False)),
+    )
+
+
+def _named(names: list[str], times: Any) -> Mapping[str, Number]:
+    """Sum by name: two phases may have the same one."""
+    sums: dict[str, Number] = {}
+    for name, time in zip(names, times.tolist(), strict=True):
+        sums[name] = sums.get(name, 0) + time
+    return sums
+
+
+def segment_names(pipeline: Pipeline) -> list[str]:
+    """What an awaited batch can be doing, in the order of the line (the keys of ``RankAccount.starved_by``)."""
+    names = []
+    for stage in pipeline.stages:
+        names += [f"{stage.name}.queue", *(f"{stage.name}.{phase.name}" for phase in stage.phases)]
+    last = pipeline.stages[-1].name if pipeline.stages else "trainer"
+    return [*names, f"{last}.handover"]
+
+
+def _station(pipeline: Pipeline, n: Counts, t: Times, rank: int, stage: int) -> Station:
+    stages = pipeline.total_ranks * len(pipeline.stages)
+    index = rank * len(pipeline.stages) + stage
+    times = table(n, t, L.STAGE_TIME, stages, L.J_TIMES)[index].tolist()
+    items = int(table(n, n, L.STAGE, stages, L.J_COUNTS)[index, L.J_ITEMS])
+    servers = pipeline.stages[stage].servers
+    return Station(servers, times[L.J_BUSY_TIME], times[L.J_WORK], times[L.J_BLOCKED_TIME], items)
+
+
+def _trace(pipeline: Pipeline, length: RunLength, n: Counts, t: Times, rank: int) -> Trace:
+    total, stages, room = pipeline.total_ranks, len(pipeline.stages), length.steps * pipeline.batch_size
+    step = table(n, t, L.TRACE_STEP, total, 3, length.steps)[rank]
+    batch = table(n, n, L.TRACE_BATCH, total, length.steps)[rank]
+    items = table(n, t, L.TRACE_ITEM, total, stages, 3, room)[rank]
+    servers = table(n, n, L.TRACE_SERVER, total, stages, room)[rank]
+    sizes = [room if stage.grain == "sample" else length.steps for stage in pipeline.stages]
+    taken, done, out = (
+        tuple(_happened(items[stage, row, :size]) for stage, size in enumerate(sizes)) for row in range(3)
+    )
+    server = tuple(_happened(servers[stage, :size]) for stage, size in enumerate(sizes))
+    pick_up, start, end = (tuple(row) for row in step.tolist())
+    return Trace(pick_up, start, end, tuple(batch.tolist()), taken, done, out, server)
+
+
+def _happened(values: Any) -> tuple[Any, ...]:
+    return tuple(None if value == -1 else value for value in values.tolist())

@@ -1,0 +1,275 @@
+"""What a workload is: the work that a loader does for one sample and for one batch, as named steps.
+
+To add one, subclass `Workload`, set ``name`` and ``batch_size``, and write ``make``, ``__len__``, ``fetch``,
+``decode`` and ``transform``; `coresim.workloads.images` is the example. A user's own dataset needs no
+subclass: `DatasetWorkload` wraps any object that can be indexed or iterated.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coresim.errors import CoresimError, InputError
+
+Collate = Callable[[list[Any]], Any]
+
+
+class Step(NamedTuple):
+    """One named part of preparing a sample: ``call(value, rng)`` gives the next step's value."""
+
+    name: str
+    call: Callable[[Any, np.random.Generator], Any]
+
+
+class Workload:
+    """The base class; ``folder`` is where a workload keeps the data that it makes.
+
+    Attributes:
+        name: what the report calls it.
+        batch_size: samples per batch, unless the user says otherwise.
+        repeatable: whether asking for an index again prepares the same sample again; a stream's does not.
+    """
+
+    name: str = "workload"
+    batch_size: int = 64
+    repeatable: bool = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def make(self) -> None:
+        """Write small, realistic data into ``self.folder``; called once, before any process measures."""
+
+    def __len__(self) -> int:
+        """The number of distinct samples."""
+        raise NotImplementedError
+
+    def fetch(self, index: int) -> Any:
+        """Read the stored form of one sample, such as its file's bytes."""
+        raise NotImplementedError
+
+    def decode(self, raw: Any) -> Any:
+        """Turn the stored form into values, such as pixels."""
+        raise NotImplementedError
+
+    def transform(self, x: Any, rng: np.random.Generator) -> Any:
+        """Augment and convert one decoded sample."""
+        raise NotImplementedError
+
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of one sample in order; the first is given the index."""
+        return (
+            Step("fetch", lambda index, _: self.fetch(index)),
+            Step("decode", lambda raw, _: self.decode(raw)),
+            Step("transform", self.transform),
+        )
+
+    def collate(self, samples: list[Any]) -> Any:
+        """Join prepared samples into one batch, in memory of its own."""
+        return default_collate(samples)
+
+    def files(self) -> Sequence[Path]:
+        """The stored files, for the storage measurement; none where the workload cannot tell."""
+        return ()
+
+    def bytes_per_sample(self) -> float | None:
+        """Mean bytes read per sample; None where the workload cannot tell."""
+        files = self.files()
+        return sum(path.stat().st_size for path in files) / len(files) if files else None
+
+
+class DatasetWorkload(Workload):
+    """A user's own dataset as a workload with the single step ``sample``.
+
+    Raises:
+        InputError: no dataset of either kind (indexable with a length, or iterable), or an empty one.
+    """
+
+    def __init__(self, dataset: Any, name: str, collate: Collate | None = None) -> None:
+        super().__init__(Path())
+        self.name = name
+        self._dataset = dataset
+        self._collate = collate or _collate_of(dataset)
+        self._iterator: Iterator[Any] | None = None
+        self._is_map = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        self.repeatable = self._is_map
+        if type(dataset).__name__ == "DataLoader":
+            raise InputError(f"{name}: gives a DataLoader; return the dataset inside it, without the loader")
+        if not self._is_map and not hasattr(dataset, "__iter__"):
+            kind = type(dataset).__name__
+            needs = "a dataset has __len__ and __getitem__, or __iter__"
+            raise InputError(f"{name}: gives an object of type {kind}; {needs}")
+
+    def __len__(self) -> int:
+        """The dataset's length; a stream counts as endless, since it starts over."""
+        return len(self._dataset) if self._is_map else sys.maxsize
+
+    def steps(self) -> tuple[Step, ...]:
+        """One step, ``sample``: whatever the dataset does for one item."""
+        return (Step("sample", self._sample),)
+
+    def collate(self, samples: list[Any]) -> Any:
+        """The user's collate function, or the default; what it raises is an `InputError` that names it."""
+        with_what = f"collating {len(samples)} samples"
+        return self._guard(lambda: self._collate(samples), with_what, "give a collate function that joins them")
+
+    def _sample(self, index: int, _: np.random.Generator) -> Any:
+        read = (lambda: self._dataset[index]) if self._is_map else self._next
+        value = self._guard(read, f"sample {index}", "fix the dataset or leave that sample out")
+        if value is None:
+            raise InputError(f"{self.name}: sample {index} is None; return its values instead")
+        return value
+
+    def _guard(self, call: Callable[[], Any], what: str, remedy: str) -> Any:
+        try:
+            return call()
+        except CoresimError:
+            raise
+        except Exception as error:
+            raise InputError(f"{self.name}: {what} raised {describe(error)}; {remedy}") from error
+
+    def _next(self) -> Any:
+        """The next item of a stream, which starts over when it ends."""
+        for _ in range(2):
+            self._iterator = self._iterator or iter(self._dataset)
+            for item in self._iterator:
+                return item
+            self._iterator = None
+        raise InputError(f"{self.name}: the dataset is empty (its iterator ends at once); give at least one sample")
+
+
+@dataclass(frozen=True)
+class WorkloadSpec:
+    """How a fresh process builds the workload: plain data, so that it can be sent to one.
+
+    Attributes:
+        target: ``package.module:name`` of a `Workload` class, or of a function that gives a dataset.
+        folder: where a workload keeps the data that it makes.
+        batch_size: samples per batch; the workload's own where None.
+        collate: ``package.module:name`` of a user's collate function, or None.
+    """
+
+    target: str
+    folder: str = "."
+    batch_size: int | None = None
+    collate: str | None = None
+
+    def build(self) -> Workload:
+        """Import and build the workload.
+
+        Raises:
+            InputError: something cannot be imported or called, is no workload, or is empty.
+        """
+        workload = self._workload() or self._dataset()
+        if self.batch_size is not None:
+            if self.batch_size < 1:
+                raise InputError(f"batch size = {self.batch_size}: at least 1 is needed")
+            workload.batch_size = self.batch_size
+        if len(workload) == 0:
+            raise InputError(f"{self.target}: the dataset is empty (len 0); point it at at least one sample")
+        return workload
+
+    def make(self) -> None:
+        """Let the workload write its data into ``folder``; a user's dataset has its own."""
+        workload = self._workload()
+        if workload is not None:
+            workload.make()
+
+    def _workload(self) -> Workload | None:
+        found = load_object(self.target, "dataset")
+        is_workload = isinstance(found, type) and issubclass(found, Workload)
+        return found(Path(self.folder)) if is_workload else None
+
+    def _dataset(self) -> Workload:
+        collate = load_object(self.collate, "collate function") if self.collate else None
+        try:
+            dataset = load_object(self.target, "dataset")()
+        except Exception as error:
+            remedy = "it is called without arguments and must return a dataset"
+            raise InputError(f"{self.target} raised {describe(error)}; {remedy}") from error
+        return DatasetWorkload(dataset, self.target, collate)
+
+
+def load_object(spec: str, what: str) -> Callable[..., Any]:
+    """The callable that ``package.module:name`` names; the current folder is searched too.
+
+    Raises:
+        InputError: no colon, no such module or name, an import that raises, or not callable.
+    """
+    module_name, colon, attribute = spec.partition(":")
+    if not (module_name and colon and attribute):
+        raise InputError(f"{what} {spec!r}: not of the form package.module:name; write for example my_data:make")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    found = getattr(_import(module_name, f"{what} {spec!r}"), attribute, None)
+    if found is None:
+        raise InputError(f"{what} {spec!r}: {module_name} has no {attribute!r}; check the name after the colon")
+    if not callable(found):
+        raise InputError(f"{what} {spec!r}: a {type(found).__name__} is not callable; name a function or a class")
+    return found  # type: ignore[no-any-return]
+
+
+def _import(module_name: str, where: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise InputError(f"{where}: no module {error.name!r} here; run from the folder that holds it") from None
+        raise InputError(f"{where}: importing {module_name} raised {describe(error)}; fix that first") from error
+
+
+def _collate_of(dataset: Any) -> Collate:
+    """torch's own default for a torch dataset, else `default_collate`; torch is never imported for this."""
+    data = sys.modules.get("torch.utils.data")
+    return data.default_collate if data and isinstance(dataset, data.Dataset) else default_collate
+
+
+def default_collate(samples: list[Any]) -> Any:
+    """Stack arrays, numbers and torch tensors; tuples, lists and mappings recursively; keep anything else a list."""
+    first = samples[0]
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(first, torch.Tensor):
+        return torch.stack(samples)
+    if isinstance(first, Mapping):
+        return {key: default_collate([sample[key] for sample in samples]) for key in first}
+    if isinstance(first, tuple | list):
+        return tuple(default_collate(list(part)) for part in zip(*samples, strict=True))
+    return np.stack(samples) if isinstance(first, np.ndarray | np.number | int | float) else samples
+
+
+def batch_facts(batch: Any) -> tuple[int, int]:
+    """Bytes and number of arrays (or tensors) in a batch."""
+    if isinstance(batch, Mapping):
+        return batch_facts(list(batch.values()))
+    if isinstance(batch, tuple | list):
+        parts = [batch_facts(part) for part in batch]
+        return sum(size for size, _ in parts), sum(count for _, count in parts)
+    if isinstance(batch, bytes | bytearray | str):
+        return len(batch), 0
+    size = getattr(batch, "nbytes", None)
+    return (int(size), 1) if isinstance(size, int) else (0, 0)
+
+
+def describe(error: BaseException) -> str:
+    """An exception as one line: its type and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def seed_everything(seed: int) -> np.random.Generator:
+    """Seed Python's, numpy's and a loaded torch's generators, so that a repeat does the very same work."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed)
+    return np.random.default_rng(seed)

@@ -1,0 +1,761 @@
+"""Accelerator measurements: exact on a fake device, end to end on the CPU device, and no process left behind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from coresim.errors import CoresimError, InputError, MissingPartError
+from coresim.measure import accelerator, models, transfer
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, WarmUp
+from coresim.model.measurement import Measurement
+
+MS = 2.0**-10  # a power of two, so that the fake device's sums are exact
+SETTLED = WarmUp(steps=12, settled=True, step=8 * MS)
+
+
+class FakeDevice:
+    """A host and a device with their own time lines, and known costs."""
+
+    asynchronous = True
+
+    def __init__(self) -> None:
+        self.host = self.process = self.free = 0.0
+        self.slow = 1.0
+        self.holds: list[float] = []
+
+    def mark(self) -> float:
+        return max(self.host, self.free)
+
+    def seconds(self, start: float, end: float) -> float:
+        return end - start
+
+    def wait(self) -> None:
+        """Spin, as CUDA does."""
+        idle = max(0.0, self.free - self.host)
+        self.host += idle
+        self.process += idle
+
+    def hold(self, seconds: float) -> None:
+        self.holds.append(seconds)
+        self.free = max(self.host, self.free) + seconds
+
+    def wall(self) -> float:
+        return self.host
+
+    def cpu(self) -> float:
+        return self.process
+
+    def launch(self, cpu: float, work: float) -> None:
+        """The device may begin on the work as soon as its launch begins, but cannot end before the launch does."""
+        begin = max(self.host, self.free)
+        self.host += cpu
+        self.process += cpu
+        self.free = max(self.host, begin + work * self.slow)
+
+
+def stepper(device: FakeDevice, cpu: float, work: float, waits: bool = False):
+    def step(batch: object) -> None:
+        device.launch(cpu, work)
+        if waits:
+            device.wait()
+
+    return step
+
+
+# ---- the step, on a fake device -------------------------------------------------------------------------------
+
+
+def test_step_is_device_time_where_the_device_is_the_slower():
+    device = FakeDevice()
+    assert accelerator.time_steps(stepper(device, MS, 8 * MS), None, device, 4) == (8 * MS,) * 4
+
+
+def test_step_is_launch_time_where_the_host_is_the_slower():
+    device = FakeDevice()
+    assert accelerator.time_steps(stepper(device, 8 * MS, MS), None, device, 4) == (8 * MS,) * 4
+
+
+def test_first_step_on_an_idle_device_is_not_counted():
+    device = FakeDevice()
+    costs = iter([64 * MS, 8 * MS, 9 * MS])
+
+    def step(batch: object) -> None:
+        device.launch(MS, next(costs))
+
+    assert accelerator.time_steps(step, None, device, 2) == (8 * MS, 9 * MS)
+
+
+def test_measure_step_tells_step_wall_and_launch_apart():
+    device = FakeDevice()
+    found = accelerator.measure_step(stepper(device, MS, 8 * MS), None, device, warm=SETTLED, count=4)
+    assert {m.name: (m.unit, m.values) for m in found} == {
+        "accelerator.step": ("s/step", ((8 * MS,) * 4,)),
+        "accelerator.step.wall": ("s/step", ((8 * MS,),)),
+        "accelerator.launch": ("s/step", ((MS,) * 4,)),
+    }
+    assert "within 5%" in found[0].how
+
+
+def test_launch_is_cpu_time_from_an_idle_device():
+    device = FakeDevice()
+    outstanding = []
+
+    def step(batch: object) -> None:
+        outstanding.append(max(0.0, device.free - device.host))
+        device.launch(MS, 8 * MS)
+        device.host += 2 * MS  # the calling thread sleeps: no CPU time
+
+    launch = accelerator.measure_step(step, None, device, warm=SETTLED, count=4)[2]
+    assert launch.flat == (MS,) * 4
+    assert outstanding[-4:] == [0.0] * 4 and max(outstanding) > 0
+
+
+def test_wall_time_shows_work_that_the_marks_missed():
+    device = FakeDevice()
+    device.mark = lambda: device.host  # type: ignore[method-assign]  # marks on a stream where nothing runs
+    step, wall, _ = accelerator.measure_step(stepper(device, MS, 8 * MS), None, device, warm=SETTLED, count=4)
+    assert step.mean == MS and wall.mean == 8 * MS
+
+
+@pytest.mark.parametrize(
+    ("cpu", "work", "waits", "expected"),
+    [
+        (MS, 64 * MS, False, False),
+        (MS, 64 * MS, True, True),
+        (
+            64 * MS,
+            MS,
+            False,
+            False,
+        ),  # bound by its launches: it returns at the device's end and waits for nothing
+        (MS / 64, MS / 8, True, True),
+        (MS / 64, MS / 8, False, False),
+    ],
+)
+def test_waiting_is_told_from_being_launch_bound(cpu, work, waits, expected):
+    device = FakeDevice()
+    assert accelerator.waits_for_device(stepper(device, cpu, work, waits), None, device) is expected
+    returned = max(cpu, work) if waits else cpu
+    assert set(device.holds) == {max(returned / 4, accelerator.SHORTEST_HOLD)}
+
+
+def test_a_wait_in_the_middle_of_the_step_is_seen():
+    device = FakeDevice()
+
+    def step(batch: object) -> None:
+        device.launch(MS, 32 * MS)
+        device.wait()  # reads the loss
+        device.launch(MS, 32 * MS)
+
+    assert accelerator.waits_for_device(step, None, device) is True
+
+
+def test_the_host_as_device_waits_by_nature():
+    def never(batch: object) -> None:
+        raise AssertionError("not to be called")
+
+    assert accelerator.waits_for_device(never, None, transfer.HostClock()) is True
+
+
+def declining(device: FakeDevice, costs: list[float]):
+    """A step whose windows of four cost ``costs`` in turn, the last for ever."""
+    calls = iter(range(10**6))
+
+    def step(batch: object) -> None:
+        device.launch(MS, costs[min(next(calls) // 4, len(costs) - 1)])
+
+    return step
+
+
+def test_warm_up_ends_when_three_windows_agree():
+    device = FakeDevice()
+    warm = accelerator.warm_up(declining(device, [64 * MS, 16 * MS, 8 * MS]), None, device, seconds=1e6)
+    assert warm == WarmUp(steps=20, settled=True, step=8 * MS)
+
+
+def test_warm_up_gives_up_in_time_and_says_so():
+    device = FakeDevice()
+    restless = declining(device, [MS * 2.0**n for n in range(60)])
+    warm = accelerator.warm_up(restless, None, device, seconds=1000 * MS)
+    assert not warm.settled and "still not within 5%" in str(warm)
+    assert device.host < 10_000 * MS
+
+
+def test_warm_up_tolerates_five_per_cent_and_no_more():
+    for step, settled in ((1.04, True), (1.06, False)):
+        device = FakeDevice()
+        costs = [8 * MS * (step if n % 2 else 1.0) for n in range(60)]
+        assert accelerator.warm_up(declining(device, costs), None, device, seconds=1.0).settled is settled
+
+
+def test_busy_levels():
+    assert [accelerator.busy_levels(n) for n in (1, 2, 16)] == [(1,), (1, 2), (1, 4, 8, 16)]
+
+
+def test_measure_busy_slows_inside_the_block_only():
+    device = FakeDevice()
+
+    @contextmanager
+    def occupy(count: int):
+        device.slow = 1.0 + count
+        yield
+        device.slow = 1.0
+
+    step = stepper(device, MS, 8 * MS)
+    found = accelerator.measure_busy(step, None, device, (1, 3), 2, occupy)
+    assert [(m.name, m.values) for m in found] == [
+        ("accelerator.step.busy.1", ((16 * MS,) * 2,)),
+        ("accelerator.step.busy.3", ((32 * MS,) * 2,)),
+    ]
+    assert accelerator.time_steps(step, None, device, 1) == (8 * MS,)
+
+
+# ---- copies ---------------------------------------------------------------------------------------------------
+
+
+def test_copy_costs_bandwidth_and_warm_up():
+    device = FakeDevice()
+    costs = iter([1.0] * transfer.COPY_WARM_UP + [4 * MS, 8 * MS])
+
+    def copy() -> None:
+        device.launch(MS, next(costs))
+
+    found = {m.name: m for m in transfer.measure_copy("copy.pinned", copy, 1024, device, 2)}
+    assert {name: m.values for name, m in found.items()} == {
+        "copy.pinned": ((4 * MS, 8 * MS),),
+        "copy.pinned.wall": ((4 * MS, 8 * MS),),
+        "copy.pinned.cpu": ((MS, MS),),
+        "copy.pinned.bandwidth": ((256 / MS, 128 / MS),),
+    }
+    assert [m.unit for m in found.values()] == ["s/batch", "s/batch", "s/batch", "B/s"]
+
+
+def test_no_copies_where_the_cpu_is_the_device():
+    assert transfer.measure_copies(None, None, transfer.HostClock()) == []
+
+
+def test_measure_copies_pins_one_kind_and_waits_for_the_other(monkeypatch):
+    torch = pytest.importorskip("torch")
+    asked: list[tuple[bool, bool]] = []
+    pinned = torch.zeros(2)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned)
+    monkeypatch.setattr(
+        transfer,
+        "to_device",
+        lambda batch, device, non_blocking: asked.append((batch[0] is pinned, non_blocking)),
+    )
+    device = FakeDevice()
+    device.seconds = lambda start, end: 2.0  # type: ignore[method-assign]
+    found = {m.name: m for m in transfer.measure_copies([torch.zeros(8)], None, device, count=1)}
+    assert found["copy.pinned.bandwidth"].flat == found["copy.pageable.bandwidth"].flat == (16.0,)
+    assert set(asked[:4]) == {(True, True)} and set(asked[4:]) == {(False, False)}
+
+
+def test_batches_of_any_nesting():
+    torch = pytest.importorskip("torch")
+    x = torch.zeros(2, 3)
+    batch = {"a": [x, (x, "name")], "b": torch.return_types.max((x, x.long()))}
+    assert transfer.batch_bytes(batch) == 24 * 3 + 48
+    moved = transfer.to_device(batch, torch.device("meta"))
+    assert moved["a"][1][0].device.type == "meta" and moved["a"][1][1] == "name"
+    assert transfer.batch_bytes(["no", "tensors"]) == 0
+
+
+class FakeCuda:
+    """``torch.cuda`` with a spin of 1 ns per cycle, and events in milliseconds."""
+
+    def __init__(self) -> None:
+        self.now, self.slept, self.synchronised = 0.0, [], 0
+
+    def Event(self, enable_timing: bool):
+        event = SimpleNamespace(at=None)
+        event.record = lambda stream: setattr(event, "at", self.now)
+        event.elapsed_time = lambda end: 1e3 * (end.at - event.at)
+        return event if enable_timing else None
+
+    def current_stream(self, device: object) -> str:
+        return f"stream of {device}"
+
+    def synchronize(self, device: object) -> None:
+        self.synchronised += 1
+
+    def _sleep(self, cycles: int) -> None:
+        self.slept.append(cycles)
+        self.now += cycles * 1e-9
+
+
+def test_cuda_clock_turns_events_into_seconds_and_calibrates_once():
+    cuda = FakeCuda()
+    clock = transfer.CudaClock(cuda, "cuda:0")
+    start = clock.mark()
+    clock.hold(0.25)
+    clock.hold(0.5)
+    assert clock.seconds(start, clock.mark()) == pytest.approx(0.76)
+    assert cuda.slept[1:] == [pytest.approx(250_000_000, abs=1), pytest.approx(500_000_000, abs=1)]
+    assert cuda.synchronised == 1 and clock.asynchronous
+
+
+# ---- opening a device; what torch lacks -----------------------------------------------------------------------
+
+
+def test_missing_torch_names_the_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingPartError, match="pip install torch"):
+        models.load_torch()
+
+
+def test_no_cuda_names_the_remedy(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(MissingPartError, match=r"--gpu and --model.*--step-time"):
+        transfer.open_device("cuda")
+
+
+def test_devices_that_cannot_be_opened(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for name, words in (("cuda:2", "2 CUDA device"), ("gpu", "not a device"), ("meta", "cannot be measured")):
+        with pytest.raises(InputError, match=words):
+            transfer.open_device(name)
+    assert isinstance(transfer.open_clock(transfer.open_device("cpu")), transfer.HostClock)
+
+
+# ---- networks and steps ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("build", "parameters"), [(models.resnet50, 25_557_032), (models.resnet18, 11_689_512)])
+def test_resnets_are_the_published_ones(build, parameters):
+    torch = pytest.importorskip("torch")
+    model = build().eval()
+    assert sum(p.numel() for p in model.parameters()) == parameters
+    with torch.no_grad():
+        assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 1000)
+    stem = model[:4](torch.zeros(1, 3, 224, 224))
+    assert stem.shape == (1, 64, 56, 56)
+
+
+def test_resnet50_strides_in_the_3x3_convolution():
+    torch = pytest.importorskip("torch")
+    strided = [m.kernel_size for m in models.resnet50().modules() if getattr(m, "stride", None) == (2, 2)]
+    assert strided == [(7, 7)] + [(3, 3), (1, 1)] * 3
+    assert isinstance(models.resnet50()[0], torch.nn.Conv2d)
+
+
+def test_torchvision_is_preferred_where_it_imports(monkeypatch):
+    pytest.importorskip("torch")
+    fake = SimpleNamespace(__version__="9.9", models=SimpleNamespace(resnet18=lambda: "theirs"))
+    monkeypatch.setitem(sys.modules, "torchvision", fake)
+    assert models.build_model("resnet18") == "theirs"
+    assert models.describe_model("resnet18") == "resnet18 (torchvision 9.9)"
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    assert models.build_model("resnet18") != "theirs"
+    assert models.describe_model("resnet18") == "resnet18 (coresim)"
+    with pytest.raises(InputError, match="resnet50, resnet18, tiny"):
+        models.build_model("resnet51")
+
+
+@pytest.mark.parametrize("precision", models.PRECISIONS)
+def test_default_step_trains(precision):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    model = models.build_model("tiny")
+    step = models.default_step(model, torch.device("cpu"), precision)
+    batch = models.synthetic_batch(4, 16)
+    seen = []
+    model[4].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    before = [p.clone() for p in model.parameters()]
+    assert step(batch) is None
+    assert seen == [torch.bfloat16 if precision == "bf16" else torch.float32]
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    assert all(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+
+
+def test_unknown_precision():
+    pytest.importorskip("torch")
+    with pytest.raises(InputError, match="fp32, bf16"):
+        models.default_step(models.build_model("tiny"), "cpu", "fp8")
+
+
+class Trainer:
+    device = "cpu"
+
+    def __call__(self, batch: object) -> object:
+        return batch
+
+
+def test_steps_and_factories():
+    def step(batch, scale=2):
+        return batch
+
+    assert models.as_step(step) is step
+    assert models.as_step(lambda: step) is step
+    assert models.as_step(lambda: lambda: step) is step
+    assert isinstance(models.as_step(Trainer), Trainer)
+    for wrong in (lambda model, batch: None, lambda: 7):
+        with pytest.raises(InputError, match=r"train_step\(batch\)"):
+            models.as_step(wrong)
+
+
+# ---- busy processes: none stays behind ------------------------------------------------------------------------
+
+
+def alive(pids) -> list[int]:
+    return [p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
+
+
+def wait_gone(pids, seconds: float = 20.0) -> list[int]:
+    deadline = time.monotonic() + seconds
+    while alive(pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return alive(pids)
+
+
+def test_busy_processes_run_pinned_and_end():
+    cores = sorted(os.sched_getaffinity(0))
+    with accelerator.busy_processes(2) as pids:
+        assert alive(pids) == list(pids) and len(set(pids)) == 2
+        assert [os.getsid(pid) for pid in pids] == list(pids)  # a terminal's Ctrl-C is for their parent alone
+        assert [os.sched_getaffinity(pid) for pid in pids] == [{cores[i % len(cores)]} for i in range(2)]
+    assert not alive(pids)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_busy_processes_end_with_an_exception(error):
+    with pytest.raises(error), accelerator.busy_processes(1) as pids:
+        raise error
+    assert not alive(pids)
+
+
+def test_busy_process_that_does_not_start(monkeypatch):
+    started = []
+
+    def start(*_args, **_pipes):
+        started.append(subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE))
+        return started[-1]
+
+    monkeypatch.setattr(accelerator, "_start", start)
+    with pytest.raises(CoresimError, match="did not start"), accelerator.busy_processes(1):
+        pass
+    assert not alive([started[0].pid])
+
+
+def script(body: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", textwrap.dedent(body)]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+
+
+def test_busy_processes_end_when_their_parent_is_killed():
+    parent = script("""
+        import time
+        from coresim.measure.accelerator import busy_processes
+        with busy_processes(1) as pids:
+            print(*pids, flush=True)
+            time.sleep(60)
+    """)
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert alive(pids) == pids and pids
+    parent.kill()
+    parent.wait(20)
+    parent.stdout.close()
+    assert wait_gone(pids) == []
+
+
+def test_a_process_whose_parent_died_first_does_nothing(monkeypatch):
+    monkeypatch.setattr(accelerator.ctypes, "CDLL", lambda name: SimpleNamespace(prctl=lambda *_: 0))
+    monkeypatch.setattr(accelerator, "busy_loop", lambda core: pytest.fail("it ran"))
+    accelerator.enter(str(os.getppid() + 1), "busy_loop", "0")
+
+
+# ---- fresh processes ------------------------------------------------------------------------------------------
+
+CPU = AcceleratorConfig(
+    device="cpu", model="tiny", batch_size=2, image_size=16, processes=1, steps=3, busy=(), seconds=0.3
+)
+
+
+@pytest.fixture
+def fake_torch(tmp_path, monkeypatch):
+    """Puts a ``torch`` with the given body before the real one, for fresh processes."""
+
+    def write(body: str) -> None:
+        (tmp_path / "torch.py").write_text(textwrap.dedent(body))
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "words"),
+    [
+        ("raise ImportError('No module named torch')", MissingPartError, "pip install torch"),
+        ("import os; os.kill(os.getpid(), 11)", CoresimError, "exit status -11: no message"),
+        (
+            "import os, sys; sys.stderr.write('a\\nCUDA fell over'); os._exit(3)",
+            CoresimError,
+            "3: CUDA fell over",
+        ),
+        ("import os; os.kill(os.getpid(), 9)", CoresimError, "out of memory.*smaller --batch-size"),
+    ],
+)
+def test_a_fresh_process_that_dies_is_one_line(fake_torch, body, error, words):
+    fake_torch(body)
+    with pytest.raises(error, match=words) as caught:
+        accelerator.measure_accelerator(CPU)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_fresh_process_that_hangs_is_ended(fake_torch, tmp_path):
+    fake_torch(f"""
+        import os, time
+        open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+        time.sleep(60)
+    """)
+    with pytest.raises(CoresimError, match="did not end within 2 s"):
+        accelerator.measure_accelerator(replace(CPU, timeout=2.0))
+    assert not alive([int((tmp_path / "pid").read_text())])
+
+
+def test_interrupt_leaves_no_process(fake_torch, tmp_path):
+    """Ctrl-C while a fresh process holds a busy process of its own."""
+    fake_torch("""
+        from coresim.measure import accelerator
+        import os, time
+        with accelerator.busy_processes(1) as pids:
+            with open(os.path.dirname(__file__) + "/unfinished", "w") as file:
+                file.write(f"{os.getpid()} {pids[0]}")
+            os.rename(file.name, os.path.dirname(__file__) + "/pids")
+            time.sleep(60)
+    """)
+    parent = script("""
+        from coresim.measure.accelerator import AcceleratorConfig, measure_accelerator
+        measure_accelerator(AcceleratorConfig(device="cpu"))
+    """)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "pids").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+    assert alive(pids) == pids
+    os.killpg(parent.pid, signal.SIGINT)
+    assert parent.wait(20) == -signal.SIGINT
+    parent.stdout.close()
+    assert wait_gone(pids) == []
+
+
+def test_a_step_that_cannot_travel():
+    with pytest.raises(InputError, match="top level of a module"):
+        accelerator.measure_accelerator(replace(CPU, step=lambda batch: None))
+
+
+def test_tiny_step_end_to_end():
+    torch = pytest.importorskip("torch")
+    result = accelerator.measure_accelerator(replace(CPU, busy=(1,)))
+    names = ["step", "step.wall", "launch", "step.busy.1"]
+    assert [m.name for m in result.measurements] == [f"accelerator.{name}" for name in names]
+    assert [[len(values) for values in m.values] for m in result.measurements] == [[3], [1], [3], [3]]
+    assert all(value > 0 for m in result.measurements for value in m.flat)
+    assert result.synchronises
+    facts = result.provenance
+    assert facts["device"] == "cpu" and facts["torch"] == torch.__version__ and facts["step"] == "tiny (coresim)"
+    assert facts["memory_peak_bytes"] is None and facts["driver"] is None
+    with pytest.raises(CoresimError, match=r"copy\.pinned was not measured"):
+        result["copy.pinned"]
+
+
+USER_MODULE = """
+import torch
+calls = []
+
+class Step:
+    device = "cpu"
+    def __call__(self, batch):
+        calls.append(batch["x"].shape)
+
+def collate():
+    return {"x": torch.zeros(5, 2), "names": ["a"]}
+
+def empty():
+    return {"names": ["a"]}
+
+def broken(batch):
+    raise ValueError("first line\\nsecond line")
+
+def hungry(batch):
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+"""
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    (tmp_path / "mytraining.py").write_text(USER_MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    import mytraining
+
+    yield mytraining
+    del sys.modules["mytraining"]
+
+
+def test_user_step_in_a_fresh_process(user):
+    """Module, factory, device and batch travel, each time; the default device, cuda, is never asked for."""
+    config = AcceleratorConfig(step=user.Step, batch=user.collate, processes=2, steps=4, busy=())
+    result = accelerator.measure_accelerator(config)
+    assert [len(values) for values in result["accelerator.step"].values] == [4, 4]
+    assert result.provenance["step"] == "mytraining:Step"
+    assert result.provenance["precision"] == "set by the step" and result.provenance["batch_size"] is None
+
+
+def reply_of(folder, request: bytes):
+    (folder / "request").write_bytes(request)
+    accelerator.child_main(str(folder))
+    return pickle.loads((folder / "reply").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("step", "batch", "error", "words"),
+    [
+        (
+            "broken",
+            "collate",
+            InputError,
+            "mytraining:broken failed: ValueError: first line second line; run it",
+        ),
+        ("hungry", "collate", CoresimError, "batch size 2.*smaller --batch-size"),
+        ("Step", "empty", InputError, "holds no tensors"),
+        ("Step", None, InputError, "mytraining:Step failed: "),
+        (None, "collate", InputError, "the batch failed: "),
+    ],
+)
+def test_what_fails_in_the_fresh_process_is_one_line(user, tmp_path, step, batch, error, words):
+    config = replace(CPU, step=step and getattr(user, step), batch=batch and getattr(user, batch))
+    reply = reply_of(tmp_path, pickle.dumps(config))
+    with pytest.raises(error, match=words):
+        raise reply
+    assert "\n" not in str(reply)
+
+
+def test_a_module_that_the_fresh_process_cannot_import(user, tmp_path):
+    request = pickle.dumps(replace(CPU, step=user.Step)).replace(b"mytraining", b"notraining")
+    assert "top level of a module" in str(reply_of(tmp_path, request))
+
+
+def test_long_steps_are_timed_fewer_times(monkeypatch):
+    pytest.importorskip("torch")
+    device = FakeDevice()
+    monkeypatch.setattr(accelerator, "open_clock", lambda _: device)
+    monkeypatch.setattr(models, "default_step", lambda *_: stepper(device, 1.0, 1.0))
+    for seconds, count in ((100.0, 30), (8.0, 8), (0.5, 3)):
+        config = replace(CPU, steps=30, seconds=seconds, copies=False)
+        assert len(accelerator.measure_here(config)["accelerator.step"].flat) == count
+
+
+@pytest.mark.parametrize("name", ["processes", "steps", "batch_size"])
+def test_numbers_that_must_be_at_least_one(name):
+    with pytest.raises(InputError, match=f"{name} = 0"):
+        replace(CPU, **{name: 0})
+
+
+def test_merge_joins_processes_by_name():
+    def result(value: float, waits: bool, settled: bool, how: str) -> AcceleratorResult:
+        return AcceleratorResult((Measurement("a", "s", ((value,),), how),), waits, settled, {"device": how})
+
+    joined = accelerator.merge(
+        [result(1.0, True, True, "x"), result(2.0, True, False, "y"), result(3.0, False, True, "x")]
+    )
+    assert joined["a"].values == ((1.0,), (2.0,), (3.0,)) and joined["a"].how == "x; y"
+    assert joined.synchronises is True and joined.settled is False and joined.provenance == {"device": "x"}
+
+
+# ---- nvidia-smi -----------------------------------------------------------------------------------------------
+
+
+def driver_facts(tmp_path, monkeypatch, body: str):
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{body}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tuple(accelerator._driver_facts("some-uuid").values())
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("echo '550.54.15, 1410, 1980'", ("550.54.15", 1.41e9, 1.98e9)),
+        ("echo '550.54.15, [N/A], 1980'", ("550.54.15", None, 1.98e9)),
+        ("echo '550, 1, 2'; echo '550, 1, 2'", (None, None, None)),  # two devices: which one is not known
+        ("echo 'Failed to initialize NVML, a, b'; exit 9", (None, None, None)),
+        ('[ "$4" = GPU-some-uuid ] && echo "551, 1, 2"', ("551", 1e6, 2e6)),
+    ],
+)
+def test_driver_facts(tmp_path, monkeypatch, body, expected):
+    assert driver_facts(tmp_path, monkeypatch, body) == expected
+
+
+def test_no_nvidia_smi(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert set(accelerator._driver_facts("").values()) == {None}
+
+
+# ---- a real device --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cuda():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    return torch
+
+
+@pytest.mark.cuda
+def test_cuda_events_and_hold_agree(cuda):
+    clock = transfer.open_clock(transfer.open_device("cuda"))
+    clock.hold(0.01)
+    start = clock.mark()
+    clock.hold(0.05)
+    end = clock.mark()
+    clock.wait()
+    assert clock.seconds(start, end) == pytest.approx(0.05, rel=0.5)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("waits", [False, True])
+def test_cuda_step_that_waits_is_told(cuda, waits):
+    device = transfer.open_device("cuda")
+    clock = transfer.open_clock(device)
+    x = cuda.randn(4096, 4096, device=device)
+
+    def step(batch: object) -> None:
+        y = x
+        for _ in range(20):
+            y = y @ x
+        if waits:
+            y.sum().item()
+
+    accelerator.warm_up(step, None, clock)
+    assert accelerator.waits_for_device(step, None, clock) is waits
+
+
+@pytest.mark.cuda
+def test_cuda_end_to_end(cuda):
+    config = AcceleratorConfig(model="resnet18", batch_size=32, precision="bf16", processes=1, busy=(1,))
+    result = accelerator.measure_accelerator(config)
+    assert not result.synchronises
+    assert result["accelerator.step"].mean > 0 and result["accelerator.launch"].mean > 0
+    assert result["copy.pinned"].mean > 0 and result["copy.pageable.cpu"].mean > 0
+    assert result.provenance["memory_peak_bytes"] > 32 * 3 * 224 * 224 * 4
+    assert result.provenance["device"] == cuda.cuda.get_device_name()

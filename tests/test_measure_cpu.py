@@ -1,0 +1,311 @@
+"""The micro-benchmarks for real, in their quickest mode: shapes and names, never seconds; and how they end."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from coresim.errors import CoresimError, InputError
+from coresim.measure import bandwidth, preprocess, processes, scaling, storage, transport
+from coresim.measure.processes import Child, HangError, Link
+from coresim.measure.protocol import Caution
+from coresim.model.measurement import Measurement
+from coresim.workloads.base import WorkloadSpec
+
+IMAGES = "coresim.workloads.images:ImageWorkload"
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> WorkloadSpec:
+    spec = WorkloadSpec(IMAGES, str(tmp_path_factory.mktemp("images")), batch_size=8)
+    spec.make()
+    return spec
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left() -> Iterator[None]:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+
+
+def by_name(measurements: list[Measurement]) -> dict[str, Measurement]:
+    named = {m.name: m for m in measurements}
+    assert len(named) == len(measurements)
+    for m in measurements:
+        assert m.how and m.unit and m.values and all(m.values)
+    return named
+
+
+def test_preparation_rows_belong_together(images: WorkloadSpec) -> None:
+    told: list[float] = []
+    named = by_name(
+        preprocess.measure_preparation(
+            images, processes=2, budget_s=1.0, progress=lambda what, done: told.append(done), cautions=[]
+        )
+    )
+    assert set(named) == {f"prepare.{name}" for name in ("fetch", "decode", "transform", "collate", "start")}
+    steps = [named[f"prepare.{name}"] for name in ("fetch", "decode", "transform")]
+    lengths = {tuple(len(process) for process in m.values) for m in steps}
+    assert len(lengths) == 1 and min(lengths.pop()) >= 4
+    assert all(value > 0 for m in named.values() for value in m.flat)
+    assert [m.unit for m in steps] == ["s/sample"] * 3
+    assert named["prepare.collate"].unit == "s/batch" and named["prepare.start"].unit == "s/worker"
+    assert len(named["prepare.start"].values) == 2
+    assert told == sorted(told) and told[0] >= 0 and told[-1] <= 1
+
+
+def test_scaling_starts_at_one(images: WorkloadSpec) -> None:
+    cpus = processes.physical_cpus()[:2]
+    found = scaling.measure_scaling(images, cpus=cpus, budget_s=0.6)
+    named = by_name(found)
+    assert set(named) == {f"scaling.{k}" for k in range(1, len(cpus) + 1)}
+    assert len(named[f"scaling.{len(cpus)}"].values) == len(cpus)
+    curve = scaling.speed_curve(found)
+    assert len(curve) == len(cpus) and curve[0] == 1.0 and all(0 < speed <= 1 for speed in curve)
+
+
+def test_bandwidth_of_every_count() -> None:
+    cpus = processes.physical_cpus()[:2]
+    told: list[str] = []
+    found = bandwidth.measure_bandwidth(
+        cpus=cpus, cache_bytes=2**20, budget_s=0.3, progress=lambda what, done: told.append(what)
+    )
+    counts = range(1, len(cpus) + 1)
+    assert set(by_name(found)) == {f"bandwidth.{kernel}.{k}" for kernel in ("copy", "triad") for k in counts}
+    assert all(value > 1e8 for m in found for value in m.flat)
+    assert "copy" in told[0] and "triad" in told[-1]
+    assert 1 <= bandwidth.saturating_cores(bandwidth.bandwidth_curve(found)) <= len(cpus)
+
+
+def test_storage_cold_and_warm_or_an_honest_caution(images: WorkloadSpec) -> None:
+    files = sorted(Path(images.folder).glob("*.jpg"))[:16]
+    cautions: list[Caution] = []
+    named = by_name(storage.measure_storage(files, processes=1, budget_s=0.2, cautions=cautions))
+    states = {"warm"} if cautions else {"warm", "cold"}
+    whats = ("latency", "read", "bandwidth")
+    assert set(named) == {f"storage.{state}.{what}" for state in states for what in whats}
+    assert len(named["storage.warm.read"].flat) == 16
+
+
+def test_memory_is_never_reported_as_cold_storage(images: WorkloadSpec) -> None:
+    folder = Path("/dev/shm")
+    if not os.access(folder, os.W_OK):
+        pytest.skip("no /dev/shm here")
+    path = folder / f"coresim-test-{os.getpid()}"
+    path.write_bytes(b"x" * 100_000)
+    try:
+        cautions: list[Caution] = []
+        named = by_name(storage.measure_storage([path], processes=1, budget_s=0.1, cautions=cautions))
+    finally:
+        path.unlink()
+    assert not [name for name in named if "cold" in name]
+    assert [caution.value for caution in cautions] == ["100% left"]
+
+
+def test_pages_in_and_out_of_the_cache_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(b"x" * 1_000_000)
+    assert storage.resident_fraction(path) == 1.0
+    if storage.drop([path]) == 1.0:
+        pytest.skip("this file system lives in memory")
+    assert storage.resident_fraction(path) == 0.0
+    assert path.read_bytes() and storage.resident_fraction(path) == 1.0
+
+
+def test_no_files_or_a_missing_one_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no files to read"):
+        storage.measure_storage([])
+    with pytest.raises(InputError, match=r"gone.*cannot be read"):
+        storage.measure_storage([tmp_path / "gone"], processes=1)
+
+
+TRANSPORT = {"batch", "batch.wall", "fixed", "per_tensor", "per_byte"}
+
+
+def test_transport_without_torch_says_it_stands_in() -> None:
+    found = by_name(transport.measure_transport(100_000, 2, processes=1, budget_s=0.2, use_torch=False))
+    assert set(found) == {f"transport.{name}" for name in TRANSPORT}
+    assert found["transport.batch"].mean > 0 and found["transport.per_byte"].mean > 0
+    assert all("stand-in" in m.how for m in found.values())
+
+
+@pytest.mark.torch
+def test_transport_by_the_real_loader() -> None:
+    pytest.importorskip("torch")
+    found = by_name(transport.measure_transport(100_000, 2, processes=1, budget_s=0.2, use_torch=True))
+    assert set(found) == {f"transport.{name}" for name in TRANSPORT}
+    assert found["transport.batch"].mean > 0 and min(value for m in found.values() for value in m.flat) >= 0
+    assert all("DataLoader" in m.how for m in found.values())
+
+
+def test_little_shared_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "shared_memory_room", lambda: 40_000)
+    monkeypatch.setattr(transport, "_torch_job", transport._pipe_job)
+    cautions: list[Caution] = []
+    found = by_name(transport.measure_transport(10**9, processes=1, budget_s=0.1, use_torch=True, cautions=cautions))
+    assert "40000 B" in cautions[0].value and "scaled up" in found["transport.batch"].how
+
+
+# --- the speed model -------------------------------------------------------------------------------------------
+
+
+def measured(prefix: str, values: dict[int, float]) -> list[Measurement]:
+    return [Measurement(f"{prefix}.{k}", "", ((value,), (value,)), "made up") for k, value in values.items()]
+
+
+def times_of(fraction: float, rates: dict[int, float]) -> dict[int, float]:
+    return {k: 1 - fraction + fraction * max(1.0, k * rates[1] / rate) for k, rate in rates.items()}
+
+
+def test_the_memory_fraction_is_found_again() -> None:
+    rates = {k: min(10.0 * k, 35.0) for k in range(1, 9)}
+    model = scaling.fit_speed(measured("scaling", times_of(0.4, rates)), measured("bandwidth.triad", rates))
+    assert model.memory_fraction == pytest.approx(0.4, abs=0.02)
+    assert [model.at(k).value for k in (1, 8)] == pytest.approx([1.0, 1 / (0.6 + 0.4 * 8 / 3.5)])
+    assert model.at(16).value == pytest.approx(1 / (0.6 + 0.4 * 16 / 3.5), rel=0.05)
+    assert "one core" not in model.assumes and "had not saturated" not in model.assumes
+
+
+def test_uncertainty_widens_and_stays_within_zero_and_one() -> None:
+    rates = {1: 10.0, 2: 19.0}
+    model = scaling.fit_speed(measured("scaling", {1: 1.0, 2: 1.03}), measured("bandwidth.triad", rates))
+    speeds = [model.at(k) for k in range(1, 129)]
+    assert speeds[0] == (1.0, 1.0, 1.0)
+    assert all(0 < s.low <= s.value <= s.high <= 1 for s in speeds)
+    assert speeds[1].low == pytest.approx(speeds[1].value * math.exp(-2 * model.noise))
+    widths = [(s.high - s.low) / s.value for s in speeds]
+    assert widths == sorted(widths)
+    assert [s.value for s in speeds] == sorted((s.value for s in speeds), reverse=True)
+
+
+def test_one_measured_core_gives_the_stated_assumption() -> None:
+    model = scaling.fit_speed(measured("scaling", {1: 0.5}))
+    assert (model.memory_fraction, model.deviation) == pytest.approx((0.1, 0.1))
+    assert model.at(4).value == pytest.approx(1 / (0.9 + 0.1 * 4))
+    assert model.at(4).low < 0.6 and model.at(4).high == 1.0
+    assert "one core measured" in model.assumes and "bandwidth not measured" in model.assumes
+
+
+def test_speeds_over_one_are_noise_and_gaps_are_interpolated() -> None:
+    assert scaling.speed_curve(measured("scaling", {1: 1.0, 2: 0.9, 4: 2.0})) == pytest.approx((1, 1, 1 / 1.45, 0.5))
+    with pytest.raises(InputError, match=r"scaling\.1"):
+        scaling.speed_curve(measured("scaling", {2: 1.0}))
+    with pytest.raises(InputError, match=r"bandwidth\.triad\.1"):
+        bandwidth.bandwidth_curve([])
+
+
+def test_saturation_is_the_fewest_cores_within_five_per_cent() -> None:
+    assert bandwidth.saturating_cores([10, 19, 28.5, 29, 30]) == 3
+    assert bandwidth.saturating_cores([10]) == 1
+
+
+def test_many_cores_are_measured_at_some_counts() -> None:
+    assert processes.levels(1) == [1] and processes.levels(8) == list(range(1, 9))
+    assert processes.levels(64) == [1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40, 60, 64]
+
+
+def test_one_hardware_thread_per_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for cpu, siblings in {0: "0,4", 1: "1,5", 4: "0,4", 5: "1,5", 6: "2,6"}.items():
+        (tmp_path / f"cpu{cpu}" / "topology").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}" / "topology" / "thread_siblings_list").write_text(siblings + "\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 5, 6, 9})
+    assert processes.physical_cpus(tmp_path) == (0, 1, 6, 9)
+
+
+def test_bandwidth_arrays_leave_memory_to_others(tmp_path: Path) -> None:
+    assert bandwidth.array_bytes(cache=2**20, processes=4, memory=2**34) == 2**21
+    assert bandwidth.array_bytes(cache=2**30, processes=4, memory=12 * 2**30) == 2**28
+    for index, size in enumerate(("32K", "1024K", "36608K")):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "size").write_text(size + "\n")
+    assert bandwidth.last_level_cache(tmp_path) == 36608 * 1024
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("300\n")
+    assert bandwidth.available_memory(tmp_path) == 700
+    assert bandwidth.last_level_cache(tmp_path / "none") == bandwidth.USUAL_CACHE
+
+
+# --- processes and how they end -------------------------------------------------------------------------------
+
+
+def sleep_job(link: Link) -> None:
+    link.send("ready")
+    time.sleep(600)
+
+
+def environment_job(link: Link) -> tuple[str | None, set[int]]:
+    return os.environ.get("OMP_NUM_THREADS"), os.sched_getaffinity(0)
+
+
+def failing_job(link: Link) -> None:
+    raise ValueError("first\nsecond")
+
+
+def test_a_child_is_single_threaded_and_pinned() -> None:
+    cpu = max(os.sched_getaffinity(0))
+    with Child(environment_job, cpu=cpu) as child:
+        assert child.receive() == ("done", ("1", {cpu}))
+
+
+def test_a_silent_child_is_given_up_and_stopped() -> None:
+    with Child(sleep_job, doing="sleeping") as child:
+        assert child.receive() == ("ready", None)
+        with pytest.raises(HangError, match=r"sleeping: no answer for 0\.2 s"):
+            child.receive(timeout=0.2)
+
+
+def test_a_killed_child_is_named_and_not_waited_for() -> None:
+    with Child(sleep_job, doing="sleeping") as child:
+        child.receive()
+        os.kill(child.pid, signal.SIGKILL)
+        with pytest.raises(CoresimError, match="sleeping: the worker process was killed by SIGKILL"):
+            child.receive()
+
+
+def test_an_unexpected_exception_comes_home_as_one_line() -> None:
+    with pytest.raises(CoresimError, match=r"^failing: the worker process raised ValueError: first$"):
+        processes.run(failing_job, doing="failing")
+
+
+MEASURE = f"""
+import tempfile
+from coresim.measure import preprocess, scaling
+from coresim.workloads.base import WorkloadSpec
+with tempfile.TemporaryDirectory() as folder:
+    spec = WorkloadSpec({IMAGES!r}, folder)
+    preprocess.look(spec)
+    tell = lambda what, done: print(what, flush=True)
+    %s
+"""
+CALLS = {
+    "one process": "preprocess.measure_preparation(spec, budget_s=600, progress=tell)",
+    "several": "scaling.measure_scaling(spec, budget_s=600, progress=tell)",
+}
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path, how: signal.Signals, call: str) -> None:
+    paths = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": paths}
+    command = [sys.executable, "-c", MEASURE % call]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=quiet, env=environment) as measuring:
+        assert measuring.stdout is not None and measuring.stdout.readline()
+        children = psutil.Process(measuring.pid).children(recursive=True)
+        assert children
+        measuring.send_signal(how)
+        assert measuring.wait(timeout=20) != 0
+    assert not psutil.wait_procs(children, timeout=20)[1]
+    if how == signal.SIGINT:
+        assert list(tmp_path.iterdir()) == []

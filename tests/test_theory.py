@@ -1,0 +1,384 @@
+"""Bounds by hand and against the reference engine; chains against a linear solve of their generator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from coresim import stats
+from coresim.errors import InputError
+from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
+from coresim.model.service import Service
+from coresim.sim import reference
+from coresim.sim.draws import draw
+from coresim.sim.run import RunLength
+from coresim.theory.birth_death import closed_line, example, stationary
+from coresim.theory.bounds import binding, bounds, demands, lower_bound_cores, saturating_cores
+from coresim.theory.queues import bounded_queue, buffer_idle, buffer_wait, finite_source, rate_idle
+
+MS = 1e-3
+
+
+def work(name, seconds, resource="cores", repeats=1, **kinds):
+    return Phase(name, resource, Service(seconds), repeats, **kinds)
+
+
+def loader(workers=32, cores=16.0, **trainer):
+    phases = (work("fetch", 0.4 * MS, "wait", 256), work("preprocess", 5.2 * MS, repeats=256), work("collate", 3 * MS))
+    stage = Stage("worker", workers, phases, dispatch="round_robin")
+    consumer, copy, launch = work("consumer", 2 * MS), work("copy", 1.5 * MS, "wait"), work("launch", 5 * MS)
+    own = Trainer(consumer=consumer, copy=copy, launch=launch, **trainer)
+    return Pipeline((stage,), own, work("step", 98 * MS), cores=cores, credits=2 * workers, batch_size=256)
+
+
+def limits(pipeline):
+    return {bound.name: bound.limit_batches_per_s for bound in bounds(pipeline)}
+
+
+def inline(split, cores=8.0):
+    trainer = Trainer((work("read", 0.5, "wait"), work("decode", 1.0, repeats=6, split=split)), spin=False)
+    return Pipeline((), trainer, work("step", 2.0), cores=cores)
+
+
+def test_demands_are_seconds_per_batch_by_resource():
+    found = {demand.name: (demand.resource, demand.seconds) for demand in demands(loader())}
+    assert found == {
+        "worker.fetch": ("wait", pytest.approx(0.1024)),
+        "worker.preprocess": ("cores", pytest.approx(1.3312)),
+        "worker.collate": ("cores", 0.003),
+        "trainer.consumer": ("cores", 0.002),
+        "trainer.launch": ("cores", 0.005),
+        "trainer.copy": ("wait", 0.0015),
+        "trainer.spin": ("spin", pytest.approx(0.0995)),
+        "accelerator.step": ("accelerator", 0.098),
+    }
+
+
+def test_demands_of_samples_count_the_batch():
+    stage = Stage("map", 4, (work("decode", 0.01),), grain="sample")
+    pipeline = Pipeline((stage,), Trainer(copy_mode="none"), work("step", 1.0), batch_size=8, credits=2)
+    assert demands(pipeline)[0].seconds == pytest.approx(0.08)
+    assert limits(pipeline)["servers of map"] == pytest.approx(4 / 0.08)
+    assert limits(pipeline)["credits"] == pytest.approx(2 / (8 * 0.01 / 4))
+    unordered = replace(pipeline, stages=(replace(stage, ordered=False),))
+    assert limits(unordered)["credits"] == pytest.approx(2 / 0.01)
+
+
+def test_bounds_of_the_loader_by_hand():
+    assert limits(loader()) == pytest.approx(
+        {
+            "accelerator": 1 / 0.098,
+            "synchronous copy": 1 / 0.0995,
+            "serial trainer": 1 / (0.002 + 0.0015 + 0.098),
+            "cores": 16 / 1.3412,
+            "cores with spinning": 16 / (1.3362 + 0.0995 * 16 / 33),
+            "servers of worker": 32 / 1.4366,
+            "credits": 64 / 1.4366,
+        }
+    )
+    assert binding(bounds(loader())).name == "serial trainer"
+
+
+def test_a_bound_shows_its_formula_and_its_numbers():
+    cores = next(bound for bound in bounds(loader(cores=12.0)) if bound.name == "cores")
+    assert cores.formula == "X <= cores x s(cores) / (ranks x CPU per batch)"
+    assert cores.numbers == "X <= 12 / 1.341 s = 8.947 batches/s"
+    assert "worker.preprocess 1.331 s + worker.collate 3 ms" in cores.explanation
+
+
+@pytest.mark.parametrize(
+    ("mode", "run_ahead", "name", "seconds"),
+    [
+        ("sync", 0, "serial trainer", 0.1015),
+        ("stream", 0, "serial trainer", 0.1015),
+        ("none", 0, "serial trainer", 0.1),
+        ("sync", 1, "synchronous copy", 0.0995),
+        ("stream", 1, "accelerator", 0.0995),
+        ("overlap", 1, "accelerator", 0.098),
+    ],
+)
+def test_copy_mode_and_run_ahead_set_the_serial_path(mode, run_ahead, name, seconds):
+    tightest = binding(bounds(loader(cores=64.0, copy_mode=mode, run_ahead=run_ahead, spin=False)))
+    assert (tightest.name, tightest.limit_batches_per_s) == (name, pytest.approx(1 / seconds))
+
+
+def test_a_long_launch_hides_the_step():
+    slow = loader(cores=64.0, spin=False)
+    slow = replace(slow, trainer=replace(slow.trainer, launch=work("launch", 0.2)))
+    assert limits(slow)["serial trainer"] == pytest.approx(1 / 0.2035)
+
+
+def test_a_split_phase_takes_its_longest_part_or_all_cores():
+    assert limits(inline(split=4))["serial trainer"] == pytest.approx(1 / (0.5 + 2.0 + 2.0))
+    assert limits(inline(split=4, cores=2.0))["serial trainer"] == pytest.approx(1 / (0.5 + 3.0 + 2.0))
+
+
+def test_storage_and_ranks_share():
+    pipeline = replace(loader(), storage_streams=3.0, ranks=2)
+    fetch = replace(pipeline.stages[0].phases[0], resource="storage")
+    stage = replace(pipeline.stages[0], phases=(fetch, *pipeline.stages[0].phases[1:]))
+    assert limits(replace(pipeline, stages=(stage,)))["storage"] == pytest.approx(3 / (2 * 0.1024))
+    assert limits(pipeline)["cores"] == pytest.approx(16 / (2 * 1.3412))
+
+
+def test_the_barrier_adds_its_allreduce():
+    assert limits(replace(loader(), barrier=True, allreduce=0.01))["accelerator"] == pytest.approx(1 / 0.108)
+
+
+def test_capacity_may_peak_before_the_last_core():
+    speed = (1.0, 0.9, 0.5)
+    assert limits(replace(loader(), speed=speed, cores=3.0))["cores"] > 1.8 / 1.3412  # x s(x) peaks between 2 and 3
+    assert limits(replace(loader(), speed=speed, cores=2.0))["cores"] == pytest.approx(1.8 / 1.3412)
+
+
+def test_saturating_cores():
+    assert saturating_cores((1.0,)) == 1
+    assert saturating_cores((1.0,), k_max=40) == 38
+    assert saturating_cores((1.0, 0.9, 0.66, 0.5)) == 3
+    assert saturating_cores((1.0, 0.9, 0.66, 0.5), within=0.1) == 2
+    assert saturating_cores((1.0, 0.5, 0.34)) == 1
+
+
+def test_lower_bound_without_spinning_is_the_work_alone():
+    found = lower_bound_cores(loader(spin=False), 0.05)
+    assert found.cores == pytest.approx(0.95 * 1.3412 / 0.098)
+    assert (found.whole, found.binding) == (14, "cores")
+    assert found.formula == "cores >= (1 - idle) x CPU per batch / step"
+    assert found.numbers == "cores >= (1 - 0.05) x 1.341 s / 98 ms = 13.001"
+
+
+def test_lower_bound_of_the_loader_work_alone():
+    bare = loader(spin=False)
+    bare = replace(bare, trainer=replace(bare.trainer, consumer=Phase("consumer"), launch=Phase("launch")))
+    found = lower_bound_cores(bare, 0.05)
+    assert found.numbers == "cores >= (1 - 0.05) x 1.334 s / 98 ms = 12.934"
+    assert found.whole == 13
+
+
+def test_a_spinning_trainer_shares_a_core_with_crowding_tasks():
+    found = lower_bound_cores(loader(workers=32), 0.05)
+    need = 0.95 / 0.098
+    assert found.cores == pytest.approx(need * 1.3362 / (1 - need * 0.0995 / 33))
+    few = lower_bound_cores(loader(workers=14), 0.05)
+    assert found.cores < few.cores < 0.95 * 1.3362 / 0.098 + 1
+    assert found.binding == few.binding == "cores with spinning"
+
+
+def test_lower_bound_scales_with_ranks_and_falling_speed():
+    pair = replace(loader(spin=False), ranks=2, speed=tuple(1 - 0.005 * k for k in range(60)))
+    found = lower_bound_cores(pair, 0.05)
+    assert found.cores * (1.005 - 0.005 * found.cores) == pytest.approx(2 * 0.95 * 1.3412 / 0.098)
+    assert found.numbers == "cores x s(cores) >= 2 x (1 - 0.05) x 1.341 s / 98 ms = 26.003, so cores >= 30.502"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "name"),
+    [(loader(), "serial trainer"), (loader(workers=8), "servers of worker"), (inline(split=4), "serial trainer")],
+)
+def test_no_number_of_cores_reaches_some_targets(pipeline, name):
+    found = lower_bound_cores(pipeline, 0.02)
+    assert (found.cores, found.whole, found.binding) == (math.inf, None, name)
+    assert "needed: (1 - 0.02)" in found.numbers
+
+
+def test_lower_bound_of_inline_work_is_its_own_speed():
+    found = lower_bound_cores(inline(split=6), 0.5)  # 0.5 s + 6 / C + 2 s <= 4 s
+    assert (found.cores, found.binding) == (pytest.approx(4.0), "serial trainer")
+
+
+def test_lower_bound_refuses_what_means_nothing():
+    with pytest.raises(InputError, match="idle_target"):
+        lower_bound_cores(loader(), 1.0)
+    with pytest.raises(InputError, match="accelerator"):
+        lower_bound_cores(replace(loader(), step=Phase("step")), 0.1)
+    with pytest.raises(InputError, match="bounds"):
+        binding(())
+
+
+@pytest.mark.parametrize("trainer", [{}, {"spin": False}, {"run_ahead": 2}, {"copy_mode": "stream", "run_ahead": 1}])
+@pytest.mark.parametrize(("workers", "cores"), [(16, 6.5), (24, 14.0), (8, 32.0)])
+def test_no_run_passes_a_bound(trainer, workers, cores):
+    pipeline = loader(workers, cores, **trainer)
+    account = reference.simulate(pipeline, draw(pipeline, 300, seed=11), RunLength(300, 50)).ranks[0]
+    elapsed = account.end - account.begin
+    tightest = binding(bounds(pipeline))
+    # Batches prepared before the window may add to a run of finite length; without queues the bound is nearly met.
+    slack = 1 + pipeline.credits / 250
+    assert 0.9 * tightest.limit_batches_per_s < 250 / elapsed < slack * tightest.limit_batches_per_s
+    in_the_long_run = account.accelerator["busy"] / elapsed / slack
+    assert lower_bound_cores(pipeline, 1 - in_the_long_run).cores <= cores
+
+
+def by_linear_solve(rates):
+    """Stationary probabilities of the generator with ``rates[i][j]`` from state i to j, by least squares."""
+    generator = np.array(rates, dtype=float)
+    np.fill_diagonal(generator, 0.0)
+    np.fill_diagonal(generator, -generator.sum(axis=1))
+    system = np.vstack([generator.T, np.ones(len(generator))])
+    return np.linalg.lstsq(system, np.append(np.zeros(len(generator)), 1.0), rcond=None)[0]
+
+
+def line_by_brute_force(workers, cores, credits, prepare, step, speed):
+    """The line's generator over (batches in service, queued, ready, step under way), found by following its rules."""
+    settled = {}
+
+    def settle(serving, queued, ready, busy):
+        if not busy and ready:
+            return settle(serving, queued + 1, ready - 1, True)
+        taken = min(workers - serving, queued)
+        return serving + taken, queued - taken, ready, busy
+
+    def moves(serving, queued, ready, busy):
+        if serving:
+            active = min(serving, cores)
+            yield settle(serving - 1, queued, ready + 1, busy), active * speed[active - 1] / prepare
+        if busy:
+            yield settle(serving, queued, ready, False), 1 / step
+
+    frontier = [settle(0, credits, 0, False)]
+    while frontier:
+        state = frontier.pop()
+        if state not in settled:
+            settled[state] = list(moves(*state))
+            frontier += [after for after, _ in settled[state]]
+    states = list(settled)
+    rates = np.zeros((len(states), len(states)))
+    for state, exits in settled.items():
+        for after, rate in exits:
+            rates[states.index(state), states.index(after)] += rate
+    return states, by_linear_solve(rates)
+
+
+@pytest.mark.parametrize(("workers", "cores", "credits"), [(1, 1, 1), (3, 2, 4), (4, 3, 2), (2, 4, 9), (5, 3, 5)])
+def test_line_agrees_with_a_brute_force_solution(workers, cores, credits):
+    speed = (1.0, 0.9, 0.7, 0.65)
+    line = closed_line(workers, cores, credits, 1.3, 0.6, speed)
+    states, probabilities = line_by_brute_force(workers, cores, credits, 1.3, 0.6, speed)
+    busy = sum(p for (_, _, _, step), p in zip(states, probabilities, strict=True) if step)
+    taken = sum(p * (serving + ready) for (serving, _, ready, _), p in zip(states, probabilities, strict=True))
+    assert line.utilisation == pytest.approx(busy, abs=1e-10)
+    assert line.throughput == pytest.approx(busy / 0.6, abs=1e-9)
+    assert line.outstanding == pytest.approx(taken, abs=1e-9)
+
+
+def test_line_by_hand_and_exactly():
+    line = closed_line(1, Fraction(1), 1, Fraction(1), Fraction(1))
+    assert line.probabilities == (Fraction(1, 3),) * 3
+    assert (line.utilisation, line.throughput, line.outstanding) == (Fraction(2, 3), Fraction(2, 3), 1)
+    shared = closed_line(2, Fraction(1), 2, Fraction(1), Fraction(1, 2))
+    assert shared.probabilities == tuple(Fraction(n, 15) for n in (8, 4, 2, 1))
+    assert all(isinstance(number, Fraction) for number in (shared.utilisation, shared.outstanding))
+
+
+def test_line_limits():
+    assert closed_line(4, 2.0, 2000, 1.0, 0.25).utilisation == pytest.approx(2 * 0.25)  # the cores bind
+    assert closed_line(4, 8.0, 2000, 1.0, 0.1).utilisation == pytest.approx(4 * 0.1)  # the workers bind
+    assert closed_line(4, 4.0, 2000, 1.0, 0.5).utilisation == pytest.approx(1.0)  # the accelerator binds
+    assert closed_line(3, 3.0, 7, 1.0, 0.4) == closed_line(3, 30.0, 7, 1.0, 0.4)
+
+
+def test_line_grows_with_cores_workers_and_credits():
+    def utilisations(sizes):
+        return [closed_line(*size, 1.0, 0.3).utilisation for size in sizes]
+
+    for sizes in (
+        [(6, float(cores), 8) for cores in range(1, 8)],
+        [(workers, 4.0, 8) for workers in range(1, 10)],
+        [(4, 3.0, credits) for credits in range(1, 20)],
+    ):
+        assert all(low <= high + 1e-12 for low, high in pairwise(utilisations(sizes)))
+
+
+def test_line_stays_within_the_bounds():
+    for workers, cores, credits in [(1, 1.0, 1), (4, 2.0, 6), (8, 8.0, 3)]:
+        line = closed_line(workers, cores, credits, 1.0, 0.2)
+        assert line.throughput < binding(bounds(example(workers, cores, credits, 1.0, 0.2))).limit_batches_per_s
+
+
+def test_a_long_exponential_run_contains_the_line():
+    arguments = (3, 2.0, 4, 1.0, 0.9, (1.0, 0.9, 0.8))
+    pipeline = example(*arguments)
+    account = reference.simulate(pipeline, draw(pipeline, 7_100, seed=11), RunLength(7_100, 100, blocks=40)).ranks[0]
+    edges = (account.begin, *account.block_ends)
+    busy = [part / (end - start) for part, (start, end) in zip(account.block_busy, pairwise(edges), strict=True)]
+    low, high = stats.t_interval(busy, 0.99)
+    line = closed_line(*arguments)
+    assert low < line.utilisation < high
+    assert (high - low) / 2 < 0.01  # against an idle fraction of 0.045
+    assert account.outstanding / (account.end - account.begin) == pytest.approx(line.outstanding, rel=0.02)
+
+
+def test_stationary_neither_overflows_nor_vanishes():
+    assert stationary([100.0] * 600, [1.0] * 600)[-1] == pytest.approx(0.99)
+    assert stationary([0.01] * 600, [1.0] * 600)[0] == pytest.approx(0.99)
+    assert stationary([Fraction(2), Fraction(1)], [Fraction(1), Fraction(4)]) == (
+        Fraction(2, 7),
+        Fraction(4, 7),
+        Fraction(1, 7),
+    )
+
+
+@pytest.mark.parametrize(("customers", "servers"), [(1, 1), (6, 1), (6, 2), (5, 5), (4, 9)])
+def test_finite_source_agrees_with_a_linear_solve(customers, servers):
+    station = finite_source(customers, servers, 2.0, 0.7)
+    rates = np.zeros((customers + 1, customers + 1))
+    for n in range(customers):
+        rates[n, n + 1] = (customers - n) / 2.0
+        rates[n + 1, n] = min(n + 1, servers) / 0.7
+    assert np.allclose(station.probabilities, by_linear_solve(rates))
+    assert station.throughput * (2.0 + 0.7) <= customers + 1e-12
+    # Little's law on the thinkers.
+    assert customers - station.population == pytest.approx(station.throughput * 2.0)
+
+
+def test_finite_source_by_hand():
+    station = finite_source(2, 1, Fraction(1), Fraction(1))
+    assert station.probabilities == (Fraction(1, 5), Fraction(2, 5), Fraction(2, 5))
+    assert (station.utilisation, station.throughput, station.population) == (
+        Fraction(4, 5),
+        Fraction(4, 5),
+        Fraction(6, 5),
+    )
+    alone = finite_source(3, 3, 4.0, 1.0)  # no one waits: each is in service a fifth of the time
+    assert (alone.utilisation, alone.population) == (pytest.approx(0.2), pytest.approx(0.6))
+
+
+def test_bounded_queue():
+    assert bounded_queue(Fraction(1), Fraction(2), 2).probabilities == (Fraction(4, 7), Fraction(2, 7), Fraction(1, 7))
+    assert bounded_queue(3.0, 3.0, 4).probabilities == pytest.approx((0.2,) * 5)
+    assert bounded_queue(1.0, 2.0, 500).utilisation == pytest.approx(0.5)
+    assert bounded_queue(1e6, 1.0, 500).utilisation == pytest.approx(1.0)
+    assert np.allclose(
+        bounded_queue(5.0, 2.0, 3).probabilities, by_linear_solve(np.diag([5.0] * 3, 1) + np.diag([2.0] * 3, -1))
+    )
+
+
+def test_rate_model():
+    assert rate_idle(50, 80, 100) == pytest.approx(0.5)
+    assert rate_idle(200, 80, 100) == pytest.approx(0.2)
+    assert rate_idle(200, 180, 100) == 0.0
+    with pytest.raises(InputError, match="positive"):
+        rate_idle(0, 1, 1)
+
+
+def test_buffer_model_by_hand():
+    assert buffer_wait(2.0, 2.0, 3) == pytest.approx(2.0 / 4)
+    assert buffer_wait(2.0, 1.0, 1) == pytest.approx((1 - 0.5) / (1 - 0.25) * 2.0)
+    assert buffer_wait(2.0, 1.0, 0) == pytest.approx(2.0)
+    assert buffer_idle(0.5, 1.0, 0) == pytest.approx(2 / 3)  # no buffer, no overlap
+
+
+@pytest.mark.parametrize("buffer", [1, 2, 7])
+def test_buffer_model_is_the_line_of_one_worker(buffer):
+    line = closed_line(1, 1.0, buffer, 0.9, 1.0)
+    assert buffer_idle(1 / 0.9, 1.0, buffer) == pytest.approx(1 - line.utilisation)
+
+
+def test_buffer_model_tends_to_the_rate_model():
+    assert buffer_idle(0.8, 1.0, 300) == pytest.approx(rate_idle(math.inf, 0.8, 1.0))
+    assert buffer_idle(1.2, 1.0, 300) == pytest.approx(0.0)

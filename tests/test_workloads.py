@@ -1,0 +1,224 @@
+"""Workloads: the default one is like ImageNet, and a user's bad dataset gives one clear line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coresim.errors import InputError
+from coresim.measure.preprocess import look
+from coresim.workloads.base import (
+    DatasetWorkload,
+    WorkloadSpec,
+    batch_facts,
+    default_collate,
+    load_object,
+    seed_everything,
+)
+from coresim.workloads.images import ImageWorkload, crop_box
+
+DATASETS = """
+import time
+import numpy as np
+
+class Map:
+    def __init__(self, length=10, bad=None, value=None):
+        self.length, self.bad, self.value = length, bad, value
+    def __len__(self):
+        return self.length
+    def __getitem__(self, index):
+        if index == self.bad:
+            return self.value(index)
+        return np.full(3, index, dtype=np.float32), index
+
+def good(): return Map()
+def empty(): return Map(0)
+def none(): return Map(bad=9, value=lambda i: None)
+def hangs(): return Map(bad=3, value=lambda i: time.sleep(600))
+def dies(): return Map(bad=9, value=lambda i: __import__("os").kill(__import__("os").getpid(), 9))
+def aborts(): return Map(bad=9, value=lambda i: __import__("os").abort())
+def prints():
+    print("x" * 100000)
+    return Map()
+
+def raises():
+    def value(index): raise KeyError("no file a.jpg\\nsecond line")
+    return Map(bad=9, value=value)
+
+class Stream:
+    def __init__(self, count): self.count = count
+    def __iter__(self): return iter([np.full(2, i) for i in range(self.count)])
+
+def stream(): return Stream(3)
+def empty_stream(): return Stream(0)
+def no_dataset(): return 42
+def needs_argument(path): return Map()
+def fails(): raise ValueError("bad folder")
+def ragged():
+    return Map(bad=9, value=np.zeros)
+def bad_collate(samples): raise RuntimeError("no")
+def exits(): raise SystemExit(3)
+constant = 3
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a module of datasets in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "user_data", raising=False)
+    (tmp_path / "user_data.py").write_text(DATASETS)
+    (tmp_path / "broken.py").write_text("import not_installed_at_all\n")
+    (tmp_path / "explodes.py").write_text("raise ValueError('at import')\n")
+    return tmp_path
+
+
+def test_generated_images_are_like_imagenet(tmp_path: Path) -> None:
+    workload = ImageWorkload(tmp_path)
+    workload.make()
+    sizes = np.array([path.stat().st_size for path in workload.files()])
+    pixels = np.array([np.prod(Image.open(path).size) for path in workload.files()])
+    assert len(workload) == 96
+    assert sizes.mean() == pytest.approx(108e3, rel=0.15) and workload.bytes_per_sample() == sizes.mean()
+    assert pixels.mean() == pytest.approx(182e3, rel=0.15)
+    assert 0.4 < sizes.std() / sizes.mean() < 1.2
+    first = workload.files()[0].stat().st_mtime_ns
+    workload.make()
+    assert workload.files()[0].stat().st_mtime_ns == first
+
+
+def test_an_image_becomes_a_normalised_array_and_repeats_exactly(tmp_path: Path) -> None:
+    Image.fromarray(np.full((300, 400, 3), 255, dtype=np.uint8)).save(tmp_path / "white.JPEG", quality=100)
+    workload = ImageWorkload(tmp_path)
+    picture = workload.decode(workload.fetch(0))
+    prepared = workload.transform(picture, seed_everything(1))
+    assert prepared.shape == (3, 224, 224) and prepared.dtype == np.float32 and prepared.flags.c_contiguous
+    assert prepared[:, 0, 0] == pytest.approx((1 - np.array([0.485, 0.456, 0.406])) / [0.229, 0.224, 0.225], abs=1e-5)
+    assert np.array_equal(prepared, workload.transform(picture, seed_everything(1)))
+    assert batch_facts(workload.collate([prepared] * 4)) == (4 * 3 * 224 * 224 * 4, 1)
+
+
+def test_crops_stay_inside_and_have_the_areas_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    areas = []
+    for _ in range(500):
+        left, top, width, height = crop_box(500, 375, rng)
+        assert 0 <= left <= 500 - width and 0 <= top <= 375 - height
+        areas.append(width * height / (500 * 375))
+    assert 0.07 < min(areas) < 0.12 and 0.9 < max(areas) <= 1.0
+    assert crop_box(1000, 2, rng)[2:] == (2, 2)
+
+
+def test_collate_stacks_recursively_into_new_memory() -> None:
+    image = np.zeros((2, 2), dtype=np.float32)
+    batch = default_collate([{"x": image, "y": (1, "a")}, {"x": image + 1, "y": (2, "b")}])
+    assert batch["x"].shape == (2, 2, 2) and batch["x"][1, 0, 0] == 1
+    assert batch["y"][0].tolist() == [1, 2] and batch["y"][1] == ["a", "b"]
+    assert batch_facts(batch) == (2 * 2 * 2 * 4 + 2 * 8 + 2, 2)
+
+
+@pytest.mark.torch
+def test_torch_datasets_are_collated_by_torch() -> None:
+    torch = pytest.importorskip("torch")
+    data = torch.utils.data.TensorDataset(torch.zeros(5, 3), torch.arange(5))
+    workload = DatasetWorkload(data, "tensors")
+    [step] = workload.steps()
+    batch = workload.collate([step.call(i, seed_everything(0)) for i in range(4)])
+    assert batch[0].shape == (4, 3) and batch[1].tolist() == [0, 1, 2, 3]
+    assert batch_facts(batch) == (4 * 3 * 4 + 4 * 8, 2)
+    assert default_collate([torch.zeros(2), torch.ones(2)]).tolist() == [[0, 0], [1, 1]]
+
+
+def test_streams_start_over() -> None:
+    workload = DatasetWorkload(iter_of(3), "stream")
+    [step] = workload.steps()
+    assert [step.call(0, seed_everything(0)) for _ in range(5)] == [0, 1, 2, 0, 1]
+    assert not workload.repeatable
+
+
+def iter_of(count: int) -> Any:
+    class Stream:
+        def __iter__(self) -> Any:
+            return iter(range(count))
+
+    return Stream()
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("user_data", ["package.module:name", "'user_data'"]),
+        (":good", ["package.module:name"]),
+        ("nowhere.at_all:make", ["no module 'nowhere'", "run from the folder"]),
+        ("broken:make", ["ModuleNotFoundError", "not_installed_at_all"]),
+        ("explodes:make", ["ValueError: at import"]),
+        ("user_data:missing", ["has no 'missing'", "check the name"]),
+        ("user_data:constant", ["int is not callable"]),
+    ],
+)
+def test_a_name_that_cannot_be_loaded_gives_one_line(here: Path, spec: str, words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        load_object(spec, "dataset")
+    assert_one_line(caught.value, [spec, *words])
+
+
+def test_a_good_dataset_is_known_after_a_look(here: Path) -> None:
+    facts = look(WorkloadSpec("user_data:good", batch_size=5))
+    assert (facts.batch_size, facts.samples, facts.steps) == (5, 10, ("sample",))
+    assert (facts.bytes_per_batch, facts.arrays_per_batch) == (5 * 3 * 4 + 5 * 8, 2)
+    assert facts.bytes_per_sample is None and facts.files == ()
+    assert look(WorkloadSpec("user_data:stream")).samples == sys.maxsize
+    assert look(WorkloadSpec("user_data:prints")).samples == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("empty", ["empty", "len 0"]),
+        ("empty_stream", ["empty", "iterator"]),
+        ("none", ["sample 9 is None"]),
+        ("raises", ["sample 9 raised KeyError", "no file a.jpg"]),
+        ("no_dataset", ["gives an object of type int", "__getitem__"]),
+        ("needs_argument", ["TypeError", "without arguments"]),
+        ("fails", ["ValueError: bad folder"]),
+        ("ragged", ["collating 64 samples raised ValueError", "collate function"]),
+        ("exits", ["exit code 3"]),
+    ],
+)
+def test_a_bad_dataset_gives_one_line(here: Path, name: str, words: list[str]) -> None:
+    with pytest.raises(Exception) as caught:
+        look(WorkloadSpec(f"user_data:{name}"))
+    assert_one_line(caught.value, [f"user_data:{name}", *words])
+
+
+def test_a_dataset_that_hangs_is_stopped_and_its_sample_named(here: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        look(WorkloadSpec("user_data:hangs"), timeout=1.0)
+    assert_one_line(caught.value, ["user_data:hangs", "sample 3 took more than 1 s"])
+
+
+@pytest.mark.parametrize(("name", "words"), [("dies", ["SIGKILL", "memory"]), ("aborts", ["SIGABRT"])])
+def test_a_dataset_that_kills_its_worker_gives_one_line(here: Path, name: str, words: list[str]) -> None:
+    with pytest.raises(Exception) as caught:
+        look(WorkloadSpec(f"user_data:{name}"))
+    assert_one_line(caught.value, [f"user_data:{name}", *words])
+
+
+def test_a_users_collate_function_is_used_and_its_failure_named(here: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        look(WorkloadSpec("user_data:good", collate="user_data:bad_collate"))
+    assert_one_line(caught.value, ["collating 64 samples raised RuntimeError: no"])
+    with pytest.raises(InputError, match="batch size = 0"):
+        look(WorkloadSpec("user_data:good", batch_size=0))
+
+
+def assert_one_line(error: BaseException, words: list[str]) -> None:
+    text = str(error)
+    assert "\n" not in text
+    assert [word for word in words if word not in text] == [], text
