@@ -106,7 +106,8 @@ def _line(rng: random.Random, credits: int | None) -> tuple[Stage, ...]:
     """Up to three stages of any grain; sometimes the first is a loader's."""
     stages = list(_loader(rng, credits)) if rng.random() < 0.2 else []
     for index in range(len(stages), rng.randint(len(stages) + 1, 3)):
-        grain = rng.choice(("batch", "sample"))
+        dealt = bool(stages) and stages[0].dispatch == "round_robin" and not stages[0].ordered
+        grain = "batch" if dealt else rng.choice(("batch", "sample"))
         ordered, buffer = rng.random() < 0.5, rng.choice((None, 1, 1, 2, 3))
         if ordered and _out_of_order(stages, grain):
             buffer = None  # bounded, it would fill up with later items and stop for good

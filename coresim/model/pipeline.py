@@ -190,10 +190,22 @@ class Pipeline:
     def _check_bounds(self) -> None:
         for index, stage in enumerate(self.stages):
             robin = stage.dispatch == "round_robin"
-            _check(not robin or (index == 0 and stage.grain == "batch"), f"stage {stage.name}: round_robin is for a batch stage 0")
+            first = index == 0 and stage.grain == "batch"
+            _check(not robin or first, f"stage {stage.name}: round_robin is for a batch stage 0")
             _check(not robin or self.credits is not None, f"stage {stage.name}: round_robin needs credits")
+            mixed = robin and not stage.ordered and any(later.grain == "sample" for later in self.stages)
+            _check(not mixed, f"stage {stage.name}: unordered round_robin deals by batch: no later stage may take samples")
+            self._check_order(index)
             bounded = self.credits is not None or stage.buffer is not None
-            _check(bounded, f"stage {stage.name}: needs a buffer or the line needs credits, else it grows without bound")
+            _check(bounded, f"stage {stage.name}: needs a buffer, or the line credits; else it grows without bound")
+
+    def _check_order(self, index: int) -> None:
+        """A bounded ordered stage that is fed out of order could fill up with later items and stop for good."""
+        stage, before = self.stages[index], self.stages[index - 1] if index else None
+        if before is None or before.ordered or not stage.ordered or stage.buffer is None:
+            return
+        gathered = before.grain == "sample" and stage.grain == "batch"
+        _check(gathered, f"stage {stage.name}: ordered with a buffer, but {before.name} before it is not ordered")
 
     @property
     def total_ranks(self) -> int:

@@ -29,14 +29,15 @@ def device_column(n: Counts, t: Times, rank: int) -> int:
         return IS_LAUNCH
     if state == BARRED:
         return IS_BARRIER
-    trainer = n[L.rank_at(n, rank) + L.R_STATE]
-    if state == FETCHING or trainer >= SYNCING:
+    r = L.rank_at(n, rank)
+    trainer = n[r + L.R_STATE]
+    if state == FETCHING or trainer >= SYNCING or n[r + L.R_DONE] < n[r + L.R_SUBMITTED]:
         return IS_COPY
     if trainer == STARTING:
         return IS_STARTUP
     if trainer == WAITING:
         return IS_STARVED
-    return IS_PHASE + (n[L.rank_at(n, rank) + L.R_PHASE] if trainer == PREPARING else n[L.INLINE])
+    return IS_PHASE + (n[r + L.R_PHASE] if trainer == PREPARING else n[L.INLINE])
 
 
 @compiled
@@ -67,7 +68,10 @@ def settle(n: Counts, t: Times, host: int, rank: int) -> None:
         t[n[L.DEVICE_TIME] + rank * n[L.DEVICE_COLUMNS] + n[r + L.R_DEVICE_STATE]] += passed
         t[n[L.TRAINER_TIME] + rank * n[L.TRAINER_COLUMNS] + n[r + L.R_TRAINER_STATE]] += passed
     t[rt + L.R_SETTLED] = now
-    n[r + L.R_DEVICE_STATE] = device_column(n, t, rank)
+    device = device_column(n, t, rank)
+    if device == IS_STARVED and n[r + L.R_DEVICE_STATE] != IS_STARVED:
+        t[rt + L.R_STARVED_SINCE] = now
+    n[r + L.R_DEVICE_STATE] = device
     n[r + L.R_TRAINER_STATE] = trainer_column(n, t, rank)
 
 
@@ -84,6 +88,25 @@ def count_servers(n: Counts, t: Times, host: int, stage: int, busy: int, blocked
     t[jt + L.J_SINCE] = now
     n[j + L.J_BUSY] += busy
     n[j + L.J_BLOCKED] += blocked
+
+
+@compiled
+def count_item(n: Counts, t: Times, host: int, index: int) -> None:
+    """Book a completed service; those of the present instant are counted apart, for the edges of the window."""
+    j, jt = L.stage_at(n, index), L.stage_times(n, index)
+    now = t[L.host_times(n, host) + L.H_NOW]
+    if n[L.rank_at(n, n[j + L.J_RANK]) + L.R_IN_WINDOW] < CLOSED:
+        n[j + L.J_ITEMS] += 1
+    n[j + L.J_AT_ONCE] = 1 + (n[j + L.J_AT_ONCE] if t[jt + L.J_LAST] == now else 0)
+    t[jt + L.J_LAST] = now
+
+
+@compiled
+def items_now(n: Counts, t: Times, host: int, index: int) -> int:
+    """Services completed at the present instant so far: a window holds those at its begin, not those at its end."""
+    if t[L.stage_times(n, index) + L.J_LAST] == t[L.host_times(n, host) + L.H_NOW]:
+        return n[L.stage_at(n, index) + L.J_AT_ONCE]
+    return 0
 
 
 @compiled
@@ -136,7 +159,7 @@ def open_window(n: Counts, t: Times, host: int, rank: int) -> None:
         t[jt + L.J_BUSY_TIME] = 0
         t[jt + L.J_BLOCKED_TIME] = 0
         t[jt + L.J_WORK] = 0
-        n[j + L.J_ITEMS] = 0
+        n[j + L.J_ITEMS] = items_now(n, t, host, stage)
     add_remaining(n, t, host, rank, 1)
     count_outstanding(n, t, host, rank, 0)
     t[L.rank_times(n, rank) + L.R_OUTSTANDING_TIME] = 0
@@ -149,6 +172,7 @@ def close_window(n: Counts, t: Times, host: int, rank: int) -> None:
     """End a rank's window; what happens later is no longer booked."""
     for stage in range(rank * n[L.STAGES], rank * n[L.STAGES] + n[L.STAGES]):
         count_servers(n, t, host, stage, 0, 0)
+        n[L.stage_at(n, stage) + L.J_ITEMS] -= items_now(n, t, host, stage)
     add_remaining(n, t, host, rank, -1)
     count_outstanding(n, t, host, rank, 0)
     t[L.rank_times(n, rank) + L.R_END] = t[L.host_times(n, host) + L.H_NOW]

@@ -17,4 +17,4 @@ def compiled(function: Function) -> Function:
     """Compile on first call and keep the machine code on disk; without numba, leave the function as it is."""
     if numba is None:
         return function
-    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    return numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function)  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from coresim.sim.books import (
     FETCHING,
     IDLE,
     IS_BUSY,
+    IS_STARVED,
     LAUNCHING,
     PREPARING,
     STARTING,
@@ -76,7 +77,7 @@ def open_epoch(n: Counts, t: Times, host: int, rank: int) -> None:
 def seek_batch(n: Counts, t: Times, host: int, rank: int) -> None:
     """The trainer prepares a batch itself, or waits for one."""
     r = L.rank_at(n, rank)
-    rt = L.rank_times(n, rank)
+    L.rank_times(n, rank)
     if n[L.INLINE] > 0:
         n[r + L.R_STATE] = PREPARING
         n[r + L.R_PHASE] = 0
@@ -84,7 +85,6 @@ def seek_batch(n: Counts, t: Times, host: int, rank: int) -> None:
         begin_phase(n, t, host, rank, trainer, n[L.CONSUMER] - n[L.INLINE], n[r + L.R_STEP])
     else:
         n[r + L.R_STATE] = WAITING
-        t[rt + L.R_WAITING_SINCE] = t[L.host_times(n, host) + L.H_NOW]
         mark(n, t, host, rank)
 
 
@@ -142,9 +142,9 @@ def blame(n: Counts, t: Times, host: int, rank: int, slot: int) -> None:
     """Divide the time for which the accelerator was starved of this batch by what the batch was doing."""
     r = L.rank_at(n, rank)
     rt = L.rank_times(n, rank)
-    since = max(t[rt + L.R_WAITING_SINCE], t[rt + L.R_IDLE_SINCE])
-    if n[r + L.R_DEVICE] != IDLE or since >= t[L.host_times(n, host) + L.H_NOW] or n[r + L.R_IN_WINDOW] == CLOSED:
+    if n[r + L.R_DEVICE_STATE] != IS_STARVED or n[r + L.R_IN_WINDOW] == CLOSED:
         return
+    since = t[rt + L.R_STARVED_SINCE]
     for segment in range(n[L.SEGMENTS] - 1):
         until = t[n[L.STAMP] + slot * n[L.SEGMENTS] + segment]
         if until > since:
@@ -273,12 +273,11 @@ def arrive(n: Counts, t: Times, host: int, rank: int) -> None:
 def end_step(n: Counts, t: Times, host: int, rank: int) -> None:
     """The accelerator has finished a step."""
     r = L.rank_at(n, rank)
-    rt = L.rank_times(n, rank)
+    L.rank_times(n, rank)
     settle(n, t, host, rank)
     if n[L.TRACE] == 1 and n[r + L.R_DONE] < n[L.STEPS]:
         t[n[L.TRACE_STEP] + (rank * 3 + FINISH) * n[L.STEPS] + n[r + L.R_DONE]] = t[L.host_times(n, host) + L.H_NOW]
     n[r + L.R_DEVICE] = IDLE
-    t[rt + L.R_IDLE_SINCE] = t[L.host_times(n, host) + L.H_NOW]
     n[r + L.R_DONE] += 1
     close_books(n, t, host, rank)
     if n[r + L.R_STATE] == SYNCING and n[r + L.R_DONE] == n[r + L.R_STEP]:

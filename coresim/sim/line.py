@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coresim.sim import layout as L
-from coresim.sim.books import CLOSED, count_outstanding, count_servers
+from coresim.sim.books import CLOSED, count_item, count_outstanding, count_servers
 from coresim.sim.clocks import push
 from coresim.sim.compiled import compiled
 from coresim.sim.layout import Counts, Times
@@ -262,8 +262,7 @@ def end_service(n: Counts, t: Times, host: int, rank: int, actor: int, stage: in
     slot = n[L.actor_at(n, actor) + L.A_SLOT]
     index = rank * n[L.STAGES] + stage
     t[L.slot_times(n, slot) + L.S_DONE] = t[L.host_times(n, host) + L.H_NOW]
-    if n[L.rank_at(n, rank) + L.R_IN_WINDOW] < CLOSED:
-        n[L.stage_at(n, index) + L.J_ITEMS] += 1
+    count_item(n, t, host, index)
     trace_item(n, t, host, index, DONE, slot)
     insert(n, t, index, slot)
     unbounded = n[n[L.BUFFER] + stage] < 0
@@ -310,6 +309,27 @@ def next_finished(n: Counts, t: Times, index: int) -> int:
 
 
 @compiled
+def put_out(n: Counts, t: Times, host: int, index: int, slot: int) -> None:
+    """The next finished item stands ready; of those handed over at one instant the lower number comes first."""
+    j = L.stage_at(n, index)
+    t[L.slot_times(n, slot) + L.S_OUT] = t[L.host_times(n, host) + L.H_NOW]
+    n[j + L.J_NEXT_HAND] += 1
+    if n[n[L.ORDERED] + n[j + L.J_STAGE]]:
+        return
+    base = n[L.RING] + index * n[L.SLOTS]
+    at = n[j + L.J_HANDED]
+    n[j + L.J_HANDED] += 1
+    while at > 0:
+        before = n[base + ((n[j + L.J_HEAD] + at - 1) & n[L.MASK])]
+        earlier = t[L.slot_times(n, before) + L.S_OUT] < t[L.slot_times(n, slot) + L.S_OUT]
+        if earlier or n[L.slot_at(n, before) + L.S_NUMBER] < n[L.slot_at(n, slot) + L.S_NUMBER]:
+            break
+        n[base + ((n[j + L.J_HEAD] + at) & n[L.MASK])] = before
+        at -= 1
+    n[base + ((n[j + L.J_HEAD] + at) & n[L.MASK])] = slot
+
+
+@compiled
 def hand_over(n: Counts, t: Times, host: int, rank: int) -> None:
     """Hand finished items over wherever there is room."""
     for stage in range(n[L.STAGES]):
@@ -318,8 +338,7 @@ def hand_over(n: Counts, t: Times, host: int, rank: int) -> None:
         index = rank * n[L.STAGES] + stage
         slot = next_finished(n, t, index)
         while slot >= 0:
-            n[L.stage_at(n, index) + L.J_NEXT_HAND] += 1
-            n[L.stage_at(n, index) + L.J_HANDED] += 1
+            put_out(n, t, host, index, slot)
             count_servers(n, t, host, index, 0, -1)
             trace_item(n, t, host, index, OUT, slot)
             free_server(n, t, n[L.slot_at(n, slot) + L.S_ACTOR])
