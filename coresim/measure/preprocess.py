@@ -8,6 +8,7 @@ that the repeats of a visit are the very same work and what differs between visi
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import protocol
 from coresim.measure.processes import HOW_THREADS, START_TIMEOUT, Child, HangError, Link, limit_threads
@@ -32,6 +34,7 @@ TOO_SLOW = 1.5
 REUSED_BELOW = 32e6
 MOST_FILES = 4096
 HOW_STEP = f"{HOW_THREADS}; random visits, files in the page cache; per visit the median of its undisturbed repeats"
+HOW_WAIT = f"{HOW_STEP}; wall minus CPU time of all steps together, part of their times"
 HOW_COLLATE = f"{HOW_THREADS}; one batch into newly allocated private memory"
 HOW_START = "spawn of a new interpreter until its dataset is built; a forked worker starts sooner"
 
@@ -74,6 +77,14 @@ class Rows:
     def values(self, name: str) -> tuple[float, ...]:
         """Undisturbed seconds of one step, one value per visit."""
         return tuple(protocol.undisturbed(repeats, self.tolerance) for repeats in self.steps[name])
+
+    def waits(self) -> tuple[float, ...]:
+        """Seconds without the core in each visit, all steps together: what its undisturbed repeats waited for."""
+        columns = (
+            [stats.median([t.waited for t in protocol.clean(repeats, self.tolerance)]) for repeats in column]
+            for column in self.steps.values()
+        )
+        return tuple(math.fsum(visit) for visit in zip(*columns, strict=True))
 
     def counts(self) -> tuple[int, int]:
         """Disturbed repeats, and all repeats."""
@@ -210,7 +221,8 @@ def measure_preparation(
 ) -> list[Measurement]:
     """Measure ``prepare.<step>`` (s/sample), ``prepare.collate`` (s/batch) and ``prepare.start`` (s/worker).
 
-    Row i of every step is the same visit, so that sums by row are the visit's whole cost.
+    Row i of every step is the same visit, so that sums by row are the visit's whole cost. The part of it that
+    held no core (a network, a disk, a sleep) is ``prepare.wait`` (s/sample).
 
     Args:
         spec: the workload; `look` at it first, so that bad input is found early.
@@ -254,7 +266,8 @@ def _measurements(found: Sequence[Rows]) -> list[Measurement]:
         for name in found[0].steps
     ]
     collates = tuple(tuple(t.wall for t in protocol.clean(rows.collates)) for rows in found)
-    return [*steps, Measurement("prepare.collate", "s/batch", collates, HOW_COLLATE)]
+    waits = Measurement("prepare.wait", "s/sample", tuple(rows.waits() for rows in found), HOW_WAIT)
+    return [*steps, waits, Measurement("prepare.collate", "s/batch", collates, HOW_COLLATE)]
 
 
 def _follow(

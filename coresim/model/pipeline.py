@@ -34,8 +34,8 @@ gatherer takes no more until that batch has been taken.
 
 *Ties.* At any instant, first everything that finishes then is finished. Only when nothing more finishes at this
 instant are finished items handed over as far as there is room; then *one* item is taken: by the lowest stage that
-can take (its splitter before its servers, both before the gatherer behind it; the trainer comes last), there at the lowest
-rank, by its free server of the lowest number. Then again from the top.
+can take (its splitter before its servers, both before the gatherer behind it; the trainer comes last), there at the
+lowest rank, by its free server of the lowest number. Then again from the top.
 
 **Trainer.** For step ``i`` the trainer (1) performs the inline phases, or waits for a batch and picks it up; (2)
 performs ``consumer``, a cores phase; (3) copies: with ``sync`` it first waits until the accelerator has finished
@@ -52,8 +52,9 @@ last of them is done, plus ``allreduce``.
 
 **Start and epochs.** Before the first batch, and before each later epoch unless ``persistent``, the trainer
 spends ``startup`` without a core, and each server of stage 0 has ``worker_startup`` of cores work to do before
-its first item of that epoch. An epoch of ``epoch_batches`` opens when the trainer has done step 5 of the last step of the
-one before and the start-up, if any, is over; no batch of an epoch is dispatched before. ``None`` is one endless epoch.
+its first item of that epoch. An epoch of ``epoch_batches`` opens when the trainer has done step 5 of the last step of
+the one before and the start-up, if any, is over; no batch of an epoch is dispatched before. ``None`` is one endless
+epoch.
 """
 
 from __future__ import annotations
@@ -149,6 +150,7 @@ class Trainer:
 class Pipeline:
     """A whole job: the line of stages, the trainer, the accelerator, and the host that they share.
 
+    ``speed_uncertainty`` is the relative standard uncertainty of ``speed`` beyond one core; engines do not read it.
     ``cores``, ``speed``, ``slowdown``, ``storage_streams``, ``startup``, ``worker_startup`` and ``allreduce`` may be
     floats, integers or Fractions; times are in seconds.
     """
@@ -170,6 +172,7 @@ class Pipeline:
     persistent: bool = True
     startup: Number = 0.0
     worker_startup: Number = 0.0
+    speed_uncertainty: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "ranks", "hosts"):
@@ -194,7 +197,9 @@ class Pipeline:
             _check(not robin or first, f"stage {stage.name}: round_robin is for a batch stage 0")
             _check(not robin or self.credits is not None, f"stage {stage.name}: round_robin needs credits")
             mixed = robin and not stage.ordered and any(later.grain == "sample" for later in self.stages)
-            _check(not mixed, f"stage {stage.name}: unordered round_robin deals by batch: no later stage may take samples")
+            _check(
+                not mixed, f"stage {stage.name}: unordered round_robin deals by batch: no later stage may take samples"
+            )
             self._check_order(index)
             bounded = self.credits is not None or stage.buffer is not None
             _check(bounded, f"stage {stage.name}: needs a buffer, or the line credits; else it grows without bound")

@@ -113,7 +113,7 @@ def _read_value(item: object, unit: str | None, where: str) -> float:
 
 def _read_parametric(table: dict[str, Any], where: str) -> Service:
     if "mean" not in table:
-        raise InputError(f"{where}: mean missing; write mean = \"5.2 ms\" or values = [...]")
+        raise InputError(f'{where}: mean missing; write mean = "5.2 ms" or values = [...]')
     if "unit" in table:
         raise InputError(f"{where}.unit: goes with values only; write the unit into mean")
     mean = parse_duration(table["mean"], f"{where}.mean")
@@ -123,7 +123,9 @@ def _read_parametric(table: dict[str, Any], where: str) -> Service:
         raise InputError(f"{where}.distribution = {name!r}: unknown; use {', '.join(DISTRIBUTIONS)}")
     fixed = {"constant": 0.0, "exponential": 1.0}.get(name)
     if fixed is not None and cv is not None and cv != fixed:
-        raise InputError(f"{where}.cv = {cv:g}: a {name} time has cv {fixed:g}; leave cv out, or use gamma or lognormal")
+        raise InputError(
+            f"{where}.cv = {cv:g}: a {name} time has cv {fixed:g}; leave cv out, or use gamma or lognormal"
+        )
     if fixed is None and cv is None:
         raise InputError(f"{where}.cv: missing; a {name} time needs one, such as cv = 0.4")
     cv = fixed if cv is None else cv

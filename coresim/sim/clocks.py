@@ -1,7 +1,7 @@
 """Clocks of the event kernel: one heap of deadlines for each, in its own (virtual) time.
 
-Processor sharing is exact and costs O(log n) per event: every task that shares a clock progresses at one rate, so the clock
-itself runs at that rate and a task that needs ``S`` of it ends when the clock shows ``S`` more than at its start.
+Processor sharing is exact and costs O(log n) per event: every task that shares a clock progresses at one rate, so the
+clock itself runs at that rate and a task that needs ``S`` of it ends when the clock shows ``S`` more than at its start.
 """
 
 from __future__ import annotations

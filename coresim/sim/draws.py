@@ -33,10 +33,18 @@ class Draws:
     def row(self, key: str, index: int, rank: int, total_ranks: int) -> NDArray[Any]:
         """The times of item ``index`` of ``rank``; ranks read the same tape from evenly spaced places."""
         tape = self.tapes[key]
-        return tape[(index + rank * (len(tape) // total_ranks)) % len(tape)]
+        row: NDArray[Any] = tape[(index + rank * (len(tape) // total_ranks)) % len(tape)]
+        return row
 
 
-def draw(pipeline: Pipeline, rows: int, seed: int, replication: int = 0, inputs: bool = False) -> Draws:
+def draw(
+    pipeline: Pipeline,
+    rows: int,
+    seed: int,
+    replication: int = 0,
+    inputs: bool = False,
+    cache: dict[Any, NDArray[Any]] | None = None,
+) -> Draws:
     """Draw the tapes of one replication.
 
     Each phase has its own stream, named by the seed, the replication and the phase, so that two pipelines that
@@ -49,14 +57,34 @@ def draw(pipeline: Pipeline, rows: int, seed: int, replication: int = 0, inputs:
         replication: number of the independent repeat.
         inputs: whether the measured inputs are uncertain too: empirical values are resampled with replacement
             (bootstrap) and every mean is moved by its own uncertainty.
+        cache: where tapes are kept between the points of a sweep, which mostly share them.
     """
     tapes = {}
     for key, phase, grain in pipeline.phases():
-        generator = np.random.default_rng([seed, replication, zlib.crc32(key.rpartition(".")[2].encode())])
-        service = _perturbed(phase.service, generator) if inputs else phase.service
-        count = rows * pipeline.total_ranks * (pipeline.batch_size if grain == "sample" else 1)
-        tapes[key] = _tape(replace(phase, service=service), min(count, LONGEST_TAPE), generator)
+        count = min(rows * pipeline.total_ranks * (pipeline.batch_size if grain == "sample" else 1), LONGEST_TAPE)
+        what = (phase, count, seed, replication, inputs)
+        tape = None if cache is None else cache.get(what)
+        if tape is None:
+            tape = _draw_tape(*what)
+            if cache is not None:
+                cache[what] = tape
+        tapes[key] = tape
     return Draws(MappingProxyType(tapes))
+
+
+def _draw_tape(phase: Phase, count: int, seed: int, replication: int, inputs: bool) -> NDArray[np.float64]:
+    generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
+    service = _perturbed(phase.service, generator) if inputs else phase.service
+    return _tape(replace(phase, service=service), count, generator)
+
+
+def perturb_speed(pipeline: Pipeline, seed: int, replication: int) -> Pipeline:
+    """The pipeline with its s(k), k > 1, moved by one draw of its uncertainty."""
+    if not pipeline.speed_uncertainty:
+        return pipeline
+    draw_one = np.random.default_rng([seed, replication, zlib.crc32(b"speed")]).standard_normal()
+    factor = float(np.exp(pipeline.speed_uncertainty * draw_one))
+    return replace(pipeline, speed=(pipeline.speed[0], *(speed * factor for speed in pipeline.speed[1:])))
 
 
 def _perturbed(service: Service, generator: np.random.Generator) -> Service:
@@ -94,9 +122,11 @@ def draw_sums(service: Service, count: int, repeats: int, generator: np.random.G
 
 def _draw(service: Service, shape: tuple[int, int], generator: np.random.Generator) -> NDArray[np.float64]:
     if service.distribution == "values":
-        return generator.choice(np.asarray(service.values), shape)
+        values: NDArray[np.float64] = generator.choice(np.asarray(service.values), shape)
+        return values
     spread = np.log1p(service.cv**2)
-    return service.mean * np.exp(np.sqrt(spread) * generator.standard_normal(shape) - spread / 2)
+    times: NDArray[np.float64] = service.mean * np.exp(np.sqrt(spread) * generator.standard_normal(shape) - spread / 2)
+    return times
 
 
 def _split(samples: NDArray[np.float64], tasks: int) -> NDArray[np.float64]:

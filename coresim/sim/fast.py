@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,19 @@ def uncompiled() -> dict[str, Any]:
     names: dict[str, Any] = {}
     for module in (clocks, books, line, kernel):
         names |= vars(module)
-    for name, value in list(names.items()):
-        plain = getattr(value, "py_func", value)
-        if isinstance(plain, FunctionType):
-            names[name] = FunctionType(plain.__code__, names, name)
+    names |= _plain(names, names)
+    # The kernel reaches the layout's functions through the module's name.
+    names["L"] = SimpleNamespace(**vars(L) | _plain(vars(L), vars(L)))
     return names
+
+
+def _plain(names: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
+    functions = {name: getattr(value, "py_func", value) for name, value in names.items()}
+    return {
+        name: FunctionType(value.__code__, scope, name)
+        for name, value in functions.items()
+        if isinstance(value, FunctionType)
+    }
 
 
 def _result(pipeline: Pipeline, length: RunLength, n: Counts, t: Times) -> Run:
@@ -91,11 +99,10 @@ def _named(names: list[str], times: Any) -> Mapping[str, Number]:
 
 def segment_names(pipeline: Pipeline) -> list[str]:
     """What an awaited batch can be doing, in the order of the line (the keys of ``RankAccount.starved_by``)."""
-    names = []
+    names: list[str] = []
     for stage in pipeline.stages:
         names += [f"{stage.name}.queue", *(f"{stage.name}.{phase.name}" for phase in stage.phases)]
-    last = pipeline.stages[-1].name if pipeline.stages else "trainer"
-    return [*names, f"{last}.handover"]
+    return [*names, *(f"{stage.name}.handover" for stage in pipeline.stages[-1:])]
 
 
 def _station(pipeline: Pipeline, n: Counts, t: Times, rank: int, stage: int) -> Station:

@@ -26,7 +26,7 @@ from coresim.sim.books import (
     settle,
 )
 from coresim.sim.clocks import advance, pop, push, push_at, time_to
-from coresim.sim.compiled import compiled
+from coresim.sim.compiled import compiled, entry
 from coresim.sim.layout import Counts, Times
 from coresim.sim.line import (
     accept,
@@ -176,7 +176,9 @@ def copy_batch(n: Counts, t: Times, host: int, rank: int) -> None:
 def start_copy(n: Counts, t: Times, host: int, rank: int) -> None:
     """A synchronous copy begins."""
     n[L.rank_at(n, rank) + L.R_STATE] = COPYING
-    begin_phase(n, t, host, rank, rank * n[L.ACTORS] + n[L.ACTORS] - 3, n[L.CONSUMER] + 1, n[L.rank_at(n, rank) + L.R_STEP])
+    begin_phase(
+        n, t, host, rank, rank * n[L.ACTORS] + n[L.ACTORS] - 3, n[L.CONSUMER] + 1, n[L.rank_at(n, rank) + L.R_STEP]
+    )
 
 
 @compiled
@@ -393,7 +395,7 @@ def run_host(n: Counts, t: Times, host: int) -> int:
     return 0
 
 
-@compiled
+@entry
 def run(n: Counts, t: Times) -> int:
     """Run all hosts; they meet at the barrier of each step and nowhere else."""
     for rank in range(n[L.RANKS] * n[L.HOSTS]):

@@ -2,9 +2,9 @@
 
 Two arrays, because a compiled function that takes dozens of them spends its time passing them on. ``n`` holds counts
 (int64) and ``t`` holds times: float64 in compiled runs, Python objects (Fractions, integers) in exact, uncompiled ones.
-``n`` begins with a header: scalars of the description, then the place of every table, in ``n`` or in ``t``. A table of records
-(host, rank, stage of a rank, actor, item slot) has its count columns in ``n`` and its time columns in ``t``. Nothing
-grows with the number of steps unless a trace is asked for.
+``n`` begins with a header: scalars of the description, then the place of every table, in ``n`` or in ``t``. A table of
+records (host, rank, stage of a rank, actor, item slot) has its count columns in ``n`` and its time columns in ``t``.
+Nothing grows with the number of steps unless a trace is asked for.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ UNBOUNDED = 1 << 40
 TRAINER, DEVICE, COPIER = -1, -2, -3  # what an actor is that is no server of a stage
 
 # Header: scalars of the description; -1 where a bound is absent.
-(RANKS, HOSTS, BATCH, STAGES, ACTORS, SEGMENTS, SLOTS, HEAP_ROOM, CREDITS, EPOCH, PERSISTENT, COPY_MODE, SPIN, RUN_AHEAD,
- BARRIER, ROBIN, INLINE, CONSUMER, STEPS, WARM_UP, BLOCKS, TRACE, ITEMS, DEVICE_COLUMNS, TRAINER_COLUMNS, MASK) = range(26)  # fmt: skip
+(RANKS, HOSTS, BATCH, STAGES, ACTORS, SEGMENTS, SLOTS, HEAP_ROOM, CREDITS, EPOCH, PERSISTENT, COPY_MODE, SPIN,
+ RUN_AHEAD, BARRIER, ROBIN, INLINE, CONSUMER, STEPS, WARM_UP, BLOCKS, TRACE, ITEMS,
+ DEVICE_COLUMNS, TRAINER_COLUMNS, MASK) = range(26)  # fmt: skip
 
 # Header: places in n of tables by stage, phase and task; of the tables of records; of heaps, queues and traces.
 (SERVERS, FIRST_ACTOR, FIRST_PHASE, PHASES, SAMPLE, BUFFER, ORDERED, STAGE_OF, RESOURCE, SPLIT, TAPE_AT, TAPE_ROWS,
@@ -39,7 +40,8 @@ TRAINER, DEVICE, COPIER = -1, -2, -3  # what an actor is that is no server of a 
 
 # Header: places in t.
 (TAPE, CORE_RATE, STORAGE_RATE, ACCELERATOR_RATE, BUSY_CORES, HOST_TIME, RANK_TIME, STAGE_TIME, SLOT_TIME, STAMP,
- HEAP_TIME, REMAINING, DEVICE_TIME, TRAINER_TIME, STARVED, BLOCK_END, BLOCK_BUSY, TRACE_STEP, TRACE_ITEM) = range(53, 72)  # fmt: skip
+ HEAP_TIME, REMAINING, DEVICE_TIME, TRAINER_TIME, STARVED, BLOCK_END, BLOCK_BUSY,
+ TRACE_STEP, TRACE_ITEM) = range(53, 72)  # fmt: skip
 HEADER = 72
 
 STARTUP, WORKER_STARTUP, ALLREDUCE, T_HEADER = 0, 1, 2, 3  # scalars in t
@@ -122,7 +124,7 @@ def build(pipeline: Pipeline, draws: Draws, length: RunLength, number: Any) -> t
     times.array[:T_HEADER] = [pipeline.startup, pipeline.worker_startup, pipeline.allreduce]
     _add_description(counts, times, pipeline, draws, number)
     _add_state(counts, times, pipeline)
-    counts.array[: HEADER] = np.concatenate([counts.array[:SERVERS], _places(counts, times)])
+    counts.array[:HEADER] = np.concatenate([counts.array[:SERVERS], _places(counts, times)])
     return counts.joined(), times.joined()
 
 
@@ -159,8 +161,8 @@ def _scalars(pipeline: Pipeline, length: RunLength) -> list[int]:
     heap_room = pipeline.busiest() + 4 * pipeline.ranks + 1
     return [
         pipeline.ranks, pipeline.hosts, pipeline.batch_size, len(stages), sum(stage.servers for stage in stages) + 3,
-        phases + len(stages) + 1, _slots(pipeline), heap_room, _or(pipeline.credits, -1), _or(pipeline.epoch_batches, 0),
-        int(pipeline.persistent), COPY_MODES.index(trainer.copy_mode), int(trainer.spin), trainer.run_ahead,
+        phases + len(stages) + 1, _slots(pipeline), heap_room, _or(pipeline.credits, -1), _or(pipeline.epoch_batches,
+        0), int(pipeline.persistent), COPY_MODES.index(trainer.copy_mode), int(trainer.spin), trainer.run_ahead,
         int(pipeline.barrier), _robin(pipeline), inline, phases + inline, length.steps, length.warm_up, length.blocks,
         int(length.trace), items, 7 + inline, 6 + inline, _slots(pipeline) - 1,
     ]  # fmt: skip
@@ -230,8 +232,9 @@ def _add_state(counts: _Table, times: _Table, pipeline: Pipeline) -> None:
     stages, actors, slots = total * int(n[STAGES]), total * int(n[ACTORS]), total * int(n[SLOTS])
     assigned = total * pipeline.stages[0].servers * int(n[CREDITS]) if n[ROBIN] == 2 else 0
     for place, size in (
-        (HOST, pipeline.hosts * H_COUNTS), (RANK, total * R_COUNTS), (STAGE, stages * J_COUNTS), (ACTOR, actors * A_COUNTS),
-        (SLOT, slots * S_COUNTS), (FREE_SLOT, slots), (HEAP_ACTOR, heaps * int(n[HEAP_ROOM])), (HEAP_SIZE, heaps),
+        (HOST, pipeline.hosts * H_COUNTS), (RANK, total * R_COUNTS), (STAGE, stages * J_COUNTS),
+        (ACTOR, actors * A_COUNTS), (SLOT, slots * S_COUNTS), (FREE_SLOT, slots),
+        (HEAP_ACTOR, heaps * int(n[HEAP_ROOM])), (HEAP_SIZE, heaps),
         (FREE_SERVER, actors), (ASSIGNED, assigned), (DIRTY, total),
     ):  # fmt: skip
         counts.add(place, zeros=size)
@@ -242,7 +245,8 @@ def _add_state(counts: _Table, times: _Table, pipeline: Pipeline) -> None:
     for place, size in (
         (HOST_TIME, pipeline.hosts * H_TIMES), (RANK_TIME, total * R_TIMES), (STAGE_TIME, stages * J_TIMES),
         (SLOT_TIME, slots * S_TIMES), (STAMP, slots * int(n[SEGMENTS])), (HEAP_TIME, heaps * int(n[HEAP_ROOM])),
-        (REMAINING, actors), (DEVICE_TIME, total * int(n[DEVICE_COLUMNS])), (TRAINER_TIME, total * int(n[TRAINER_COLUMNS])),
+        (REMAINING, actors), (DEVICE_TIME, total * int(n[DEVICE_COLUMNS])),
+        (TRAINER_TIME, total * int(n[TRAINER_COLUMNS])),
         (STARVED, total * int(n[SEGMENTS])), (BLOCK_END, total * int(n[BLOCKS])), (BLOCK_BUSY, total * int(n[BLOCKS])),
     ):  # fmt: skip
         times.add(place, zeros=size)

@@ -189,7 +189,9 @@ def drop_slot(n: Counts, t: Times, rank: int, slot: int) -> None:
 @compiled
 def stamp(n: Counts, t: Times, host: int, slot: int, stage: int, phase: int) -> None:
     """Note when an item was taken by a stage (phase -1) or ended one of its phases."""
-    t[n[L.STAMP] + slot * n[L.SEGMENTS] + n[n[L.FIRST_PHASE] + stage] + stage + 1 + phase] = t[L.host_times(n, host) + L.H_NOW]
+    t[n[L.STAMP] + slot * n[L.SEGMENTS] + n[n[L.FIRST_PHASE] + stage] + stage + 1 + phase] = t[
+        L.host_times(n, host) + L.H_NOW
+    ]
 
 
 @compiled
@@ -286,7 +288,10 @@ def insert(n: Counts, t: Times, index: int, slot: int) -> None:
     n[j + L.J_READY] += 1
     while at > n[j + L.J_HANDED]:
         before = n[n[L.RING] + base + ((n[j + L.J_HEAD] + at - 1) & n[L.MASK])]
-        if t[L.slot_times(n, before) + L.S_DONE] < t[L.slot_times(n, slot) + L.S_DONE] or n[L.slot_at(n, before) + L.S_NUMBER] < number:
+        if (
+            t[L.slot_times(n, before) + L.S_DONE] < t[L.slot_times(n, slot) + L.S_DONE]
+            or n[L.slot_at(n, before) + L.S_NUMBER] < number
+        ):
             break
         n[n[L.RING] + base + ((n[j + L.J_HEAD] + at) & n[L.MASK])] = before
         at -= 1
@@ -303,7 +308,10 @@ def next_finished(n: Counts, t: Times, index: int) -> int:
         if n[j + L.J_NEXT_HAND] - n[j + L.J_NEXT_TAKE] >= n[n[L.BUFFER] + n[L.stage_at(n, index) + L.J_STAGE]]:
             return -1
         return n[n[L.RING] + base + (n[j + L.J_NEXT_HAND] & n[L.MASK])]
-    if n[j + L.J_HANDED] >= n[n[L.BUFFER] + n[L.stage_at(n, index) + L.J_STAGE]] or n[j + L.J_HANDED] >= n[j + L.J_READY]:
+    if (
+        n[j + L.J_HANDED] >= n[n[L.BUFFER] + n[L.stage_at(n, index) + L.J_STAGE]]
+        or n[j + L.J_HANDED] >= n[j + L.J_READY]
+    ):
         return -1
     return n[n[L.RING] + base + ((n[j + L.J_HEAD] + n[j + L.J_HANDED]) & n[L.MASK])]
 
@@ -451,7 +459,9 @@ def next_sample(n: Counts, t: Times, rank: int, stage: int) -> int:
     slot = new_slot(n, t, rank, n[whole + L.S_NUMBER] * n[L.BATCH] + n[L.BATCH] - n[j + L.J_SPLIT_LEFT])
     n[L.slot_at(n, slot) + L.S_SERVER] = n[whole + L.S_SERVER]
     for segment in range(n[L.SEGMENTS]):
-        t[n[L.STAMP] + slot * n[L.SEGMENTS] + segment] = t[n[L.STAMP] + (n[j + L.J_SPLIT_SLOT]) * n[L.SEGMENTS] + segment]
+        t[n[L.STAMP] + slot * n[L.SEGMENTS] + segment] = t[
+            n[L.STAMP] + (n[j + L.J_SPLIT_SLOT]) * n[L.SEGMENTS] + segment
+        ]
     n[j + L.J_SPLIT_LEFT] -= 1
     if n[j + L.J_SPLIT_LEFT] == 0:
         drop_slot(n, t, rank, n[j + L.J_SPLIT_SLOT])
@@ -477,7 +487,9 @@ def serve(n: Counts, t: Times, host: int, rank: int, stage: int) -> bool:
     if n[L.stage_at(n, rank * n[L.STAGES] + stage) + L.J_FREE] == 0:
         return False
     if stage == 0:
-        if n[L.ROBIN] == 0 and n[L.rank_at(n, rank) + L.R_NEXT] >= limit(n, t, rank) * (n[L.BATCH] if n[n[L.SAMPLE]] else 1):
+        if n[L.ROBIN] == 0 and n[L.rank_at(n, rank) + L.R_NEXT] >= limit(n, t, rank) * (
+            n[L.BATCH] if n[n[L.SAMPLE]] else 1
+        ):
             return False
         actor = pop_server(n, t, rank, 0)
         start_service(n, t, host, rank, actor, first_item(n, t, host, rank, actor))
@@ -498,7 +510,12 @@ def serve(n: Counts, t: Times, host: int, rank: int, stage: int) -> bool:
 def take_one(n: Counts, t: Times, host: int, rank: int) -> bool:
     """One take by the lowest stage that can (see the ties rule of `coresim.model.pipeline`); whether there was one."""
     for stage in range(n[L.STAGES]):
-        if stage > 0 and n[n[L.SAMPLE] + stage] == 1 and n[n[L.SAMPLE] + stage - 1] == 0 and split_batch(n, t, rank, stage):
+        if (
+            stage > 0
+            and n[n[L.SAMPLE] + stage] == 1
+            and n[n[L.SAMPLE] + stage - 1] == 0
+            and split_batch(n, t, rank, stage)
+        ):
             return True
         if serve(n, t, host, rank, stage):
             return True

@@ -34,8 +34,8 @@ class RunLength:
 class Station:
     """Account of one stage of one rank over the window; server-seconds.
 
-    ``busy``: servers with an item in service, from take to the end of its last phase. ``work``: the part of ``busy`` that
-    an unshared core or storage would have needed; ``busy - work`` was spent waiting for a core (or slowed).
+    ``busy``: servers with an item in service, from take to the end of its last phase. ``work``: the part of ``busy``
+    that an unshared core or storage would have needed; ``busy - work`` was spent waiting for a core (or slowed).
     ``blocked``: servers holding a finished item. ``items``: services completed. Idle servers are starved.
     """
 
@@ -61,15 +61,16 @@ class RankAccount:
     Attributes:
         begin: start of the window.
         end: end of the window.
-        accelerator: time by state, summing to ``end - begin``: ``busy`` (a step's work under way), ``launch`` (work done but
-            the launch not ended), ``barrier`` (waiting for other ranks, or all-reduce), ``copy`` (a copy
-            on the accelerator's own stream; or no step under way and the trainer in a synchronous copy or its wait for one, or
-            the step waits for the copy engine), ``startup``, ``starved`` (no step under way, the
+        accelerator: time by state, summing to ``end - begin``: ``busy`` (a step's work under way), ``launch`` (work
+            done but the launch not ended), ``barrier`` (waiting for other ranks, or all-reduce), ``copy`` (a copy
+            on the accelerator's own stream; or no step under way and the trainer in a synchronous copy or its wait for
+            one, or the step waits for the copy engine), ``startup``, ``starved`` (no step under way, the
             trainer waits for a batch), and the name of the trainer's phase (``consumer`` or an inline phase) that the
             accelerator idles for.
-        starved_by: the ``starved`` time by what the awaited batch was doing then: ``STAGE.queue`` (finished by the stage
-            before, if any, and not yet taken by a server of this one), ``STAGE.PHASE``, and, behind the last stage,
-            ``STAGE.handover`` (finished, not yet picked up). Of a batch gathered from samples, the last one counts.
+        starved_by: the ``starved`` time by what the awaited batch was doing then: ``STAGE.queue`` (finished by the
+            stage before, if any, and not yet taken by a server of this one), ``STAGE.PHASE``, and, behind the last
+            stage, ``STAGE.handover`` (finished, not yet picked up). Of a batch gathered from samples, the last one
+            counts.
         trainer: the trainer's time by state: its phases' names, ``starved`` (waits for a batch), ``device`` (waits for
             the accelerator to finish a step), ``copy`` (a synchronous copy), ``startup``.
         stations: one per stage.
@@ -93,10 +94,10 @@ class RankAccount:
 class Trace:
     """Times of every event of one rank, s.
 
-    ``pick_up[i]``, ``start[i]``, ``end[i]``: pick-up of step i's batch (for inline work: end of it), start of the accelerator's
-    work, finish of the step. ``batch[i]``: number of the batch used in step i. ``taken[j][n]``, ``done[j][n]`` and
-    ``out[j][n]``: item n of stage j was taken by a server, finished service, was handed over; None if not before the run's end. Items
-    are those of the first ``steps`` batches. ``server[j][n]``: which server.
+    ``pick_up[i]``, ``start[i]``, ``end[i]``: pick-up of step i's batch (for inline work: end of it), start of the
+    accelerator's work, finish of the step. ``batch[i]``: number of the batch used in step i. ``taken[j][n]``,
+    ``done[j][n]`` and ``out[j][n]``: item n of stage j was taken by a server, finished service, was handed over; None
+    if not before the run's end. Items are those of the first ``steps`` batches. ``server[j][n]``: which server.
     """
 
     pick_up: tuple[Number, ...]

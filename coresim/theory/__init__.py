@@ -1,1 +1,1 @@
-"""."""
+"""Bounds and closed forms: from a `Pipeline` alone, with no simulation."""

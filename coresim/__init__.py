@@ -1,0 +1,24 @@
+"""coresim: how many CPU cores does one GPU need to train this job, and is it cores at all?
+
+``measure``, ``simulate`` and ``recommend`` do from Python what the verbs of the same names do in a terminal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__version__ = "0.1.0"
+__all__ = ["load", "measure", "recommend", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public functions on first use, so that ``import coresim`` stays light."""
+    if name in __all__:
+        from coresim import api  # noqa: PLC0415
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'coresim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,163 @@
+"""The recommendation: fewest cores per accelerator within the target, for each option and over all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from coresim.advise.sweep import Point, Study, curve, pipeline_of, predict, scan_prefetch, sensible_maximum
+from coresim.advise.verdict import GPU_BOUND, Setting, Verdict, judge
+from coresim.errors import InputError
+from coresim.model.scenario import Scenario
+from coresim.theory.bounds import LowerBound, lower_bound_cores, saturating_cores
+
+
+@dataclass(frozen=True)
+class OptionAnswer:
+    """One option: its curve, and its point within the target with the fewest cores (or None)."""
+
+    option: int
+    curve: tuple[Point, ...]
+    answer: Point | None
+
+    @property
+    def knee(self) -> Point:
+        """Fewest cores whose idle is within a point of the curve's best."""
+        best = min(point.estimate.gpu_idle for point in self.curve)
+        return next(point for point in self.curve if point.estimate.gpu_idle <= best + 0.01)
+
+
+@dataclass(frozen=True)
+class OwnHost:
+    """The job on the cores that the host has now."""
+
+    point: Point
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The answer and its evidence.
+
+    Attributes:
+        scenario: what it is for.
+        point: the recommended setting; where no core count meets the target, the knee of the best option.
+        meets_target: whether it meets the target.
+        probability: that its true GPU idle is within the target.
+        cores_low, cores_high: fewest cores whose interval reaches, and lies wholly within, the target; None: none does.
+        verdict: what binds at ``point``.
+        options: each option's curve and answer.
+        lower_bound: cores below which no schedule reaches the target.
+        saturating_cores: fewest cores that do 95 % of the work that any number can (memory bandwidth).
+        own_host: the same job on the host's own cores, if the scenario says how many there are.
+    """
+
+    scenario: Scenario
+    point: Point
+    meets_target: bool
+    probability: float
+    cores_low: int | None
+    cores_high: int | None
+    verdict: Verdict
+    options: tuple[OptionAnswer, ...]
+    lower_bound: LowerBound
+    saturating_cores: int | None
+    own_host: OwnHost | None
+
+    @property
+    def rule_of_thumb_cores(self) -> int:
+        """The sum that people use, for the whole node: 1 per GPU + 1 per worker + 4 per node."""
+        count = self.scenario.accelerator.count
+        return count + self.point.workers * count + 4
+
+    @property
+    def hardware_threads(self) -> int:
+        """The recommended physical cores as hardware threads."""
+        return self.point.cores * self.scenario.host.threads_per_core
+
+
+def recommend(
+    scenario: Scenario, study: Study, options: tuple[int, ...] = (1, 2, 3), max_cores: int | None = None
+) -> Recommendation:
+    """Simulate the options over core counts and choose.
+
+    Args:
+        scenario: the job.
+        study: engine, plan and executor.
+        options: which options to consider.
+        max_cores: largest core count per accelerator to try, instead of the sensible maximum.
+    """
+    if max_cores is not None and max_cores < 1:
+        raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
+    target = scenario.target.gpu_idle
+    counts = range(1, (max_cores or sensible_maximum(scenario)) + 1)
+    answers = tuple(
+        _answer(option, curve(scenario, option, counts, study), target) for option in _kinds(scenario, options)
+    )
+    point, meets = _choose(answers)
+    point = scan_prefetch(scenario, point, study)
+    chosen = next(answer for answer in answers if answer.option == point.option)
+    return Recommendation(
+        scenario=scenario,
+        point=point,
+        meets_target=meets,
+        probability=point.estimate.probability(target),
+        cores_low=_fewest(chosen, lambda found: found.estimate.gpu_idle_low <= target),
+        cores_high=_fewest(chosen, lambda found: found.estimate.gpu_idle_high <= target),
+        verdict=judge(_setting(scenario, point), target, study),
+        options=answers,
+        lower_bound=lower_bound_cores(
+            pipeline_of(scenario, point.option, point.cores, max(1, point.workers), point.prefetch_factor), target
+        ),
+        saturating_cores=_saturation(scenario),
+        own_host=_own_host(scenario, chosen, point, study),
+    )
+
+
+def _kinds(scenario: Scenario, options: tuple[int, ...]) -> tuple[int, ...]:
+    """A pipeline of the user's own is one option, whatever it is called."""
+    return (3,) if scenario.stages else options
+
+
+def _answer(option: int, points: list[Point], target: float) -> OptionAnswer:
+    within = [point for point in points if point.estimate.gpu_idle <= target]
+    return OptionAnswer(option, tuple(points), within[0] if within else None)
+
+
+def _choose(answers: tuple[OptionAnswer, ...]) -> tuple[Point, bool]:
+    """Fewest cores within the target, the simpler option at a tie; else the knee of the option that idles least."""
+    found = [answer.answer for answer in answers if answer.answer]
+    if found:
+        return min(found, key=lambda point: (point.cores, point.option)), True
+    return min(
+        (answer.knee for answer in answers), key=lambda point: (round(point.estimate.gpu_idle, 2), point.cores)
+    ), False
+
+
+def _fewest(answer: OptionAnswer, holds: object) -> int | None:
+    return next((point.cores for point in answer.curve if holds(point)), None)  # type: ignore[operator]
+
+
+def _setting(scenario: Scenario, point: Point) -> Setting:
+    return Setting(scenario, point.option, point.cores, point.workers, point.prefetch_factor)
+
+
+def _saturation(scenario: Scenario) -> int | None:
+    """None where s(k) is not known beyond one core."""
+    return saturating_cores(scenario.host.speed) if len(scenario.host.speed) > 1 else None
+
+
+def _own_host(scenario: Scenario, chosen: OptionAnswer, point: Point, study: Study) -> OwnHost | None:
+    """The best that the chosen option does on the cores that are there."""
+    if scenario.host.cores is None:
+        return None
+    cores = math.floor(scenario.host.cores / scenario.accelerator.count)
+    own = next((found for found in reversed(chosen.curve) if found.cores <= max(1, cores)), None)
+    if own is None:
+        return None
+    if own.estimate.gpu_idle <= scenario.target.gpu_idle and own.cores >= point.cores:
+        own = point
+    return OwnHost(own, judge(_setting(scenario, own), scenario.target.gpu_idle, study))
+
+
+__all__ = ["GPU_BOUND", "OptionAnswer", "OwnHost", "Recommendation", "predict", "recommend"]

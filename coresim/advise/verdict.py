@@ -1,0 +1,109 @@
+"""What holds the accelerator back, by asking what would help: each cause is removed in turn and simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from coresim.advise.sweep import NOISE, Study, predict
+from coresim.model.scenario import Scenario, with_services
+
+GPU_BOUND = "GPU-bound"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A scenario at one setting, per accelerator."""
+
+    scenario: Scenario
+    option: int
+    cores: float
+    workers: int
+    prefetch_factor: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What binds, what would bind next, and the GPU idle if the first were removed."""
+
+    name: str
+    next_bottleneck: str
+    idle_without: float
+    advice: str
+
+
+def _faster(*names: str) -> Callable[[Setting], Setting]:
+    def remove(setting: Setting) -> Setting:
+        return replace(setting, scenario=with_services(setting.scenario, 0.0, *names))
+
+    return remove
+
+
+def _more_workers(setting: Setting) -> Setting:
+    return replace(setting, workers=4 * max(1, setting.workers))
+
+
+def _more_cores(setting: Setting) -> Setting:
+    grown = replace(setting, cores=4 * setting.cores)
+    return grown if setting.option == 1 else _more_workers(grown)
+
+
+def _free_bandwidth(setting: Setting) -> Setting:
+    return replace(setting, scenario=replace(setting.scenario, host=replace(setting.scenario.host, speed=(1.0,))))
+
+
+def _own_preparation(setting: Setting) -> Setting:
+    return replace(setting, scenario=with_services(setting.scenario, 0.0, "preprocess", "collate"))
+
+
+#: Cause, what removing it means, and what to do about it; of causes that help alike the first is named.
+CAUSES: tuple[tuple[str, Callable[[Setting], Setting], str], ...] = (
+    ("too few workers", _more_workers, "raise num_workers"),
+    ("too few cores", _more_cores, "give the job more cores, or make preprocessing cheaper"),
+    ("bandwidth", _free_bandwidth, "cores fight for memory: move fewer bytes per sample, not more cores"),
+    ("storage", _faster("fetch"), "fetch with more concurrency, cache, or use a faster or more compact format"),
+    ("serial consumer", _faster("consumer", "pin"), "send fewer, larger tensors; smaller dtypes; pin in a thread"),
+    ("copy", _faster("copy"), "pin memory and copy on a stream of its own; send uint8 and convert on the GPU"),
+    ("launch-bound", _faster("launch"), "larger batches, CUDA graphs or compilation: fewer launches per second"),
+    ("no overlap", _own_preparation, "prepare batches in workers while the GPU works (option 2)"),
+)
+
+
+def judge(setting: Setting, target: float, study: Study) -> Verdict:
+    """The verdict on a setting: GPU-bound within the target, else the cause whose removal helps most.
+
+    For a GPU-bound setting the next bottleneck is what would bind on an accelerator twice as fast.
+    """
+    study = replace(study, plan=study.rough, progress=None)
+    idle = _idle(setting, study)
+    if idle <= target + NOISE:
+        faster = replace(setting, scenario=with_services(setting.scenario, 0.5, "step"))
+        name, _, _ = _worst(faster, _idle(faster, study), study)
+        return Verdict(GPU_BOUND, name, idle, "more cores will not help: a faster step would")
+    name, without, advice = _worst(setting, idle, study)
+    remaining = _apply(name, setting)
+    following = GPU_BOUND if without <= target + NOISE else _worst(remaining, without, study)[0]
+    return Verdict(name, following, without, advice)
+
+
+def _idle(setting: Setting, study: Study) -> float:
+    return predict(
+        setting.scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor, study
+    ).gpu_idle
+
+
+def _apply(name: str, setting: Setting) -> Setting:
+    return next((remove(setting) for cause, remove, _ in CAUSES if cause == name), setting)
+
+
+def _worst(setting: Setting, idle: float, study: Study) -> tuple[str, float, str]:
+    """The cause whose removal lowers idle most (GPU-bound if none does by more than noise)."""
+    best = (GPU_BOUND, idle, "more cores will not help: a faster step would")
+    for name, remove, advice in CAUSES:
+        if setting.option == 1 and name == "too few workers":
+            continue
+        without = _idle(remove(setting), study)
+        # A cause must beat those before it by a fifth of what is left to gain, because it costs more to remove.
+        if without < best[1] - max(NOISE, 0.2 * best[1] * (best[0] != GPU_BOUND)):
+            best = (name, without, advice)
+    return best

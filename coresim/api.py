@@ -1,0 +1,120 @@
+"""The public functions: measure, simulate and recommend from Python, without a terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from coresim.advise.recommend import recommend as _recommend
+from coresim.advise.sweep import Study
+from coresim.errors import InputError
+from coresim.measure.campaign import Request, run_campaign
+from coresim.model.build import build
+from coresim.model.profile import Profile, load_document
+from coresim.model.scenario import Scenario, override, read_scenario
+from coresim.report.answer import Answer, Simulated
+from coresim.sim.estimate import Engine, Plan, estimate
+
+#: A scenario or profile, or the path of one, or a scenario's tables.
+Input = Scenario | Profile | dict[str, Any] | str | os.PathLike[str]
+
+
+def measure(**request: Any) -> Profile:
+    """Measure this machine and job; the keyword arguments are the fields of `coresim.measure.campaign.Request`.
+
+    Raises:
+        CoresimError: as the command line's ``measure`` does, with the same one-line messages.
+    """
+    return run_campaign(Request(**request))
+
+
+def load(path: str | os.PathLike[str]) -> Scenario | Profile:
+    """A scenario or a profile from a file."""
+    document = load_document(path)
+    return document if isinstance(document, Profile) else read_scenario(document, str(path))
+
+
+def recommend(
+    source: Input | None = None,
+    *,
+    settings: Sequence[str] = (),
+    options: tuple[int, ...] = (1, 2, 3),
+    max_cores: int | None = None,
+    seed: int = 1,
+    engine: str = "fast",
+    executor: Executor | None = None,
+) -> Answer:
+    """Recommend CPU cores per GPU.
+
+    Args:
+        source: a scenario, a profile, tables, or a path; None measures this machine first.
+        settings: overrides such as ``"accelerator.step=98 ms"``.
+        options: which organisations of the pipeline to consider.
+        max_cores: largest core count per accelerator to try.
+        seed: of all random draws.
+        engine: ``fast`` or ``reference``.
+        executor: where the points of the curves are simulated; None: here.
+    """
+    scenario, profile = _resolve(measure() if source is None else source, settings)
+    answer = _recommend(scenario, Study(_engine(engine), Plan(seed=seed), executor), options, max_cores)
+    if profile is None:
+        return Answer(answer)
+    notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
+    return Answer(answer, profile.accelerator.basis, notes)
+
+
+def simulate(
+    source: Input,
+    *,
+    option: int = 2,
+    workers: int = 1,
+    cores: float = 1.0,
+    prefetch_factor: int | None = None,
+    steps: int = 400,
+    replications: int = 8,
+    seed: int = 1,
+    settings: Sequence[str] = (),
+    engine: str = "fast",
+) -> Simulated:
+    """Simulate one setting.
+
+    Args:
+        source: a scenario, a profile, tables, or a path.
+        option: 1 (no overlap), 2 (overlapped) or 3 (staged).
+        workers: loader workers per accelerator.
+        cores: physical cores of the whole host.
+        prefetch_factor: batches out per worker, instead of the scenario's.
+        steps: steps per replication.
+        replications: independent repeats.
+        seed: of all random draws.
+        settings: overrides such as ``"workload.batch_size=512"``.
+        engine: ``fast`` or ``reference``.
+    """
+    scenario, _ = _resolve(source, settings)
+    pipeline = build(scenario, option, cores, workers, prefetch_factor)
+    result = estimate(pipeline, Plan(steps, replications, replications, seed=seed), _engine(engine))
+    setting = {"option": option, "workers": workers, "cores": cores, "prefetch_factor": prefetch_factor}
+    return Simulated(result, setting)
+
+
+def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile | None]:
+    if isinstance(source, Scenario):
+        return (read_scenario(override(source.to_dict(), list(settings))) if settings else source), None
+    document = source if isinstance(source, Profile | dict) else load_document(source)
+    profile = document if isinstance(document, Profile) else None
+    tables = document.scenario_tables() if isinstance(document, Profile) else document
+    return read_scenario(override(tables, list(settings))), profile
+
+
+def _engine(name: str) -> Engine:
+    if name == "fast":
+        from coresim.sim.fast import simulate as fast  # noqa: PLC0415 - numba takes half a second to import
+
+        return fast
+    if name == "reference":
+        from coresim.sim.reference import simulate as reference  # noqa: PLC0415
+
+        return reference
+    raise InputError(f"engine {name!r}: use fast or reference")

@@ -1,0 +1,134 @@
+"""What several verbs share: reading a scenario or profile, the study, progress on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from coresim.errors import InputError
+
+if TYPE_CHECKING:
+    from coresim.advise.sweep import Study
+    from coresim.model.profile import Profile
+    from coresim.model.scenario import Scenario
+    from coresim.sim.estimate import Engine, Plan
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """The ``--set`` flag."""
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+        help="override a key of the scenario or profile, such as 'accelerator.step=98 ms'; repeatable",
+    )  # fmt: skip
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The ``--json`` flag."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object alone on stdout")
+
+
+def read_input(path: str, settings: list[str]) -> tuple[Scenario, Profile | None]:
+    """A scenario from a scenario file or a saved profile, with overrides; and the profile, if it is one."""
+    from coresim.model.profile import Profile, load_document
+    from coresim.model.scenario import override, read_scenario
+
+    document = load_document(path)
+    profile = document if isinstance(document, Profile) else None
+    tables = document.scenario_tables() if isinstance(document, Profile) else document
+    return read_scenario(override(tables, settings), path), profile
+
+
+def engine_named(name: str) -> Engine:
+    """The simulation engine; says so when the fast one has to be compiled first."""
+    if name == "reference":
+        from coresim.sim.reference import simulate as reference
+
+        return reference
+    from coresim.sim import kernel
+    from coresim.sim.compiled import is_compiled
+    from coresim.sim.fast import simulate
+
+    if not is_compiled(kernel.run):
+        print("coresim: compiling the simulator, once on this machine (about half a minute) ...", file=sys.stderr)
+    return simulate
+
+
+@contextmanager
+def study_of(plan: Plan, engine: str, progress: Any = None) -> Iterator[Study]:
+    """A study on all cores of this process: the compiled engine runs without the interpreter's lock."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from coresim.advise.sweep import Study
+
+    threads = len(os.sched_getaffinity(0)) if engine == "fast" else 1
+    run = engine_named(engine)
+    with ThreadPoolExecutor(threads) as executor:
+        try:
+            yield Study(run, plan, executor if threads > 1 else None, progress)
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def metadata(seed: int | None, source: str, basis: str | None, fingerprint: str | None) -> dict[str, Any]:
+    """Provenance of an answer."""
+    from coresim import __version__
+
+    return {
+        "tool": "coresim",
+        "tool_version": __version__,
+        "command": " ".join(["coresim", *sys.argv[1:]]),
+        "seed": seed,
+        "time_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "source": source,
+        "step_basis": basis,
+        "host_fingerprint": fingerprint,
+    }
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """An argparse type: a whole number of at least ``least``."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return value
+
+    return read
+
+
+def share(text: str) -> float:
+    """An argparse type: a share such as 0.05 or 5%."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write 0.05 or 5%") from None
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1; write 0.05 or 5%")
+    return value
+
+
+def core_count(text: str) -> float:
+    """An argparse type: a positive number of cores, perhaps fractional."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of cores") from None
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of cores")
+    return value
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise bad input with the message unless the condition holds."""
+    if not condition:
+        raise InputError(message)

@@ -1,0 +1,166 @@
+"""``coresim measure``: the micro-benchmarks alone, kept in a profile for later and for other machines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coresim.errors import EXIT_ANSWERED, InputError
+from coresim.units import format_bytes, format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from coresim.measure.campaign import Request
+    from coresim.model.profile import Profile
+
+DEFAULT_OUTPUT = "profile.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say what to measure; `request_from` reads them."""
+    job = parser.add_argument_group("what to measure")
+    job.add_argument("--workload", metavar="NAME", help="a built-in job: images (ImageNet-like JPEG; the default)")
+    job.add_argument("--dataset", metavar="MODULE:NAME", help="your own: a function that returns a dataset")
+    job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch and GPU (images: 64)")
+    job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
+    step = parser.add_argument_group("the training step (measured where there is a CUDA device, else a record)")
+    step.add_argument(
+        "--step", metavar="MODULE:NAME", help="your own: train_step(batch), or a function that returns one"
+    )
+    step.add_argument("--step-time", metavar="TIME", help='give it, with a unit, such as "98 ms"')
+    step.add_argument("--gpu", metavar="NAME", help='take a recorded step of this GPU, such as "a100"; see catalogue')
+    step.add_argument("--model", metavar="NAME", help='of this net, such as "resnet50" (the default)')
+    step.add_argument("--precision", metavar="NAME", help="in this precision, such as bf16 or fp32")
+    step.add_argument("--device", metavar="NAME", help="where to time the step: cuda, cuda:N, or cpu")
+    time = parser.add_argument_group("how long to measure")
+    time.add_argument("--quick", action="store_true", help="about 10 s instead of 40 s: a first look, less certain")
+    time.add_argument("--budget", metavar="TIME", help='time to measure the host\'s part, such as "2 min" (40 s)')
+
+
+def request_from(args: argparse.Namespace) -> Request:
+    """What `add_arguments` options ask for.
+
+    Raises:
+        InputError: a time without a unit, an unknown name, or options that exclude each other.
+    """
+    from coresim.measure.campaign import Request
+    from coresim.measure.step_time import StepRequest
+
+    if args.dataset is not None and args.workload is not None:
+        raise InputError("--dataset and --workload: each says what to measure; leave one out")
+    step = StepRequest(
+        step=args.step,
+        step_time=None if args.step_time is None else parse_duration(args.step_time, "--step-time"),
+        gpu=args.gpu,
+        model=args.model,
+        precision=args.precision,
+        device=args.device,
+    )
+    return Request(
+        workload=args.workload or "images",
+        dataset=args.dataset,
+        batch_size=args.batch_size,
+        collate=args.collate,
+        step=step,
+        quick=args.quick,
+        budget=None if args.budget is None else parse_duration(args.budget, "--budget"),
+    )
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb and its options."""
+    text = "Measure what preparing samples costs here, and the training step, and keep it in a profile."
+    parser = subparsers.add_parser("measure", help="measure once, keep the profile", description=text)
+    add_arguments(parser)
+    parser.add_argument(
+        "-o", "--output", default=DEFAULT_OUTPUT, metavar="FILE", help="where to write (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the profile too, as JSON, alone on stdout")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, write the profile, and say what was measured.
+
+    Raises:
+        InputError: what the request names is wrong, or the output cannot be written; the latter is told before
+            measuring.
+        MissingPartError: the request needs torch or a CUDA device.
+    """
+    check_writable(args.output)
+    profile = measure_profile(request_from(args))
+    profile.save(args.output)
+    print(json.dumps(profile.to_dict(), indent=1, allow_nan=False) if args.json else summary(profile, args.output))
+    return EXIT_ANSWERED
+
+
+def measure_profile(request: Request) -> Profile:
+    """Run the campaign with progress on stderr and this process's command line as its provenance."""
+    import shlex
+
+    from coresim.measure.campaign import run_campaign
+
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    with progress_on_stderr() as progress:
+        return run_campaign(request, progress=progress, command=command)
+
+
+def check_writable(path: str) -> None:
+    """InputError where ``path`` cannot be written: said before minutes of measuring, not after."""
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"cannot write {target}: it is a folder; name a file in it")
+    if not target.parent.is_dir():
+        raise InputError(f"cannot write {target}: no folder {target.parent}; make it first")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write {target}: no permission; choose a folder that you can write to")
+
+
+@contextmanager
+def progress_on_stderr() -> Iterator[Callable[[str, float], None]]:
+    """A listener for `run_campaign`: a bar on a terminal, else one line per part."""
+    if not sys.stderr.isatty():
+        yield _one_line_per_part()
+        return
+    from tqdm import tqdm
+
+    form = "{desc:<36} {percentage:3.0f}% |{bar}| {elapsed}"
+    with tqdm(total=1.0, bar_format=form, file=sys.stderr, leave=False) as bar:
+
+        def listen(what: str, fraction: float) -> None:
+            bar.set_description_str(what, refresh=False)
+            bar.update(max(0.0, fraction - bar.n))
+            bar.refresh()
+
+        yield listen
+
+
+def _one_line_per_part() -> Callable[[str, float], None]:
+    told = ""
+
+    def listen(what: str, _: float) -> None:
+        nonlocal told
+        if what != told:
+            print(f"{what} ...", file=sys.stderr, flush=True)
+            told = what
+
+    return listen
+
+
+def summary(profile: Profile, path: str) -> str:
+    """What was measured, in a few lines, for people."""
+    lines = [f"{profile.workload}, batch {profile.batch_size} ({format_bytes(profile.bytes_per_batch)})"]
+    for found in profile.measurements:
+        if found.unit in ("s/sample", "s/batch") and found.name.startswith(("prepare.", "transport.batch")):
+            lines.append(f"  {found.name:<22} {format_duration(found.mean):>8} per {found.unit[2:]}")
+    count = round(profile.host.usable_cores)
+    speed = profile.speed[min(max(count, 1), len(profile.speed)) - 1]
+    lines.append(f"  with {count} cores at work, each runs at {speed:.0%} of its speed alone")
+    lines.append(f"step: {profile.accelerator.basis}")
+    lines += [f"caution: {what}: {value}; {remedy}" for what, value, remedy in profile.cautions]
+    return "\n".join([*lines, f"written to {path}"])

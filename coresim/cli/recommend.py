@@ -1,0 +1,110 @@
+"""``coresim recommend``: how many CPU cores one GPU needs, with the evidence."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from coresim.cli.common import (
+    add_json,
+    add_set,
+    metadata,
+    read_input,
+    require,
+    share,
+    study_of,
+    whole_number,
+)
+from coresim.cli.measure import add_arguments, check_writable, measure_profile, progress_on_stderr, request_from
+from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT
+
+if TYPE_CHECKING:
+    from coresim.model.profile import Profile
+    from coresim.model.scenario import Scenario
+
+#: Flags that say how to measure; they mean nothing beside a file.
+_MEASURING = (
+    "save", "workload", "dataset", "batch_size", "collate", "step", "step_time", "gpu", "model", "precision", "device",
+    "quick", "budget",
+)  # fmt: skip
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Register the verb."""
+    parser = subparsers.add_parser(
+        "recommend",
+        help="how many CPU cores one GPU needs (measures here unless a file is given)",
+        description="Recommend CPU cores per GPU and loader settings. Without a file it measures this machine first.",
+    )
+    parser.add_argument("input", nargs="?", help="a scenario (.toml) or a saved profile (.json); absent: measure here")
+    parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
+    parser.add_argument("--options", type=_options, default=(1, 2, 3), help="which options to consider (default 1,2,3)")
+    parser.add_argument("--max-cores", type=whole_number(1), help="largest core count per GPU to try")
+    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
+    parser.add_argument(
+        "--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy reference"
+    )
+    parser.add_argument("--save", metavar="FILE", help="also save the measured profile")
+    add_arguments(parser)
+    add_set(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def _options(text: str) -> tuple[int, ...]:
+    """An argparse type: a list of options such as 2,3."""
+    names = text.split(",")
+    if not set(names) <= {"1", "2", "3"}:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of options; write 1,2,3 or some of them")
+    return tuple(sorted({int(name) for name in names}))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure or read, simulate, print; 0 if a core count meets the target, 4 if none does."""
+    from coresim.advise.recommend import recommend
+    from coresim.sim.estimate import Plan
+
+    scenario, profile = _scenario(args)
+    with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
+        answer = recommend(scenario, study, args.options, args.max_cores)
+    _print(args, answer, profile)
+    return EXIT_ANSWERED if answer.meets_target else EXIT_NO_CORE_COUNT
+
+
+def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
+    """What to recommend for, from the file or from measuring."""
+    from coresim.model.scenario import override, read_scenario
+
+    settings = [*args.settings]
+    if args.idle_target is not None:
+        settings.append(f"target.gpu_idle={args.idle_target!r}")
+    if args.input:
+        for name in _MEASURING:
+            given = getattr(args, name)
+            flag = f"--{name.replace('_', '-')}"
+            require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out, or use --set")
+        return read_input(args.input, settings)
+    # Bad overrides and an unwritable path must be told before a minute of measuring, not after.
+    override({}, settings)
+    if args.save:
+        check_writable(args.save)
+    profile = measure_profile(request_from(args))
+    if args.save:
+        profile.save(args.save)
+    return read_scenario(override(profile.scenario_tables(), settings), "measured here"), profile
+
+
+def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
+    from coresim.report.document import recommendation_document
+    from coresim.report.text import recommendation_text
+
+    basis = profile.accelerator.basis if profile else None
+    source = args.input or "measured here"
+    if args.json:
+        about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
+        about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
+        print(json.dumps(recommendation_document(answer, about), indent=1, allow_nan=False))
+        return
+    notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions) if profile else ()
+    print(recommendation_text(answer, basis or f"as given in {source}", notes))

@@ -1,0 +1,26 @@
+"""``coresim schema``: the JSON schemas of what coresim reads and prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+NAMES = ("scenario", "recommend", "simulate")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Register the verb."""
+    parser = subparsers.add_parser("schema", help="print JSON schemas", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=NAMES, help="one schema only (default: all, by name)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the schema or schemas; exit code 0."""
+    from coresim.model.scenario import scenario_schema
+    from coresim.report.document import RECOMMEND_SCHEMA, SIMULATE_SCHEMA
+
+    schemas = {"scenario": scenario_schema(), "recommend": RECOMMEND_SCHEMA, "simulate": SIMULATE_SCHEMA}
+    print(json.dumps(schemas[args.name] if args.name else schemas, indent=1))
+    return 0

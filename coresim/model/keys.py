@@ -1,0 +1,170 @@
+"""Keys of a hand-written file: each is declared once, with how it is read, what it means and its JSON schema."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, TypeVar
+
+from coresim.errors import InputError, UnknownKeyError
+from coresim.model.service import Service, read_service
+from coresim.units import parse_duration
+
+Section = TypeVar("Section")
+_DURATION = {"type": "string", "pattern": "^[0-9.eE+-]+ *(ns|us|µs|ms|s|min|h)$"}
+_VALUES = {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}
+_SERVICE = {
+    "anyOf": [
+        _DURATION,
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "mean": _DURATION,
+                "cv": {"type": "number", "minimum": 0},
+                "distribution": {"enum": ["constant", "exponential", "gamma", "lognormal", "values"]},
+                "values": _VALUES,
+                "unit": {"enum": ["ns", "us", "µs", "ms", "s", "min", "h"]},
+                "uncertainty": {"type": "number", "minimum": 0},
+            },
+        },
+    ]
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a value is read from TOML, and its JSON schema."""
+
+    read: Callable[[object, str], Any]
+    schema: Mapping[str, Any]
+
+
+def _whole(least: int) -> Kind:
+    def read(value: object, where: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(f"{where} = {value!r}: a whole number of at least {least} is needed")
+        return value
+
+    return Kind(read, {"type": "integer", "minimum": least})
+
+
+def _real(low: float, high: float = math.inf, above: bool = False) -> Kind:
+    def read(value: object, where: str) -> float:
+        bad = isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
+        if bad or not (low < value if above else low <= value) or not value <= high:  # type: ignore[operator]
+            bounds = f"{'above' if above else 'at least'} {low:g}" + (
+                "" if high == math.inf else f" and at most {high:g}"
+            )
+            raise InputError(f"{where} = {value!r}: a number {bounds} is needed")
+        return float(value)  # type: ignore[arg-type]
+
+    limits = {"exclusiveMinimum" if above else "minimum": low}
+    return Kind(read, {"type": "number", **limits} | ({} if high == math.inf else {"maximum": high}))
+
+
+def choice(*names: str) -> Kind:
+    """One of a few words."""
+
+    def read(value: object, where: str) -> str:
+        if value not in names:
+            near = difflib.get_close_matches(str(value), names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InputError(f"{where} = {value!r}: use one of {', '.join(names)}{hint}")
+        return str(value)
+
+    return Kind(read, {"enum": list(names)})
+
+
+def _read_flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{where} = {value!r}: true or false is needed")
+    return value
+
+
+def _read_text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{where} = {value!r}: a text is needed")
+    return value
+
+
+def _read_table(value: object, where: str) -> tuple[float, ...]:
+    if not isinstance(value, list) or not value:
+        raise InputError(f"{where} = {value!r}: a list of positive numbers is needed")
+    return tuple(_real(0, above=True).read(item, f"{where}[{index}]") for index, item in enumerate(value))
+
+
+COUNT, COUNT_OR_NONE = _whole(1), _whole(0)
+POSITIVE, NOT_NEGATIVE, FRACTION = _real(0, above=True), _real(0), _real(0, 1)
+FLAG, TEXT = Kind(_read_flag, {"type": "boolean"}), Kind(_read_text, {"type": "string"})
+TABLE = Kind(_read_table, {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}, "minItems": 1})
+DURATION = Kind(parse_duration, _DURATION)
+SERVICE = Kind(read_service, _SERVICE)
+
+
+def key(kind: Kind, doc: str, default: Any = MISSING) -> Any:
+    """Declare a key of a section (a dataclass field); without a default it is required."""
+    metadata = {"kind": kind, "doc": doc}
+    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+
+
+def read_section(section: type[Section], table: object, where: str) -> Section:
+    """A section from its table.
+
+    Raises:
+        UnknownKeyError: a key that the section does not have; the nearest known one is named.
+        InputError: a missing or bad value.
+    """
+    if not isinstance(table, dict):
+        raise InputError(f"{where} = {table!r}: a table is needed, such as [{where}]")
+    known: dict[str, Field[Any]] = {item.name: item for item in fields(section) if "kind" in item.metadata}  # type: ignore[arg-type]
+    for name in table:
+        if name not in known:
+            raise UnknownKeyError(unknown_key(f"{where}.{name}", name, known))
+    missing = [name for name, item in known.items() if item.default is MISSING and name not in table]
+    if missing:
+        raise InputError(f"{where}.{missing[0]}: missing; {known[missing[0]].metadata['doc']}")
+    return section(
+        **{name: known[name].metadata["kind"].read(value, f"{where}.{name}") for name, value in table.items()}
+    )
+
+
+def unknown_key(where: str, name: str, known: Mapping[str, Any]) -> str:
+    """The message for a key that is not known."""
+    near = difflib.get_close_matches(name, known, 1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"use {', '.join(known)}"
+    return f"{where}: unknown key; {remedy}"
+
+
+def write_section(section: Any) -> dict[str, Any]:
+    """The table that `read_section` reads back to an equal section; keys at their default are left out."""
+    table: dict[str, Any] = {}
+    for item in fields(section):
+        value = getattr(section, item.name)
+        if "kind" not in item.metadata or value is None or (item.default is not MISSING and value == item.default):
+            continue
+        table[item.name] = _write(value, item.metadata["kind"])
+    return table
+
+
+def _write(value: Any, kind: Kind) -> Any:
+    if isinstance(value, Service):
+        return value.to_table()
+    if kind is DURATION:
+        return f"{value!r} s"
+    return list(value) if isinstance(value, tuple) else value
+
+
+def section_schema(section: Any) -> dict[str, Any]:
+    """JSON schema of a section."""
+    known = [item for item in fields(section) if "kind" in item.metadata]
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            item.name: {**item.metadata["kind"].schema, "description": item.metadata["doc"]} for item in known
+        },
+        "required": [item.name for item in known if item.default is MISSING],
+    }

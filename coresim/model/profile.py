@@ -1,0 +1,229 @@
+"""A profile: what was measured of one job on one host, raw, with where it came from; a versioned JSON file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coresim.errors import InputError, UnknownKeyError
+from coresim.files import check_version, read_json, read_text, read_toml, write_json
+from coresim.model.host import HostFacts
+from coresim.model.keys import (
+    COUNT,
+    COUNT_OR_NONE,
+    FLAG,
+    NOT_NEGATIVE,
+    POSITIVE,
+    TABLE,
+    TEXT,
+    Kind,
+    choice,
+    key,
+    read_section,
+    unknown_key,
+    write_section,
+)
+from coresim.model.measurement import Measurement
+from coresim.model.profile_tables import scenario_tables
+
+FORMAT = "coresim-profile"
+VERSION = 1
+
+
+class Caution(NamedTuple):
+    """A reason to trust the profile less: what, the value seen, and the remedy."""
+
+    what: str
+    value: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class AcceleratorSource:
+    """Where the step time comes from."""
+
+    kind: str = key(choice("measured", "catalogue", "given"), "how the step time is known")
+    basis: str = key(TEXT, "one line: device, model, precision, source and certainty")
+    uncertainty: float = key(NOT_NEGATIVE, "relative standard uncertainty of the step time")
+    step_time_s: float | None = key(POSITIVE, "seconds per step where it was not measured here", None)
+    synchronises: bool = key(FLAG, "whether the step function waits for the device", False)
+    name: str | None = key(TEXT, "what the device is called", None)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Who measured this, when, with what."""
+
+    tool_version: str = key(TEXT, "version of coresim")
+    command: str = key(TEXT, "the command line")
+    time_utc: str = key(TEXT, "when the measuring began, ISO 8601")
+    host_fingerprint: str = key(TEXT, "tells this kind of machine from another")
+    seed: int = key(COUNT_OR_NONE, "seed of the choice of samples", 0)
+    python_version: str | None = key(TEXT, "version of Python", None)
+    numpy_version: str | None = key(TEXT, "version of numpy", None)
+    torch_version: str | None = key(TEXT, "version of torch; absent where it is not installed", None)
+
+
+def _items(value: object, where: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, list):
+        raise InputError(f"{where}: a list is needed; measure again")
+    return ((f"{where}[{index}]", item) for index, item in enumerate(value))
+
+
+def _read_record(value: object, where: str, names: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: a table with {', '.join(names)} is needed; measure again")
+    for name in value:
+        if name not in names:
+            raise UnknownKeyError(unknown_key(f"{where}.{name}", name, dict.fromkeys(names)))
+    for name in names:
+        if name not in value:
+            raise InputError(f"{where}.{name}: missing; measure again")
+    return value
+
+
+def _read_cautions(value: object, where: str) -> tuple[Caution, ...]:
+    records = [(place, _read_record(item, place, Caution._fields)) for place, item in _items(value, where)]
+    return tuple(
+        Caution(**{name: TEXT.read(text, f"{place}.{name}") for name, text in record.items()})
+        for place, record in records
+    )
+
+
+def _read_measurements(value: object, where: str) -> tuple[Measurement, ...]:
+    found = tuple(_read_measurement(item, place) for place, item in _items(value, where))
+    names = [measurement.name for measurement in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{where}: {name!r} is there twice; remove one")
+    return found
+
+
+def _read_measurement(value: object, where: str) -> Measurement:
+    record = _read_record(value, where, ("name", "unit", "how", "values"))
+    name, unit, how = (TEXT.read(record[part], f"{where}.{part}") for part in ("name", "unit", "how"))
+    # From here on the name says more to a reader than the number of the entry.
+    values = tuple(_read_values(item, place) for place, item in _items(record["values"], f"{name}.values"))
+    if not values:
+        raise InputError(f"{name}.values: empty; measure again")
+    return Measurement(name, unit, values, how)
+
+
+def _write_measurement(measurement: Measurement) -> dict[str, Any]:
+    return asdict(measurement) | {"values": [list(process) for process in measurement.values]}
+
+
+def _read_values(value: object, where: str) -> tuple[float, ...]:
+    values = tuple(NOT_NEGATIVE.read(item, place) for place, item in _items(value, where))
+    if not values:
+        raise InputError(f"{where}: empty; measure again")
+    return values
+
+
+def _read_host(value: object, where: str) -> HostFacts:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where} = {value!r}: a table of host facts is needed; measure again")
+    return HostFacts.from_dict(value, where)
+
+
+def _section(section: type[Any]) -> Kind:
+    return Kind(lambda value, where: read_section(section, value, where), {"type": "object"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What was measured of one job on one host.
+
+    Build one with `coresim.measure.campaign.run_campaign`, or read a file with `load_profile`.
+    ``profile["prepare.decode"]`` is the measurement of that name.
+    """
+
+    workload: str = key(TEXT, "what the job is called")
+    batch_size: int = key(COUNT, "samples per batch")
+    bytes_per_batch: int = key(COUNT_OR_NONE, "bytes of one collated batch")
+    arrays_per_batch: int = key(COUNT_OR_NONE, "arrays or tensors of one collated batch")
+    host: HostFacts = key(Kind(_read_host, {"type": "object"}), "the host")
+    accelerator: AcceleratorSource = key(_section(AcceleratorSource), "where the step time comes from")
+    provenance: Provenance = key(_section(Provenance), "who measured this, when, with what")
+    speed: tuple[float, ...] = key(TABLE, "s(k): fitted speed of each busy core with k = 1, 2, 3, ... busy", (1.0,))
+    speed_uncertainty: float = key(NOT_NEGATIVE, "relative standard uncertainty of s(k), k > 1", 0.0)
+    speed_basis: str = key(TEXT, "what the speeds beyond the measured cores assume", "")
+    samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
+    bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)
+    cautions: tuple[Caution, ...] = key(Kind(_read_cautions, {"type": "array"}), "reasons to trust it less", ())
+    measurements: tuple[Measurement, ...] = key(Kind(_read_measurements, {"type": "array"}), "the raw values")
+
+    def get(self, name: str) -> Measurement | None:
+        """The measurement of that name, or None where it was not taken."""
+        return next((found for found in self.measurements if found.name == name), None)
+
+    def __getitem__(self, name: str) -> Measurement:
+        """The measurement of that name.
+
+        Raises:
+            InputError: it was not taken; those that were are named.
+        """
+        found = self.get(name)
+        if found is None:
+            raise InputError(f"{name} was not measured; there are {', '.join(m.name for m in self.measurements)}")
+        return found
+
+    def scenario_tables(self, cold: bool | None = None) -> dict[str, Any]:
+        """The tables that `coresim.model.scenario.read_scenario` reads; see `coresim.model.profile_tables`."""
+        return scenario_tables(self, cold)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON-ready document that `from_dict` reads back to an equal profile."""
+        parts = {
+            "host": self.host.to_dict(),
+            "accelerator": write_section(self.accelerator),
+            "provenance": write_section(self.provenance),
+            "cautions": [caution._asdict() for caution in self.cautions],
+            "measurements": [_write_measurement(measurement) for measurement in self.measurements],
+        }
+        return {"format": FORMAT, "schema_version": VERSION} | write_section(self) | parts
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], source: str = "profile") -> Profile:
+        """A profile from `to_dict`'s form; ``source`` begins every error.
+
+        Raises:
+            NewerFileError: written by a newer coresim.
+            UnknownKeyError: a key that this version does not know.
+            InputError: another format, or a bad or missing value.
+        """
+        check_version(source, document, FORMAT, VERSION)
+        body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
+        try:
+            return read_section(cls, body, "profile")
+        except InputError as error:
+            raise type(error)(f"{source}: {error}") from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile; whole or not at all."""
+        write_json(path, self.to_dict())
+
+
+def load_profile(path: str | os.PathLike[str]) -> Profile:
+    """A profile from its file; reading runs no code of the file's.
+
+    Raises:
+        InputError (NewerFileError, UnknownKeyError): what is wrong with the file, and the remedy.
+    """
+    return Profile.from_dict(read_json(path), str(path))
+
+
+def load_document(path: str | os.PathLike[str]) -> Profile | dict[str, Any]:
+    """A profile, or the raw tables of a scenario (TOML, or the same tables as JSON): the content tells which.
+
+    Raises:
+        InputError: unreadable, or not valid JSON or TOML.
+    """
+    text = read_text(path)
+    if Path(path).suffix.lower() != ".json" and not text.lstrip().startswith("{"):
+        return read_toml(path)
+    document = read_json(path, text)
+    return Profile.from_dict(document, str(path)) if "format" in document else document

@@ -1,0 +1,157 @@
+"""From raw measurements to the tables of a scenario, so that ``--set`` applies to a profile as to a written file.
+
+What is decided here, and why:
+
+* Preparation is measured with the files in the page cache, where reading is copying memory on a core. So
+  ``prepare.fetch`` is summed with the steps after it, visit by visit, into ``preprocess``, and nothing waits.
+  A data set larger than the memory is not in the page cache: then ``fetch`` is the cold read of whole files,
+  which waits and holds no core, and storage takes as many of them at once as eight readers showed.
+* ``prepare.start`` is a new worker's own start, which the others do at the same time: ``worker_startup``.
+* A step that waits for the device spins meanwhile; that is in its launch time and in the step time as well, so
+  only a step that does not wait has a ``launch``.
+* A step time from the catalogue or the user is taken for that of a loop that does not wait each step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from coresim import stats
+from coresim.errors import InputError
+from coresim.model.measurement import Measurement
+
+if TYPE_CHECKING:
+    from coresim.model.profile import Profile
+
+MOST_VALUES = 2000
+BUSY = "accelerator.step.busy."
+Values = Sequence[Sequence[float]]
+
+
+def scenario_tables(profile: Profile, cold: bool | None = None) -> dict[str, Any]:
+    """Tables for `coresim.model.scenario.read_scenario`; times in seconds.
+
+    Args:
+        profile: what was measured.
+        cold: whether samples come from storage and not from the page cache; by default, whether the data set is
+            larger than the memory.
+
+    Raises:
+        InputError: no step of the preparation was measured, or ``cold`` without cold reads.
+    """
+    cold = _exceeds_memory(profile) and profile.get("storage.cold.read") is not None if cold is None else cold
+    return {
+        "workload": _workload(profile, cold),
+        "accelerator": _accelerator(profile),
+        "host": _host(profile, cold),
+    }
+
+
+def service_table(values: Values) -> dict[str, Any]:
+    """A service table of the values, at most 2000 of them, evenly chosen.
+
+    The uncertainty is the relative standard error of the mean: between processes where there are two or more.
+    """
+    flat = [value for process in values for value in process]
+    chosen = [flat[i * len(flat) // MOST_VALUES] for i in range(MOST_VALUES)] if len(flat) > MOST_VALUES else flat
+    return {"values": chosen, "unit": "s", "uncertainty": relative_error(values)}
+
+
+def relative_error(values: Values) -> float:
+    """Relative standard error of the mean; over processes where there are two or more, else over values."""
+    sample = [stats.mean(process) for process in values] if len(values) > 1 else list(values[0])
+    centre = stats.mean(sample)
+    return math.sqrt(stats.variance(sample) / len(sample)) / centre if centre else 0.0
+
+
+def _exceeds_memory(profile: Profile) -> bool:
+    memory = memory_bytes(profile)
+    size = (profile.samples or 0) * (profile.bytes_per_sample or 0.0)
+    return memory is not None and size > memory
+
+
+def memory_bytes(profile: Profile) -> int | None:
+    """Memory that the job may use: the machine's, or the control group's limit where that is less."""
+    known = [size for size in (profile.host.memory_bytes, profile.host.memory_limit_bytes) if size]
+    return min(known, default=None)
+
+
+def _workload(profile: Profile, cold: bool) -> dict[str, Any]:
+    table: dict[str, Any] = {"batch_size": profile.batch_size, "preprocess": service_table(_rows(profile, cold))}
+    if cold:
+        table["fetch"] = service_table(profile["storage.cold.read"].values)
+    for key, name in (("collate", "prepare.collate"), ("consumer", "transport.batch"), ("copy", "copy.pinned")):
+        found = profile.get(name)
+        if found is not None:
+            table[key] = service_table(found.values)
+    start = profile.get("prepare.start")
+    if start is not None:
+        table["worker_startup"] = f"{start.mean!r} s"
+    return table | ({"batch_bytes": profile.bytes_per_batch} if profile.bytes_per_batch else {})
+
+
+def _rows(profile: Profile, cold: bool) -> list[list[float]]:
+    """Seconds of all steps of each visit, process by process; row i of every step is the same visit."""
+    named = [m for m in profile.measurements if m.name.startswith("prepare.") and m.unit == "s/sample"]
+    steps = [step for step in named if not (cold and step.name == "prepare.fetch")]
+    if not steps:
+        raise InputError("no step of the preparation was measured, such as prepare.decode; measure again")
+    return [
+        [math.fsum(visit) for visit in zip(*process, strict=True)]
+        for process in zip(*(step.values for step in steps), strict=True)
+    ]
+
+
+def _accelerator(profile: Profile) -> dict[str, Any]:
+    source, step, launch = profile.accelerator, profile.get("accelerator.step"), profile.get("accelerator.launch")
+    table: dict[str, Any] = {"run_ahead": 0 if source.synchronises else 1}
+    if source.step_time_s is not None:
+        table["step"] = {"mean": f"{source.step_time_s!r} s", "uncertainty": source.uncertainty}
+    else:
+        measured = profile["accelerator.step"] if step is None else step
+        table["step"] = service_table(measured.values) | {"uncertainty": source.uncertainty}
+        slowdown = slowdown_table(measured, profile.measurements)
+        table |= {"slowdown": slowdown} if len(slowdown) > 1 else {}
+    if launch is not None and not source.synchronises:
+        table["launch"] = service_table(launch.values)
+    return table | ({"name": source.name} if source.name else {})
+
+
+def slowdown_table(step: Measurement, measurements: Sequence[Measurement]) -> list[float]:
+    """Relative step time beside 0, 1, 2, ... busy cores, by medians; interpolated; under 1 is noise and given as 1."""
+    alone = stats.median(step.flat)
+    points = {0: 1.0}
+    for found in measurements:
+        if found.name.startswith(BUSY):
+            points[int(found.name.removeprefix(BUSY))] = max(1.0, stats.median(found.flat) / alone)
+    known = sorted(points)
+    table = [1.0]
+    for low, high in pairwise(known):
+        slope = (points[high] - points[low]) / (high - low)
+        table += [points[low] + slope * (k - low) for k in range(low + 1, high + 1)]
+    return table
+
+
+def _host(profile: Profile, cold: bool) -> dict[str, Any]:
+    facts = profile.host
+    known = {
+        "cores": facts.usable_cores,
+        "threads_per_core": facts.threads_per_core,
+        "speed": list(profile.speed),
+        "speed_uncertainty": profile.speed_uncertainty,
+        "storage_streams": _streams(profile) if cold else None,
+        "memory_bytes": memory_bytes(profile),
+        "shm_bytes": facts.shm_bytes,
+    }
+    return {name: value for name, value in known.items() if value is not None and value != 0}
+
+
+def _streams(profile: Profile) -> float | None:
+    """Cold reads at once at full speed: bandwidth of several readers over that of one, 1 at least."""
+    together, one = profile.get("storage.cold.bandwidth"), profile.get("storage.cold.read")
+    if together is None or one is None or not profile.bytes_per_sample:
+        return None
+    return max(1.0, together.mean * one.mean / profile.bytes_per_sample)

@@ -1,0 +1,266 @@
+"""A scenario: a job, an accelerator and a host in the user's own terms, validated once, frozen."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from coresim.errors import InputError, UnknownKeyError
+from coresim.files import read_toml
+from coresim.model.keys import (
+    COUNT,
+    COUNT_OR_NONE,
+    DURATION,
+    FLAG,
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SERVICE,
+    TABLE,
+    TEXT,
+    choice,
+    key,
+    read_section,
+    section_schema,
+    unknown_key,
+    write_section,
+)
+from coresim.model.presets import PRESETS
+from coresim.model.service import ZERO, Service
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``[workload]``: what one batch costs to prepare and to hand over; times in seconds."""
+
+    batch_size: int = key(COUNT, "samples per batch and GPU")
+    preprocess: Service = key(SERVICE, 'CPU time to prepare one sample on an unshared core, such as "5.2 ms"', ZERO)
+    fetch: Service = key(SERVICE, "time to fetch one sample; holds no core", ZERO)
+    collate: Service = key(SERVICE, "CPU time to collate one batch, in the worker", ZERO)
+    consumer: Service = key(SERVICE, "CPU time to receive one batch from a worker, serial, in the trainer", ZERO)
+    pin: Service = key(SERVICE, "CPU time to copy one batch to pinned memory, in the pin thread", ZERO)
+    copy: Service = key(SERVICE, "time to copy one batch from host to device", ZERO)
+    samples_per_epoch: int | None = key(COUNT, "samples in the dataset; absent: one endless epoch", None)
+    startup: float = key(DURATION, "time to start one worker, serial, in the trainer", 0.0)
+    worker_startup: float = key(DURATION, "CPU time that a new worker needs before its first batch", 0.0)
+    batch_bytes: float | None = key(POSITIVE, "bytes of one collated batch, for the memory estimate", None)
+    worker_bytes: float | None = key(POSITIVE, "private bytes of one worker process, for the memory estimate", None)
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """``[accelerator]``: what one training step costs on each device."""
+
+    step: Service = key(SERVICE, 'time of one training step on resident data, such as "98 ms"')
+    launch: Service = key(SERVICE, "CPU time to launch one step", ZERO)
+    sync: str = key(
+        choice("spin", "block"), "waiting for the device holds the trainer's core (spin) or frees it", "spin"
+    )
+    run_ahead: int = key(COUNT_OR_NONE, "steps that the trainer may launch before it waits; 0: it waits for each", 0)
+    count: int = key(COUNT, "accelerators on the host, data-parallel", 1)
+    allreduce: float = key(DURATION, "time of the all-reduce after each data-parallel step", 0.0)
+    slowdown: tuple[float, ...] = key(
+        TABLE, "relative step time with 0, 1, 2, ... cores busy; the last holds on", (1.0,)
+    )
+    name: str | None = key(TEXT, "what the device is called", None)
+
+
+@dataclass(frozen=True)
+class Host:
+    """``[host]``: what the stages share."""
+
+    cores: float | None = key(POSITIVE, "physical cores that the job may use, on the whole host", None)
+    threads_per_core: int = key(COUNT, "hardware threads per physical core", 1)
+    speed: tuple[float, ...] = key(
+        TABLE, "s(k): speed of each busy core with k = 1, 2, 3, ... busy; the last holds on", (1.0,)
+    )
+    speed_uncertainty: float = key(NOT_NEGATIVE, "relative standard uncertainty of s(k), k > 1", 0.0)
+    storage_streams: float | None = key(POSITIVE, "fetches that run at once at full speed; absent: no limit", None)
+    memory_bytes: float | None = key(POSITIVE, "memory that the job may use", None)
+    shm_bytes: float | None = key(POSITIVE, "size of /dev/shm", None)
+
+
+@dataclass(frozen=True)
+class Loader:
+    """``[loader]``: how the input pipeline is organised."""
+
+    preset: str = key(choice(*PRESETS), "a framework's loader; its fields can be given instead", "pytorch")
+    dispatch: str = key(choice("round_robin", "shared"), "which worker gets which batch", "round_robin")
+    ordered: bool = key(FLAG, "whether batches are delivered in order", True)
+    workers: int | None = key(COUNT_OR_NONE, "loader workers per GPU, where a simulation is not told", None)
+    prefetch_factor: int = key(COUNT, "batches out per worker (credits)", 2)
+    fetchers: int = key(COUNT, "option 3: fetches in flight", 16)
+    buffer: int = key(COUNT, "option 3: batches that each queue holds", 2)
+    split: int = key(COUNT, "threads that share the preprocessing of one batch", 1)
+    copy_mode: str = key(choice("sync", "stream", "overlap", "thread"), "how batches reach the device", "sync")
+    pin_memory: bool = key(FLAG, "whether a pin thread copies batches to pinned memory", False)
+    persistent_workers: bool = key(FLAG, "whether workers live from epoch to epoch", True)
+
+
+@dataclass(frozen=True)
+class Target:
+    """``[target]``: what is good enough."""
+
+    gpu_idle: float = key(FRACTION, "largest acceptable share of time in which the GPU idles", 0.05)
+
+
+@dataclass(frozen=True)
+class StageTable:
+    """``[[stage]]``: one stage of a pipeline of the user's own; the accelerator comes last."""
+
+    name: str = key(TEXT, "what the stage is called")
+    service: Service = key(SERVICE, "time per item (sample or batch, as grain says)")
+    servers: int = key(COUNT, "items served at once", 1)
+    grain: str = key(choice("sample", "batch"), "what an item is", "batch")
+    buffer: int = key(COUNT, "items that may stand ready behind the stage", 2)
+    holds_core: bool = key(FLAG, "whether serving holds a core", True)
+    ordered: bool = key(FLAG, "whether items leave in order", True)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """All that a prediction needs."""
+
+    workload: Workload
+    accelerator: Accelerator
+    host: Host = field(default_factory=Host)
+    loader: Loader = field(default_factory=Loader)
+    target: Target = field(default_factory=Target)
+    stages: tuple[StageTable, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.accelerator.step.is_zero:
+            raise InputError("accelerator.step = 0: a step must take time; measure it or look it up")
+        if self.workload.samples_per_epoch is not None and self.batches_per_epoch == 0:
+            raise InputError(
+                f"workload.samples_per_epoch = {self.workload.samples_per_epoch}: fewer than one batch for each"
+                f" accelerator ({self.workload.batch_size} x {self.accelerator.count}); lower batch_size"
+            )
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        """Whole batches of each accelerator in an epoch (the rest is dropped), or None for an endless one."""
+        samples = self.workload.samples_per_epoch
+        return None if samples is None else samples // (self.workload.batch_size * self.accelerator.count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `read_scenario` reads back to an equal scenario."""
+        document = {name: write_section(getattr(self, name)) for name in SECTIONS}
+        if self.stages:
+            document["stage"] = [write_section(stage) for stage in self.stages]  # type: ignore[assignment]
+        return {name: table for name, table in document.items() if table}
+
+
+SECTIONS: dict[str, Any] = {
+    "workload": Workload, "accelerator": Accelerator, "host": Host, "loader": Loader, "target": Target,
+}  # fmt: skip
+_TIMES = ("fetch", "preprocess", "collate", "consumer", "pin", "copy")
+
+
+def read_scenario(document: dict[str, Any], source: str = "scenario") -> Scenario:
+    """A scenario from its tables.
+
+    Raises:
+        UnknownKeyError, InputError: what is wrong, with the file, the key, the value and the remedy.
+    """
+    try:
+        return _read(document)
+    except InputError as error:
+        raise type(error)(f"{source}: {error}") from None
+
+
+def _read(document: dict[str, Any]) -> Scenario:
+    for name in document:
+        if name not in SECTIONS and name != "stage":
+            raise UnknownKeyError(unknown_key(name, name, {**SECTIONS, "stage": None}))
+    loader = document.get("loader", {})
+    preset = loader.get("preset", "pytorch") if isinstance(loader, dict) else "pytorch"
+    if isinstance(loader, dict) and preset in PRESETS:
+        document = {**document, "loader": {**PRESETS[preset], **loader}}
+    for name in ("workload", "accelerator"):
+        if name not in document:
+            raise InputError(
+                f"[{name}]: missing; it needs {'batch_size and preprocess' if name == 'workload' else 'step'}"
+            )
+    sections = {name: read_section(kind, document.get(name, {}), name) for name, kind in SECTIONS.items()}
+    stages = document.get("stage", [])
+    if not isinstance(stages, list):
+        raise InputError("stage: write [[stage]] with two brackets, once for each stage")
+    if not stages and "preprocess" not in document["workload"]:
+        raise InputError('workload.preprocess: missing; CPU time to prepare one sample, such as "5.2 ms"')
+    return Scenario(**sections, stages=tuple(read_section(StageTable, item, "stage") for item in stages))
+
+
+def load_scenario(path: str | os.PathLike[str], overrides: list[str] | None = None) -> Scenario:
+    """A scenario from a TOML file, with ``section.key=value`` overrides."""
+    return read_scenario(override(read_toml(path), overrides or []), str(path))
+
+
+def override(document: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """The document with ``section.key=value`` settings applied; the value is TOML, or a text as it stands.
+
+    A section may be left out where only one has the key; ``section.key.mean=value`` sets one entry of a service table.
+
+    Raises:
+        InputError: not of that form, or an unknown section.
+    """
+    result = {name: dict(table) if isinstance(table, dict) else table for name, table in document.items()}
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise InputError(f"--set {setting!r}: write section.key=value, such as 'accelerator.step=98 ms'")
+        _set(result, _full_path(path.strip(), setting), _value(text.strip()))
+    return result
+
+
+def _full_path(path: str, setting: str) -> list[str]:
+    parts = path.split(".")
+    if parts[0] in SECTIONS and len(parts) > 1:
+        return parts
+    owners = [name for name, kind in SECTIONS.items() if parts[0] in kind.__dataclass_fields__]
+    if len(owners) != 1:
+        raise UnknownKeyError(f"--set {setting!r}: {unknown_key(path, parts[0], SECTIONS)}")
+    return [owners[0], *parts]
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _set(document: dict[str, Any], path: list[str], value: Any) -> None:
+    table = document.setdefault(path[0], {})
+    for name in path[1:-1]:
+        inner = table.get(name, {})
+        table[name] = dict(inner) if isinstance(inner, dict) else {"mean": inner}
+        table = table[name]
+    table[path[-1]] = value
+
+
+def scenario_schema() -> dict[str, Any]:
+    """JSON schema of a scenario."""
+    properties = {name: section_schema(kind) for name, kind in SECTIONS.items()}
+    properties["stage"] = {"type": "array", "items": section_schema(StageTable)}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "coresim scenario",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+        "required": ["workload", "accelerator"],
+    }
+
+
+def with_services(scenario: Scenario, factor: float, *names: str) -> Scenario:
+    """The scenario with the named times of the workload (or ``step``, ``launch``) multiplied by ``factor``."""
+    workload = {name: getattr(scenario.workload, name).scaled(factor) for name in names if name in _TIMES}
+    device = {name: getattr(scenario.accelerator, name).scaled(factor) for name in names if name not in _TIMES}
+    return replace(
+        scenario,
+        workload=replace(scenario.workload, **workload),
+        accelerator=replace(scenario.accelerator, **device),
+    )

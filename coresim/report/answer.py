@@ -1,0 +1,99 @@
+"""Results that print well, convert to pandas and plot: what the Python functions return."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from coresim.advise.recommend import Recommendation
+from coresim.report.text import estimate_text, recommendation_text
+from coresim.sim.estimate import Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A recommendation with what it rests on.
+
+    Attributes:
+        result: the recommendation itself.
+        basis: what the step time rests on.
+        notes: cautions from measuring.
+    """
+
+    result: Recommendation
+    basis: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def cores_per_gpu(self) -> int:
+        """Recommended physical cores per accelerator."""
+        return self.result.point.cores
+
+    @property
+    def workers(self) -> int:
+        """Recommended loader workers per accelerator."""
+        return self.result.point.workers
+
+    @property
+    def gpu_idle(self) -> float:
+        """Predicted GPU idle at the recommended setting, a share."""
+        return self.result.point.estimate.gpu_idle
+
+    def __str__(self) -> str:
+        return recommendation_text(self.result, self.basis, self.notes)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def to_frame(self) -> pd.DataFrame:
+        """The curves as a table."""
+        from coresim.report.tables import curve_frame  # noqa: PLC0415 - pandas is imported only when asked for
+
+        return curve_frame(self.result)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """GPU idle over cores, all options."""
+        from coresim.report.figures import plot_curves  # noqa: PLC0415 - matplotlib likewise
+
+        return plot_curves(self.result, axes)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One simulated setting.
+
+    Attributes:
+        result: the estimate itself.
+        setting: what was simulated.
+    """
+
+    result: Estimate
+    setting: dict[str, Any]
+
+    @property
+    def gpu_idle(self) -> float:
+        """Predicted GPU idle, a share."""
+        return self.result.gpu_idle
+
+    def __str__(self) -> str:
+        return estimate_text(self.result, self.setting)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Where the time went, as a table."""
+        from coresim.report.tables import estimate_frame  # noqa: PLC0415
+
+        return estimate_frame(self.result)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Where the accelerator's time went, as bars."""
+        from coresim.report.figures import plot_shares  # noqa: PLC0415
+
+        return plot_shares(self.result, axes)

@@ -1,0 +1,171 @@
+"""JSON documents of results, and their schemas. Keys carry their unit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coresim.advise.recommend import OptionAnswer, Recommendation
+from coresim.advise.sweep import Point
+from coresim.model.build import OPTIONS
+from coresim.sim.estimate import Estimate
+
+SCHEMA_VERSION = 1
+_NUMBER = {"type": "number"}
+_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+_WHOLE = {"type": "integer", "minimum": 0}
+_POINT = {
+    "cores": _WHOLE, "workers": _WHOLE, "gpu_idle": _SHARE, "gpu_idle_low": _SHARE, "gpu_idle_high": _SHARE,
+    "throughput_samples_per_s": _NUMBER,
+}  # fmt: skip
+
+
+def _object(properties: dict[str, Any], title: str | None = None) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema} if title else schema
+
+
+_SETTING = {name: kind for name, kind in _POINT.items() if name != "cores"}
+RECOMMEND_SCHEMA = _object(
+    {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "recommendation": _object(
+            {
+                "option": {"enum": [1, 2, 3]}, "cores_per_gpu": _WHOLE, "prefetch_factor": _WHOLE, **_SETTING,
+                "verdict": {"type": "string"}, "next_bottleneck": {"type": "string"},
+            }
+        ),
+        "options": {
+            "type": "array",
+            "items": _object({"option": {"enum": [1, 2, 3]}, "curve": {"type": "array", "items": _object(_POINT)}}),
+        },
+        "lower_bound_cores": {"type": ["integer", "null"]},
+        "metadata": {"type": "object"},
+    },
+    "coresim recommend",
+)  # fmt: skip
+SIMULATE_SCHEMA = _object(
+    {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "gpu_idle": _SHARE, "gpu_idle_low": _SHARE, "gpu_idle_high": _SHARE, "accelerator_utilisation": _SHARE,
+        "data_stall_s": _NUMBER, "throughput_samples_per_s": _NUMBER, "makespan_s": _NUMBER,
+        "stations": {
+            "type": "array",
+            "items": _object(
+                {"name": {"type": "string"}, "utilisation": _NUMBER, "blocked": _NUMBER, "starved": _NUMBER}
+            ),
+        },
+        "metadata": {"type": "object"},
+    },
+    "coresim simulate",
+)  # fmt: skip
+
+
+def recommendation_document(answer: Recommendation, metadata: dict[str, Any]) -> dict[str, Any]:
+    """The document that ``coresim recommend --json`` prints."""
+    bound = answer.lower_bound
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "recommendation": _recommended(answer),
+        "options": [_option(option) for option in answer.options],
+        "lower_bound_cores": bound.whole,
+        "lower_bound": {"cores": finite(bound.cores), "formula": bound.formula, "numbers": bound.numbers,
+                        "binding": bound.binding},
+        "saturating_cores": answer.saturating_cores,
+        "rule_of_thumb_cores": answer.rule_of_thumb_cores,
+        "own_host": _own_host(answer),
+        "target_gpu_idle": answer.scenario.target.gpu_idle,
+        "metadata": metadata,
+    }  # fmt: skip
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where JSON has no word for it."""
+    return value if abs(value) < float("inf") else None
+
+
+def _recommended(answer: Recommendation) -> dict[str, Any]:
+    point, loader = answer.point, answer.scenario.loader
+    return {
+        "option": point.option,
+        "option_name": OPTIONS[point.option],
+        "cores_per_gpu": point.cores,
+        "hardware_threads_per_gpu": answer.hardware_threads,
+        "workers": point.workers,
+        "prefetch_factor": point.prefetch_factor,
+        "pin_memory": True,
+        "persistent_workers": loader.persistent_workers,
+        **_idle(point.estimate),
+        "throughput_samples_per_s": point.estimate.throughput_samples_per_s,
+        "verdict": answer.verdict.name,
+        "next_bottleneck": answer.verdict.next_bottleneck,
+        "advice": answer.verdict.advice,
+        "meets_target": answer.meets_target,
+        "probability_within_target": answer.probability,
+        "cores_low": answer.cores_low,
+        "cores_high": answer.cores_high,
+        "simulation_half_width": point.estimate.simulation_half_width,
+        "input_half_width": point.estimate.input_half_width,
+    }
+
+
+def _idle(estimate: Estimate) -> dict[str, float]:
+    return {
+        "gpu_idle": estimate.gpu_idle,
+        "gpu_idle_low": estimate.gpu_idle_low,
+        "gpu_idle_high": estimate.gpu_idle_high,
+    }
+
+
+def _option(answer: OptionAnswer) -> dict[str, Any]:
+    return {
+        "option": answer.option,
+        "option_name": OPTIONS[answer.option],
+        "cores_per_gpu": answer.answer.cores if answer.answer else None,
+        "workers": answer.answer.workers if answer.answer else None,
+        "curve": [_point(point) for point in answer.curve],
+    }
+
+
+def _point(point: Point) -> dict[str, Any]:
+    return {
+        "cores": point.cores,
+        "workers": point.workers,
+        **_idle(point.estimate),
+        "throughput_samples_per_s": point.estimate.throughput_samples_per_s,
+    }
+
+
+def _own_host(answer: Recommendation) -> dict[str, Any] | None:
+    own = answer.own_host
+    if own is None:
+        return None
+    verdict = {"verdict": own.verdict.name, "next_bottleneck": own.verdict.next_bottleneck}
+    return {**_point(own.point), "option": own.point.option, **verdict}
+
+
+def estimate_document(estimate: Estimate, setting: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+    """The document that ``coresim simulate --json`` prints."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "setting": setting,
+        **_idle(estimate),
+        "accelerator_utilisation": estimate.accelerator_utilisation,
+        "data_stall_s": estimate.data_stall_s,
+        "data_stall_fraction": estimate.accelerator["starved"],
+        "throughput_samples_per_s": estimate.throughput_samples_per_s,
+        "makespan_s": estimate.makespan_s,
+        "busy_cores": estimate.busy_cores,
+        "accelerator": dict(estimate.accelerator),
+        "starved_by": dict(estimate.starved_by),
+        "trainer": dict(estimate.trainer),
+        "stations": [dict(station) for station in estimate.stations],
+        "interval": {
+            "level": estimate.level,
+            "simulation_half_width": estimate.simulation_half_width,
+            "input_half_width": estimate.input_half_width,
+        },
+        "steps": estimate.steps,
+        "warm_up_steps": estimate.warm_up,
+        "replications": estimate.replications,
+        "metadata": metadata,
+    }

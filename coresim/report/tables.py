@@ -1,0 +1,40 @@
+"""pandas' one home: results as tidy tables, with a unit in every column name that has one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from coresim.advise.recommend import Recommendation
+    from coresim.sim.estimate import Estimate
+
+
+def curve_frame(answer: Recommendation) -> pd.DataFrame:
+    """One row for each option and core count of a recommendation."""
+    rows = [
+        {
+            "option": point.option,
+            "cores_per_gpu": point.cores,
+            "workers": point.workers,
+            "prefetch_factor": point.prefetch_factor,
+            "gpu_idle": point.estimate.gpu_idle,
+            "gpu_idle_low": point.estimate.gpu_idle_low,
+            "gpu_idle_high": point.estimate.gpu_idle_high,
+            "throughput_samples_per_s": point.estimate.throughput_samples_per_s,
+            "busy_cores": point.estimate.busy_cores,
+        }
+        for option in answer.options
+        for point in option.curve
+    ]
+    return pd.DataFrame(rows)
+
+
+def estimate_frame(estimate: Estimate) -> pd.DataFrame:
+    """Where the time of one setting went: one row for each server group and state, as a share of its time."""
+    groups = {"accelerator": estimate.accelerator, "trainer": estimate.trainer, "starved by": estimate.starved_by}
+    for station in estimate.stations:
+        groups[station["name"]] = {name: share for name, share in station.items() if name not in ("name", "servers")}
+    rows = [(group, state, share) for group, states in groups.items() for state, share in states.items()]
+    return pd.DataFrame(rows, columns=["group", "state", "share"])

@@ -1,0 +1,208 @@
+"""Plain text for a terminal: the answer first, then the evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from coresim.advise.memory import memory_of
+from coresim.advise.recommend import OptionAnswer, Recommendation
+from coresim.advise.sweep import Point
+from coresim.model.build import OPTIONS
+from coresim.sim.estimate import Estimate
+from coresim.units import format_bytes, format_duration
+
+
+def percent(share: float) -> str:
+    """A share for people: ``3.5 %``."""
+    return f"{100 * share:.1f} %"
+
+
+def interval(estimate: Estimate) -> str:
+    """GPU idle with its interval: ``3.5 % [3.1, 3.9]``."""
+    low, high = 100 * estimate.gpu_idle_low, 100 * estimate.gpu_idle_high
+    return f"{percent(estimate.gpu_idle)} [{low:.1f}, {high:.1f}]"
+
+
+def recommendation_text(answer: Recommendation, basis: str | None, notes: tuple[str, ...] = ()) -> str:
+    """The whole answer.
+
+    Args:
+        answer: what to print.
+        basis: what the step time rests on, one line.
+        notes: cautions from measuring, one line each.
+    """
+    parts = [_headline(answer), _rests_on(answer, basis), _settings(answer), _verdict(answer), _options(answer)]
+    parts += [_curve(_chosen(answer), answer), _evidence(answer)]
+    if notes:
+        parts.append("Cautions\n" + "\n".join(f"  - {note}" for note in notes))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _chosen(answer: Recommendation) -> OptionAnswer:
+    return next(option for option in answer.options if option.option == answer.point.option)
+
+
+def _plural(count: float, word: str) -> str:
+    return f"{count:g} {word}{'' if count == 1 else 's'}"
+
+
+def _headline(answer: Recommendation) -> str:
+    point, target = answer.point, answer.scenario.target.gpu_idle
+    idle = f"predicted GPU idle {interval(point.estimate)}"
+    if not answer.meets_target:
+        verdict = answer.verdict
+        return (
+            f"No core count keeps the GPU idle within {percent(target)}. More cores will not help: {verdict.name}.\n"
+            f"What would: {verdict.advice} (GPU idle without it: {percent(verdict.idle_without)}).\n"
+            f"Nearest: {_plural(point.cores, 'CPU core')} per GPU, {_setting(point)}: {idle}."
+        )
+    return (
+        f"{_plural(point.cores, 'CPU core')} per GPU ({_range(answer)}), {_setting(point)}: {idle},"
+        f" target {percent(target)}, met with probability {answer.probability:.2f}."
+    )
+
+
+def _range(answer: Recommendation) -> str:
+    low, high = answer.cores_low, answer.cores_high
+    span = f"{low}" if low == high else f"{low} to {high if high is not None else 'more than were tried'}"
+    threads = answer.scenario.host.threads_per_core
+    return f"interval {span}" + (f"; {_plural(answer.hardware_threads, 'hardware thread')}" if threads > 1 else "")
+
+
+def _setting(point: Point) -> str:
+    if point.option == 1:
+        return "option 1 (no overlap), in the trainer's own process"
+    return f"option {point.option} ({OPTIONS[point.option]}) with {_plural(point.workers, 'worker')}"
+
+
+def _rests_on(answer: Recommendation, basis: str | None) -> str:
+    scenario = answer.scenario
+    step = format_duration(scenario.accelerator.step.mean)
+    rate = scenario.workload.batch_size / scenario.accelerator.step.mean
+    sample = format_duration(scenario.workload.preprocess.mean)
+    return (
+        f"Rests on: a step of {step} for a batch of {scenario.workload.batch_size} ({rate:.0f} samples/s),"
+        f" {basis or 'as given'};\n          {sample} of CPU time to prepare a sample"
+        f" ({scenario.workload.preprocess.distribution}, cv {scenario.workload.preprocess.cv:.2f})."
+    )
+
+
+def _settings(answer: Recommendation) -> str:
+    if answer.scenario.stages:
+        return ""
+    overlapped = next((option for option in answer.options if option.option == 2), None)
+    best = None if overlapped is None else overlapped.answer or overlapped.knee
+    if best is None:
+        return ""
+    if answer.point.option == 2:
+        best = answer.point
+    keep = answer.scenario.loader.persistent_workers
+    lines = [
+        f"With a DataLoader ({_plural(best.cores, 'core')}, GPU idle {percent(best.estimate.gpu_idle)}):"
+        f" num_workers={best.workers}, prefetch_factor={best.prefetch_factor}, pin_memory=True, persistent_workers={keep}"
+    ]
+    memory = memory_of(answer.scenario, best.workers, best.prefetch_factor)
+    if memory is not None:
+        lines.append(f"  memory: {format_bytes(memory.shm)} of /dev/shm" + _shm(memory.fits_shm, memory.shm))
+    return "\n".join(lines)
+
+
+def _shm(fits: bool | None, needed: float) -> str:
+    size = f"--shm-size={math.ceil(1.25 * needed / 2**20)}m"
+    if fits is False:
+        return f", which does NOT fit in this host's: raise it ({size})"
+    return f" ({size} in a container)"
+
+
+def _verdict(answer: Recommendation) -> str:
+    lines = [f"Verdict: {answer.verdict.name}; next bottleneck: {answer.verdict.next_bottleneck}."]
+    own = answer.own_host
+    if own is not None and own.point.cores != answer.point.cores:
+        lines.append(
+            f"On the {_plural(own.point.cores, 'core')} per GPU of this host: {own.verdict.name}, GPU idle"
+            f" {interval(own.point.estimate)}, {own.point.estimate.throughput_samples_per_s:.0f} samples/s."
+        )
+        if own.verdict.name != "GPU-bound":
+            lines.append(f"  What would help there: {own.verdict.advice}.")
+    return "\n".join(lines)
+
+
+def _options(answer: Recommendation) -> str:
+    lines = ["Options              cores/GPU  workers  GPU idle                samples/s"]
+    for option in answer.options:
+        point = option.answer or option.knee
+        cores = f"{point.cores}" if option.answer else f"none ({point.cores})"
+        lines.append(
+            f"  {option.option} {OPTIONS[option.option]:<16} {cores:>9}  {point.workers:>7}"
+            f"  {interval(point.estimate):<22}  {point.estimate.throughput_samples_per_s:>9.0f}"
+        )
+    return "\n".join(lines)
+
+
+def _curve(chosen: OptionAnswer, answer: Recommendation) -> str:
+    """The curve around the answer, with a bar for idle."""
+    at = answer.point.cores
+    lines = [f"GPU idle over cores per GPU, option {chosen.option}"]
+    for point in _thinned(chosen.curve, at):
+        mark = "  <-" if point.cores == at else ""
+        bar = "#" * round(40 * point.estimate.gpu_idle)
+        lines.append(f"  {point.cores:>3} cores {point.workers:>3} workers {interval(point.estimate):<22} {bar}{mark}")
+    return "\n".join(lines)
+
+
+def _thinned(curve: tuple[Point, ...], at: int) -> list[Point]:
+    """All points near the answer, and powers of two beyond."""
+    return [point for point in curve if abs(point.cores - at) <= 3 or point.cores & (point.cores - 1) == 0]
+
+
+def _evidence(answer: Recommendation) -> str:
+    bound, scenario = answer.lower_bound, answer.scenario
+    lines = [f"Lower bound: {bound.formula}"]
+    if bound.whole is None:
+        lines.append(f"             no number of cores reaches the target: {bound.binding}")
+    else:
+        lines.append(f"             {bound.numbers}, so no fewer than {bound.whole}")
+    if answer.saturating_cores is None:
+        lines.append("Memory bandwidth: s(k) is not known; busy cores are taken not to slow one another down")
+    elif answer.saturating_cores >= len(scenario.host.speed):
+        lines.append(f"Memory bandwidth: not saturated by {len(scenario.host.speed)} cores of this work")
+    else:
+        lines.append(f"Memory bandwidth: saturated by {_plural(answer.saturating_cores, 'core')} of this work")
+    lines.append(
+        f"Rule of thumb (1 per GPU + 1 per worker + 4 per node): {_plural(answer.rule_of_thumb_cores, 'core')} for the"
+        f" node of {_plural(scenario.accelerator.count, 'GPU')}"
+    )
+    lines.append(_interval_sources(answer.point.estimate))
+    return "\n".join(lines)
+
+
+def _interval_sources(estimate: Estimate) -> str:
+    return (
+        f"Interval ({percent(estimate.level)}): +-{100 * estimate.simulation_half_width:.2f} points from simulating"
+        f" {estimate.replications} x {estimate.steps} steps,"
+        f" +-{100 * estimate.input_half_width:.2f} from measured inputs"
+    )
+
+
+def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
+    """One simulated setting."""
+    title = ", ".join(f"{name} {value}" for name, value in setting.items() if value is not None)
+    lines = [
+        f"Simulated: {title}",
+        f"GPU idle {interval(estimate)}, throughput {estimate.throughput_samples_per_s:.1f} samples/s,"
+        f" makespan {format_duration(estimate.makespan_s)}, {estimate.busy_cores:.2f} cores busy",
+        "Accelerator: " + _list(estimate.accelerator),
+        "Trainer:     " + _list(estimate.trainer),
+    ]
+    if any(estimate.starved_by.values()):
+        lines.append("Starved by:  " + _list(estimate.starved_by))
+    for station in estimate.stations:
+        shares = {name: share for name, share in station.items() if name not in ("name", "servers")}
+        lines.append(f"{station['name']} ({_plural(station['servers'], 'server')}): {_list(shares)}")
+    return "\n".join([*lines, _interval_sources(estimate)])
+
+
+def _list(shares: Mapping[str, float]) -> str:
+    shown = {name.replace("_", " "): value for name, value in shares.items() if value >= 0.0005}
+    return ", ".join(f"{name} {percent(value)}" for name, value in shown.items()) or "nothing"
