@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from statistics import NormalDist
 
 
@@ -48,6 +49,7 @@ def normal_probability(z: float) -> float:
     return NormalDist().cdf(z)
 
 
+@cache
 def t_quantile(probability: float, degrees: int) -> float:
     """Quantile of Student's t distribution, by bisection on its exact finite series.
 

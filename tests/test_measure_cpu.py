@@ -53,9 +53,10 @@ def test_preparation_rows_belong_together(images: WorkloadSpec) -> None:
             images, processes=2, budget_s=1.0, progress=lambda what, done: told.append(done), cautions=[]
         )
     )
+    waits = named.pop("prepare.wait")
     assert set(named) == {f"prepare.{name}" for name in ("fetch", "decode", "transform", "collate", "start")}
     steps = [named[f"prepare.{name}"] for name in ("fetch", "decode", "transform")]
-    lengths = {tuple(len(process) for process in m.values) for m in steps}
+    lengths = {tuple(len(process) for process in m.values) for m in [*steps, waits]}
     assert len(lengths) == 1 and min(lengths.pop()) >= 4
     assert all(value > 0 for m in named.values() for value in m.flat)
     assert [m.unit for m in steps] == ["s/sample"] * 3

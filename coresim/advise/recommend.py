@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from coresim.advise.sweep import Point, Study, curve, pipeline_of, predict, scan_prefetch, sensible_maximum
-from coresim.advise.verdict import GPU_BOUND, Setting, Verdict, judge
+from coresim.advise.sweep import Point, Study, curve, pipeline_of, scan_prefetch, sensible_maximum
+from coresim.advise.verdict import Setting, Verdict, judge
 from coresim.errors import InputError
 from coresim.model.scenario import Scenario
 from coresim.theory.bounds import LowerBound, lower_bound_cores, saturating_cores
@@ -48,7 +48,8 @@ class Recommendation:
         verdict: what binds at ``point``.
         options: each option's curve and answer.
         lower_bound: cores below which no schedule reaches the target.
-        saturating_cores: fewest cores that do 95 % of the work that any number can (memory bandwidth).
+        saturating_cores: fewest cores that do 95 % of the work that any number can (memory bandwidth); None where that
+            is not known, or not reached by as many cores as s(k) is known for.
         own_host: the same job on the host's own cores, if the scenario says how many there are.
     """
 
@@ -143,8 +144,11 @@ def _setting(scenario: Scenario, point: Point) -> Setting:
 
 
 def _saturation(scenario: Scenario) -> int | None:
-    """None where s(k) is not known beyond one core."""
-    return saturating_cores(scenario.host.speed) if len(scenario.host.speed) > 1 else None
+    """None where s(k) is not known beyond one core, or its work k s(k) still grows at the end of the table."""
+    known = len(scenario.host.speed)
+    found = saturating_cores(scenario.host.speed)
+    # Of a table that grows in proportion, the last 5 % of its cores lie within 5 % of its end.
+    return found if known > 1 and found < 0.9 * known else None
 
 
 def _own_host(scenario: Scenario, chosen: OptionAnswer, point: Point, study: Study) -> OwnHost | None:
@@ -158,6 +162,3 @@ def _own_host(scenario: Scenario, chosen: OptionAnswer, point: Point, study: Stu
     if own.estimate.gpu_idle <= scenario.target.gpu_idle and own.cores >= point.cores:
         own = point
     return OwnHost(own, judge(_setting(scenario, own), scenario.target.gpu_idle, study))
-
-
-__all__ = ["GPU_BOUND", "OptionAnswer", "OwnHost", "Recommendation", "predict", "recommend"]

@@ -100,7 +100,7 @@ def _worst(setting: Setting, idle: float, study: Study) -> tuple[str, float, str
     """The cause whose removal lowers idle most (GPU-bound if none does by more than noise)."""
     best = (GPU_BOUND, idle, "more cores will not help: a faster step would")
     for name, remove, advice in CAUSES:
-        if setting.option == 1 and name == "too few workers":
+        if name in (("too few workers",) if setting.option == 1 else ("no overlap",)):
             continue
         without = _idle(remove(setting), study)
         # A cause must beat those before it by a fifth of what is left to gain, because it costs more to remove.

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--precision", metavar="NAME", help="in this precision, such as bf16 or fp32")
     step.add_argument("--device", metavar="NAME", help="where to time the step: cuda, cuda:N, or cpu")
     time = parser.add_argument_group("how long to measure")
-    time.add_argument("--quick", action="store_true", help="about 10 s instead of 40 s: a first look, less certain")
+    time.add_argument("--quick", action="store_true", help="about 15 s instead of 40 s: a first look, less certain")
     time.add_argument("--budget", metavar="TIME", help='time to measure the host\'s part, such as "2 min" (40 s)')
 
 
@@ -49,24 +49,20 @@ def request_from(args: argparse.Namespace) -> Request:
         InputError: a time without a unit, an unknown name, or options that exclude each other.
     """
     from coresim.measure.campaign import Request
-    from coresim.measure.step_time import StepRequest
 
     if args.dataset is not None and args.workload is not None:
         raise InputError("--dataset and --workload: each says what to measure; leave one out")
-    step = StepRequest(
+    return Request(
+        workload=args.workload or "images",
+        dataset=args.dataset,
+        batch_size=args.batch_size,
+        collate=args.collate,
         step=args.step,
         step_time=None if args.step_time is None else parse_duration(args.step_time, "--step-time"),
         gpu=args.gpu,
         model=args.model,
         precision=args.precision,
         device=args.device,
-    )
-    return Request(
-        workload=args.workload or "images",
-        dataset=args.dataset,
-        batch_size=args.batch_size,
-        collate=args.collate,
-        step=step,
         quick=args.quick,
         budget=None if args.budget is None else parse_duration(args.budget, "--budget"),
     )
@@ -113,8 +109,8 @@ def measure_profile(request: Request) -> Profile:
 def check_writable(path: str) -> None:
     """InputError where ``path`` cannot be written: said before minutes of measuring, not after."""
     target = Path(path)
-    if target.is_dir():
-        raise InputError(f"cannot write {target}: it is a folder; name a file in it")
+    if target.exists() and not target.is_file():
+        raise InputError(f"cannot write {target}: it is a {'folder' if target.is_dir() else 'device'}; name a file")
     if not target.parent.is_dir():
         raise InputError(f"cannot write {target}: no folder {target.parent}; make it first")
     if not os.access(target.parent, os.W_OK | os.X_OK):
@@ -143,9 +139,9 @@ def progress_on_stderr() -> Iterator[Callable[[str, float], None]]:
 def _one_line_per_part() -> Callable[[str, float], None]:
     told = ""
 
-    def listen(what: str, _: float) -> None:
+    def listen(what: str, fraction: float) -> None:
         nonlocal told
-        if what != told:
+        if what != told and fraction < 1.0:
             print(f"{what} ...", file=sys.stderr, flush=True)
             told = what
 

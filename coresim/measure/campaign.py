@@ -18,32 +18,28 @@ transport   rest  `coresim.measure.transport`: 2 to 8 s
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from coresim.errors import InputError
 from coresim.measure import protocol
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
+from coresim.measure.assemble import assemble, provenance
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.host import optional_parts, read_host
 from coresim.measure.preprocess import WorkloadFacts, look, measure_preparation
-from coresim.measure.scaling import fit_speed, measure_scaling
+from coresim.measure.scaling import measure_scaling
 from coresim.measure.step_time import Job, StepRequest, find_step_time
 from coresim.measure.storage import measure_storage
 from coresim.measure.transport import measure_transport
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
-from coresim.model.profile import AcceleratorSource, Caution, Profile, Provenance
+from coresim.model.profile import AcceleratorSource, Profile
 from coresim.workloads.base import WorkloadSpec
 
 WORKLOADS = {"images": "coresim.workloads.images:ImageWorkload"}
@@ -61,6 +57,11 @@ LABELS = {
     "storage": "reading files",
     "transport": "handing batches over",
 }
+NO_FILES = protocol.Caution(
+    "storage was not measured",
+    "the dataset names no files",
+    "samples were timed as they came, mostly from the page cache; name the files in a Workload's files()",
+)
 #: Where each part begins and ends, as fractions of all that is done.
 SPANS = {
     "look": (0.0, 0.1),
@@ -72,21 +73,19 @@ SPANS = {
     "transport": (0.88, 1.0),
 }
 PROCESSES, QUICK_PROCESSES = 3, 2
-MOST_CORES = 64
 
 Progress = Callable[[str, float], None] | None
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to measure.
+@dataclass(frozen=True, kw_only=True)
+class Request(StepRequest):
+    """What to measure: the fields of `StepRequest` say how the step time is known, and these the rest.
 
     Attributes:
         workload: a built-in workload, a key of `WORKLOADS`; not used with ``dataset``.
         dataset: ``package.module:name`` of a function that gives a dataset, or of a `Workload` class.
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
-        step: where the step time comes from.
         quick: fewer processes and `QUICK_BUDGET`: for a first look, and for trying things out.
         budget: wall seconds of all parts but the accelerator; None for the default.
     """
@@ -95,12 +94,12 @@ class Request:
     dataset: str | None = None
     batch_size: int | None = None
     collate: str | None = None
-    step: StepRequest = field(default_factory=StepRequest)
     quick: bool = False
     budget: float | None = None
 
     def __post_init__(self) -> None:
         """InputError for an unknown workload, a batch size below 1, or a budget below `LEAST_BUDGET`."""
+        super().__post_init__()
         if self.dataset is None and self.workload not in WORKLOADS:
             raise InputError(
                 f"workload {self.workload!r} is not known; use one of {', '.join(WORKLOADS)}, or a dataset"
@@ -199,7 +198,7 @@ class _Campaign:
         self._prepare(facts)
         self._hand_over(facts, started)
         protocol.tell(self._progress, "done", 1.0)
-        return self._profile(facts, host, source, _provenance(command, began, host))
+        return assemble(facts, host, source, self._found, self._cautions, provenance(command, began, host))
 
     def _part(self, name: str, measure: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._tell(name, name, 0.0)
@@ -223,7 +222,7 @@ class _Campaign:
             processes=request.processes,
             scale=request.seconds / BUDGET,
         )
-        found = self._part("step", find_step_time, request.step, job, tools.parts, tools.accelerator)
+        found = self._part("step", find_step_time, request, job, tools.parts, tools.accelerator)
         self._found += found.measurements
         self._cautions += found.cautions
         source: AcceleratorSource = found.source
@@ -238,64 +237,11 @@ class _Campaign:
         self._measure("bandwidth", tools.bandwidth, budget_s=seconds["bandwidth"])
         if facts.files:
             self._measure("storage", tools.storage, facts.files, budget_s=seconds["storage"])
+        else:
+            self._cautions.append(NO_FILES)
 
     def _hand_over(self, facts: WorkloadFacts, started: float) -> None:
         least, most = (share * self._request.seconds for share in TRANSPORT_SHARES)
         left = min(most, max(least, self._request.seconds - (self._clock() - started)))
         size, arrays = facts.bytes_per_batch, facts.arrays_per_batch
         self._measure("transport", self._tools.transport, size, arrays, budget_s=left)
-
-    def _profile(
-        self, facts: WorkloadFacts, host: HostFacts, source: AcceleratorSource, provenance: Provenance
-    ) -> Profile:
-        speed, uncertainty, assumes = fitted_speed(self._found)
-        return Profile(
-            workload=facts.name,
-            batch_size=facts.batch_size,
-            samples=None if facts.samples == sys.maxsize else facts.samples,
-            bytes_per_sample=facts.bytes_per_sample,
-            bytes_per_batch=facts.bytes_per_batch,
-            arrays_per_batch=facts.arrays_per_batch,
-            host=host,
-            accelerator=source,
-            provenance=provenance,
-            speed=speed,
-            speed_uncertainty=uncertainty,
-            speed_basis=assumes,
-            cautions=tuple(Caution(*caution) for caution in self._cautions),
-            measurements=tuple(self._found),
-        )
-
-
-def fitted_speed(found: Sequence[Measurement]) -> tuple[tuple[float, ...], float, str]:
-    """s(1), s(2), ... s(64) of the fit, its relative standard uncertainty, and what it assumes.
-
-    One number stands for the uncertainty at every k: that at twice the measured cores, as far as an answer from
-    this machine usually reaches.
-    """
-    model = fit_speed(
-        [m for m in found if m.name.startswith("scaling.")], [m for m in found if m.name.startswith("bandwidth.triad.")]
-    )
-    measured = len(model.measured)
-    speeds = tuple(model.at(cores).value for cores in range(1, max(MOST_CORES, measured) + 1))
-    far = model.at(2 * measured)
-    return speeds, (far.value - far.low) / far.value / 2, model.assumes
-
-
-def _provenance(command: str, began: str, host: HostFacts) -> Provenance:
-    return Provenance(
-        tool_version=_version("coresim") or "unknown",
-        command=command,
-        time_utc=began,
-        host_fingerprint=host.fingerprint,
-        python_version=platform.python_version(),
-        numpy_version=np.__version__,
-        torch_version=_version("torch"),
-    )
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -8,7 +8,7 @@ a record of the default GPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.models import load_torch
 from coresim.measure.protocol import Caution
-from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, find_step, precision_family
+from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource
@@ -123,7 +123,7 @@ def find_step_time(
     if request.gpu is not None or not has_cuda(parts()):
         return _recorded(request, job)
     if request.net is None:
-        return _recorded(request, job, "the CUDA device here was not measured: it knows " + ", ".join(NETS))
+        return _recorded(request, job, f"only {', '.join(NETS)} can be, without --step")
     try:
         return _measured(request, job, measure)
     except MissingPartError as error:
@@ -151,11 +151,15 @@ def _recorded(request: StepRequest, job: Job, instead: str | None = None) -> Ste
         step_time_s=found.step_time_s,
         name=found.row.gpu,
     )
+    return StepTime(source, (), tuple(_stand_in_cautions(request, job, found.row, instead)))
+
+
+def _stand_in_cautions(request: StepRequest, job: Job, row: StepRow, instead: str | None) -> Iterator[Caution]:
     remedy = "time your own with --step, or give --step-time; --gpu and --model choose another record"
-    cautions = (
-        [Caution(f"a record of {found.row.gpu} stands in for the device here", instead, remedy)] if instead else []
-    )
-    return StepTime(source, (), tuple(cautions))
+    if instead:
+        yield Caution("the CUDA device here was not measured", instead, f"a record of {row.gpu} stands in: {remedy}")
+    if job.dataset is not None and request.model is None:
+        yield Caution("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
 
 
 def _measured_or_remedy(

@@ -30,7 +30,7 @@ def build(
         stages=stages,
         trainer=trainer,
         step=Phase("step", service=device.step),
-        cores=cores,
+        cores=float(cores),
         batch_size=workload.batch_size,
         credits=credits,
         speed=host.speed,
@@ -124,5 +124,6 @@ def _staged(scenario: Scenario, workers: int) -> tuple[Stage, ...]:
 
 
 def _own_stage(table: StageTable) -> Stage:
-    phase = Phase("serve", "cores" if table.holds_core else "wait", table.service)
+    # Named after the stage: phases of one name see the same samples, and those of two stages must not.
+    phase = Phase(table.name, "cores" if table.holds_core else "wait", table.service)
     return Stage(table.name, table.servers, (phase,), grain=table.grain, buffer=table.buffer, ordered=table.ordered)

@@ -9,10 +9,12 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from coresim.errors import InputError, UnknownKeyError
-from coresim.model.service import Service, read_service
+from coresim.model.service import Service, finite, read_service, short
 from coresim.units import parse_duration
 
 Section = TypeVar("Section")
+#: The largest whole number: more samples than anyone has, and still exact as a float.
+MOST = 10**12
 _DURATION = {"type": "string", "pattern": "^[0-9.eE+-]+ *(ns|us|µs|ms|s|min|h)$"}
 _VALUES = {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}
 _SERVICE = {
@@ -44,21 +46,21 @@ class Kind:
 
 def _whole(least: int) -> Kind:
     def read(value: object, where: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InputError(f"{where} = {value!r}: a whole number of at least {least} is needed")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+            raise InputError(f"{where} = {short(value)}: a whole number of at least {least} is needed, at most {MOST:g}")
         return value
 
-    return Kind(read, {"type": "integer", "minimum": least})
+    return Kind(read, {"type": "integer", "minimum": least, "maximum": MOST})
 
 
 def _real(low: float, high: float = math.inf, above: bool = False) -> Kind:
     def read(value: object, where: str) -> float:
-        bad = isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
+        bad = isinstance(value, bool) or not isinstance(value, int | float) or not finite(value)
         if bad or not (low < value if above else low <= value) or not value <= high:  # type: ignore[operator]
             bounds = f"{'above' if above else 'at least'} {low:g}" + (
                 "" if high == math.inf else f" and at most {high:g}"
             )
-            raise InputError(f"{where} = {value!r}: a number {bounds} is needed")
+            raise InputError(f"{where} = {short(value)}: a number {bounds} is needed")
         return float(value)  # type: ignore[arg-type]
 
     limits = {"exclusiveMinimum" if above else "minimum": low}

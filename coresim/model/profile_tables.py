@@ -3,8 +3,10 @@
 What is decided here, and why:
 
 * Preparation is measured with the files in the page cache, where reading is copying memory on a core. So
-  ``prepare.fetch`` is summed with the steps after it, visit by visit, into ``preprocess``, and nothing waits.
-  A data set larger than the memory is not in the page cache: then ``fetch`` is the cold read of whole files,
+  ``prepare.fetch`` is summed with the steps after it, visit by visit, into ``preprocess``.
+* What a visit waited for without a core (``prepare.wait``: a network, a sleep) is ``fetch`` instead, where it is
+  over a tenth of the time; below that it cannot be told from other programs' turns.
+* A data set larger than the memory is not in the page cache: then ``fetch`` is the cold read of whole files,
   which waits and holds no core, and storage takes as many of them at once as eight readers showed.
 * ``prepare.start`` is a new worker's own start, which the others do at the same time: ``worker_startup``.
 * A step that waits for the device spins meanwhile; that is in its launch time and in the step time as well, so
@@ -15,7 +17,7 @@ What is decided here, and why:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from coresim.model.profile import Profile
 
 MOST_VALUES = 2000
+WAIT = "prepare.wait"
+NOTABLE_WAIT = 0.1
 BUSY = "accelerator.step.busy."
 Values = Sequence[Sequence[float]]
 
@@ -80,9 +84,13 @@ def memory_bytes(profile: Profile) -> int | None:
 
 
 def _workload(profile: Profile, cold: bool) -> dict[str, Any]:
-    table: dict[str, Any] = {"batch_size": profile.batch_size, "preprocess": service_table(_rows(profile, cold))}
-    if cold:
-        table["fetch"] = service_table(profile["storage.cold.read"].values)
+    rows = _rows(profile, cold)
+    waits = profile["storage.cold.read"].values if cold else _waits(profile, rows)
+    if waits and not cold:
+        rows = _row_by_row(lambda visit, wait: max(0.0, visit - wait), rows, waits)
+    table: dict[str, Any] = {"batch_size": profile.batch_size, "preprocess": service_table(rows)}
+    if waits:
+        table["fetch"] = service_table(waits)
     for key, name in (("collate", "prepare.collate"), ("consumer", "transport.batch"), ("copy", "copy.pinned")):
         found = profile.get(name)
         if found is not None:
@@ -93,16 +101,28 @@ def _workload(profile: Profile, cold: bool) -> dict[str, Any]:
     return table | ({"batch_bytes": profile.bytes_per_batch} if profile.bytes_per_batch else {})
 
 
-def _rows(profile: Profile, cold: bool) -> list[list[float]]:
+def _rows(profile: Profile, cold: bool) -> Values:
     """Seconds of all steps of each visit, process by process; row i of every step is the same visit."""
     named = [m for m in profile.measurements if m.name.startswith("prepare.") and m.unit == "s/sample"]
-    steps = [step for step in named if not (cold and step.name == "prepare.fetch")]
+    left_out = (WAIT, "prepare.fetch") if cold else (WAIT,)
+    steps = [step.values for step in named if step.name not in left_out]
     if not steps:
         raise InputError("no step of the preparation was measured, such as prepare.decode; measure again")
-    return [
-        [math.fsum(visit) for visit in zip(*process, strict=True)]
-        for process in zip(*(step.values for step in steps), strict=True)
-    ]
+    return _row_by_row(lambda *visit: math.fsum(visit), *steps)
+
+
+def _waits(profile: Profile, rows: Values) -> Values:
+    """Seconds without a core of each visit; empty where they are too little to tell from disturbance."""
+    wait = profile.get(WAIT)
+    notable = wait is not None and wait.mean > NOTABLE_WAIT * stats.mean([value for row in rows for value in row])
+    return wait.values if wait is not None and notable else ()
+
+
+def _row_by_row(join: Callable[..., float], *columns: Values) -> Values:
+    try:
+        return [[join(*visit) for visit in zip(*process, strict=True)] for process in zip(*columns, strict=True)]
+    except ValueError:
+        raise InputError("the steps of the preparation differ in their number of visits; measure again") from None
 
 
 def _accelerator(profile: Profile) -> dict[str, Any]:

@@ -148,6 +148,9 @@ class Scenario:
     def to_dict(self) -> dict[str, Any]:
         """The document that `read_scenario` reads back to an equal scenario."""
         document = {name: write_section(getattr(self, name)) for name in SECTIONS}
+        # A preset changes defaults, so what it stands for is written out beside it.
+        if "preset" in document["loader"]:
+            document["loader"] |= {name: getattr(self.loader, name) for name in PRESETS[self.loader.preset]}
         if self.stages:
             document["stage"] = [write_section(stage) for stage in self.stages]  # type: ignore[assignment]
         return {name: table for name, table in document.items() if table}
@@ -177,7 +180,7 @@ def _read(document: dict[str, Any]) -> Scenario:
             raise UnknownKeyError(unknown_key(name, name, {**SECTIONS, "stage": None}))
     loader = document.get("loader", {})
     preset = loader.get("preset", "pytorch") if isinstance(loader, dict) else "pytorch"
-    if isinstance(loader, dict) and preset in PRESETS:
+    if isinstance(loader, dict) and isinstance(preset, str) and preset in PRESETS:
         document = {**document, "loader": {**PRESETS[preset], **loader}}
     for name in ("workload", "accelerator"):
         if name not in document:
@@ -190,7 +193,16 @@ def _read(document: dict[str, Any]) -> Scenario:
         raise InputError("stage: write [[stage]] with two brackets, once for each stage")
     if not stages and "preprocess" not in document["workload"]:
         raise InputError('workload.preprocess: missing; CPU time to prepare one sample, such as "5.2 ms"')
-    return Scenario(**sections, stages=tuple(read_section(StageTable, item, "stage") for item in stages))
+    return Scenario(**sections, stages=_read_stages(stages))
+
+
+def _read_stages(tables: list[Any]) -> tuple[StageTable, ...]:
+    stages = tuple(read_section(StageTable, item, "stage") for item in tables)
+    names = [stage.name for stage in stages]
+    for name in names:
+        if names.count(name) > 1 or name in ("trainer", "accelerator"):
+            raise InputError(f"stage.name = {name!r}: taken already; give each stage a name of its own")
+    return stages
 
 
 def load_scenario(path: str | os.PathLike[str], overrides: list[str] | None = None) -> Scenario:
@@ -219,9 +231,12 @@ def _full_path(path: str, setting: str) -> list[str]:
     parts = path.split(".")
     if parts[0] in SECTIONS and len(parts) > 1:
         return parts
+    if parts[0] in SECTIONS:
+        raise InputError(f"--set {setting!r}: {path} is a section; write {path}.key=value")
     owners = [name for name, kind in SECTIONS.items() if parts[0] in kind.__dataclass_fields__]
     if len(owners) != 1:
-        raise UnknownKeyError(f"--set {setting!r}: {unknown_key(path, parts[0], SECTIONS)}")
+        known = {name: None for kind in SECTIONS.values() for name in kind.__dataclass_fields__}
+        raise UnknownKeyError(f"--set {setting!r}: {unknown_key(path, parts[0], {**SECTIONS, **known})}")
     return [owners[0], *parts]
 
 
@@ -234,6 +249,8 @@ def _value(text: str) -> Any:
 
 def _set(document: dict[str, Any], path: list[str], value: Any) -> None:
     table = document.setdefault(path[0], {})
+    if not isinstance(table, dict):
+        raise InputError(f"{path[0]} = {table!r}: a table is needed, such as [{path[0]}]")
     for name in path[1:-1]:
         inner = table.get(name, {})
         table[name] = dict(inner) if isinstance(inner, dict) else {"mean": inner}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from coresim.errors import InputError, UnknownKeyError
 from coresim.units import SECONDS, parse_duration
 
 DISTRIBUTIONS = ("constant", "exponential", "gamma", "lognormal", "values")
+_LARGEST_CV = 1000.0
 _KEYS = ("mean", "cv", "distribution", "values", "unit", "uncertainty")
 
 
@@ -40,7 +42,9 @@ class Service:
 
     def scaled(self, factor: float) -> Service:
         """The same shape with every time multiplied by ``factor``."""
-        return replace(self, mean=self.mean * factor, values=tuple(value * factor for value in self.values))
+        if self.values:
+            return empirical(tuple(value * factor for value in self.values), self.uncertainty)
+        return replace(self, mean=self.mean * factor)
 
     def to_table(self) -> dict[str, Any]:
         """The table that `read_service` reads back to an equal value."""
@@ -95,14 +99,17 @@ def _read_values(table: dict[str, Any], where: str) -> Service:
     if not isinstance(raw, list) or not raw:
         raise InputError(f"{where}.values = {raw!r}: a list of at least one time is needed")
     unit = table.get("unit")
-    if unit is not None and unit not in SECONDS:
+    if unit is not None and unit not in tuple(SECONDS):
         raise InputError(f"{where}.unit = {unit!r}: unknown unit; use one of {', '.join(SECONDS)}")
-    service = empirical(tuple(_read_value(item, unit, f"{where}.values") for item in raw))
-    if "mean" not in table:
-        return service
-    if service.is_zero:
-        raise InputError(f"{where}.mean: values that are all zero cannot be rescaled to a mean; leave one out")
-    return service.scaled(parse_duration(table["mean"], f"{where}.mean") / service.mean)
+    try:
+        service = empirical(tuple(_read_value(item, unit, f"{where}.values") for item in raw))
+        if "mean" not in table:
+            return service
+        if service.is_zero:
+            raise InputError(f"{where}.mean: values that are all zero cannot be rescaled to a mean; leave one out")
+        return service.scaled(parse_duration(table["mean"], f"{where}.mean") / service.mean)
+    except OverflowError:
+        raise InputError(f"{where}.values: too large to compute with; check the unit") from None
 
 
 def _read_value(item: object, unit: str | None, where: str) -> float:
@@ -118,6 +125,8 @@ def _read_parametric(table: dict[str, Any], where: str) -> Service:
         raise InputError(f"{where}.unit: goes with values only; write the unit into mean")
     mean = parse_duration(table["mean"], f"{where}.mean")
     cv = _number(table["cv"], f"{where}.cv") if "cv" in table else None
+    if cv is not None and cv > _LARGEST_CV:
+        raise InputError(f"{where}.cv = {cv:g}: at most {_LARGEST_CV:g} can be drawn; is it standard deviation / mean?")
     name = table.get("distribution", "constant" if not cv else "lognormal")
     if name not in DISTRIBUTIONS[:-1]:
         raise InputError(f"{where}.distribution = {name!r}: unknown; use {', '.join(DISTRIBUTIONS)}")
@@ -135,6 +144,18 @@ def _read_parametric(table: dict[str, Any], where: str) -> Service:
 def _number(value: object, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{where} = {value!r}: a number is needed")
-    if not math.isfinite(value) or value < 0:
-        raise InputError(f"{where} = {value!r}: must be finite and not negative")
+    if not finite(value) or value < 0:
+        raise InputError(f"{where} = {short(value)}: must be finite and not negative; write a number such as 0.4")
     return float(value)
+
+
+def finite(number: float) -> bool:
+    """Whether it is a finite float, or an integer that can be made one."""
+    return abs(number) <= sys.float_info.max
+
+
+def short(value: object) -> str:
+    """A value as it stands, for a message of one line; a long number in brief."""
+    if isinstance(value, int) and abs(value) > 10**20:
+        return f"{'minus ' if value < 0 else ''}an integer of more than 20 digits"
+    return repr(value)

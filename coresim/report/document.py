@@ -104,7 +104,8 @@ def _recommended(answer: Recommendation) -> dict[str, Any]:
         "cores_low": answer.cores_low,
         "cores_high": answer.cores_high,
         "simulation_half_width": point.estimate.simulation_half_width,
-        "input_half_width": point.estimate.input_half_width,
+        "input_half_low": point.estimate.input_half_low,
+        "input_half_high": point.estimate.input_half_high,
     }
 
 
@@ -162,7 +163,8 @@ def estimate_document(estimate: Estimate, setting: dict[str, Any], metadata: dic
         "interval": {
             "level": estimate.level,
             "simulation_half_width": estimate.simulation_half_width,
-            "input_half_width": estimate.input_half_width,
+            "input_half_low": estimate.input_half_low,
+            "input_half_high": estimate.input_half_high,
         },
         "steps": estimate.steps,
         "warm_up_steps": estimate.warm_up,

@@ -100,7 +100,8 @@ def _settings(answer: Recommendation) -> str:
     keep = answer.scenario.loader.persistent_workers
     lines = [
         f"With a DataLoader ({_plural(best.cores, 'core')}, GPU idle {percent(best.estimate.gpu_idle)}):"
-        f" num_workers={best.workers}, prefetch_factor={best.prefetch_factor}, pin_memory=True, persistent_workers={keep}"
+        f" num_workers={best.workers}, prefetch_factor={best.prefetch_factor}, pin_memory=True,"
+        f" persistent_workers={keep}"
     ]
     memory = memory_of(answer.scenario, best.workers, best.prefetch_factor)
     if memory is not None:
@@ -163,9 +164,9 @@ def _evidence(answer: Recommendation) -> str:
         lines.append(f"             no number of cores reaches the target: {bound.binding}")
     else:
         lines.append(f"             {bound.numbers}, so no fewer than {bound.whole}")
-    if answer.saturating_cores is None:
+    if len(scenario.host.speed) == 1:
         lines.append("Memory bandwidth: s(k) is not known; busy cores are taken not to slow one another down")
-    elif answer.saturating_cores >= len(scenario.host.speed):
+    elif answer.saturating_cores is None:
         lines.append(f"Memory bandwidth: not saturated by {len(scenario.host.speed)} cores of this work")
     else:
         lines.append(f"Memory bandwidth: saturated by {_plural(answer.saturating_cores, 'core')} of this work")
@@ -181,7 +182,7 @@ def _interval_sources(estimate: Estimate) -> str:
     return (
         f"Interval ({percent(estimate.level)}): +-{100 * estimate.simulation_half_width:.2f} points from simulating"
         f" {estimate.replications} x {estimate.steps} steps,"
-        f" +-{100 * estimate.input_half_width:.2f} from measured inputs"
+        f" -{100 * estimate.input_half_low:.2f} +{100 * estimate.input_half_high:.2f} from uncertain inputs"
     )
 
 

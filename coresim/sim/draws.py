@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from coresim.model.pipeline import Phase, Pipeline
 from coresim.model.service import Service
+from coresim.sim.compiled import entry
 
 #: Rows kept of each tape; a longer run starts the tape again, so memory does not grow with the steps.
 LONGEST_TAPE = 65_536
@@ -136,9 +136,23 @@ def _split(samples: NDArray[np.float64], tasks: int) -> NDArray[np.float64]:
 
 def _pool(samples: NDArray[np.float64], servers: int) -> NDArray[np.float64]:
     """Times between the completions of successive batches in a pool of ``servers`` that never pauses."""
-    free = [0.0] * servers
-    completions = np.empty(len(samples))
-    for index, batch in enumerate(samples.tolist()):
-        completions[index] = max(heapq.heapreplace(free, free[0] + time) + time for time in batch)
-    in_order = np.maximum.accumulate(completions)
-    return np.diff(in_order, prepend=0.0)[:, None]
+    gaps = np.empty(len(samples))
+    pool_gaps(samples, np.zeros(servers), gaps)
+    return gaps[:, None]
+
+
+@entry
+def pool_gaps(samples: NDArray[np.float64], free: NDArray[np.float64], gaps: NDArray[np.float64]) -> None:
+    """Fill ``gaps`` from ``samples`` (batches x samples); ``free`` is when each server is next free."""
+    last = 0.0
+    for batch in range(samples.shape[0]):
+        completed = last
+        for sample in range(samples.shape[1]):
+            first = 0
+            for server in range(1, free.shape[0]):
+                if free[server] < free[first]:
+                    first = server
+            free[first] += samples[batch, sample]
+            completed = max(completed, free[first])
+        gaps[batch] = completed - last
+        last = completed

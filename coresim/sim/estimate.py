@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from coresim import stats
@@ -53,7 +52,7 @@ class Estimate:
         gpu_idle: share of wall time in which the accelerator does no step's work, over all ranks.
         gpu_idle_low, gpu_idle_high: its interval at ``level``: simulation noise and uncertain inputs together.
         simulation_half_width: the part of the half-width that more simulation would remove.
-        input_half_width: the part that only better measurements would remove.
+        input_half_low, input_half_high: the parts below and above that only better measurements would remove.
         throughput_samples_per_s: over all ranks.
         makespan_s: time of a whole run of ``steps`` steps from its start, mean over replications.
         data_stall_s: time in which the accelerator is starved in such a run: the window's rate times the makespan.
@@ -67,7 +66,8 @@ class Estimate:
     gpu_idle_high: float
     level: float
     simulation_half_width: float
-    input_half_width: float
+    input_half_low: float
+    input_half_high: float
     throughput_samples_per_s: float
     makespan_s: float
     data_stall_s: float
@@ -86,8 +86,9 @@ class Estimate:
         return 1.0 - self.gpu_idle
 
     def probability(self, target: float) -> float:
-        """Probability that GPU idle is at most ``target``, the interval read as a normal distribution."""
-        half = math.hypot(self.simulation_half_width, self.input_half_width)
+        """Probability that GPU idle is at most ``target``: each side of the interval read as half a normal curve."""
+        inputs = self.input_half_high if target >= self.gpu_idle else self.input_half_low
+        half = math.hypot(self.simulation_half_width, inputs)
         if half == 0.0:
             return 1.0 if self.gpu_idle <= target else 0.0
         deviation = half / stats.normal_quantile(0.5 + self.level / 2)
@@ -113,23 +114,40 @@ def is_uncertain(pipeline: Pipeline) -> bool:
 def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, Any] | None = None) -> Estimate:
     """Predict the behaviour of a pipeline by independent replications.
 
-    Each replication draws its own service times and, where inputs are uncertain, its own inputs (bootstrap).
-    Replications go on until simulation noise is within the plan's half-width. The interval combines
-    ``t s / sqrt(R)`` (noise of the mean over R replications) and ``z s_input`` (spread that stays however long one
-    simulates): s_input^2 is the variance between replications less the part that batch means within them explain.
+    Replications of the inputs as they are go on until simulation noise is within the plan's half-width (Student's t
+    over replications, each with its own service times); their mean is the prediction. Where inputs are measured, and so
+    uncertain, further replications draw their inputs too (bootstrap of raw values, means and s(k) moved by their
+    uncertainty). Their root mean square deviations below and above the prediction, less the noise of a single run,
+    are the spread that stays however long one simulates.
     """
-    length = RunLength(plan.steps, warm_up_steps(pipeline, plan.steps), _blocks(pipeline, plan))
-    uncertain = is_uncertain(pipeline)
+    length = RunLength(plan.steps, warm_up_steps(pipeline, plan.steps), 1)
+    rows = plan.rows or plan.steps
     runs: list[Run] = []
-    while len(runs) < plan.least or (len(runs) < plan.most and _noise(runs, plan)[0] > plan.half_width):
-        replication = len(runs)
-        draws = draw(pipeline, plan.rows or plan.steps, plan.seed, replication, uncertain, cache)
-        runs.append(engine(perturb_speed(pipeline, plan.seed, replication) if uncertain else pipeline, draws, length))
-    return _summary(pipeline, plan, length, runs, uncertain)
+    while len(runs) < plan.least or (len(runs) < plan.most and _noise(runs, plan) > plan.half_width):
+        runs.append(engine(pipeline, draw(pipeline, rows, plan.seed, len(runs), cache=cache), length))
+    moved = [0.0, 0.0]
+    if is_uncertain(pipeline) and plan.least > 2:
+        idles = [idle_of(engine(moved_by, draws, length)) for moved_by, draws in _moved(pipeline, rows, plan, cache)]
+        moved = _input_spread(idles, [idle_of(run) for run in runs], plan)
+    return _summary(pipeline, plan, length, runs, moved)
 
 
-def _blocks(pipeline: Pipeline, plan: Plan) -> int:
-    return max(1, min(10, (plan.steps - warm_up_steps(pipeline, plan.steps)) // 5))
+def _moved(pipeline: Pipeline, rows: int, plan: Plan, cache: dict[Any, Any] | None) -> Iterator[tuple[Pipeline, Draws]]:
+    """Replications with drawn inputs."""
+    for replication in range(plan.least):
+        draws = draw(pipeline, rows, plan.seed, replication, inputs=True, cache=cache)
+        yield perturb_speed(pipeline, plan.seed, replication), draws
+
+
+def _input_spread(moved: Sequence[float], idles: Sequence[float], plan: Plan) -> list[float]:
+    """Half-widths below and above: of a symmetric distribution each side holds half of the squared deviations."""
+    centre, noise = stats.mean(idles), stats.variance(idles)
+    z = stats.normal_quantile(0.5 + plan.level / 2)
+    halves = []
+    for sign in (-1.0, 1.0):
+        squares = [max(0.0, sign * (idle - centre)) ** 2 for idle in moved]
+        halves.append(z * math.sqrt(max(0.0, 2.0 * stats.mean(squares) - noise)))
+    return halves
 
 
 def idle_of(run: Run) -> float:
@@ -145,43 +163,29 @@ def _duration(run: Run) -> float:
     return total
 
 
-def _noise(runs: Sequence[Run], plan: Plan) -> tuple[float, float]:
-    """Half-widths of the mean idle: of the simulation's noise, and of the inputs' spread."""
-    idles = [idle_of(run) for run in runs]
+def _noise(runs: Sequence[Run], plan: Plan) -> float:
+    """Half-width of the mean idle over replications."""
     if len(runs) < 2:
-        return 0.0, 0.0
-    between = stats.variance(idles)
-    within = min(between, stats.mean([_within(run) for run in runs]))
-    simulation = stats.t_quantile(0.5 + plan.level / 2, len(runs) - 1) * math.sqrt(between / len(runs))
-    return simulation, stats.normal_quantile(0.5 + plan.level / 2) * math.sqrt(max(0.0, between - within))
+        return 0.0
+    idles = [idle_of(run) for run in runs]
+    return stats.t_quantile(0.5 + plan.level / 2, len(runs) - 1) * math.sqrt(stats.variance(idles) / len(runs))
 
 
-def _within(run: Run) -> float:
-    """Variance of a run's idle as its batch means tell it (mean over ranks: shared steps make ranks alike)."""
-    variances = []
-    for rank in run.ranks:
-        ends = (rank.begin, *rank.block_ends)
-        lengths = [end - begin for begin, end in pairwise(ends)]
-        idles = [1.0 - busy / length for busy, length in zip(rank.block_busy, lengths, strict=True) if length > 0]
-        variances.append(stats.variance(idles) / max(1, len(idles)))
-    return stats.mean(variances)
-
-
-def _summary(pipeline: Pipeline, plan: Plan, length: RunLength, runs: list[Run], uncertain: bool) -> Estimate:
-    simulation, inputs = _noise(runs, plan)
-    inputs = inputs if uncertain else 0.0
-    half = math.hypot(simulation, inputs)
+def _summary(pipeline: Pipeline, plan: Plan, length: RunLength, runs: list[Run], moved: Sequence[float]) -> Estimate:
+    simulation = _noise(runs, plan)
+    low, high = (math.hypot(simulation, half) for half in moved)
     idle = stats.mean([idle_of(run) for run in runs])
     samples = (length.steps - length.warm_up) * pipeline.batch_size
     makespan = stats.mean([float(run.makespan) for run in runs])
     accelerator = _shares(runs, lambda rank: rank.accelerator)
     return Estimate(
         gpu_idle=_clip(idle),
-        gpu_idle_low=_clip(idle - half),
-        gpu_idle_high=_clip(idle + half),
+        gpu_idle_low=_clip(idle - low),
+        gpu_idle_high=_clip(idle + high),
         level=plan.level,
         simulation_half_width=simulation,
-        input_half_width=inputs,
+        input_half_low=moved[0],
+        input_half_high=moved[1],
         throughput_samples_per_s=stats.mean([_throughput(run, samples) for run in runs]),
         makespan_s=makespan,
         data_stall_s=accelerator["starved"] * makespan,
@@ -213,5 +217,5 @@ def _shares(runs: Sequence[Run], table: Callable[[Any], Mapping[str, Any]]) -> d
 def _station(pipeline: Pipeline, runs: Sequence[Run], index: int) -> dict[str, Any]:
     stage = pipeline.stages[index]
     parts = [rank.stations[index].fractions(rank.end - rank.begin) for run in runs for rank in run.ranks]
-    shares = {name: stats.mean([float(part[name]) for part in parts]) for name in parts[0]}
+    shares = {name: _clip(stats.mean([float(part[name]) for part in parts])) for name in parts[0]}
     return {"name": stage.name, "servers": stage.servers, **shares}

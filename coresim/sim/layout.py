@@ -118,39 +118,41 @@ def slot_times(n: Counts, slot: int) -> int:
 def build(pipeline: Pipeline, draws: Draws, length: RunLength, number: Any) -> tuple[Counts, Times]:
     """Both arrays at time 0, before the trainers have begun; ``number`` is the dtype of times (float64 or object)."""
     scalars = _scalars(pipeline, length)
-    counts = _Table(HEADER, np.int64)
-    counts.array[: len(scalars)] = scalars
-    times = _Table(T_HEADER, number)
-    times.array[:T_HEADER] = [pipeline.startup, pipeline.worker_startup, pipeline.allreduce]
+    counts, times = _Table(HEADER), _Table(T_HEADER)
     _add_description(counts, times, pipeline, draws, number)
-    _add_state(counts, times, pipeline)
-    counts.array[:HEADER] = np.concatenate([counts.array[:SERVERS], _places(counts, times)])
-    return counts.joined(), times.joined()
+    _add_state(counts, times, pipeline, scalars)
+    places = counts.places | times.places
+    header = [*scalars, *(places[place] for place in range(SERVERS, HEADER))]
+    scalar_times = [pipeline.startup, pipeline.worker_startup, pipeline.allreduce]
+    return counts.filled(header, np.int64), times.filled(scalar_times, number)
 
 
 class _Table:
-    """An array that grows table by table and remembers where each begins."""
+    """An array that is laid out table by table, remembers where each begins, and is filled at once."""
 
-    def __init__(self, header: int, dtype: Any) -> None:
-        self.array: NDArray[Any] = np.zeros(header, dtype)
-        self.parts = [self.array]
+    def __init__(self, header: int) -> None:
         self.size = header
         self.places: dict[int, int] = {}
+        self.parts: list[tuple[int, int, Any]] = []
 
-    def add(self, place: int, values: Any = (), zeros: int = 0, filler: int = 0) -> None:
-        part = np.empty(len(values) or zeros, self.array.dtype)
-        part[...] = values if len(values) else filler
+    def add(self, place: int, values: Any) -> None:
+        """A table of these values."""
+        self.reserve(place, len(values))
+        self.parts.append((self.places[place], self.size, values))
+
+    def reserve(self, place: int, size: int, filler: int = 0) -> None:
+        """A table of ``size`` times the filler."""
         self.places[place] = self.size
-        self.parts.append(part)
-        self.size += len(part)
+        self.size += size
+        if filler:
+            self.parts.append((self.places[place], self.size, filler))
 
-    def joined(self) -> NDArray[Any]:
-        return np.concatenate(self.parts)
-
-
-def _places(counts: _Table, times: _Table) -> Counts:
-    places = counts.places | times.places
-    return np.array([places[key] for key in range(SERVERS, HEADER)], np.int64)
+    def filled(self, header: list[Any], dtype: Any) -> NDArray[Any]:
+        array: NDArray[Any] = np.zeros(self.size, dtype)
+        array[: len(header)] = header
+        for start, stop, values in self.parts:
+            array[start:stop] = values
+        return array
 
 
 def _scalars(pipeline: Pipeline, length: RunLength) -> list[int]:
@@ -213,46 +215,52 @@ def _add_description(counts: _Table, times: _Table, pipeline: Pipeline, draws: D
     counts.add(TAPE_STRIDE, [len(tape) // pipeline.total_ranks for tape in tapes])
     counts.add(TAPE_AT, _starts([tape.size for tape in tapes]))
     times.add(TAPE, np.concatenate([tape.ravel() for tape in tapes]))
+    for place, values in zip((CORE_RATE, STORAGE_RATE, ACCELERATOR_RATE, BUSY_CORES), _rates(pipeline), strict=True):
+        times.add(place, values)
+
+
+def _rates(pipeline: Pipeline) -> tuple[list[Any], ...]:
+    """Rates by population: of core tasks, storage phases, accelerators; and busy cores.
+
+    No rate is ever read for a population of none; the filler keeps the index equal to the population.
+    """
     busiest = pipeline.busiest()
     tasks = range(1, busiest + 1)
-    # No rate is ever read for a population of none; the filler keeps the index equal to the population.
-    times.add(CORE_RATE, [1, *(pipeline.core_rate(task) for task in tasks)])
-    times.add(STORAGE_RATE, [1, *(pipeline.storage_rate(task) for task in tasks)])
-    times.add(ACCELERATOR_RATE, [pipeline.accelerator_rate(task) for task in range(busiest + 1)])
-    times.add(BUSY_CORES, [min(task, pipeline.cores) for task in range(busiest + 1)])
+    return (
+        [1, *map(pipeline.core_rate, tasks)],
+        [1, *map(pipeline.storage_rate, tasks)],
+        [pipeline.accelerator_rate(task) for task in range(busiest + 1)],
+        [min(task, pipeline.cores) for task in range(busiest + 1)],
+    )
 
 
 def _starts(sizes: list[int]) -> list[int]:
     return [sum(sizes[:index]) for index in range(len(sizes) + 1)]
 
 
-def _add_state(counts: _Table, times: _Table, pipeline: Pipeline) -> None:
-    n = counts.array
+def _add_state(counts: _Table, times: _Table, pipeline: Pipeline, n: list[int]) -> None:
     total, heaps = pipeline.total_ranks, pipeline.hosts * 4
-    stages, actors, slots = total * int(n[STAGES]), total * int(n[ACTORS]), total * int(n[SLOTS])
-    assigned = total * pipeline.stages[0].servers * int(n[CREDITS]) if n[ROBIN] == 2 else 0
+    stages, actors, slots = total * n[STAGES], total * n[ACTORS], total * n[SLOTS]
+    assigned = total * pipeline.stages[0].servers * n[CREDITS] if n[ROBIN] == 2 else 0
     for place, size in (
         (HOST, pipeline.hosts * H_COUNTS), (RANK, total * R_COUNTS), (STAGE, stages * J_COUNTS),
-        (ACTOR, actors * A_COUNTS), (SLOT, slots * S_COUNTS), (FREE_SLOT, slots),
-        (HEAP_ACTOR, heaps * int(n[HEAP_ROOM])), (HEAP_SIZE, heaps),
-        (FREE_SERVER, actors), (ASSIGNED, assigned), (DIRTY, total),
+        (ACTOR, actors * A_COUNTS), (SLOT, slots * S_COUNTS), (FREE_SLOT, slots), (HEAP_ACTOR, heaps * n[HEAP_ROOM]),
+        (HEAP_SIZE, heaps), (FREE_SERVER, actors), (ASSIGNED, assigned), (DIRTY, total),
     ):  # fmt: skip
-        counts.add(place, zeros=size)
-    traced = int(n[TRACE])
-    counts.add(RING, zeros=stages * int(n[SLOTS]), filler=-1)
-    counts.add(TRACE_BATCH, zeros=total * traced * int(n[STEPS]), filler=-1)
-    counts.add(TRACE_SERVER, zeros=stages * int(n[ITEMS]), filler=-1)
+        counts.reserve(place, size)
+    counts.reserve(RING, stages * n[SLOTS], filler=-1)
+    counts.reserve(TRACE_BATCH, total * n[TRACE] * n[STEPS], filler=-1)
+    counts.reserve(TRACE_SERVER, stages * n[ITEMS], filler=-1)
     for place, size in (
         (HOST_TIME, pipeline.hosts * H_TIMES), (RANK_TIME, total * R_TIMES), (STAGE_TIME, stages * J_TIMES),
-        (SLOT_TIME, slots * S_TIMES), (STAMP, slots * int(n[SEGMENTS])), (HEAP_TIME, heaps * int(n[HEAP_ROOM])),
-        (REMAINING, actors), (DEVICE_TIME, total * int(n[DEVICE_COLUMNS])),
-        (TRAINER_TIME, total * int(n[TRAINER_COLUMNS])),
-        (STARVED, total * int(n[SEGMENTS])), (BLOCK_END, total * int(n[BLOCKS])), (BLOCK_BUSY, total * int(n[BLOCKS])),
+        (SLOT_TIME, slots * S_TIMES), (STAMP, slots * n[SEGMENTS]), (HEAP_TIME, heaps * n[HEAP_ROOM]),
+        (REMAINING, actors), (DEVICE_TIME, total * n[DEVICE_COLUMNS]), (TRAINER_TIME, total * n[TRAINER_COLUMNS]),
+        (STARVED, total * n[SEGMENTS]), (BLOCK_END, total * n[BLOCKS]), (BLOCK_BUSY, total * n[BLOCKS]),
     ):  # fmt: skip
-        times.add(place, zeros=size)
+        times.reserve(place, size)
     # No time is negative: -1 marks what has not happened.
-    times.add(TRACE_STEP, zeros=total * 3 * traced * int(n[STEPS]), filler=-1)
-    times.add(TRACE_ITEM, zeros=stages * 3 * int(n[ITEMS]), filler=-1)
+    times.reserve(TRACE_STEP, total * 3 * n[TRACE] * n[STEPS], filler=-1)
+    times.reserve(TRACE_ITEM, stages * 3 * n[ITEMS], filler=-1)
 
 
 def table(n: Counts, array: NDArray[Any], place: int, *shape: int) -> NDArray[Any]:

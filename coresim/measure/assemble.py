@@ -1,0 +1,84 @@
+"""From what a campaign found to a `Profile`: the speed fit as plain numbers, and where it all came from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from coresim import __version__
+from coresim.measure import protocol
+from coresim.measure.preprocess import WorkloadFacts
+from coresim.measure.scaling import fit_speed
+from coresim.model.host import HostFacts
+from coresim.model.measurement import Measurement
+from coresim.model.profile import AcceleratorSource, Caution, Profile, Provenance
+
+MOST_CORES = 64
+FAR = 2
+
+
+def assemble(
+    facts: WorkloadFacts,
+    host: HostFacts,
+    source: AcceleratorSource,
+    found: Sequence[Measurement],
+    cautions: Sequence[protocol.Caution],
+    made: Provenance,
+) -> Profile:
+    """The profile of one campaign."""
+    speed, uncertainty, assumes = fitted_speed(found)
+    return Profile(
+        workload=facts.name,
+        batch_size=facts.batch_size,
+        samples=None if facts.samples == sys.maxsize else facts.samples,
+        bytes_per_sample=facts.bytes_per_sample,
+        bytes_per_batch=facts.bytes_per_batch,
+        arrays_per_batch=facts.arrays_per_batch,
+        host=host,
+        accelerator=source,
+        provenance=made,
+        speed=speed,
+        speed_uncertainty=uncertainty,
+        speed_basis=assumes,
+        cautions=tuple(Caution(*caution) for caution in cautions),
+        measurements=tuple(found),
+    )
+
+
+def fitted_speed(found: Sequence[Measurement]) -> tuple[tuple[float, ...], float, str]:
+    """s(1), s(2), ... s(64) of the fit, its relative standard uncertainty, and what it assumes.
+
+    One number stands for the uncertainty at every k: that at twice the measured cores, as far as an answer from
+    this machine usually reaches.
+    """
+    scaling = [m for m in found if m.name.startswith("scaling.")]
+    model = fit_speed(scaling, [m for m in found if m.name.startswith("bandwidth.triad.")])
+    measured = len(model.measured)
+    speeds = tuple(model.at(cores).value for cores in range(1, max(MOST_CORES, measured) + 1))
+    far = model.at(FAR * measured)
+    # The range is about 95 %: two standard deviations each way; its upper end is cut at 1, so the lower one tells.
+    return speeds, (far.value - far.low) / far.value / 2, model.assumes
+
+
+def provenance(command: str, began: str, host: HostFacts) -> Provenance:
+    """Where a profile comes from, with the versions of what may change the numbers."""
+    return Provenance(
+        tool_version=__version__,
+        command=command,
+        time_utc=began,
+        host_fingerprint=host.fingerprint,
+        python_version=platform.python_version(),
+        numpy_version=np.__version__,
+        torch_version=_version("torch"),
+    )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

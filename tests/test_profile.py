@@ -1,0 +1,291 @@
+"""Profiles: the file and everything that may be wrong with it, and the scenario that follows from the raw values."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coresim.errors import InputError, NewerFileError, UnknownKeyError
+from coresim.model.host import CoreTerm, HostFacts
+from coresim.model.measurement import Measurement
+from coresim.model.profile import (
+    AcceleratorSource,
+    Caution,
+    Profile,
+    Provenance,
+    load_document,
+    load_profile,
+)
+from coresim.model.profile_tables import MOST_VALUES, service_table, slowdown_table
+from coresim.model.scenario import override, read_scenario
+
+HOST = HostFacts(
+    terms=(CoreTerm("affinity", 6.0, "six"), CoreTerm("quota", 3.5, "a quota")),
+    threads_per_core=2,
+    memory_bytes=8_000_000,
+    memory_limit_bytes=6_000_000,
+    shm_bytes=64_000,
+    hints={"SLURM_CPUS_PER_TASK": "6"},
+)
+GIVEN = AcceleratorSource(kind="given", basis="given: 50 ms", uncertainty=0.0, step_time_s=0.05)
+TIMED = AcceleratorSource(kind="measured", basis="measured: here", uncertainty=0.02, name="some GPU")
+STEPS = {"accelerator.step": ((0.10, 0.12),), "accelerator.launch": ((0.01,),), "copy.pinned": ((0.003,),)}
+
+
+def taken(name: str, values: tuple[tuple[float, ...], ...], unit: str | None = None) -> Measurement:
+    per_sample = name.startswith("prepare.") and name.split(".")[1] not in ("collate", "start")
+    return Measurement(name, unit or ("s/sample" if per_sample else "s/batch"), values, "by hand")
+
+
+def profile(source: AcceleratorSource = GIVEN, **more: tuple[tuple[float, ...], ...]) -> Profile:
+    values: dict[str, tuple[tuple[float, ...], ...]] = {
+        "prepare.fetch": ((0.001, 0.002), (0.001, 0.002)),
+        "prepare.decode": ((0.010, 0.020), (0.012, 0.022)),
+        "prepare.transform": ((0.004, 0.003), (0.004, 0.003)),
+        "prepare.collate": ((0.005,), (0.007,)),
+        "prepare.start": ((0.2,), (0.4,)),
+        "transport.batch": ((0.002, 0.004),),
+    } | {name.replace("__", "."): found for name, found in more.items()}
+    return Profile(
+        workload="by hand",
+        batch_size=8,
+        samples=100,
+        bytes_per_sample=1000.0,
+        bytes_per_batch=4096,
+        arrays_per_batch=2,
+        host=HOST,
+        accelerator=source,
+        provenance=Provenance("0.1", "coresim measure", "2024-01-01T00:00:00+00:00", HOST.fingerprint, 0, "3.11"),
+        speed=(1.0, 0.9, 0.8),
+        speed_uncertainty=0.05,
+        speed_basis="nothing",
+        cautions=(Caution("busy", "1 core", "stop it"),),
+        measurements=tuple(taken(name, found) for name, found in values.items()),
+    )
+
+
+def with_steps(source: AcceleratorSource = TIMED, **more: tuple[tuple[float, ...], ...]) -> Profile:
+    found = profile(source, **STEPS, **more)
+    assert all(name in {m.name for m in found.measurements} for name in STEPS)
+    return found
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    for made in (profile(), with_steps(), replace(profile(), samples=None, bytes_per_sample=None, cautions=())):
+        made.save(tmp_path / "p.json")
+        assert load_profile(tmp_path / "p.json") == made
+        assert load_document(tmp_path / "p.json") == made
+    document = profile().to_dict()
+    assert document["format"] == "coresim-profile" and document["schema_version"] == 1
+    assert Profile.from_dict(document) == profile()
+
+
+def test_access_by_name() -> None:
+    found = profile()
+    assert found["prepare.decode"].mean == pytest.approx(0.016) and found.get("storage.cold.read") is None
+    with pytest.raises(InputError, match=r"storage\.cold\.read was not measured; there are prepare\.fetch"):
+        found["storage.cold.read"]
+
+
+Damage = Callable[[dict[str, Any]], object]
+BAD: dict[str, tuple[Damage, type[InputError], str]] = {
+    "newer": (lambda d: d.update(schema_version=2), NewerFileError, "schema_version 2 is newer"),
+    "no version": (lambda d: d.pop("schema_version"), InputError, "schema_version is None"),
+    "foreign": (lambda d: d.update(format="other"), InputError, "format is 'other'"),
+    "no format": (lambda d: d.pop("format"), InputError, "format is None"),
+    "unknown": (
+        lambda d: d.update(batchsize=3),
+        UnknownKeyError,
+        "profile.batchsize: unknown key; did you mean 'batch_",
+    ),
+    "unknown inside": (lambda d: d["accelerator"].update(x=1), UnknownKeyError, "profile.accelerator.x: unknown"),
+    "unknown host": (lambda d: d["host"].update(x=1), UnknownKeyError, "profile.host.x: unknown"),
+    "unknown in one": (lambda d: d["measurements"][1].update(x=1), UnknownKeyError, r"measurements\[1\].x: unknown"),
+    "missing": (lambda d: d.pop("batch_size"), InputError, "profile.batch_size: missing"),
+    "missing in one": (lambda d: d["measurements"][1].pop("unit"), InputError, r"measurements\[1\].unit: missing"),
+    "kind": (lambda d: d["accelerator"].update(kind="guess"), InputError, "kind = 'guess': use one of"),
+    "wrong type": (lambda d: d.update(batch_size="8"), InputError, "profile.batch_size = '8'"),
+    "fraction": (lambda d: d.update(batch_size=8.5), InputError, "profile.batch_size = 8.5"),
+    "zero samples": (lambda d: d.update(samples=0), InputError, "profile.samples = 0"),
+    "zero step": (lambda d: d["accelerator"].update(step_time_s=0), InputError, "step_time_s = 0"),
+    "speed": (lambda d: d.update(speed=[1.0, 0.0]), InputError, r"profile.speed\[1\] = 0.0"),
+    "no list": (lambda d: d.update(measurements={}), InputError, "profile.measurements: a list"),
+    "no table": (lambda d: d["measurements"].append(3), InputError, r"measurements\[6\]: a table"),
+    "host": (lambda d: d.update(host=3), InputError, "profile.host = 3"),
+    "caution": (lambda d: d["cautions"][0].update(value=3), InputError, r"cautions\[0\].value = 3"),
+    "twice": (lambda d: d["measurements"].append(d["measurements"][0]), InputError, "'prepare.fetch' is there twice"),
+    "no values": (lambda d: d["measurements"][1].update(values=[]), InputError, "prepare.decode.values: empty"),
+    "empty": (lambda d: d["measurements"][1].update(values=[[1.0], []]), InputError, r"decode.values\[1\]: empty"),
+    "negative": (lambda d: d["measurements"][1].update(values=[[-1.0]]), InputError, r"values\[0\]\[0\] = -1.0"),
+    "text": (lambda d: d["measurements"][1].update(values=[["1"]]), InputError, r"values\[0\]\[0\] = '1'"),
+    "flat": (lambda d: d["measurements"][1].update(values=[1.0]), InputError, r"decode.values\[0\]: a list"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_one_clear_line(name: str, tmp_path: Path) -> None:
+    damage, kind, words = BAD[name]
+    document = copy.deepcopy(profile().to_dict())
+    damage(document)
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=words) as caught:
+        load_profile(path)
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])
+def test_a_value_that_is_no_number(value: str, tmp_path: Path) -> None:
+    text = json.dumps(profile().to_dict())
+    assert "0.012" in text
+    (tmp_path / "bad.json").write_text(text.replace("0.012", value))
+    with pytest.raises(InputError, match=r"bad\.json: "):
+        load_profile(tmp_path / "bad.json")
+    bad = replace(profile(), speed_uncertainty=math.nan)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        bad.save(tmp_path / "never.json")
+    assert not (tmp_path / "never.json").exists()
+
+
+def test_truncated_at_any_place(tmp_path: Path) -> None:
+    text = json.dumps(profile().to_dict())
+    for length in range(0, len(text) - 1, 101):
+        (tmp_path / "cut.json").write_text(text[:length])
+        with pytest.raises(InputError, match=r"truncated|not valid JSON"):
+            load_profile(tmp_path / "cut.json")
+
+
+def test_loading_runs_no_code(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text("__import__('os').remove('p.json')")
+    with pytest.raises(InputError, match="not valid JSON"):
+        load_document(tmp_path / "p.json")
+
+
+def test_what_a_path_holds_is_told_by_its_content(tmp_path: Path) -> None:
+    scenario = {"workload": {"batch_size": 8, "preprocess": "1 ms"}, "accelerator": {"step": "5 ms"}}
+    for name, text in {
+        "a.json": json.dumps(scenario),
+        "b": json.dumps(scenario),
+        "c.toml": '[workload]\nbatch_size = 8\npreprocess = "1 ms"\n[accelerator]\nstep = "5 ms"\n',
+    }.items():
+        (tmp_path / name).write_text(text)
+        assert load_document(tmp_path / name) == scenario
+    profile().save(tmp_path / "profile")
+    assert load_document(tmp_path / "profile") == profile()
+    (tmp_path / "d.json").write_text('{"format": "other"}')
+    with pytest.raises(InputError, match=r"d\.json: format is 'other'"):
+        load_document(tmp_path / "d.json")
+    with pytest.raises(InputError, match="no such file"):
+        load_document(tmp_path / "none.json")
+
+
+def test_tables_of_a_given_step() -> None:
+    scenario = read_scenario(profile().scenario_tables())
+    work, device, host = scenario.workload, scenario.accelerator, scenario.host
+    assert work.preprocess.values == pytest.approx((0.015, 0.025, 0.017, 0.027))  # fetch + decode + transform, by row
+    # Processes' means 20 and 22 ms: deviation sqrt(2) ms, error 1 ms of 21.
+    assert work.preprocess.uncertainty == pytest.approx(1 / 21)
+    assert work.fetch.is_zero and work.copy.is_zero and work.pin.is_zero
+    assert work.collate.values == (0.005, 0.007) and work.collate.uncertainty == pytest.approx(1 / 6)
+    assert work.consumer.values == (0.002, 0.004) and work.consumer.uncertainty == pytest.approx(1 / 3)
+    assert (work.batch_size, work.batch_bytes, work.startup) == (8, 4096, 0.0)
+    assert work.worker_startup == pytest.approx(0.3)
+    assert (device.step.mean, device.step.uncertainty, device.run_ahead) == (0.05, 0.0, 1)
+    assert device.launch.is_zero and device.slowdown == (1.0,) and device.name is None
+    assert (host.cores, host.threads_per_core, host.memory_bytes, host.shm_bytes) == (3.5, 2, 6e6, 64e3)
+    assert (host.speed, host.speed_uncertainty, host.storage_streams) == ((1.0, 0.9, 0.8), 0.05, None)
+
+
+def test_tables_of_a_measured_step() -> None:
+    busy = {"accelerator.step.busy.1": ((0.121,),), "accelerator.step.busy.3": ((0.132, 0.132),)}
+    found = with_steps(**busy)
+    device = read_scenario(found.scenario_tables()).accelerator
+    assert device.step.values == (0.10, 0.12) and device.step.uncertainty == 0.02
+    assert device.launch.values == (0.01,) and device.run_ahead == 1 and device.name == "some GPU"
+    # Alone 0.11 (median): 1.1 with one busy core, 1.2 with three, half way between with two.
+    assert device.slowdown == pytest.approx((1.0, 1.1, 1.15, 1.2))
+    assert read_scenario(found.scenario_tables()).workload.copy.values == (0.003,)
+
+
+def test_a_step_that_waits_has_no_launch_of_its_own() -> None:
+    device = read_scenario(with_steps(replace(TIMED, synchronises=True)).scenario_tables()).accelerator
+    assert device.run_ahead == 0 and device.launch.is_zero
+
+
+def test_a_catalogue_step_keeps_its_uncertainty() -> None:
+    source = AcceleratorSource(kind="catalogue", basis="", uncertainty=0.15, step_time_s=0.1234567890123)
+    step = read_scenario(profile(source).scenario_tables()).accelerator.step
+    assert (step.mean, step.uncertainty) == (0.1234567890123, 0.15)
+
+
+def test_slowdown_below_one_is_noise() -> None:
+    step = taken("accelerator.step", ((0.1,),))
+    assert slowdown_table(step, [taken("accelerator.step.busy.2", ((0.09,),))]) == [1.0, 1.0, 1.0]
+
+
+def test_what_waits_holds_no_core() -> None:
+    """A notable wait moves from preprocess to fetch; one that may be noise does not."""
+    waits = profile(prepare__wait=((0.005, 0.010), (0.006, 0.011)))
+    work = read_scenario(waits.scenario_tables()).workload
+    assert work.fetch.values == (0.005, 0.010, 0.006, 0.011)
+    assert work.preprocess.values == pytest.approx((0.010, 0.015, 0.011, 0.016))
+    little = read_scenario(profile(prepare__wait=((0.002, 0.002), (0.002, 0.002))).scenario_tables()).workload
+    assert little.fetch.is_zero and little.preprocess.mean == pytest.approx(0.021)
+
+
+def cold_reads(samples: int) -> Profile:
+    found = profile(storage__cold__read=((0.008,), (0.012,)))
+    bandwidth = taken("storage.cold.bandwidth", ((400e3,),), "B/s")
+    return replace(found, samples=samples, measurements=(*found.measurements, bandwidth))
+
+
+def test_a_data_set_larger_than_the_memory_is_read_cold() -> None:
+    # 6000 samples of 1000 B are the 6 MB of memory; one more is too many.
+    warm, cold = (read_scenario(cold_reads(samples).scenario_tables()) for samples in (6000, 6001))
+    assert warm.workload.fetch.is_zero and warm.workload.preprocess.mean == pytest.approx(0.021)
+    assert warm.host.storage_streams is None
+    assert cold.workload.fetch.values == (0.008, 0.012)
+    assert cold.workload.preprocess.mean == pytest.approx(0.0195)  # decode + transform alone
+    # One reader gets 1000 B in 10 ms, eight 400 kB/s together: four times as much.
+    assert cold.host.storage_streams == pytest.approx(4.0)
+    asked = read_scenario(cold_reads(10).scenario_tables(cold=True)).workload
+    assert asked.fetch.values == (0.008, 0.012)
+    with pytest.raises(InputError, match=r"storage\.cold\.read was not measured"):
+        profile().scenario_tables(cold=True)
+
+
+def test_a_dataset_with_one_step() -> None:
+    found = replace(profile(), measurements=(taken("prepare.sample", ((0.01, 0.03),)),))
+    scenario = read_scenario(found.scenario_tables())
+    assert scenario.workload.preprocess.values == (0.01, 0.03)
+    # One process: the error of the mean of its values, sqrt(2) * 10 ms / sqrt(2) of 20 ms.
+    assert scenario.workload.preprocess.uncertainty == pytest.approx(0.5)
+    with pytest.raises(InputError, match="no step of the preparation was measured"):
+        replace(found, measurements=()).scenario_tables()
+    uneven = replace(found, measurements=(*found.measurements, taken("prepare.decode", ((0.01,),))))
+    with pytest.raises(InputError, match="differ in their number of visits"):
+        uneven.scenario_tables()
+
+
+def test_long_lists_are_thinned_evenly() -> None:
+    many = tuple(float(value) for value in range(3 * MOST_VALUES))
+    chosen = service_table((many,))["values"]
+    assert chosen == [float(3 * i) for i in range(MOST_VALUES)]
+    assert service_table((many[:MOST_VALUES],))["values"] == list(many[:MOST_VALUES])
+
+
+def test_settings_apply_on_the_tables() -> None:
+    tables = override(
+        profile().scenario_tables(), ["accelerator.step=7 ms", "workload.preprocess.mean=2 ms", "cores=9"]
+    )
+    scenario = read_scenario(tables)
+    assert scenario.accelerator.step.mean == 0.007 and scenario.host.cores == 9
+    assert scenario.workload.preprocess.mean == pytest.approx(0.002) and len(scenario.workload.preprocess.values) == 4
