@@ -22,6 +22,7 @@ from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.campaign import BUDGET, Request, Tools, run_campaign
 from coresim.measure.preprocess import WorkloadFacts
 from coresim.measure.protocol import Caution
+from coresim.measure.scaling import fit_speed
 from coresim.measure.step_time import NETS, DatasetBatch, ImportedStep, StepRequest
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
@@ -141,7 +142,11 @@ def test_the_fit_is_kept_as_numbers() -> None:
     made = run(Fakes())
     assert len(made.speed) == 64 and made.speed[:2] == (1.0, pytest.approx(0.8))
     assert all(0 < later <= sooner for sooner, later in zip(made.speed, made.speed[1:], strict=False))
-    assert 0.01 < made.speed_uncertainty < 1 and "measured to 2 cores" in made.speed_basis
+    assert "measured to 2 cores" in made.speed_basis
+    # Half the distance to the lower 95 % end, at twice the two measured cores.
+    parts = ([m for m in made.measurements if m.name.startswith(prefix)] for prefix in ("scaling.", "bandwidth."))
+    low, value, _ = fit_speed(*parts).at(4)
+    assert made.speed_uncertainty == pytest.approx((value - low) / (2 * value)) and value == made.speed[3]
 
 
 def test_cautions_come_from_everywhere() -> None:
@@ -263,7 +268,7 @@ def test_torch_without_its_device_falls_back_and_says_so() -> None:
 def test_a_net_that_is_not_here_is_looked_up() -> None:
     fakes = Fakes()
     fakes.parts = GPU_PARTS
-    made = run(fakes, model="bert large")
+    made = run(fakes, model="BERT-large SQuAD fine-tune s384")
     assert made.accelerator.kind == "catalogue" and "accelerator" not in fakes.calls
     assert any("was not measured" in caution.what for caution in made.cautions)
 

@@ -193,9 +193,9 @@ def test_a_worker_more_can_lengthen_a_run() -> None:
 
 
 def test_a_credit_more_can_lengthen_a_run() -> None:
-    assert makespan(2, F(1), 1, (1, 0), 4, steps=2, dispatch="shared") == 9
-    # Three batches share the core: batch 2 (1 s) is let in when batch 1 is taken, before batch 0 is done.
-    assert makespan(2, F(1), 2, (1, 0), 4, steps=2, dispatch="shared") == 10
+    assert makespan(2, F(1), 2, (1, 0), 4, steps=2, dispatch="shared") == 9
+    # Batches 0 and 2 take 1 s, batch 1 none: a third credit lets 2 in at once, to share the core with 0.
+    assert makespan(2, F(1), 3, (1, 0), 4, steps=2, dispatch="shared") == 10
 
 
 def test_a_core_more_can_lengthen_a_run_where_reads_share_the_storage() -> None:

@@ -126,8 +126,8 @@ def worker_candidates(scenario: Scenario, option: int, cores: int) -> list[int]:
 
 
 def scan_prefetch(scenario: Scenario, point: Point, study: Study) -> Point:
-    """The point with a better prefetch factor, if one helps by more than noise; the scenario's own otherwise."""
-    if point.option != 2 or scenario.stages:
+    """The point with a better prefetch factor, if one helps by more than noise where the target is missed."""
+    if point.option != 2 or scenario.stages or point.estimate.gpu_idle <= scenario.target.gpu_idle:
         return point
     best = point
     for factor in (1, 2, 3, 4, 8):

@@ -66,6 +66,8 @@ ZERO = Service(0.0)
 def empirical(values: tuple[float, ...], uncertainty: float = 0.0) -> Service:
     """A service time that takes its values as measured, s."""
     mean = stats.mean(values)
+    if not finite(mean):
+        raise OverflowError
     cv = math.sqrt(stats.variance(values)) / mean if mean else 0.0
     return Service(mean, cv, "values", values, uncertainty)
 

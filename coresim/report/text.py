@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping
 
 from coresim.advise.memory import memory_of
@@ -11,6 +12,8 @@ from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
 from coresim.sim.estimate import Estimate
 from coresim.units import format_bytes, format_duration
+
+WIDTH = 110
 
 
 def percent(share: float) -> str:
@@ -35,7 +38,7 @@ def recommendation_text(answer: Recommendation, basis: str | None, notes: tuple[
     parts = [_headline(answer), _rests_on(answer, basis), _settings(answer), _verdict(answer), _options(answer)]
     parts += [_curve(_chosen(answer), answer), _evidence(answer)]
     if notes:
-        parts.append("Cautions\n" + "\n".join(f"  - {note}" for note in notes))
+        parts.append("Cautions\n" + "\n".join(_wrapped(note) for note in notes))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -80,12 +83,17 @@ def _rests_on(answer: Recommendation, basis: str | None) -> str:
     scenario = answer.scenario
     step = format_duration(scenario.accelerator.step.mean)
     rate = scenario.workload.batch_size / scenario.accelerator.step.mean
-    sample = format_duration(scenario.workload.preprocess.mean)
-    return (
-        f"Rests on: a step of {step} for a batch of {scenario.workload.batch_size} ({rate:.0f} samples/s),"
-        f" {basis or 'as given'};\n          {sample} of CPU time to prepare a sample"
-        f" ({scenario.workload.preprocess.distribution}, cv {scenario.workload.preprocess.cv:.2f})."
-    )
+    sample, source = scenario.workload.preprocess, basis or "as given"
+    shape = "as measured" if sample.distribution == "values" else sample.distribution
+    lines = [
+        f"a step of {step} for a batch of {scenario.workload.batch_size} ({rate:.0f} samples/s): {source}",
+        f"{format_duration(sample.mean)} of CPU time to prepare a sample ({shape}, cv {sample.cv:.2f})",
+    ]
+    return "Rests on\n" + "\n".join(_wrapped(line) for line in lines)
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, WIDTH, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
 
 
 def _settings(answer: Recommendation) -> str:

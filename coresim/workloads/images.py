@@ -35,7 +35,7 @@ class ImageWorkload(Workload):
     """
 
     name = "imagenet-like JPEG, 224 px"
-    batch_size = 64
+    batch_size = 256
 
     @cached_property
     def _paths(self) -> list[Path]:
