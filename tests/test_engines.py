@@ -119,8 +119,10 @@ def test_the_comparison_sees_a_small_difference() -> None:
 LOADER = Stage("load", 2, (Phase("fetch", "wait"), Phase("pre")), dispatch="round_robin")
 
 
-def job(stages: tuple[Stage, ...], trainer: Trainer, times: dict[str, tuple[Any, ...]], steps: int, **shared: Any) ->
-Job:
+Times = dict[str, tuple[Any, ...]]
+
+
+def job(stages: tuple[Stage, ...], trainer: Trainer, times: Times, steps: int, **shared: Any) -> Job:
     """An exact job; phases that are not named take no time."""
     exact: dict[str, Any] = {"cores": F(4), "speed": (F(1),), "slowdown": (F(1),), "allreduce": F(0)}
     exact |= {"startup": F(0), "worker_startup": F(0)} | shared
@@ -151,15 +153,17 @@ def test_a_single_item(stages: int, ordered: bool) -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 def test_more_workers_than_batches(ordered: bool) -> None:
     line = (replace(LOADER, servers=9, ordered=ordered),)
-    result = agreed(job(line, Trainer(), {"load.pre": (3, 1), "accelerator.step": (1,)}, 4, credits=18,
-    epoch_batches=2)) assert {server for trace in result.traces for row in trace.server for server in row} == {0, 1}
+    times = {"load.pre": (3, 1), "accelerator.step": (1,)}
+    result = agreed(job(line, Trainer(), times, 4, credits=18, epoch_batches=2))
+    assert {server for trace in result.traces for row in trace.server for server in row} == {0, 1}
 
 
 @pytest.mark.parametrize("cores", [F(1, 3), F(1), F(5, 2)])
 def test_fewer_cores_than_workers(cores: Fraction) -> None:
     line = (replace(LOADER, servers=6),)
-    case = job(line, Trainer(spin=False), {"load.pre": (3, 1, 2), "accelerator.step": (F(1, 4),)}, 9, credits=6,
-    cores=cores) assert agreed(case).busy_cores[0] == pytest.approx(float(cores), abs=0.1)
+    times = {"load.pre": (3, 1, 2), "accelerator.step": (F(1, 4),)}
+    case = job(line, Trainer(spin=False), times, 9, credits=6, cores=cores)
+    assert 0.9 * cores <= agreed(case).busy_cores[0] <= cores
 
 
 @pytest.mark.parametrize("stages", [(), (LOADER,), (replace(LOADER, grain="sample", dispatch="shared", buffer=1),)])
@@ -176,7 +180,7 @@ def test_ties_everywhere(ordered: bool, ranks: int) -> None:
         Stage("b", 2, (Phase("p", "wait"),), grain="sample", buffer=2, ordered=ordered),
         Stage("c", 2, (Phase("p", "wait"),), buffer=1, ordered=ordered),
     )
-    times = {key: (1,) for key in ("a.p", "b.p", "c.p", "accelerator.step", "trainer.copy")}
+    times = dict.fromkeys(("a.p", "b.p", "c.p", "accelerator.step", "trainer.copy"), (1,))
     result = agreed(job(line, Trainer(), times, 7, batch_size=2, ranks=ranks, barrier=True))
     # A sample stage of 2 servers passes 2 samples a second, so a batch; the trainer's copy and step take 2 s.
     assert result.makespan == 3 + 7 * 2

@@ -1,4 +1,4 @@
-"""The event kernel by itself: hand traces, no numba, memory and cost by counting, what more resources do, and theory."""
+"""The event kernel by itself: hand traces, no numba, memory and cost by counting, more of a resource, and theory."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ ROOT = Path(__file__).resolve().parents[1]
 LOADER = Stage("load", 2, (Phase("pre"),), dispatch="round_robin")
 
 
-def line(workers: int, cores: Any, credits: int, pre: tuple[int, ...], step: int, **shared: Any) -> tuple[Pipeline,
-Draws]:
+def line(
+    workers: int, cores: Any, credits: int, pre: tuple[int, ...], step: int, **shared: Any
+) -> tuple[Pipeline, Draws]:
     """A loader before an accelerator, with these times over and over."""
     loader = replace(LOADER, servers=workers, dispatch=shared.pop("dispatch", "round_robin"))
     loader = replace(loader, phases=shared.pop("phases", loader.phases))

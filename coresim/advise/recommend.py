@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from coresim.advise.sensitivity import Elasticity, elasticities
 from coresim.advise.sweep import Point, Study, curve, pipeline_of, scan_prefetch, sensible_maximum
 from coresim.advise.verdict import Setting, Verdict, judge
 from coresim.errors import InputError
@@ -51,6 +52,7 @@ class Recommendation:
         saturating_cores: fewest cores that do 95 % of the work that any number can (memory bandwidth); None where that
             is not known, or not reached by as many cores as s(k) is known for.
         own_host: the same job on the host's own cores, if the scenario says how many there are.
+        elasticities: what moves GPU idle at ``point``, the strongest first.
     """
 
     scenario: Scenario
@@ -64,6 +66,7 @@ class Recommendation:
     lower_bound: LowerBound
     saturating_cores: int | None
     own_host: OwnHost | None
+    elasticities: tuple[Elasticity, ...]
 
     @property
     def rule_of_thumb_cores(self) -> int:
@@ -112,6 +115,7 @@ def recommend(
         ),
         saturating_cores=_saturation(scenario),
         own_host=_own_host(scenario, chosen, point, study),
+        elasticities=elasticities(_setting(scenario, point), study),
     )
 
 

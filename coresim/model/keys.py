@@ -47,7 +47,7 @@ class Kind:
 def _whole(least: int) -> Kind:
     def read(value: object, where: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-            raise InputError(f"{where} = {short(value)}: a whole number of at least {least} is needed, at most {MOST:g}")
+            raise InputError(f"{where} = {short(value)}: a whole number from {least} to {MOST:g} is needed")
         return value
 
     return Kind(read, {"type": "integer", "minimum": least, "maximum": MOST})

@@ -73,6 +73,10 @@ def recommendation_document(answer: Recommendation, metadata: dict[str, Any]) ->
         "saturating_cores": answer.saturating_cores,
         "rule_of_thumb_cores": answer.rule_of_thumb_cores,
         "own_host": _own_host(answer),
+        "elasticities": [
+            {"input": item.name, "gpu_idle_change_per_10_percent": item.change, "elasticity": item.elasticity}
+            for item in answer.elasticities
+        ],
         "target_gpu_idle": answer.scenario.target.gpu_idle,
         "metadata": metadata,
     }  # fmt: skip

@@ -182,6 +182,8 @@ def _evidence(answer: Recommendation) -> str:
         f"Rule of thumb (1 per GPU + 1 per worker + 4 per node): {_plural(answer.rule_of_thumb_cores, 'core')} for the"
         f" node of {_plural(scenario.accelerator.count, 'GPU')}"
     )
+    moves = ", ".join(f"{item.name} {100 * item.change:+.1f}" for item in answer.elasticities)
+    lines.append(f"GPU idle moves, in points per +10 %: {moves}")
     lines.append(_interval_sources(answer.point.estimate))
     return "\n".join(lines)
 

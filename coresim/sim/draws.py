@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coresim import stats
 from coresim.model.pipeline import Phase, Pipeline
 from coresim.model.service import Service
 from coresim.sim.compiled import entry
@@ -42,7 +44,7 @@ def draw(
     rows: int,
     seed: int,
     replication: int = 0,
-    inputs: bool = False,
+    inputs: int = 0,
     cache: dict[Any, NDArray[Any]] | None = None,
 ) -> Draws:
     """Draw the tapes of one replication.
@@ -55,8 +57,9 @@ def draw(
         rows: batches to draw for each rank (at most `LONGEST_TAPE` rows per tape).
         seed: of the whole study.
         replication: number of the independent repeat.
-        inputs: whether the measured inputs are uncertain too: empirical values are resampled with replacement
-            (bootstrap) and every mean is moved by its own uncertainty.
+        inputs: of how many replications with uncertain inputs this is one; 0: the inputs are as they are. Else
+            empirical values are resampled with replacement (bootstrap) and every mean is moved by its own
+            uncertainty, stratified over the replications.
         cache: where tapes are kept between the points of a sweep, which mostly share them.
     """
     tapes = {}
@@ -72,23 +75,36 @@ def draw(
     return Draws(MappingProxyType(tapes))
 
 
-def _draw_tape(phase: Phase, count: int, seed: int, replication: int, inputs: bool) -> NDArray[np.float64]:
+def _draw_tape(phase: Phase, count: int, seed: int, replication: int, inputs: int) -> NDArray[np.float64]:
     generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
-    service = _perturbed(phase.service, generator) if inputs else phase.service
+    service = phase.service
+    if inputs:
+        deviation = stratified_normal(seed, phase.name, replication, inputs)
+        service = _perturbed(service, math.exp(service.uncertainty * deviation), generator)
     return _tape(replace(phase, service=service), count, generator)
 
 
-def perturb_speed(pipeline: Pipeline, seed: int, replication: int) -> Pipeline:
+def perturb_speed(pipeline: Pipeline, seed: int, replication: int, inputs: int) -> Pipeline:
     """The pipeline with its s(k), k > 1, moved by one draw of its uncertainty."""
     if not pipeline.speed_uncertainty:
         return pipeline
-    draw_one = np.random.default_rng([seed, replication, zlib.crc32(b"speed")]).standard_normal()
-    factor = float(np.exp(pipeline.speed_uncertainty * draw_one))
+    factor = math.exp(pipeline.speed_uncertainty * stratified_normal(seed, "speed", replication, inputs))
     return replace(pipeline, speed=(pipeline.speed[0], *(speed * factor for speed in pipeline.speed[1:])))
 
 
-def _perturbed(service: Service, generator: np.random.Generator) -> Service:
-    factor = float(np.exp(service.uncertainty * generator.standard_normal()))
+def stratified_normal(seed: int, name: str, replication: int, count: int) -> float:
+    """One of ``count`` standard normal numbers, one from the middle of each stratum, in an order drawn for ``name``.
+
+    A few independent numbers can all fall on one side; these always have mean 0 and variance 1. Independent orders for
+    independent inputs make a Latin hypercube (McKay, Beckman and Conover, Technometrics 21, 1979).
+    """
+    order = np.random.default_rng([seed, zlib.crc32(name.encode())]).permutation(count)
+    middles = [stats.normal_quantile((rank + 0.5) / count) for rank in range(count)]
+    spread = math.sqrt(math.fsum(middle**2 for middle in middles) / count)
+    return middles[order[replication]] / spread if spread else 0.0
+
+
+def _perturbed(service: Service, factor: float, generator: np.random.Generator) -> Service:
     if service.distribution != "values":
         return replace(service, mean=service.mean * factor)
     resampled = generator.choice(np.asarray(service.values), len(service.values)) * factor

@@ -135,8 +135,8 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
 def _moved(pipeline: Pipeline, rows: int, plan: Plan, cache: dict[Any, Any] | None) -> Iterator[tuple[Pipeline, Draws]]:
     """Replications with drawn inputs."""
     for replication in range(plan.least):
-        draws = draw(pipeline, rows, plan.seed, replication, inputs=True, cache=cache)
-        yield perturb_speed(pipeline, plan.seed, replication), draws
+        draws = draw(pipeline, rows, plan.seed, replication, inputs=plan.least, cache=cache)
+        yield perturb_speed(pipeline, plan.seed, replication, plan.least), draws
 
 
 def _input_spread(moved: Sequence[float], idles: Sequence[float], plan: Plan) -> list[float]:
@@ -209,9 +209,12 @@ def _clip(share: float) -> float:
 
 
 def _shares(runs: Sequence[Run], table: Callable[[Any], Mapping[str, Any]]) -> dict[str, float]:
-    total = math.fsum(_duration(run) for run in runs)
     names: Iterable[str] = table(runs[0].ranks[0])
-    return {name: math.fsum(table(rank)[name] for run in runs for rank in run.ranks) / total for name in names}
+    return {name: stats.mean([_share(run, name, table) for run in runs]) for name in names}
+
+
+def _share(run: Run, name: str, table: Callable[[Any], Mapping[str, Any]]) -> float:
+    return math.fsum(table(rank)[name] for rank in run.ranks) / _duration(run)
 
 
 def _station(pipeline: Pipeline, runs: Sequence[Run], index: int) -> dict[str, Any]:

@@ -1,0 +1,216 @@
+"""Pre-drawn service times: their distributions, common random numbers, uncertain inputs, pools and splits by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coresim.model.build import build
+from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
+from coresim.model.scenario import read_scenario
+from coresim.model.service import Service, empirical
+from coresim.sim.draws import LONGEST_TAPE, Draws, _pool, _split, draw, draw_sums, perturb_speed
+
+#: Standard errors that a correct mean or variance stays within: one seed in 15,000 would not.
+SIGMAS = 4.0
+MANY = 60_000
+SERVICES = {
+    "constant": Service(0.005),
+    "exponential": Service(0.005, 1.0, "exponential"),
+    "gamma, even": Service(0.005, 0.4, "gamma"),
+    "gamma, uneven": Service(0.005, 1.7, "gamma"),
+    "lognormal": Service(0.005, 0.6, "lognormal"),
+    "values": empirical((0.001, 0.002, 0.002, 0.009)),
+}
+
+
+def pipeline(service: Service, **phase: Any) -> Pipeline:
+    """A loader whose workers do this and nothing else."""
+    stage = Stage("load", 2, (Phase("work", service=service, **phase),))
+    return Pipeline((stage,), Trainer(), Phase("step", service=Service(0.1)), batch_size=4, credits=4)
+
+
+def tape(
+    service: Service, rows: int = 100, seed: int = 1, replication: int = 0, inputs: bool = False, **phase: Any
+) -> Any:
+    """The tape of that work."""
+    return draw(pipeline(service, **phase), rows, seed, replication, inputs).tapes["load.work"]
+
+
+def spread(service: Service) -> float:
+    """Standard deviation of one time; of empirical values that of the values as they are, not of a larger whole."""
+    return float(np.std(service.values)) if service.values else service.cv * service.mean
+
+
+def moments_agree(times: Any, mean: float, deviation: float) -> bool:
+    """Whether mean and variance of a sample are those of its distribution, within `SIGMAS` standard errors."""
+    off, count = times - mean, len(times)
+    fourth = float(np.mean(off**4))
+    variance_error = math.sqrt(max(fourth - deviation**4, 0.0) / count)
+    mean_agrees = abs(float(np.mean(off))) <= SIGMAS * deviation / math.sqrt(count) + 1e-12
+    return mean_agrees and abs(float(np.mean(off**2)) - deviation**2) <= SIGMAS * variance_error + 1e-15
+
+
+# Distributions
+
+
+@pytest.mark.parametrize("repeats", [1, 16])
+@pytest.mark.parametrize("name", SERVICES)
+def test_draws_have_the_mean_and_the_spread_asked_for(name: str, repeats: int) -> None:
+    service = SERVICES[name]
+    times = draw_sums(service, MANY, repeats, np.random.default_rng(5))
+    assert times.shape == (MANY,) and (times >= 0).all()
+    assert moments_agree(times, repeats * service.mean, math.sqrt(repeats) * spread(service))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_the_check_of_the_moments_sees_a_tenth(name: str) -> None:
+    service = SERVICES[name]
+    times = draw_sums(service, MANY, 1, np.random.default_rng(5))
+    assert not moments_agree(times, 1.1 * service.mean, spread(service))
+    assert not moments_agree(times, service.mean, 1.1 * spread(service) + (name == "constant") * 1e-4)
+
+
+def test_empirical_values_are_drawn_as_they_are_and_equally_often() -> None:
+    times = tape(SERVICES["values"], 40_000)
+    seen, counts = np.unique(times, return_counts=True)
+    assert seen.tolist() == [0.001, 0.002, 0.009]
+    assert counts / len(times) == pytest.approx([0.25, 0.5, 0.25], abs=0.01)
+
+
+def test_exponential_times_have_no_memory() -> None:
+    times = tape(SERVICES["exponential"], 40_000).ravel()
+    for quarter in (0.25, 0.5, 0.75):
+        assert np.quantile(times, quarter) == pytest.approx(-0.005 * math.log(1 - quarter), rel=0.03)
+
+
+def test_lognormal_times_have_the_median_of_a_lognormal() -> None:
+    times = tape(SERVICES["lognormal"], 40_000)
+    assert np.median(times) == pytest.approx(0.005 / math.sqrt(1 + 0.6**2), rel=0.02)
+
+
+# Tapes
+
+
+def test_tapes_have_a_row_per_item_and_a_column_per_task() -> None:
+    assert tape(SERVICES["gamma, even"], 30).shape == (30, 1)
+    assert tape(SERVICES["gamma, even"], 30, repeats=4, split=3).shape == (30, 3)
+    assert tape(SERVICES["gamma, even"], 10 * LONGEST_TAPE).shape == (LONGEST_TAPE, 1)
+    assert tape(SERVICES["constant"], 30, repeats=4).tolist() == [[0.02]]
+    samples = replace(pipeline(SERVICES["lognormal"]), ranks=3)
+    samples = replace(samples, stages=(replace(samples.stages[0], grain="sample"),))
+    assert draw(samples, 30, 1).tapes["load.work"].shape == (30 * 3 * 4, 1)
+
+
+def test_ranks_read_one_tape_from_evenly_spaced_places() -> None:
+    draws = Draws({"a": np.arange(10)[:, None]})
+    assert [draws.row("a", 0, rank, 3)[0] for rank in range(3)] == [0, 3, 6]
+    assert draws.row("a", 9, 2, 3)[0] == 5
+
+
+# Common random numbers
+
+
+def test_pipelines_that_differ_elsewhere_see_the_same_samples() -> None:
+    document = {
+        "workload": {"batch_size": 4, "preprocess": {"mean": "5 ms", "cv": 0.5}, "fetch": {"mean": "1 ms", "cv": 2.0}},
+        "accelerator": {"step": {"mean": "20 ms", "cv": 0.1}},
+    }
+    scenario = read_scenario(document)
+    settings = ((1, 2.0, 1), (2, 2.0, 1), (2, 7.0, 5), (3, 1.0, 2))
+    drawn = [draw(build(scenario, *setting), 50, 3, 2).tapes for setting in settings]
+    for name, count in (("preprocess", 4), ("step", 4), ("fetch", 3)):  # option 3 fetches in a pool of its own
+        same = [tapes[key] for tapes in drawn for key in tapes if key.endswith(f".{name}")][:count]
+        assert len(same) == count and len(same[0]) == 50
+        assert all(np.array_equal(same[0], other) for other in same)
+
+
+def test_seeds_replications_and_phases_draw_apart() -> None:
+    service = SERVICES["exponential"]
+    first = tape(service, 4000)
+    others = [tape(service, 4000, seed=2), tape(service, 4000, replication=1)]
+    others.append(
+        draw(replace(pipeline(service), step=Phase("step", service=service)), 4000, 1).tapes["accelerator.step"]
+    )
+    for other in others:
+        assert abs(np.corrcoef(first.ravel(), other.ravel())[0, 1]) < SIGMAS / math.sqrt(4000)
+    assert np.array_equal(first, tape(service, 4000))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_shorter_tape_is_the_beginning_of_a_longer_one(name: str) -> None:
+    short, longer = (tape(SERVICES[name], rows, repeats=3) for rows in (20, 50))
+    assert np.array_equal(short, longer[: len(short)])
+
+
+def test_a_cache_changes_nothing_and_is_used() -> None:
+    cache: dict[Any, Any] = {}
+    line = pipeline(SERVICES["lognormal"])
+    one, two = (draw(replace(line, cores=cores), 50, 1, cache=cache).tapes for cores in (1.0, 2.0))
+    assert all(one[key] is two[key] for key in one)
+    assert np.array_equal(one["load.work"], draw(line, 50, 1).tapes["load.work"])
+    assert not np.array_equal(one["load.work"], draw(line, 50, 2, cache=cache).tapes["load.work"])
+
+
+# Uncertain inputs
+
+
+def test_a_bootstrap_resamples_the_values_and_moves_their_mean() -> None:
+    raw = tuple(np.random.default_rng(2).exponential(0.005, 40).tolist())
+    moved = [tape(empirical(raw), 20_000, replication=number, inputs=True) for number in range(150)]
+    assert all(set(np.unique(times)) < set(raw) for times in moved)
+    means = [float(times.mean()) for times in moved]
+    # The mean of 40 values resampled from 40 deviates by the standard deviation / sqrt(40).
+    assert np.mean(means) == pytest.approx(np.mean(raw), rel=0.05)
+    assert np.std(means) == pytest.approx(np.std(raw) / math.sqrt(40), rel=0.25)
+
+
+@pytest.mark.parametrize("name", ["exponential", "constant"])
+def test_a_mean_moves_by_its_uncertainty(name: str) -> None:
+    service = replace(SERVICES[name], uncertainty=0.1)
+    moved = [tape(service, 20_000, replication=number, inputs=True).mean() for number in range(200)]
+    still = [tape(service, 20_000, replication=number).mean() for number in range(200)]
+    assert np.std(np.log(moved)) == pytest.approx(0.1, rel=0.2)
+    assert np.std(np.log(still)) < 0.01
+
+
+def test_speed_moves_by_one_factor_beyond_the_first_core() -> None:
+    line = replace(pipeline(SERVICES["constant"]), speed=(1.0, 0.9, 0.6), speed_uncertainty=0.1)
+    moved = np.array([perturb_speed(line, 1, number).speed for number in range(400)])
+    assert (moved[:, 0] == 1.0).all()
+    assert moved[:, 2] / moved[:, 1] == pytest.approx(np.full(400, 0.6 / 0.9))
+    assert np.std(np.log(moved[:, 1] / 0.9)) == pytest.approx(0.1, rel=0.2)
+    assert perturb_speed(replace(line, speed_uncertainty=0.0), 1, 0).speed == line.speed
+
+
+# Pools and splits by hand
+
+SAMPLES = np.array([[3.0, 1.0], [1.0, 1.0], [5.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("servers", "gaps"),
+    [
+        (1, [4, 2, 6]),  # one after another
+        (2, [3, 0, 5]),  # free at 3 and 1; then 1, 2, 3: both at 3; then 8 and 4
+        (4, [3, 0, 3]),  # the two of batch 1 at 1; sample 4 from 1 to 6
+    ],
+)
+def test_a_pool_gives_the_times_between_completions(servers: int, gaps: list[int]) -> None:
+    assert _pool(SAMPLES, servers).ravel().tolist() == gaps
+
+
+def test_a_pool_of_constant_times_completes_at_its_rate() -> None:
+    gaps = tape(Service(0.010), 20, repeats=8, pooled=4)
+    assert gaps.ravel() == pytest.approx(np.full(20, 0.020))
+
+
+def test_a_split_deals_the_samples_in_turn() -> None:
+    assert _split(np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]), 2).tolist() == [[9.0, 6.0]]
+    assert _split(np.array([[1.0, 2.0, 3.0]]), 3).tolist() == [[1.0, 2.0, 3.0]]
+    whole = tape(SERVICES["lognormal"], 50, repeats=6)
+    assert tape(SERVICES["lognormal"], 50, repeats=6, split=4).sum(axis=1) == pytest.approx(whole.ravel())

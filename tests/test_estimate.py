@@ -1,0 +1,96 @@
+"""The interval means what it says; shares add up; replications stop when they should."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from coresim.errors import InputError
+from coresim.model.build import build
+from coresim.model.scenario import read_scenario
+from coresim.sim.estimate import Plan, estimate, is_uncertain, warm_up_steps
+from coresim.sim.fast import simulate
+from coresim.theory.birth_death import closed_line, example
+
+LINE = {"workers": 4, "cores": 2, "credits": 6, "prepare": 1.0, "step": 0.6}
+
+
+def scenario(**preprocess):
+    workload = {"batch_size": 8, "preprocess": preprocess or {"mean": "5 ms", "cv": 0.5}}
+    return read_scenario({"workload": workload, "accelerator": {"step": "20 ms"}, "host": {"cores": 4}})
+
+
+def test_a_95_percent_interval_covers_the_closed_form_in_93_to_97_percent_of_1000_trials():
+    pipeline, truth = example(**LINE), closed_line(**LINE)
+    covered = 0
+    for seed in range(1000):
+        found = estimate(pipeline, Plan(steps=500, least=10, most=10, seed=seed), simulate)
+        covered += found.gpu_idle_low <= 1 - truth.utilisation <= found.gpu_idle_high
+    assert 930 <= covered <= 970
+
+
+def test_replications_go_on_until_the_half_width_is_within_the_bound():
+    pipeline = example(**LINE)
+    few = estimate(pipeline, Plan(steps=200, least=4, most=64, half_width=1.0), simulate)
+    many = estimate(pipeline, Plan(steps=200, least=4, most=64, half_width=0.01), simulate)
+    assert few.replications == 4
+    assert 4 < many.replications <= 64
+    assert many.simulation_half_width <= 0.01 or many.replications == 64
+
+
+def test_a_deterministic_pipeline_has_no_interval_and_an_uncertain_one_says_what_part_is_input():
+    certain = estimate(build(scenario(mean="5 ms"), 2, 4, 2), Plan(), simulate)
+    assert certain.gpu_idle_low == pytest.approx(certain.gpu_idle_high, abs=1e-12)
+    pipeline = build(scenario(mean="10 ms", uncertainty=0.2), 2, 4, 2)
+    assert is_uncertain(pipeline)
+    found = estimate(pipeline, Plan(), simulate)
+    assert found.simulation_half_width == pytest.approx(0.0, abs=1e-12)
+    assert found.input_half_low > 0.02
+    assert found.input_half_high > 0.02
+
+
+def test_input_spread_grows_with_the_uncertainty_of_the_inputs():
+    spreads = [
+        estimate(build(scenario(mean="10 ms", uncertainty=u), 2, 4, 2), Plan(least=16), simulate).input_half_high
+        for u in (0.02, 0.1)
+    ]
+    # Loader-bound: idle = 1 - step / preparation, so its spread is the share of stalls times the relative spread.
+    assert spreads[0] == pytest.approx(1.96 * 0.02 * 0.5, rel=0.1)
+    assert spreads[1] > 3 * spreads[0]
+
+
+def test_shares_add_up_to_the_whole():
+    found = estimate(build(scenario(), 2, 2, 3), Plan(), simulate)
+    assert math.fsum(found.accelerator.values()) == pytest.approx(1.0)
+    assert math.fsum(found.trainer.values()) == pytest.approx(1.0)
+    assert math.fsum(found.starved_by.values()) == pytest.approx(found.accelerator["starved"])
+    for station in found.stations:
+        shares = [station[name] for name in ("utilisation", "waiting_for_core", "blocked", "starved")]
+        assert math.fsum(shares) == pytest.approx(1.0)
+    assert found.gpu_idle == pytest.approx(1 - found.accelerator["busy"])
+
+
+def test_utilisation_law_holds_in_the_estimate():
+    found = estimate(build(scenario(), 2, 2, 3), Plan(steps=2000), simulate)
+    per_batch = 8 * 0.005
+    rate = found.throughput_samples_per_s / 8
+    assert found.stations[0]["utilisation"] == pytest.approx(rate * per_batch / 3, rel=0.01)
+
+
+def test_probability_follows_the_interval():
+    found = estimate(example(**LINE), Plan(), simulate)
+    assert found.probability(found.gpu_idle) == pytest.approx(0.5)
+    assert found.probability(found.gpu_idle_high) == pytest.approx(0.975, abs=1e-6)
+    assert found.probability(found.gpu_idle_low) == pytest.approx(0.025, abs=1e-6)
+
+
+def test_warm_up_fills_the_line_twice_but_never_takes_more_than_half():
+    pipeline = build(scenario(), 2, 4, 8)
+    assert warm_up_steps(pipeline, 400) == max(2 * 16, 40)
+    assert warm_up_steps(pipeline, 40) == 20
+
+
+def test_too_few_steps_are_refused():
+    with pytest.raises(InputError, match="steps = 5"):
+        Plan(steps=5)

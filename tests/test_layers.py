@@ -1,0 +1,200 @@
+"""The shape of the code: who imports whom, where heavy packages live, who prints, and how long things are."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = sorted((ROOT / "coresim").rglob("*.py"))
+
+#: A room imports from lower floors only; rooms of one floor do not know each other, except on the ground.
+FLOORS = (
+    ("errors", "units", "stats", "files", "__init__"),
+    ("model", "workloads"),
+    ("measure", "sim", "theory"),
+    ("advise", "validate"),
+    ("report",),
+    ("cli", "api"),
+    ("__main__",),
+)
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+#: `coresim.recommend` and the like are found in `coresim.api` on first use.
+EXCEPTIONS = {("__init__", "api")}
+
+#: Heavy packages and the only places that import them.
+HOMES = {
+    "simpy": ("coresim/sim/reference",),
+    "numba": ("coresim/sim/compiled.py",),
+    "pandas": ("coresim/report/tables.py",),
+    "matplotlib": ("coresim/report/figures.py",),
+    "PIL": ("coresim/workloads/images.py",),
+    "torch": (
+        "coresim/measure/models.py",
+        "coresim/measure/transport.py",
+        "coresim/validate/",
+        "coresim/workloads/base.py",
+    ),
+    "torchvision": ("coresim/measure/models.py",),
+    "psutil": ("coresim/measure/",),
+    "tqdm": ("coresim/cli/",),
+    "jinja2": ("coresim/report/",),
+    "ipywidgets": ("coresim/report/",),
+    "IPython": ("coresim/report/",),
+}
+
+#: Outside of the command line, what speaks and why.
+SPEAKERS = {
+    ("coresim/__main__.py", "sys.exit"),  # it is the command
+    ("coresim/measure/accelerator.py", "print"),  # a child's signal to its parent
+}
+
+LONGEST_FILE, LONGEST_FUNCTION = 300, 60
+#: Files that are longer today, with what they may grow to and why they are one.
+LONG_FILES = {
+    "coresim/measure/accelerator.py": (480, "one protocol of measuring steps, for CPU and CUDA alike"),
+    "coresim/measure/host.py": (460, "the readers of one machine's facts, each a few lines"),
+    "coresim/measure/preprocess.py": (340, "one micro-benchmark with its job, its child and its summary"),
+    "coresim/sim/kernel.py": (440, "one state machine: trainers, accelerators and the loop over events"),
+    "coresim/sim/line.py": (560, "one state machine: how items move through the stages"),
+}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT / "coresim").parts[0].removesuffix(".py")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The file's syntax, without what only type checkers see."""
+
+    class Strip(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST | None:
+            return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+
+    stripped: ast.Module = Strip().visit(ast.parse(path.read_text()))
+    return stripped
+
+
+def imports(source: ast.AST) -> Iterator[str]:
+    """Dotted names of all modules that are imported, at the top or inside of functions."""
+    for node in ast.walk(source):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from names if node.module == "coresim" else (str(node.module),)
+
+
+def length_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return int(node.end_lineno or 0) - node.lineno + 1
+
+
+def rooms_used(source: ast.AST) -> Iterator[str]:
+    for module in imports(source):
+        package, _, rest = module.partition(".")
+        room = rest.split(".")[0]
+        if package == "coresim" and room:
+            yield "__init__" if room.startswith("__") else room
+
+
+def may_import(here: str, there: str) -> bool:
+    ground = FLOOR[here] == FLOOR[there] == 0
+    return here == there or ground or FLOOR[there] < FLOOR[here] or (here, there) in EXCEPTIONS
+
+
+def strangers(source: ast.AST, path: str) -> list[str]:
+    """Heavy packages that are imported in a place that is not their home."""
+    used = {module.split(".")[0] for module in imports(source)}
+    return sorted(package for package in used & set(HOMES) if not path.startswith(HOMES[package]))
+
+
+def noises(source: ast.AST) -> list[str]:
+    """Uses of the terminal and of the process: print, input, exit, argv."""
+    names = {"print", "input", "exit", "quit", "sys.exit", "sys.argv", "sys.stdout", "sys.stderr"}
+    nodes = (node for node in ast.walk(source) if isinstance(node, ast.Name | ast.Attribute))
+    return sorted({ast.unparse(node) for node in nodes} & names)
+
+
+def test_every_room_has_a_floor() -> None:
+    assert {room_of(path) for path in FILES} <= set(FLOOR)
+
+
+def test_imports_go_down() -> None:
+    used = [(path, room_of(path), there) for path in FILES for there in rooms_used(tree(path))]
+    assert len(used) > 100
+    assert [(name_of(path), there) for path, here, there in used if not may_import(here, there)] == []
+
+
+def test_heavy_packages_are_imported_at_home_only() -> None:
+    assert [(name_of(path), name) for path in FILES for name in strangers(tree(path), name_of(path))] == []
+
+
+def test_the_packages_used_are_the_declared_ones() -> None:
+    used = {module.split(".")[0] for path in FILES for module in imports(tree(path))}
+    assert used <= {*sys.stdlib_module_names, *HOMES, "numpy", "coresim"}
+    # A declared dependency that nothing imports should go.
+    assert {"simpy", "numba", "pandas", "matplotlib", "PIL", "psutil", "tqdm", "torch"} <= used
+
+
+def test_only_the_command_line_speaks() -> None:
+    found = {(name_of(path), noise) for path in FILES if room_of(path) != "cli" for noise in noises(tree(path))}
+    assert found == SPEAKERS
+
+
+def test_files_are_short() -> None:
+    lengths = {name_of(path): len(path.read_text().splitlines()) for path in FILES}
+    limits = {name: LONG_FILES.get(name, (LONGEST_FILE, ""))[0] for name in lengths}
+    assert {name: length for name, length in lengths.items() if length > limits[name]} == {}
+
+
+def test_functions_are_short() -> None:
+    nodes = ((path, node) for path in FILES for node in ast.walk(tree(path)))
+    functions = [(path, node) for path, node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assert [f"{name_of(path)}: {node.name}" for path, node in functions if length_of(node) > LONGEST_FUNCTION] == []
+
+
+def test_the_list_of_long_files_is_up_to_date() -> None:
+    assert [name for name in LONG_FILES if len((ROOT / name).read_text().splitlines()) <= LONGEST_FILE] == []
+
+
+@pytest.mark.parametrize("module", ["coresim", "coresim.cli.main", "coresim.model.scenario", "coresim.theory.bounds"])
+def test_light_modules_load_nothing_heavy(module: str) -> None:
+    code = f"import sys, {module}; print(sorted(set({list(HOMES)!r}) & sys.modules.keys()))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+# The checks themselves
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "good"),
+    [
+        ("sim", "model", True), ("sim", "measure", False), ("measure", "sim", False), ("theory", "sim", False),
+        ("model", "sim", False), ("model", "workloads", False), ("files", "errors", True), ("cli", "report", True),
+        ("report", "cli", False), ("advise", "validate", False), ("errors", "model", False), ("sim", "api", False),
+    ],
+)  # fmt: skip
+def test_the_rule(here: str, there: str, good: bool) -> None:
+    assert may_import(here, there) == good
+
+
+def test_the_checks_see_what_they_look_for() -> None:
+    source = ast.parse("def f():\n    import torch.nn\n    from coresim.measure.host import g\n    print(sys.argv)\n")
+    assert strangers(source, "coresim/sim/draws.py") == ["torch"]
+    assert strangers(source, "coresim/measure/models.py") == []
+    assert list(rooms_used(source)) == ["measure"]
+    assert noises(source) == ["print", "sys.argv"]
+    assert list(rooms_used(ast.parse("from coresim import stats, __version__"))) == ["stats", "__init__"]
