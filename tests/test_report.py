@@ -1,0 +1,95 @@
+"""Figures, tables, timelines and text render from the same result objects."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import matplotlib as mpl
+import pytest
+
+mpl.use("Agg")
+
+import coresim
+from coresim.advise.recommend import recommend
+from coresim.advise.sweep import Study
+from coresim.model.build import build
+from coresim.model.scenario import read_scenario
+from coresim.report.figures import plot_gantt
+from coresim.report.trace import write_trace
+from coresim.sim.estimate import Plan
+from coresim.sim.fast import simulate
+
+TABLES = {
+    "workload": {"batch_size": 8, "preprocess": "4 ms", "fetch": "1 ms", "consumer": "1 ms", "batch_bytes": 1e6},
+    "accelerator": {"step": "12 ms", "launch": "1 ms"},
+    "host": {"cores": 2, "threads_per_core": 2, "shm_bytes": 1e6},
+}
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return coresim.recommend(TABLES)
+
+
+def test_the_answer_is_in_the_first_line_and_agrees_with_the_object(answer):
+    first = str(answer).splitlines()[0]
+    assert first.startswith(f"{answer.cores_per_gpu} CPU cores per GPU")
+    assert f"{100 * answer.gpu_idle:.1f} %" in first
+    assert f"{2 * answer.cores_per_gpu} hardware threads" in first
+
+
+def test_text_says_when_shared_memory_does_not_fit(answer):
+    assert "does NOT fit" in str(answer)
+
+
+def test_text_compares_the_own_host(answer):
+    assert "On the 2 cores per GPU of this host: too few cores" in str(answer)
+
+
+def test_frame_has_every_point_of_every_curve(answer):
+    frame = answer.to_frame()
+    assert len(frame) == sum(len(option.curve) for option in answer.result.options)
+    row = frame[(frame.option == answer.result.point.option) & (frame.cores_per_gpu == answer.cores_per_gpu)].iloc[0]
+    assert row.gpu_idle == answer.gpu_idle
+
+
+def test_plot_draws_one_curve_for_each_option_with_units(answer):
+    axes = answer.plot()
+    labels = axes.get_legend_handles_labels()[1]
+    assert {"1 no overlap", "2 overlapped", "3 staged", "target", "recommended"} == set(labels)
+    assert "%" in axes.get_ylabel()
+
+
+def test_html_is_escaped():
+    tables = {**TABLES, "accelerator": {"step": "12 ms", "name": "<b>"}}
+    html = coresim.simulate(tables, workers=2, cores=4)._repr_html_()
+    assert html.startswith("<pre>")
+    assert "<b>" not in html
+
+
+def test_elasticity_of_a_starved_gpu_is_that_of_the_preparation():
+    scenario = read_scenario({"workload": {"batch_size": 8, "preprocess": "4 ms"}, "accelerator": {"step": "12 ms"}})
+    found = recommend(scenario, Study(simulate, Plan()), options=(2,), max_cores=1)
+    by_name = {item.name: item for item in found.elasticities}
+    assert by_name["preprocess"].change > 0 > by_name["cores"].change
+    assert by_name["preprocess"].change == pytest.approx(-by_name["cores"].change, rel=0.2)
+
+
+def test_gantt_has_a_panel_for_each_option():
+    figure = plot_gantt(read_scenario(TABLES), cores=3, workers=2, engine=simulate)
+    assert [ax.get_title(loc="left")[:8] for ax in figure.axes] == ["Option 1", "Option 2", "Option 3"]
+    rows = [label.get_text() for label in figure.axes[2].get_yticklabels()]
+    assert rows[:2] == ["accelerator", "trainer picks up"]
+    assert {"fetch 0", "preprocess 0", "preprocess 1", "copy 0"} <= set(rows)
+
+
+def test_trace_is_a_perfetto_timeline_whose_steps_follow_one_another(tmp_path):
+    path = tmp_path / "trace.json"
+    write_trace(str(path), build(read_scenario(TABLES), 2, 3, 2), Plan(steps=50), simulate)
+    events = json.loads(path.read_text())["traceEvents"]
+    steps = [event for event in events if event["ph"] == "X" and event["name"].startswith("step")]
+    assert len(steps) == 50
+    assert all(before["ts"] + before["dur"] <= after["ts"] + 1e-6 for before, after in pairwise(steps))
+    names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert names == {"accelerator", "loader 0", "loader 1"}
