@@ -13,7 +13,8 @@ from coresim.model.build import build
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import read_scenario
 from coresim.model.service import Service, empirical
-from coresim.sim.draws import LONGEST_TAPE, Draws, _pool, _split, draw, draw_sums, perturb_speed
+from coresim.sim.draws import LONGEST_TAPE, Draws, _pool, _split, draw, draw_sums, perturb_speed, stratified_normal
+from coresim.stats import normal_quantile
 
 #: Standard errors that a correct mean or variance stays within: one seed in 15,000 would not.
 SIGMAS = 4.0
@@ -34,9 +35,7 @@ def pipeline(service: Service, **phase: Any) -> Pipeline:
     return Pipeline((stage,), Trainer(), Phase("step", service=Service(0.1)), batch_size=4, credits=4)
 
 
-def tape(
-    service: Service, rows: int = 100, seed: int = 1, replication: int = 0, inputs: bool = False, **phase: Any
-) -> Any:
+def tape(service: Service, rows: int = 100, seed: int = 1, replication: int = 0, inputs: int = 0, **phase: Any) -> Any:
     """The tape of that work."""
     return draw(pipeline(service, **phase), rows, seed, replication, inputs).tapes["load.work"]
 
@@ -161,7 +160,7 @@ def test_a_cache_changes_nothing_and_is_used() -> None:
 
 def test_a_bootstrap_resamples_the_values_and_moves_their_mean() -> None:
     raw = tuple(np.random.default_rng(2).exponential(0.005, 40).tolist())
-    moved = [tape(empirical(raw), 20_000, replication=number, inputs=True) for number in range(150)]
+    moved = [tape(empirical(raw), 20_000, replication=number, inputs=150) for number in range(150)]
     assert all(set(np.unique(times)) < set(raw) for times in moved)
     means = [float(times.mean()) for times in moved]
     # The mean of 40 values resampled from 40 deviates by the standard deviation / sqrt(40).
@@ -172,19 +171,36 @@ def test_a_bootstrap_resamples_the_values_and_moves_their_mean() -> None:
 @pytest.mark.parametrize("name", ["exponential", "constant"])
 def test_a_mean_moves_by_its_uncertainty(name: str) -> None:
     service = replace(SERVICES[name], uncertainty=0.1)
-    moved = [tape(service, 20_000, replication=number, inputs=True).mean() for number in range(200)]
+    moved = [tape(service, 20_000, replication=number, inputs=200).mean() for number in range(200)]
     still = [tape(service, 20_000, replication=number).mean() for number in range(200)]
-    assert np.std(np.log(moved)) == pytest.approx(0.1, rel=0.2)
+    # Stratified, so nearly exact; what is left is the noise of the draws themselves.
+    assert np.std(np.log(moved)) == pytest.approx(0.1, rel=0.05)
+    assert np.mean(np.log(moved)) == pytest.approx(math.log(service.mean), abs=0.002)
     assert np.std(np.log(still)) < 0.01
 
 
 def test_speed_moves_by_one_factor_beyond_the_first_core() -> None:
     line = replace(pipeline(SERVICES["constant"]), speed=(1.0, 0.9, 0.6), speed_uncertainty=0.1)
-    moved = np.array([perturb_speed(line, 1, number).speed for number in range(400)])
+    moved = np.array([perturb_speed(line, 1, number, 400).speed for number in range(400)])
     assert (moved[:, 0] == 1.0).all()
     assert moved[:, 2] / moved[:, 1] == pytest.approx(np.full(400, 0.6 / 0.9))
-    assert np.std(np.log(moved[:, 1] / 0.9)) == pytest.approx(0.1, rel=0.2)
-    assert perturb_speed(replace(line, speed_uncertainty=0.0), 1, 0).speed == line.speed
+    assert np.std(np.log(moved[:, 1] / 0.9)) == pytest.approx(0.1)
+    assert perturb_speed(replace(line, speed_uncertainty=0.0), 1, 0, 8).speed == line.speed
+
+
+@pytest.mark.parametrize("count", [2, 8, 33])
+def test_uncertain_inputs_are_spread_over_the_normal_distribution(count: int) -> None:
+    numbers = [stratified_normal(4, "preprocess", number, count) for number in range(count)]
+    assert (np.mean(numbers), np.var(numbers)) == pytest.approx((0.0, 1.0))
+    # One from each stratum: sorted, they are as far apart as the quantiles are.
+    quantiles = [normal_quantile((rank + 0.5) / count) for rank in range(count)]
+    assert np.corrcoef(sorted(numbers), quantiles)[0, 1] == pytest.approx(1.0)
+
+
+def test_the_strata_of_two_inputs_are_in_orders_of_their_own() -> None:
+    one, two = ([stratified_normal(4, name, number, 400) for number in range(400)] for name in ("fetch", "preprocess"))
+    assert abs(np.corrcoef(one, two)[0, 1]) < SIGMAS / math.sqrt(400)
+    assert stratified_normal(4, "fetch", 0, 1) == 0.0
 
 
 # Pools and splits by hand

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -110,6 +111,35 @@ def test_it_gives_the_same_numbers_without_numba() -> None:
     assert [json.loads(row) for row in plain.stdout.splitlines()] == [
         [run.makespan, run.events, [list(trace.end) for trace in run.traces]] for run in compiled
     ]
+
+
+# With numba, from disk
+
+_AT_HAND = """
+from coresim.sim import kernel
+from coresim.sim.compiled import is_compiled
+print(is_compiled(kernel.run))
+"""
+
+
+def test_machine_code_on_disk_is_outdated_by_an_edit_of_any_part(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    fast.simulate(*in_floats(*line(1, F(1), 1, (1,), 1)), RunLength(1))
+    shutil.copytree(ROOT / "coresim", tmp_path / "coresim")
+
+    def at_hand() -> str:
+        command = [sys.executable, "-c", _AT_HAND]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True).stdout.strip()
+
+    if at_hand() != "True":
+        pytest.skip("machine code is kept elsewhere on this machine")
+    for part in ("clocks", "line"):
+        path = tmp_path / "coresim" / "sim" / f"{part}.py"
+        text = path.read_text()
+        path.write_text(text + "\n# edited\n")
+        assert at_hand() == "False"
+        path.write_text(text)
+        assert at_hand() == "True"
 
 
 # Memory and cost, by counting

@@ -12,7 +12,7 @@ from coresim.errors import InputError, UnknownKeyError
 from coresim.units import SECONDS, parse_duration
 
 DISTRIBUTIONS = ("constant", "exponential", "gamma", "lognormal", "values")
-_LARGEST_CV = 1000.0
+_SMALLEST_CV, _LARGEST_CV = 1e-9, 1000.0
 _KEYS = ("mean", "cv", "distribution", "values", "unit", "uncertainty")
 
 
@@ -139,8 +139,8 @@ def _read_parametric(table: dict[str, Any], where: str) -> Service:
         )
     if fixed is None and cv is None:
         raise InputError(f"{where}.cv: missing; a {name} time needs one, such as cv = 0.4")
-    cv = fixed if cv is None else cv
-    return Service(mean, 0.0, "constant") if not cv or not mean else Service(mean, cv, name)
+    spread = (fixed or 0.0) if cv is None else cv
+    return Service(mean, 0.0, "constant") if spread < _SMALLEST_CV or not mean else Service(mean, spread, name)
 
 
 def _number(value: object, where: str) -> float:

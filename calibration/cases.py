@@ -1,0 +1,320 @@
+"""Published cases predicted from what their sources give: ``python calibration/cases.py`` writes CASES.md beside it.
+
+The cases are in ``coresim/data/cases.toml``, which says what its fields mean.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coresim.advise.recommend import Recommendation, recommend
+from coresim.advise.sweep import Study
+from coresim.files import read_toml, write_text
+from coresim.model.build import build
+from coresim.model.pipeline import Pipeline
+from coresim.model.scenario import Scenario, override, read_scenario
+from coresim.sim.draws import Draws, draw
+from coresim.sim.estimate import Estimate, Plan, estimate
+from coresim.sim.fast import simulate
+from coresim.sim.run import Run, RunLength
+
+TABLE = Path(__file__).with_name("CASES.md")
+#: Rounding of decimals in the file must not decide whether a number lies within its tolerance.
+ROUNDING = 1e-9
+Value = float | str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a case runs; the fields are those of ``[case.setting]`` and ``[case.runs.NAME]``."""
+
+    option: int = 2
+    workers: int = 1
+    cores: float = 1.0
+    prefetch_factor: int | None = None
+    options: tuple[int, ...] = (1, 2, 3)
+    most_workers: int = 1
+    jobs: int = 1
+    samples: tuple[float, ...] = ()
+    replications: int = 2
+    set: tuple[str, ...] = ()
+    base: str | None = None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a run must give; the fields are those of ``[[case.expect]]``."""
+
+    quantity: str
+    value: Value
+    must: str
+    because: str
+    run: str = ""
+    over: str | None = None
+    tolerance: float = 0.0
+    high: float | None = None
+    calibrated: bool = False
+    expected_miss: str | None = None
+    predicted: float | None = None
+
+    def holds(self, found: Value) -> bool:
+        """Whether a prediction is what it must be."""
+        if self.must == "exact":
+            return found == self.value
+        number, value = float(found), float(self.value)
+        slack = self.tolerance * (value if self.must == "relative" else 1.0) + ROUNDING * abs(value)
+        least = -math.inf if self.must == "at most" else value
+        most = {"at least": math.inf, "between": self.high or value}.get(self.must, value)
+        return least - slack <= number <= most + slack
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One published case; compared by identity, so that its runs can be kept."""
+
+    number: int
+    name: str
+    source: str
+    given: str
+    assumed: str = "nothing"
+    not_modelled: str | None = None
+    #: Batches come in bursts, which a short window cuts somewhere; over so many steps that shows in no digit.
+    steps: int = 4000
+    scenario: Mapping[str, Any] = field(default_factory=dict)
+    runs: Mapping[str, Setting] = field(default_factory=dict)
+    expects: tuple[Expectation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: an expectation and what was predicted for it."""
+
+    case: Case
+    expectation: Expectation
+    predicted: Value
+
+    @property
+    def holds(self) -> bool:
+        """Whether the prediction is within its tolerance."""
+        return self.expectation.holds(self.predicted)
+
+
+@cache
+def load() -> tuple[Case, ...]:
+    """The cases, from the package's data."""
+    with resources.as_file(resources.files("coresim") / "data" / "cases.toml") as path:
+        return tuple(_read(table) for table in read_toml(path)["case"])
+
+
+def _read(table: dict[str, Any]) -> Case:
+    setting, runs = table.pop("setting", {}), table.pop("runs", {"": {}})
+    expects = tuple(Expectation(**item) for item in table.pop("expect", ()))
+    scenario, knots = table.pop("scenario", {}), table.pop("knots", {})
+    if "speed" in knots:
+        scenario["host"] = {**scenario.get("host", {}), "speed": _between(knots["speed"], 1)}
+    if "slowdown" in knots:
+        scenario["accelerator"]["slowdown"] = _between(knots["slowdown"], 0)
+    settings = {name: _setting({**setting, **run}) for name, run in runs.items()}
+    return Case(**table, scenario=scenario, runs=settings, expects=expects)
+
+
+def _setting(table: dict[str, Any]) -> Setting:
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    return Setting(**fields)
+
+
+def _between(knots: list[list[float]], first: int) -> list[float]:
+    """A table from ``first`` to the last knot, straight between knots."""
+    positions, values = zip(*knots, strict=True)
+    return [float(value) for value in np.interp(range(first, math.ceil(positions[-1]) + 1), positions, values)]
+
+
+def _scenario(case: Case, run: str) -> Scenario:
+    return read_scenario(override(dict(case.scenario), list(case.runs[run].set)), f"case {case.number} {run}")
+
+
+def _pipeline(case: Case, run: str, workers: int | None = None) -> Pipeline:
+    setting = case.runs[run]
+    workers = setting.workers if workers is None else workers
+    pipeline = build(_scenario(case, run), setting.option, setting.cores, workers, setting.prefetch_factor)
+    # Independent jobs share the host and wait for one another nowhere.
+    return pipeline if setting.jobs == 1 else replace(pipeline, ranks=setting.jobs, barrier=False)
+
+
+def _simulate(setting: Setting, pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:
+    if not setting.samples:
+        return simulate(pipeline, draws, length)
+    batch = np.resize(setting.samples, pipeline.batch_size * len(setting.samples))
+    sums = batch.reshape(-1, pipeline.batch_size).sum(axis=1)[:, None]
+    return simulate(pipeline, Draws({**draws.tapes, "loader.preprocess": sums}), length)
+
+
+@cache
+def _estimate(case: Case, run: str, workers: int | None = None) -> Estimate:
+    setting = case.runs[run]
+    plan = Plan(case.steps, setting.replications, setting.replications)
+    return estimate(_pipeline(case, run, workers), plan, lambda *job: _simulate(setting, *job))
+
+
+@cache
+def _recommend(case: Case, run: str) -> Recommendation:
+    plan = Plan(steps=200, least=2, most=2)
+    return recommend(_scenario(case, run), Study(simulate, plan), case.runs[run].options)
+
+
+def _steps_per_s(case: Case, run: str) -> float:
+    pipeline = _pipeline(case, run)
+    return _estimate(case, run).throughput_samples_per_s / pipeline.batch_size / pipeline.total_ranks
+
+
+def _scaling(case: Case, run: str) -> float:
+    base = case.runs[run].base
+    assert base is not None, f"case {case.number}, {run}: scaling needs a base"
+    return _estimate(case, run).throughput_samples_per_s / _estimate(case, base).throughput_samples_per_s
+
+
+def _knee_workers(case: Case, run: str) -> int:
+    """Fewest workers whose idle is within a point of the least: what a recommendation calls the knee."""
+    counts = range(1, case.runs[run].most_workers + 1)
+    idles = {count: _estimate(case, run, count).gpu_idle for count in counts}
+    return next(count for count in counts if idles[count] <= min(idles.values()) + 0.01)
+
+
+def _stall_period(case: Case, run: str) -> float:
+    """Steps from one stall to the next, after the line has filled; NaN unless it is always the same."""
+    pipeline = _pipeline(case, run)
+    trace = simulate(pipeline, draw(pipeline, case.steps, seed=1), RunLength(case.steps, trace=True)).traces[0]
+    waits = [start - end for end, start in zip(trace.end, trace.start[1:], strict=False)][case.steps // 4 :]
+    stalls = [step for step, wait in enumerate(waits) if wait > max(waits) / 2]
+    periods = {after - before for before, after in pairwise(stalls)}
+    return periods.pop() if len(periods) == 1 else math.nan
+
+
+def _own_verdict(case: Case, run: str) -> str:
+    own = _recommend(case, run).own_host
+    return "no cores given" if own is None else own.verdict.name
+
+
+QUANTITIES: dict[str, Callable[[Case, str], Value]] = {
+    "gpu_idle": lambda case, run: _estimate(case, run).gpu_idle,
+    "samples_per_s": lambda case, run: _estimate(case, run).throughput_samples_per_s,
+    "steps_per_s": _steps_per_s,
+    "s_per_step": lambda case, run: 1.0 / _steps_per_s(case, run),
+    "busy_cores": lambda case, run: _estimate(case, run).busy_cores,
+    "scaling": _scaling,
+    "knee_workers": _knee_workers,
+    "stall_period": _stall_period,
+    "recommended_cores": lambda case, run: _recommend(case, run).point.cores,
+    "recommended_workers": lambda case, run: _recommend(case, run).point.workers,
+    "own_verdict": _own_verdict,
+}
+
+
+def predict(case: Case, expectation: Expectation) -> Value:
+    """What coresim says of an expectation's quantity."""
+    quantity = QUANTITIES[expectation.quantity]
+    found = quantity(case, expectation.run)
+    return found if expectation.over is None else float(found) / float(quantity(case, expectation.over))
+
+
+def rows() -> list[Row]:
+    """Every expectation with its prediction; the misses first, then by case."""
+    found = [Row(case, item, predict(case, item)) for case in load() for item in case.expects]
+    return sorted(found, key=lambda row: (row.holds, row.case.number))
+
+
+def table(found: list[Row]) -> str:
+    """The text of CASES.md."""
+    predictions = [row for row in found if not row.expectation.calibrated]
+    misses = sum(not row.holds for row in predictions)
+    head = (
+        "# Published cases: predicted and measured\n\n"
+        "Written by `calibration/cases.py` from `coresim/data/cases.toml`; do not edit. Misses come first.\n\n"
+        f"Of {len(predictions)} predictions {len(predictions) - misses} are within their tolerance and {misses} miss.\n"
+        f"The other {len(found) - len(predictions)} rows, marked *given*, follow from numbers that went into the"
+        " inputs:\nthey show only that the inputs are in order. These are other people's machines, of which each\n"
+        "source states a part: they test the shape of the model, not its accuracy."
+    )
+    lines = ["case", "quantity", "predicted", "published", "must be", "error", "why"]
+    return "\n".join(
+        [head, "", *_markdown(lines, [_cells(row) for row in found]), "", *_not_modelled(), "", *_sources(), ""]
+    )
+
+
+def _cells(row: Row) -> list[str]:
+    item, case = row.expectation, row.case
+    what = item.quantity.replace("_", " ") + (f" over {item.over}" if item.over else "")
+    why = "*given*; " + item.because if item.calibrated else item.expected_miss or item.because
+    mark = "" if row.holds else "**miss** "
+    place = f"{case.number} {case.name}" + (f": {item.run}" if item.run else "")
+    published = _show(item, item.value) + (f" to {item.high:g}" if item.high else "")
+    return [place, what, _show(item, row.predicted), published, _bounds(item), mark + _error(row), why]
+
+
+def _is_share(item: Expectation) -> bool:
+    return item.quantity == "gpu_idle" and item.over is None
+
+
+def _show(item: Expectation, value: Value) -> str:
+    if isinstance(value, str):
+        return value
+    if _is_share(item):
+        return f"{100 * value:.1f} %"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _bounds(item: Expectation) -> str:
+    if item.must == "relative":
+        return f"+- {100 * item.tolerance:g} %"
+    if item.must == "within":
+        return f"+- {100 * item.tolerance:g} points" if _is_share(item) else f"+- {item.tolerance:g}"
+    return item.must
+
+
+def _error(row: Row) -> str:
+    found, value = row.predicted, row.expectation.value
+    if isinstance(found, str) or isinstance(value, str):
+        return "none" if row.holds else "differs"
+    if row.holds and row.expectation.must in ("at most", "at least", "between"):
+        return "none"
+    share = _is_share(row.expectation)
+    error = 100 * (found - value if share else found / value - 1)
+    # Adding zero turns -0.0, which rounding may give or not, into +0.0.
+    return f"{round(error, 1) + 0.0:+.1f} {'points' if share else '%'}"
+
+
+def _not_modelled() -> list[str]:
+    missing = [[f"{case.number} {case.name}", case.not_modelled] for case in load() if case.not_modelled]
+    return ["## Not modelled yet", "", *_markdown(["case", "why"], missing)]
+
+
+def _sources() -> list[str]:
+    cells = [[f"{case.number} {case.name}", case.source, case.given, case.assumed] for case in load()]
+    return ["## What each case takes from its source", "", *_markdown(["case", "source", "given", "assumed"], cells)]
+
+
+def _markdown(head: list[str], cells: list[list[Any]]) -> list[str]:
+    return ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *cells)]
+
+
+def main() -> int:
+    """Write the table; the exit status says whether every prediction is as recorded, misses included."""
+    found = rows()
+    text = table(found)
+    write_text(TABLE, text)
+    print(text)
+    return int(any(row.holds is (row.expectation.expected_miss is not None) for row in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
