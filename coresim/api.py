@@ -72,7 +72,7 @@ def simulate(
     workers: int = 1,
     cores: float = 1.0,
     prefetch_factor: int | None = None,
-    steps: int = 400,
+    steps: int | None = None,
     replications: int = 8,
     seed: int = 1,
     settings: Sequence[str] = (),
@@ -86,7 +86,7 @@ def simulate(
         workers: loader workers per accelerator.
         cores: physical cores of the whole host.
         prefetch_factor: batches out per worker, instead of the scenario's.
-        steps: steps per replication.
+        steps: steps per replication; None: 400, or more if many workers need it.
         replications: independent repeats.
         seed: of all random draws.
         settings: overrides such as ``"workload.batch_size=512"``.
@@ -94,7 +94,8 @@ def simulate(
     """
     scenario, _ = _resolve(source, settings)
     pipeline = build(scenario, option, cores, workers, prefetch_factor)
-    result = estimate(pipeline, Plan(steps, replications, replications, seed=seed), _engine(engine))
+    plan = Plan(steps or Plan.steps, steps is None, replications, replications, seed=seed)
+    result = estimate(pipeline, plan, _engine(engine))
     setting = {"option": option, "workers": workers, "cores": cores, "prefetch_factor": prefetch_factor}
     return Simulated(result, setting)
 

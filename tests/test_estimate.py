@@ -9,7 +9,7 @@ import pytest
 from coresim.errors import InputError
 from coresim.model.build import build
 from coresim.model.scenario import read_scenario
-from coresim.sim.estimate import Plan, estimate, is_uncertain, warm_up_steps
+from coresim.sim.estimate import CYCLES, Plan, estimate, is_uncertain, run_length
 from coresim.sim.fast import simulate
 from coresim.theory.birth_death import closed_line, example
 
@@ -85,10 +85,31 @@ def test_probability_follows_the_interval():
     assert found.probability(found.gpu_idle_low) == pytest.approx(0.025, abs=1e-6)
 
 
-def test_warm_up_fills_the_line_twice_but_never_takes_more_than_half():
-    pipeline = build(scenario(), 2, 4, 8)
-    assert warm_up_steps(pipeline, 400) == max(2 * 16, 40)
-    assert warm_up_steps(pipeline, 40) == 20
+def test_the_window_holds_whole_cycles_of_the_workers_behind_two_fillings_of_the_line():
+    pipeline = build(scenario(), 2, 4, 48)
+    grown = run_length(pipeline, Plan(steps=400))
+    assert grown.warm_up == 2 * 96
+    assert grown.steps - grown.warm_up == 48 * CYCLES
+    fixed = run_length(pipeline, Plan(steps=400, grow=False))
+    assert fixed.steps == 400
+    assert fixed.warm_up >= 2 * 96
+    assert (fixed.steps - fixed.warm_up) % 48 == 0
+    assert run_length(pipeline, Plan(steps=40, grow=False)).warm_up == 20
+
+
+def test_bursts_of_many_starved_workers_do_not_bias_the_estimate():
+    tables = {"workload": {"batch_size": 32, "preprocess": "300 ms"}, "accelerator": {"step": "100 ms"}}
+    pipeline = build(read_scenario(tables), 2, 49, 48)
+    assert estimate(pipeline, Plan(), simulate).gpu_idle == pytest.approx(0.5, abs=1e-9)
+
+
+def test_a_short_run_of_bursts_agrees_with_a_long_one():
+    preprocess = {"mean": "300 ms", "cv": 0.5}
+    tables = {"workload": {"batch_size": 32, "preprocess": preprocess}, "accelerator": {"step": "100 ms"}}
+    pipeline = build(read_scenario(tables), 2, 49, 48)
+    short = estimate(pipeline, Plan(least=16), simulate)
+    long = estimate(pipeline, Plan(steps=20_000), simulate)
+    assert short.gpu_idle == pytest.approx(long.gpu_idle, abs=0.01)
 
 
 def test_too_few_steps_are_refused():

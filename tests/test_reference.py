@@ -225,9 +225,9 @@ def test_a_line_of_samples_waits_for_the_rest_of_the_batch() -> None:
     assert result.ranks[0].outstanding == F(5 + 3 + 5 + 3 + 2, 2)
 
 
-def test_a_bounded_ordered_stage_that_gets_a_later_item_first_stops_for_good() -> None:
+def test_a_bounded_ordered_stage_fed_out_of_order_is_refused_because_it_could_stop_for_good() -> None:
     stages = (Stage("a", 2, (Phase("p"),), ordered=False), Stage("b", 1, (Phase("p"),), buffer=1))
-    with pytest.raises(InputError, match="stops"):
+    with pytest.raises(InputError, match="not ordered"):
         run(stages, Trainer(), {"a.p": (5, 1), "accelerator.step": (1,)}, RunLength(2), credits=2)
 
 

@@ -54,7 +54,7 @@ class Study:
     @property
     def rough(self) -> Plan:
         """A cheaper plan, to choose between settings that are then simulated in full."""
-        return replace(self.plan, steps=max(60, self.plan.steps // 3), least=2, most=2, rows=self.plan.steps)
+        return replace(self.plan, steps=max(60, self.plan.steps // 3), least=2, most=2)
 
 
 def pipeline_of(scenario: Scenario, option: int, cores: float, workers: int, prefetch_factor: int) -> Pipeline:

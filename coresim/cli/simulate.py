@@ -25,7 +25,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("--cores", type=core_count, help="physical cores of the whole host (default: the input's)")
     parser.add_argument("--prefetch-factor", type=whole_number(1), help="batches out per worker (default: the input's)")
-    parser.add_argument("--steps", type=whole_number(10), default=400, help="steps per replication (default 400)")
+    parser.add_argument(
+        "--steps", type=whole_number(10), help="steps per replication (default: 400, or more if many workers need it)"
+    )
     parser.add_argument("--replications", type=whole_number(1), default=8, help="independent repeats (default 8)")
     parser.add_argument("--seed", type=int, default=1, help="seed of all random draws (default 1)")
     parser.add_argument(
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     scenario, profile = read_input(args.input, args.settings)
     setting = _setting(args, scenario)
     pipeline = build(scenario, setting["option"], setting["cores"], setting["workers"], setting["prefetch_factor"])
-    plan = Plan(args.steps, args.replications, args.replications, seed=args.seed)
+    plan = Plan(args.steps or Plan.steps, args.steps is None, args.replications, args.replications, seed=args.seed)
     engine = engine_named(args.engine)
     result = estimate(pipeline, plan, engine)
     if args.trace:

@@ -13,6 +13,10 @@ from coresim.model.pipeline import Pipeline
 from coresim.sim.draws import Draws, draw, perturb_speed
 from coresim.sim.run import Run, RunLength
 
+#: Cycles of all workers in a window, at the least.
+CYCLES = 10
+LEAST_ROWS = 512
+
 Engine = Callable[[Pipeline, Draws, RunLength], Run]
 
 
@@ -22,22 +26,21 @@ class Plan:
 
     Attributes:
         steps: steps per replication and rank, warm-up included.
+        grow: whether to run longer where many workers need it (see `run_length`).
         least: replications at the least.
         most: replications at the most.
         half_width: the simulation's half-width of GPU idle at which to stop, between the two.
         level: confidence level of the interval.
         seed: of the whole study.
-        rows: service times drawn per replication, instead of one for each step; a shorter run then sees the
-            beginning of the same tape.
     """
 
     steps: int = 400
+    grow: bool = True
     least: int = 8
     most: int = 32
     half_width: float = 0.005
     level: float = 0.95
     seed: int = 1
-    rows: int | None = None
 
     def __post_init__(self) -> None:
         if self.steps < 10:
@@ -95,13 +98,23 @@ class Estimate:
         return stats.normal_probability((target - self.gpu_idle) / deviation)
 
 
-def warm_up_steps(pipeline: Pipeline, steps: int) -> int:
-    """Steps to discard: two fillings of the line, and at least a tenth of the run, but never more than half.
+def run_length(pipeline: Pipeline, plan: Plan) -> RunLength:
+    """How long a replication runs, and how much of its start is discarded.
 
-    The line is full after as many steps as batches fit in it; twice that forgets the start.
+    Warm-up: two fillings of the line (forgets the empty start), at least a tenth of the steps. Workers that start
+    together deliver in bursts of one batch each, so the window is a whole number of such cycles: a part of one would
+    count a burst's stall without its run, or the other way about. A plan that may grow has at least `CYCLES` of them;
+    one that may not discards at most half of its steps.
     """
     held = pipeline.credits or sum(stage.servers + (stage.buffer or 0) for stage in pipeline.stages)
-    return min(max(2 * held, math.ceil(steps / 10)), steps // 2)
+    cycle = pipeline.stages[0].servers if pipeline.stages else 1
+    warm_up = max(2 * held, math.ceil(plan.steps / 10))
+    if plan.grow:
+        cycles = max(CYCLES, math.ceil((plan.steps - warm_up) / cycle))
+        return RunLength(warm_up + cycles * cycle, warm_up)
+    warm_up = min(warm_up, plan.steps // 2)
+    cycles = (plan.steps - warm_up) // cycle
+    return RunLength(plan.steps, plan.steps - cycles * cycle if cycles else warm_up)
 
 
 def is_uncertain(pipeline: Pipeline) -> bool:
@@ -120,8 +133,9 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
     uncertainty). Their root mean square deviations below and above the prediction, less the noise of a single run,
     are the spread that stays however long one simulates.
     """
-    length = RunLength(plan.steps, warm_up_steps(pipeline, plan.steps), 1)
-    rows = plan.rows or plan.steps
+    length = run_length(pipeline, plan)
+    # Powers of two, so that the points of a sweep share their tapes although their lengths differ.
+    rows = max(LEAST_ROWS, 1 << (length.steps - 1).bit_length())
     runs: list[Run] = []
     while len(runs) < plan.least or (len(runs) < plan.most and _noise(runs, plan) > plan.half_width):
         runs.append(engine(pipeline, draw(pipeline, rows, plan.seed, len(runs), cache=cache), length))
