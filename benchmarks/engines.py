@@ -1,7 +1,8 @@
 """What the event kernel costs, as ratios that are measured in one run: ``python benchmarks/engines.py``.
 
 Against the SimPy reference (same model, same draws, same makespan), against Ciw on the closed queueing network that
-both can express, and against a C loop of the plain recurrence (``line.c``), which is what the generality costs. Every
+both can express, and against a C loop of the plain recurrence (``line.c``), which is what the generality costs; beside
+it stands coresim's own recurrence, which takes the kernel's place on plain lines and keeps all of its books. Every
 number is a median of repeats in one process, on whatever machine this runs; ratios carry over, seconds do not. It is
 no test.
 """
@@ -68,7 +69,7 @@ def against_simpy() -> None:
         pipeline, length = loader(workers, cores, step), RunLength(2000)
         draws = draw(pipeline, 2000, 1)
         slow, by_reference = median_of(3, reference.simulate, pipeline, draws, length)
-        quick, by_kernel = median_of(15, fast.simulate, pipeline, draws, length)
+        quick, by_kernel = median_of(15, fast.simulate_events, pipeline, draws, length)
         apart = abs(by_kernel.makespan / by_reference.makespan - 1)
         print(
             f"  {name:24} {slow * 1e3:8.1f} ms / {quick * 1e3:6.2f} ms = {slow / quick:5.0f} x"
@@ -87,7 +88,7 @@ def against_ciw() -> None:
     seconds, served = median_of(3, run_ciw, workers, credits, prepare, step, steps / theory.throughput)
     pipeline, length = example(workers, float(workers), credits, prepare, step), RunLength(steps)
     draws = draw(pipeline, steps, 1)
-    quick, run = median_of(15, fast.simulate, pipeline, draws, length)
+    quick, run = median_of(15, fast.simulate_events, pipeline, draws, length)
     print(f"Ciw and kernel, closed M/M/{workers} and M/M/1 with {credits + 1} customers, time per step:")
     print(
         f"  {seconds / served * 1e6:.1f} us / {quick / steps * 1e6:.3f} us = {seconds / served / (quick / steps):.0f} x"
@@ -129,7 +130,7 @@ def against_c() -> None:
 
 def compare_with(line: Any) -> None:
     """Time the loop beside the kernel, per step, and check that they agree."""
-    print("C recurrence (cc -O2) and kernel, ample cores, time per step:")
+    print("C recurrence (cc -O2), kernel, and coresim's recurrence; ample cores, time per step:")
     line.restype = ctypes.c_double
     for workers, step in ((8, 0.015), (64, 0.002)):
         pipeline, steps, many = loader(workers, 2.0 * workers, step), 20_000, 5_000_000
@@ -138,12 +139,13 @@ def compare_with(line: Any) -> None:
         tail = (ctypes.c_long(workers), ctypes.c_long(2 * workers), ctypes.c_long(len(service)))
         tail += (service.ctypes.data_as(ctypes.c_void_p), ctypes.c_double(step))
         seconds, _ = median_of(5, line, ctypes.c_long(many), *tail)
-        quick, run = median_of(7, fast.simulate, pipeline, draws, RunLength(steps))
-        apart = abs(line(ctypes.c_long(steps), *tail) / run.makespan - 1)
-        plain, whole = seconds / many * 1e9, quick / steps * 1e9
+        quick, run = median_of(7, fast.simulate_events, pipeline, draws, RunLength(steps))
+        short, same = median_of(15, fast.simulate, pipeline, draws, RunLength(steps))
+        apart = max(abs(line(ctypes.c_long(steps), *tail) / each.makespan - 1) for each in (run, same))
+        plain, whole, own = seconds / many * 1e9, quick / steps * 1e9, short / steps * 1e9
         print(
-            f"  {workers:3} workers: kernel {whole:.0f} ns / C {plain:.2f} ns = {whole / plain:.0f} x"
-            f"   (makespans {apart:.0e} apart)"
+            f"  {workers:3} workers: kernel {whole:.0f} ns / C {plain:.2f} ns = {whole / plain:.0f} x;"
+            f" recurrence {own:.0f} ns / C = {own / plain:.0f} x   (makespans {apart:.0e} apart)"
         )
 
 
@@ -153,7 +155,7 @@ def curve() -> None:
     draws = draw(pipeline, 400, 1)
 
     def sweep() -> int:
-        return sum(fast.simulate(replace(pipeline, cores=float(k)), draws, length).events for k in range(1, 65))
+        return sum(fast.simulate_events(replace(pipeline, cores=float(k)), draws, length).events for k in range(1, 65))
 
     seconds, events = median_of(7, sweep)
     print(f"Curve of 1..64 cores, 64 workers, 400 steps each: {seconds * 1e3:.0f} ms, {events} events")
@@ -163,7 +165,7 @@ def fleet() -> None:
     """1,024 ranks: 128 hosts of 8 accelerators with 4 workers each, a barrier at every step."""
     pipeline, length = loader(4, 24.0, 0.04, ranks=8, hosts=128, barrier=True, allreduce=0.002), RunLength(1000)
     draws = draw(pipeline, 64, 1)
-    seconds, run = median_of(3, fast.simulate, pipeline, draws, length)
+    seconds, run = median_of(3, fast.simulate_events, pipeline, draws, length)
     memory = sum(array.nbytes for array in build(pipeline, draws, length, np.float64))
     print(
         f"1,024 ranks (128 hosts x 8) with a barrier, 1,000 steps: {seconds:.2f} s, {run.events} events,"
@@ -184,7 +186,7 @@ def growth() -> None:
 def report(pipeline: Pipeline, steps: int, name: str) -> None:
     """Time, events and time per event of one job, and the memory that it takes."""
     draws = draw(pipeline, min(steps, 20_000), 1)
-    seconds, run = median_of(5, fast.simulate, pipeline, draws, RunLength(steps))
+    seconds, run = median_of(5, fast.simulate_events, pipeline, draws, RunLength(steps))
     memory = sum(array.nbytes for array in build(pipeline, draws, RunLength(steps), np.float64)) - draws_bytes(draws)
     each = seconds / run.events * 1e9
     print(f"  {name:14} {seconds * 1e3:9.2f} ms  {run.events:8} events  {each:6.0f} ns each  {memory / 1e3:7.1f} kB")
@@ -198,7 +200,7 @@ def draws_bytes(draws: Any) -> int:
 def main() -> None:
     """Compile, then measure one thing after another."""
     warm = loader(2, 1.0, 0.1)
-    fast.simulate(warm, draw(warm, 10, 1), RunLength(10))
+    fast.simulate_events(warm, draw(warm, 10, 1), RunLength(10))
     load = os.getloadavg()[0]
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} CPUs, load {load:.1f} at the start; medians of repeats")
     for part in (against_simpy, against_ciw, against_c, curve, fleet, growth):

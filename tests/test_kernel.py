@@ -56,7 +56,7 @@ def in_floats(pipeline: Pipeline, draws: Draws) -> tuple[Pipeline, Draws]:
 
 
 def makespan(*settings: Any, steps: int, **shared: Any) -> Any:
-    return fast.simulate(*line(*settings, **shared), RunLength(steps)).makespan
+    return fast.simulate_events(*line(*settings, **shared), RunLength(steps)).makespan
 
 
 # By hand
@@ -67,21 +67,23 @@ def test_three_workers_on_two_cores_deliver_at_the_rate_of_the_cores() -> None:
     # batch 3 has 1 left then and takes 1.5 s. From there on one batch each 1.5 s = 3 s / 2 cores.
     case = line(3, F(2), 3, (3,), 1)
     expected = (F(9, 2), F(11, 2), F(13, 2), 8, F(19, 2), 11, F(25, 2))
-    exact = fast.simulate(*case, RunLength(7, trace=True))
+    exact = fast.simulate_events(*case, RunLength(7, trace=True))
     assert exact.traces[0].pick_up == expected
-    assert fast.simulate(*in_floats(*case), RunLength(7, trace=True)).traces[0].pick_up == pytest.approx(expected)
+    assert fast.simulate_events(*in_floats(*case), RunLength(7, trace=True)).traces[0].pick_up == pytest.approx(
+        expected
+    )
 
 
 def test_a_busy_core_slows_the_step_down_while_it_is_busy() -> None:
     # Step 0 from 3: at half speed beside batch 1 until 6, so 3/2 done; the other 5/2 at full speed.
     case = line(1, F(1), 1, (3,), 4, slowdown=(F(1), F(2)))
-    exact = fast.simulate(*case, RunLength(3, trace=True))
+    exact = fast.simulate_events(*case, RunLength(3, trace=True))
     assert exact.traces[0].end == (F(17, 2), 14, F(39, 2))
-    assert fast.simulate(*in_floats(*case), RunLength(3)).makespan == 19.5
+    assert fast.simulate_events(*in_floats(*case), RunLength(3)).makespan == 19.5
 
 
 def test_in_order_delivery_waits_for_the_slow_batch() -> None:
-    (trace,) = fast.simulate(*line(2, F(2), 2, (5, 1, 1, 6, 1), 2), RunLength(5, trace=True)).traces
+    (trace,) = fast.simulate_events(*line(2, F(2), 2, (5, 1, 1, 6, 1), 2), RunLength(5, trace=True)).traces
     assert trace.pick_up == (5, 7, 9, 13, 15)
     assert trace.done == ((5, 1, 6, 13, 10),)
     assert trace.server == ((0, 1, 0, 1, 0),)
@@ -96,7 +98,7 @@ from generated import random_job
 from coresim.sim import fast, kernel
 assert not hasattr(kernel.run, "py_func")
 for seed in json.loads(sys.argv[1]):
-    run = fast.simulate(*random_job(random.Random(seed), exact=False))
+    run = fast.simulate_events(*random_job(random.Random(seed), exact=False))
     print(json.dumps([run.makespan, run.events, [list(trace.end) for trace in run.traces]]))
 """
 
@@ -107,7 +109,7 @@ def test_it_gives_the_same_numbers_without_numba() -> None:
     path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1", "PATH": ""}
     plain = subprocess.run(command, capture_output=True, text=True, env=path, timeout=200, check=False)
     assert plain.returncode == 0, plain.stderr
-    compiled = [fast.simulate(*random_job(random.Random(seed), exact=False)) for seed in seeds]
+    compiled = [fast.simulate_events(*random_job(random.Random(seed), exact=False)) for seed in seeds]
     assert [json.loads(row) for row in plain.stdout.splitlines()] == [
         [run.makespan, run.events, [list(trace.end) for trace in run.traces]] for run in compiled
     ]
@@ -124,7 +126,7 @@ print(is_compiled(kernel.run))
 
 def test_machine_code_on_disk_is_outdated_by_an_edit_of_any_part(tmp_path: Path) -> None:
     pytest.importorskip("numba")
-    fast.simulate(*in_floats(*line(1, F(1), 1, (1,), 1)), RunLength(1))
+    fast.simulate_events(*in_floats(*line(1, F(1), 1, (1,), 1)), RunLength(1))
     shutil.copytree(ROOT / "coresim", tmp_path / "coresim")
 
     def at_hand() -> str:
@@ -159,7 +161,9 @@ def test_memory_does_not_grow_with_the_steps_unless_traced() -> None:
 
 def test_events_grow_linearly_with_the_steps() -> None:
     pipeline, draws = in_floats(*line(8, F(5), 16, (3, 1, 2), 1))
-    first, second, third = (fast.simulate(pipeline, draws, RunLength(steps)).events for steps in (400, 800, 1200))
+    first, second, third = (
+        fast.simulate_events(pipeline, draws, RunLength(steps)).events for steps in (400, 800, 1200)
+    )
     # Per step: one preprocessing, the trainer's two pieces of work and the accelerator's.
     assert third - second == second - first == 4 * 400
 
@@ -209,7 +213,7 @@ def test_a_core_more_never_lengthened_a_run_with_storage_to_spare(chunk: int) ->
         pipeline = replace(pipeline, speed=(1.0,), slowdown=(1.0,), storage_streams=None)
         length = replace(length, trace=False)
         before, after = (
-            fast.simulate(replace(pipeline, cores=cores), draws, length).makespan
+            fast.simulate_events(replace(pipeline, cores=cores), draws, length).makespan
             for cores in (pipeline.cores, pipeline.cores + 1)
         )
         assert after <= before * (1 + 1e-9), f"seed {seed}"
@@ -254,7 +258,7 @@ def test_birth_death(workers: int, cores: float, credits: int, prepare: float, s
     pipeline = example(workers, cores, credits, prepare, step)
     theory = closed_line(workers, cores, credits, prepare, step)
     length = RunLength(20_000, warm_up=500)
-    runs = [fast.simulate(pipeline, draw(pipeline, 20_000, 11, number), length) for number in range(24)]
+    runs = [fast.simulate_events(pipeline, draw(pipeline, 20_000, 11, number), length) for number in range(24)]
     busy, outstanding = zip(*map(busy_and_outstanding, runs), strict=True)
     for measured, exact in ((busy, theory.utilisation), (outstanding, theory.outstanding)):
         low, high = t_interval(measured, 0.99)
@@ -265,6 +269,9 @@ def test_birth_death(workers: int, cores: float, credits: int, prepare: float, s
 def test_birth_death_would_notice_a_core_too_many() -> None:
     pipeline = example(4, 3.0, 8, 1.0, 0.5)
     theory = closed_line(4, 2.0, 8, 1.0, 0.5)
-    runs = [fast.simulate(pipeline, draw(pipeline, 20_000, 11, number), RunLength(20_000, 500)) for number in range(8)]
+    runs = [
+        fast.simulate_events(pipeline, draw(pipeline, 20_000, 11, number), RunLength(20_000, 500))
+        for number in range(8)
+    ]
     low, _ = t_interval([busy_and_outstanding(run)[0] for run in runs], 0.99)
     assert low > theory.utilisation

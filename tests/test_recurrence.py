@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from generated import Job
-from test_engines import differences
+from test_engines import SENSITIVE, differences
 
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.sim import fast, plain, reference
@@ -31,9 +31,7 @@ def plain_job(rng: random.Random, ties: bool) -> Job:
     names = rng.choice((("p",), ("fetch", "decode", "collate"), ("p", "q", "p")))
     stage = Stage("load", workers, tuple(Phase(name, rng.choice(RESOURCES)) for name in names), dispatch="round_robin")
     trainer = Trainer(
-        consumer=Phase("consumer", rng.choice(("cores", "cores", "wait"))),
         copy=Phase("copy", rng.choice(("wait", "storage"))),
-        launch=Phase("launch", rng.choice(("cores", "cores", "wait"))),
         copy_mode=rng.choice(("sync", "none")),
         spin=rng.random() < 0.5,
         run_ahead=rng.randint(0, 3),
@@ -67,13 +65,24 @@ def apart(job: Job) -> list[tuple[str, Any, Any]]:
     return differences(replace(one, events=0), replace(other, events=0))
 
 
-@pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("chunk", range(4))
-def test_it_gives_the_numbers_of_the_event_kernel(chunk: int, ties: bool) -> None:
+def test_it_gives_the_numbers_of_the_event_kernel(chunk: int) -> None:
     for seed in range(chunk, CASES, 4):
-        job = plain_job(random.Random(seed), ties)
+        job = plain_job(random.Random(seed), ties=True)
         assert plain.applies(*job)
         assert not apart(job), f"seed {seed}"
+
+
+def test_it_gives_the_numbers_of_the_event_kernel_to_rounding() -> None:
+    tied = []
+    for seed in range(CASES):
+        job = plain_job(random.Random(seed), ties=False)
+        assert plain.applies(*job)
+        names = [where for where, *_ in apart(job)]
+        # A service that ends exactly with the window counts as after it; rounding can break the tie.
+        assert names in ([], ["run.ranks[0].stations[0].items"]), f"seed {seed}"
+        tied += names
+    assert len(tied) <= SENSITIVE * CASES
 
 
 def test_it_gives_the_numbers_of_the_reference() -> None:
@@ -118,6 +127,8 @@ def line_with(stage: dict[str, Any] | None = None, trainer: dict[str, Any] | Non
         (line_with(trainer={"copy_mode": "stream"}), False),
         (line_with(trainer={"copy_mode": "overlap"}), False),
         (line_with(trainer={"copy": Phase("copy", "cores")}), False),
+        (line_with(trainer={"consumer": Phase("consumer", "wait")}), False),
+        (line_with(trainer={"launch": Phase("launch", "wait")}), False),
         (line_with(trainer={"copy": Phase("copy", "cores"), "copy_mode": "none"}), True),
         (line_with(ranks=2, cores=8.0), False),
         (line_with(barrier=True), False),
@@ -190,7 +201,8 @@ def test_no_time_at_all() -> None:
 def test_accounts_sum_to_the_window() -> None:
     account = plain.simulate(*job_of(LINE, steps=3000, warm_up=100, blocks=7)).ranks[0]
     window = pytest.approx(account.end - account.begin, rel=1e-12)
-    assert sum(account.accelerator.values()) == sum(account.trainer.values()) == window
+    assert sum(account.accelerator.values()) == window
+    assert sum(account.trainer.values()) == window
     assert sum(account.starved_by.values()) == pytest.approx(account.accelerator["starved"], rel=1e-12)
     assert sum(account.block_busy) == pytest.approx(account.accelerator["busy"], rel=1e-12)
     assert account.block_ends[-1] == account.end

@@ -1,4 +1,4 @@
-"""The fast engine: the event kernel behind the same interface as the reference."""
+"""The fast engine: the event kernel, and the recurrence where it applies, behind the interface of the reference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from coresim.errors import CoresimError
 from coresim.model.pipeline import Number, Pipeline
-from coresim.sim import books, clocks, kernel, line
+from coresim.sim import books, clocks, kernel, line, plain
 from coresim.sim import layout as L
 from coresim.sim.draws import Draws
 from coresim.sim.layout import Counts, Times, build, table
@@ -19,6 +19,17 @@ from coresim.sim.run import RankAccount, Run, RunLength, Station, Trace
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:
+    """Run the recurrence of the plain line where it applies, else the event kernel.
+
+    Raises:
+        CoresimError: nothing can ever happen again in the described pipeline.
+    """
+    if plain.applies(pipeline, draws, length):
+        return plain.simulate(pipeline, draws, length)
+    return simulate_events(pipeline, draws, length)
+
+
+def simulate_events(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:
     """Run the event kernel: compiled on float tapes, uncompiled and exact on tapes of Python numbers.
 
     Raises:
