@@ -116,7 +116,7 @@ def run_ciw(workers: int, credits: int, prepare: float, step: float, seconds: fl
 
 
 def against_c() -> None:
-    """A C loop of the recurrence that the plain overlapped loader follows."""
+    """A C loop of the bare recurrence that the plain overlapped loader follows."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
         print("C recurrence: no C compiler here, skipped")
@@ -125,28 +125,48 @@ def against_c() -> None:
         library = Path(folder) / "line.so"
         source = Path(__file__).with_name("line.c")
         subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-        compare_with(ctypes.CDLL(str(library)).line)
+        line = ctypes.CDLL(str(library)).line
+        line.restype = ctypes.c_double
+        print("Plain line (8 workers, 3 phases, ample cores), 2,000,000 steps, time per step; C is the loop alone by")
+        print("cc -O2, the recurrence a whole call with all accounts, the event kernel a whole call of 20,000 steps:")
+        for step, run_ahead in ((0.014, 0), (0.014, 2), (0.005, 0), (0.005, 2)):
+            compare_with(line, step, run_ahead)
 
 
-def compare_with(line: Any) -> None:
-    """Time the loop beside the kernel, per step, and check that they agree."""
-    print("C recurrence (cc -O2), kernel, and coresim's recurrence; ample cores, time per step:")
-    line.restype = ctypes.c_double
-    for workers, step in ((8, 0.015), (64, 0.002)):
-        pipeline, steps, many = loader(workers, 2.0 * workers, step), 20_000, 5_000_000
-        draws = draw(pipeline, steps, 1)
-        service = np.ascontiguousarray(draws.tapes["load.pre"].ravel())
-        tail = (ctypes.c_long(workers), ctypes.c_long(2 * workers), ctypes.c_long(len(service)))
-        tail += (service.ctypes.data_as(ctypes.c_void_p), ctypes.c_double(step))
-        seconds, _ = median_of(5, line, ctypes.c_long(many), *tail)
-        quick, run = median_of(7, fast.simulate_events, pipeline, draws, RunLength(steps))
-        short, same = median_of(15, fast.simulate, pipeline, draws, RunLength(steps))
-        apart = max(abs(line(ctypes.c_long(steps), *tail) / each.makespan - 1) for each in (run, same))
-        plain, whole, own = seconds / many * 1e9, quick / steps * 1e9, short / steps * 1e9
-        print(
-            f"  {workers:3} workers: kernel {whole:.0f} ns / C {plain:.2f} ns = {whole / plain:.0f} x;"
-            f" recurrence {own:.0f} ns / C = {own / plain:.0f} x   (makespans {apart:.0e} apart)"
-        )
+def plain_line(step: float, run_ahead: int) -> Pipeline:
+    """A line for which the fast engine takes the recurrence; no two tapes are alike."""
+
+    def phase(name: str, mean: float, resource: str = "cores") -> Phase:
+        return Phase(name, resource, Service(mean, 0.4, "lognormal"))
+
+    phases = (phase("fetch", 0.03, "wait"), phase("decode", 0.06), phase("collate", 0.01))
+    stage = Stage("load", 8, phases, dispatch="round_robin")
+    calls = {"consumer": phase("consumer", 0.001), "copy": phase("copy", 0.001, "wait"), "launch": phase("launch", 0.001)}
+    trainer = Trainer(**calls, run_ahead=run_ahead)
+    return Pipeline((stage,), trainer, phase("step", step), cores=16.0, credits=16)
+
+
+def compare_with(line: Any, step: float, run_ahead: int) -> None:
+    """Time the loop in turns with the recurrence, and once the event kernel; check that they agree."""
+    pipeline, steps = plain_line(step, run_ahead), 2_000_000
+    draws, length = draw(pipeline, steps, 1), RunLength(steps, warm_up=1000, blocks=20)
+    columns = [np.ascontiguousarray(draws.tapes[key].ravel()) for key, _, _ in pipeline.phases()]
+    tapes = (ctypes.c_void_p * len(columns))(*(column.ctypes.data for column in columns))
+    settings = (ctypes.c_long(value) for value in (steps, 8, 16, run_ahead, 3, len(columns[0])))
+    call = (*settings, tapes)
+    turns = [(*median_of(lambda: line(*call), 1), *median_of(lambda: fast.simulate(pipeline, draws, length), 1)) for _ in range(9)]
+    ratios = [recurrence / c for c, _, recurrence, _ in turns]
+    plain, whole = (statistics.median(turn[at] for turn in turns) / steps * 1e9 for at in (0, 2))
+    apart = abs(turns[0][1] / turns[0][3].makespan - 1)
+    short = RunLength(20_000, warm_up=1000, blocks=20)
+    slow, events = median_of(lambda: fast.simulate_events(pipeline, draws, short), 5)
+    quick, run = median_of(lambda: fast.simulate(pipeline, draws, short), 15)
+    print(
+        f"  step {step * 1e3:2.0f} ms, run-ahead {run_ahead}: recurrence {whole:.1f} ns / C {plain:.1f} ns ="
+        f" {statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f}); kernel {slow / 20_000 * 1e9:.0f} ns ="
+        f" {slow / quick:.0f} x the recurrence in 20,000 steps, {slow / 20_000 * 1e9 / whole:.0f} x in long runs"
+        f" (makespans {apart:.0e} and {abs(events.makespan / run.makespan - 1):.0e} apart)"
+    )
 
 
 def curve() -> None:

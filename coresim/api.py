@@ -10,11 +10,12 @@ from typing import Any
 from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.sweep import Study
 from coresim.errors import InputError
-from coresim.measure.campaign import Request, run_campaign
-from coresim.model.build import build
+from coresim.measuring.campaign import Request, run_campaign
+from coresim.model.build import build, resolve_setting
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, override, read_scenario
 from coresim.report.answer import Answer, Simulated
+from coresim.report.text import profile_notes
 from coresim.sim.estimate import Engine, Plan, estimate
 
 #: A scenario or profile, or the path of one, or a scenario's tables.
@@ -22,7 +23,7 @@ Input = Scenario | Profile | dict[str, Any] | str | os.PathLike[str]
 
 
 def measure(**request: Any) -> Profile:
-    """Measure this machine and job; the keyword arguments are the fields of `coresim.measure.campaign.Request`.
+    """Measure this machine and job; the keyword arguments are the fields of `coresim.measuring.campaign.Request`.
 
     Raises:
         CoresimError: as the command line's ``measure`` does, with the same one-line messages.
@@ -61,16 +62,15 @@ def recommend(
     answer = _recommend(scenario, Study(_engine(engine), Plan(seed=seed), executor), options, max_cores)
     if profile is None:
         return Answer(answer)
-    notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
-    return Answer(answer, profile.accelerator.basis, notes)
+    return Answer(answer, profile.accelerator.basis, *profile_notes(profile))
 
 
 def simulate(
     source: Input,
     *,
     option: int = 2,
-    workers: int = 1,
-    cores: float = 1.0,
+    workers: int | None = None,
+    cores: float | None = None,
     prefetch_factor: int | None = None,
     steps: int | None = None,
     replications: int = 8,
@@ -83,8 +83,8 @@ def simulate(
     Args:
         source: a scenario, a profile, tables, or a path.
         option: 1 (no overlap), 2 (overlapped) or 3 (staged).
-        workers: loader workers per accelerator.
-        cores: physical cores of the whole host.
+        workers: loader workers per accelerator; 0 is option 1; None: the scenario's.
+        cores: physical cores of the whole host; None: the scenario's.
         prefetch_factor: batches out per worker, instead of the scenario's.
         steps: steps per replication; None: 400, or more if many workers need it.
         replications: independent repeats.
@@ -93,11 +93,11 @@ def simulate(
         engine: ``fast`` or ``reference``.
     """
     scenario, _ = _resolve(source, settings)
-    pipeline = build(scenario, option, cores, workers, prefetch_factor)
+    setting = resolve_setting(scenario, option, workers, cores, prefetch_factor)
+    pipeline = build(scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor)
     plan = Plan(steps or Plan.steps, steps is None, replications, replications, seed=seed)
     result = estimate(pipeline, plan, _engine(engine))
-    setting = {"option": option, "workers": workers, "cores": cores, "prefetch_factor": prefetch_factor}
-    return Simulated(result, setting)
+    return Simulated(result, setting._asdict())
 
 
 def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile | None]:

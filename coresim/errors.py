@@ -31,11 +31,6 @@ class NewerFileError(InputError):
     """A file was written by a newer version of coresim."""
 
 
-class ForeignMachineError(InputError):
-    """A profile was measured on another machine than the request needs."""
-
-
 EXIT_ANSWERED = 0
 EXIT_NO_CORE_COUNT = 4
-EXIT_NOT_TRUSTED = 5
 EXIT_INTERRUPTED = 130

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -21,10 +22,13 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         CoresimError: the disk is full.
     """
     target = Path(path)
+    if target.exists() and not target.is_file():
+        raise InputError(f"cannot write {target}: it is no regular file; name another")
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}; choose a folder that you can write to") from None
+        kind = CoresimError if error.errno == errno.ENOSPC else InputError
+        raise kind(f"cannot write {target}: {error.strerror}; choose a folder that you can write to") from None
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)

@@ -17,13 +17,13 @@ import pytest
 
 from coresim.cli import measure as verb
 from coresim.errors import InputError, MissingPartError
-from coresim.measure import campaign, models
-from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.campaign import BUDGET, Request, Tools, run_campaign
-from coresim.measure.preprocess import WorkloadFacts
-from coresim.measure.protocol import Caution
-from coresim.measure.scaling import fit_speed
-from coresim.measure.step_time import NETS, DatasetBatch, ImportedStep, StepRequest
+from coresim.measuring import campaign, models
+from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measuring.campaign import BUDGET, Request, Tools, run_campaign
+from coresim.measuring.preprocess import WorkloadFacts
+from coresim.measuring.protocol import Caution
+from coresim.measuring.scaling import fit_speed
+from coresim.measuring.step_time import NETS, DatasetBatch, ImportedStep, StepRequest
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_profile

@@ -18,7 +18,7 @@ FILES = sorted((ROOT / "coresim").rglob("*.py"))
 FLOORS = (
     ("errors", "units", "stats", "files", "__init__"),
     ("model", "workloads"),
-    ("measure", "sim", "theory"),
+    ("measuring", "sim", "theory"),
     ("advise", "validate"),
     ("report",),
     ("cli", "api"),
@@ -36,13 +36,13 @@ HOMES = {
     "matplotlib": ("coresim/report/figures.py",),
     "PIL": ("coresim/workloads/images.py",),
     "torch": (
-        "coresim/measure/models.py",
-        "coresim/measure/transport.py",
+        "coresim/measuring/models.py",
+        "coresim/measuring/transport.py",
         "coresim/validate/",
         "coresim/workloads/base.py",
     ),
-    "torchvision": ("coresim/measure/models.py",),
-    "psutil": ("coresim/measure/",),
+    "torchvision": ("coresim/measuring/models.py",),
+    "psutil": ("coresim/measuring/",),
     "tqdm": ("coresim/cli/",),
     "jinja2": ("coresim/report/",),
     "ipywidgets": ("coresim/report/",),
@@ -52,15 +52,15 @@ HOMES = {
 #: Outside of the command line, what speaks and why.
 SPEAKERS = {
     ("coresim/__main__.py", "sys.exit"),  # it is the command
-    ("coresim/measure/accelerator.py", "print"),  # a child's signal to its parent
+    ("coresim/measuring/accelerator.py", "print"),  # a child's signal to its parent
 }
 
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
 #: Files that are longer today, with what they may grow to and why they are one.
 LONG_FILES = {
-    "coresim/measure/accelerator.py": (480, "one protocol of measuring steps, for CPU and CUDA alike"),
-    "coresim/measure/host.py": (460, "the readers of one machine's facts, each a few lines"),
-    "coresim/measure/preprocess.py": (340, "one micro-benchmark with its job, its child and its summary"),
+    "coresim/measuring/accelerator.py": (480, "one protocol of measuring steps, for CPU and CUDA alike"),
+    "coresim/measuring/host.py": (460, "the readers of one machine's facts, each a few lines"),
+    "coresim/measuring/preprocess.py": (340, "one micro-benchmark with its job, its child and its summary"),
     "coresim/sim/kernel.py": (440, "one state machine: trainers, accelerators and the loop over events"),
     "coresim/sim/line.py": (560, "one state machine: how items move through the stages"),
 }
@@ -182,7 +182,7 @@ def test_light_modules_load_nothing_heavy(module: str) -> None:
 @pytest.mark.parametrize(
     ("here", "there", "good"),
     [
-        ("sim", "model", True), ("sim", "measure", False), ("measure", "sim", False), ("theory", "sim", False),
+        ("sim", "model", True), ("sim", "measuring", False), ("measuring", "sim", False), ("theory", "sim", False),
         ("model", "sim", False), ("model", "workloads", False), ("files", "errors", True), ("cli", "report", True),
         ("report", "cli", False), ("advise", "validate", False), ("errors", "model", False), ("sim", "api", False),
     ],
@@ -192,9 +192,9 @@ def test_the_rule(here: str, there: str, good: bool) -> None:
 
 
 def test_the_checks_see_what_they_look_for() -> None:
-    source = ast.parse("def f():\n    import torch.nn\n    from coresim.measure.host import g\n    print(sys.argv)\n")
+    source = ast.parse("def f():\n    import torch.nn\n    from coresim.measuring.host import g\n    print(sys.argv)\n")
     assert strangers(source, "coresim/sim/draws.py") == ["torch"]
-    assert strangers(source, "coresim/measure/models.py") == []
-    assert list(rooms_used(source)) == ["measure"]
+    assert strangers(source, "coresim/measuring/models.py") == []
+    assert list(rooms_used(source)) == ["measuring"]
     assert noises(source) == ["print", "sys.argv"]
     assert list(rooms_used(ast.parse("from coresim import stats, __version__"))) == ["stats", "__init__"]

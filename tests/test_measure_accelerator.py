@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from coresim.errors import CoresimError, InputError, MissingPartError
-from coresim.measure import accelerator, models, transfer
-from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, WarmUp
+from coresim.measuring import accelerator, models, transfer
+from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult, WarmUp
 from coresim.model.measurement import Measurement
 
 MS = 2.0**-10  # a power of two, so that the fake device's sums are exact
@@ -463,7 +463,7 @@ def script(body: str) -> subprocess.Popen[bytes]:
 def test_busy_processes_end_when_their_parent_is_killed():
     parent = script("""
         import time
-        from coresim.measure.accelerator import busy_processes
+        from coresim.measuring.accelerator import busy_processes
         with busy_processes(1) as pids:
             print(*pids, flush=True)
             time.sleep(60)
@@ -534,7 +534,7 @@ def test_a_fresh_process_that_hangs_is_ended(fake_torch, tmp_path):
 def test_interrupt_leaves_no_process(fake_torch, tmp_path):
     """Ctrl-C while a fresh process holds a busy process of its own."""
     fake_torch("""
-        from coresim.measure import accelerator
+        from coresim.measuring import accelerator
         import os, time
         with accelerator.busy_processes(1) as pids:
             with open(os.path.dirname(__file__) + "/unfinished", "w") as file:
@@ -543,7 +543,7 @@ def test_interrupt_leaves_no_process(fake_torch, tmp_path):
             time.sleep(60)
     """)
     parent = script("""
-        from coresim.measure.accelerator import AcceleratorConfig, measure_accelerator
+        from coresim.measuring.accelerator import AcceleratorConfig, measure_accelerator
         measure_accelerator(AcceleratorConfig(device="cpu"))
     """)
     deadline = time.monotonic() + 30

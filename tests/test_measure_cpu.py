@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from coresim.errors import CoresimError, InputError
-from coresim.measure import bandwidth, preprocess, processes, scaling, storage, transport
-from coresim.measure.processes import Child, HangError, Link
-from coresim.measure.protocol import Caution
+from coresim.measuring import bandwidth, preprocess, processes, scaling, storage, transport
+from coresim.measuring.processes import Child, HangError, Link
+from coresim.measuring.protocol import Caution
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import WorkloadSpec
 
@@ -280,7 +280,7 @@ def test_an_unexpected_exception_comes_home_as_one_line() -> None:
 
 MEASURE = f"""
 import tempfile
-from coresim.measure import preprocess, scaling
+from coresim.measuring import preprocess, scaling
 from coresim.workloads.base import WorkloadSpec
 with tempfile.TemporaryDirectory() as folder:
     spec = WorkloadSpec({IMAGES!r}, folder)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coresim.measure import protocol
-from coresim.measure.preprocess import MOST_PASSES, RowTimer
-from coresim.measure.protocol import Clock, Timing
-from coresim.measure.transport import Shape, fit_costs, time_handover
+from coresim.measuring import protocol
+from coresim.measuring.preprocess import MOST_PASSES, RowTimer
+from coresim.measuring.protocol import Clock, Timing
+from coresim.measuring.transport import Shape, fit_costs, time_handover
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import Step, Workload
 

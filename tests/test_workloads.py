@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from coresim.errors import InputError
-from coresim.measure.preprocess import look
+from coresim.measuring.preprocess import look
 from coresim.workloads.base import (
     DatasetWorkload,
     WorkloadSpec,

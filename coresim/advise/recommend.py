@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from coresim.advise.sensitivity import Elasticity, elasticities
-from coresim.advise.sweep import Point, Study, curve, pipeline_of, scan_prefetch, sensible_maximum
+from coresim.advise.sweep import Point, Study, best_point, curve, pipeline_of, scan_prefetch, sensible_maximum
 from coresim.advise.verdict import Setting, Verdict, judge
 from coresim.errors import InputError
 from coresim.model.scenario import Scenario
@@ -30,8 +29,9 @@ class OptionAnswer:
 
 @dataclass(frozen=True)
 class OwnHost:
-    """The job on the cores that the host has now."""
+    """The job on the cores that the host has now (``cores`` per accelerator, perhaps fractional)."""
 
+    cores: float
     point: Point
     verdict: Verdict
 
@@ -98,7 +98,7 @@ def recommend(
     answers = tuple(
         _answer(option, curve(scenario, option, counts, study), target) for option in _kinds(scenario, options)
     )
-    point, meets = _choose(answers)
+    point, meets = _choose(answers, target)
     point = scan_prefetch(scenario, point, study)
     chosen = next(answer for answer in answers if answer.option == point.option)
     return Recommendation(
@@ -129,14 +129,22 @@ def _answer(option: int, points: list[Point], target: float) -> OptionAnswer:
     return OptionAnswer(option, tuple(points), within[0] if within else None)
 
 
-def _choose(answers: tuple[OptionAnswer, ...]) -> tuple[Point, bool]:
+def _choose(answers: tuple[OptionAnswer, ...], target: float) -> tuple[Point, bool]:
     """Fewest cores within the target, the simpler option at a tie; else the knee of the option that idles least."""
     found = [answer.answer for answer in answers if answer.answer]
     if found:
-        return min(found, key=lambda point: (point.cores, point.option)), True
+        fewest = min(found, key=lambda point: (point.cores, point.option))
+        return next((point for point in found if _as_good(point, fewest, answers, target)), fewest), True
     return min(
         (answer.knee for answer in answers), key=lambda point: (round(point.estimate.gpu_idle, 2), point.cores)
     ), False
+
+
+def _as_good(point: Point, fewest: Point, answers: tuple[OptionAnswer, ...], target: float) -> bool:
+    """Whether a simpler option may need as few cores: at ``fewest.cores`` uncertain inputs hide what it lacks."""
+    curve = next(answer.curve for answer in answers if answer.option == point.option)
+    there = next(found.estimate for found in curve if found.cores == fewest.cores)
+    return point.option < fewest.option and there.gpu_idle - there.input_half_low <= target and there.input_half_low > 0
 
 
 def _fewest(answer: OptionAnswer, holds: object) -> int | None:
@@ -159,10 +167,8 @@ def _own_host(scenario: Scenario, chosen: OptionAnswer, point: Point, study: Stu
     """The best that the chosen option does on the cores that are there."""
     if scenario.host.cores is None:
         return None
-    cores = math.floor(scenario.host.cores / scenario.accelerator.count)
-    own = next((found for found in reversed(chosen.curve) if found.cores <= max(1, cores)), None)
-    if own is None:
-        return None
-    if own.estimate.gpu_idle <= scenario.target.gpu_idle and own.cores >= point.cores:
-        own = point
-    return OwnHost(own, judge(_setting(scenario, own), scenario.target.gpu_idle, study))
+    cores = scenario.host.cores / scenario.accelerator.count
+    own = next((found for found in chosen.curve if found.cores == cores), None)
+    own = point if cores == point.cores else own or best_point(scenario, point.option, cores, study)
+    setting = Setting(scenario, own.option, cores, own.workers, own.prefetch_factor)
+    return OwnHost(cores, own, judge(setting, scenario.target.gpu_idle, study))

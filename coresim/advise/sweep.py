@@ -93,7 +93,7 @@ def curve(scenario: Scenario, option: int, counts: Iterable[int], study: Study) 
     return study.map(point, counts, f"option {option}")
 
 
-def best_point(scenario: Scenario, option: int, cores: int, study: Study) -> Point:
+def best_point(scenario: Scenario, option: int, cores: float, study: Study) -> Point:
     """Scan the workers that could be best with so many cores; simulate in full the fewest within noise of the best."""
     factor = scenario.loader.prefetch_factor
     tried = worker_candidates(scenario, option, cores)
@@ -102,10 +102,10 @@ def best_point(scenario: Scenario, option: int, cores: int, study: Study) -> Poi
         rough = replace(study, plan=study.rough)
         idles = {n: predict(scenario, option, cores, n, factor, rough).gpu_idle for n in tried}
         workers = min(n for n, idle in idles.items() if idle <= min(idles.values()) + NOISE / 2)
-    return Point(option, cores, workers, factor, predict(scenario, option, cores, workers, factor, study))
+    return Point(option, math.ceil(cores), workers, factor, predict(scenario, option, cores, workers, factor, study))
 
 
-def worker_candidates(scenario: Scenario, option: int, cores: int) -> list[int]:
+def worker_candidates(scenario: Scenario, option: int, cores: float) -> list[int]:
     """Worker counts worth trying: about one for each core, and more where workers wait for storage without a core.
 
     Epochs of few batches cap the useful workers.
@@ -120,7 +120,7 @@ def worker_candidates(scenario: Scenario, option: int, cores: int) -> list[int]:
     stretch = (1.0 + waiting / busy) if busy else 8.0
     most = min(LARGEST_SWEEP, math.ceil((cores + 1) * min(stretch, 16.0) / split) + 1)
     cap = scenario.batches_per_epoch or most
-    near = {max(1, cores // split + shift) for shift in (-2, -1, 0, 1)}
+    near = {max(1, math.floor(cores / split) + shift) for shift in (-2, -1, 0, 1)}
     wide = {max(1, math.ceil(most * share)) for share in (0.25, 0.5, 0.75, 1.0)} if stretch > 1.2 else set()
     return sorted({min(count, cap) for count in near | wide})
 

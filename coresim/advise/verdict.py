@@ -103,7 +103,6 @@ def _worst(setting: Setting, idle: float, study: Study) -> tuple[str, float, str
         if name in (("too few workers",) if setting.option == 1 else ("no overlap",)):
             continue
         without = _idle(remove(setting), study)
-        # A cause must beat those before it by a fifth of what is left to gain, because it costs more to remove.
-        if without < best[1] - max(NOISE, 0.2 * best[1] * (best[0] != GPU_BOUND)):
+        if without < best[1] - NOISE:
             best = (name, without, advice)
     return best

@@ -39,8 +39,30 @@ def read_input(path: str, settings: list[str]) -> tuple[Scenario, Profile | None
 
     document = load_document(path)
     profile = document if isinstance(document, Profile) else None
+    if profile:
+        _note(profile, path, settings)
     tables = document.scenario_tables() if isinstance(document, Profile) else document
     return read_scenario(override(tables, settings), path), profile
+
+
+def _note(profile: Profile, path: str, settings: list[str]) -> None:
+    """Say on stderr what is odd about using a profile so."""
+    from coresim.measuring.host import read_host
+
+    here = read_host(load_window=0.0).fingerprint
+    if profile.host.fingerprint != here:
+        print(
+            f"coresim: {path}: measured on another machine ({profile.host.cpu_model}); the answer is for that one;"
+            " for this one, measure here",
+            file=sys.stderr,
+        )
+    keys = [setting.partition("=")[0].split(".") for setting in settings]
+    if any("batch_size" in key for key in keys) and not any("step" in key for key in keys):
+        print(
+            f"coresim: --set batch_size: step, collate, consumer and copy stay as for a batch of {profile.batch_size};"
+            " set them too, or measure with --batch-size",
+            file=sys.stderr,
+        )
 
 
 def engine_named(name: str) -> Engine:

@@ -64,6 +64,10 @@ def main(argv: list[str] | None = None) -> int:
         # The reader went away (| head): there is nobody to tell, and the flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        print(f"coresim: cannot write the answer: {error.strerror}; send it elsewhere", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def one_line(error: Exception) -> str:

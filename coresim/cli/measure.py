@@ -15,7 +15,7 @@ from coresim.errors import EXIT_ANSWERED, InputError
 from coresim.units import format_bytes, format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from coresim.measure.campaign import Request
+    from coresim.measuring.campaign import Request
     from coresim.model.profile import Profile
 
 DEFAULT_OUTPUT = "profile.json"
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job = parser.add_argument_group("what to measure")
     job.add_argument("--workload", metavar="NAME", help="a built-in job: images (ImageNet-like JPEG; the default)")
     job.add_argument("--dataset", metavar="MODULE:NAME", help="your own: a function that returns a dataset")
-    job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch and GPU (images: 64)")
+    job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch and GPU (images: 256)")
     job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
     step = parser.add_argument_group("the training step (measured where there is a CUDA device, else a record)")
     step.add_argument(
@@ -48,7 +48,7 @@ def request_from(args: argparse.Namespace) -> Request:
     Raises:
         InputError: a time without a unit, an unknown name, or options that exclude each other.
     """
-    from coresim.measure.campaign import Request
+    from coresim.measuring.campaign import Request
 
     if args.dataset is not None and args.workload is not None:
         raise InputError("--dataset and --workload: each says what to measure; leave one out")
@@ -99,7 +99,7 @@ def measure_profile(request: Request) -> Profile:
     """Run the campaign with progress on stderr and this process's command line as its provenance."""
     import shlex
 
-    from coresim.measure.campaign import run_campaign
+    from coresim.measuring.campaign import run_campaign
 
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     with progress_on_stderr() as progress:

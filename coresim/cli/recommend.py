@@ -97,7 +97,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
     from coresim.report.document import recommendation_document
-    from coresim.report.text import recommendation_text
+    from coresim.report.text import profile_notes, recommendation_text
 
     basis = profile.accelerator.basis if profile else None
     source = args.input or "measured here"
@@ -106,5 +106,5 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> No
         about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
         print(json.dumps(recommendation_document(answer, about), indent=1, allow_nan=False))
         return
-    notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions) if profile else ()
-    print(recommendation_text(answer, basis or f"as given in {source}", notes))
+    notes, rests = profile_notes(profile) if profile else ((), ())
+    print(recommendation_text(answer, basis or f"as given in {source}", notes, rests))

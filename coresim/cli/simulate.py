@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from coresim.cli.common import add_json, add_set, core_count, metadata, read_input, require, whole_number
-
-if TYPE_CHECKING:
-    from coresim.model.scenario import Scenario
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -44,15 +40,16 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
     from coresim.cli.common import engine_named
-    from coresim.model.build import build
+    from coresim.model.build import build, resolve_setting
     from coresim.report.document import estimate_document
     from coresim.report.text import estimate_text
     from coresim.sim.estimate import Plan, estimate
 
     require(args.seed >= 0, f"--seed {args.seed}: must not be negative")
     scenario, profile = read_input(args.input, args.settings)
-    setting = _setting(args, scenario)
-    pipeline = build(scenario, setting["option"], setting["cores"], setting["workers"], setting["prefetch_factor"])
+    setting = resolve_setting(scenario, args.option, args.workers, args.cores, args.prefetch_factor)
+    pipeline = build(scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor)
+    shown = {**setting._asdict(), "engine": args.engine}
     plan = Plan(args.steps or Plan.steps, args.steps is None, args.replications, args.replications, seed=args.seed)
     engine = engine_named(args.engine)
     result = estimate(pipeline, plan, engine)
@@ -63,23 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         fingerprint = profile.host.fingerprint if profile else None
         about = metadata(args.seed, args.input, profile.accelerator.basis if profile else None, fingerprint)
-        print(json.dumps(estimate_document(result, setting, about), indent=1, allow_nan=False))
+        print(json.dumps(estimate_document(result, shown, about), indent=1, allow_nan=False))
     else:
-        print(estimate_text(result, setting))
+        print(estimate_text(result, shown))
     return 0
-
-
-def _setting(args: argparse.Namespace, scenario: Scenario) -> dict[str, Any]:
-    """The setting asked for, the rest from the scenario."""
-    workers = args.workers if args.workers is not None else scenario.loader.workers
-    option = 1 if workers == 0 and args.option == 2 else args.option
-    cores = args.cores or scenario.host.cores
-    if option == 1:
-        workers, cores = 0, cores or float(scenario.loader.split * scenario.accelerator.count)
-    if workers is None:
-        require(cores is not None, "--workers: missing, and the input has no loader.workers; say --workers 8")
-        workers = max(1, math.floor((cores or 1.0) / scenario.accelerator.count) - 1)
-    require(option != 3 or workers > 0, "--workers 0: option 3 needs at least one worker; say --workers 1")
-    cores = cores or float((workers + 1) * scenario.accelerator.count)
-    factor = args.prefetch_factor or scenario.loader.prefetch_factor
-    return {"option": option, "workers": workers, "cores": cores, "prefetch_factor": factor, "engine": args.engine}

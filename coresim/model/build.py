@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
 from coresim.errors import InputError
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable
@@ -47,13 +51,40 @@ def build(
     )
 
 
+class Setting(NamedTuple):
+    """One point to simulate; ``cores`` of the whole host, ``workers`` of each accelerator."""
+
+    option: int
+    workers: int
+    cores: float
+    prefetch_factor: int
+
+
+def resolve_setting(
+    scenario: Scenario, option: int, workers: int | None, cores: float | None, prefetch_factor: int | None
+) -> Setting:
+    """What is asked for, and the scenario's own where nothing is: no workers means option 1."""
+    count = scenario.accelerator.count
+    factor = prefetch_factor or scenario.loader.prefetch_factor
+    workers = scenario.loader.workers if workers is None else workers
+    cores = cores or scenario.host.cores
+    if option == 1 or (workers == 0 and option == 2):
+        return Setting(1, 0, cores or float(_split(scenario) * count), factor)
+    if workers is None and cores is None:
+        raise InputError("workers: missing, and the input has neither loader.workers nor host.cores; say how many")
+    if workers == 0:
+        raise InputError(f"workers = 0: option {option} needs at least one; say 1, or take option 1")
+    found = workers or max(1, math.floor((cores or 1.0) / count) - 1)
+    return Setting(option, found, cores or float((found + 1) * count), factor)
+
+
 def _organise(
     scenario: Scenario, option: int, workers: int, prefetch_factor: int
 ) -> tuple[tuple[Stage, ...], Trainer, int | None]:
     if scenario.stages:
         return tuple(_own_stage(table) for table in scenario.stages), _trainer(scenario), None
     if option == 1:
-        return (), _trainer(scenario, inline=_preparation(scenario), receives=False), None
+        return (), replace(_trainer(scenario, _preparation(scenario), receives=False), run_ahead=0), None
     if option == 3:
         return _staged(scenario, workers), _trainer(scenario, receives=False, copies=False), None
     stages, copied = _loader(scenario, workers)
@@ -116,11 +147,18 @@ def _copy_stage(scenario: Scenario, buffer: int) -> Stage:
 def _staged(scenario: Scenario, workers: int) -> tuple[Stage, ...]:
     """Option 3: fetch, preprocess and copy, joined by queues of ``buffer`` batches."""
     loader, workload = scenario.loader, scenario.workload
-    fetch = Phase("fetch", "storage", workload.fetch, repeats=workload.batch_size, pooled=loader.fetchers)
+    fetch = Phase("fetch", "storage", workload.fetch, repeats=workload.batch_size, pooled=_fetches(scenario))
     # The pool of fetchers is one server whose times are the gaps between the pool's completions.
     first = () if workload.fetch.is_zero else (Stage("fetch", 1, (fetch,), buffer=loader.buffer),)
     prepare = Stage("preprocess", workers, _preparation(scenario, False), buffer=loader.buffer, ordered=loader.ordered)
     return (*first, prepare, _copy_stage(scenario, loader.buffer))
+
+
+def _fetches(scenario: Scenario) -> int:
+    """Fetches of one accelerator that make progress at once: the storage serves no more, for all of them together."""
+    streams = scenario.host.storage_streams
+    fetchers = scenario.loader.fetchers
+    return fetchers if streams is None else max(1, min(fetchers, int(streams / scenario.accelerator.count)))
 
 
 def _own_stage(table: StageTable) -> Stage:

@@ -137,7 +137,7 @@ def _section(section: type[Any]) -> Kind:
 class Profile:
     """What was measured of one job on one host.
 
-    Build one with `coresim.measure.campaign.run_campaign`, or read a file with `load_profile`.
+    Build one with `coresim.measuring.campaign.run_campaign`, or read a file with `load_profile`.
     ``profile["prepare.decode"]`` is the measurement of that name.
     """
 

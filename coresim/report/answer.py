@@ -23,11 +23,13 @@ class Answer:
         result: the recommendation itself.
         basis: what the step time rests on.
         notes: cautions from measuring.
+        rests: what else it rests on.
     """
 
     result: Recommendation
     basis: str | None = None
     notes: tuple[str, ...] = ()
+    rests: tuple[str, ...] = ()
 
     @property
     def cores_per_gpu(self) -> int:
@@ -45,7 +47,7 @@ class Answer:
         return self.result.point.estimate.gpu_idle
 
     def __str__(self) -> str:
-        return recommendation_text(self.result, self.basis, self.notes)
+        return recommendation_text(self.result, self.basis, self.notes, self.rests)
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"

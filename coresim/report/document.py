@@ -7,6 +7,7 @@ from typing import Any
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
+from coresim.report.text import pins_memory
 from coresim.sim.estimate import Estimate
 
 SCHEMA_VERSION = 1
@@ -96,7 +97,7 @@ def _recommended(answer: Recommendation) -> dict[str, Any]:
         "hardware_threads_per_gpu": answer.hardware_threads,
         "workers": point.workers,
         "prefetch_factor": point.prefetch_factor,
-        "pin_memory": True,
+        "pin_memory": pins_memory(answer.scenario),
         "persistent_workers": loader.persistent_workers,
         **_idle(point.estimate),
         "throughput_samples_per_s": point.estimate.throughput_samples_per_s,
@@ -145,7 +146,7 @@ def _own_host(answer: Recommendation) -> dict[str, Any] | None:
     if own is None:
         return None
     verdict = {"verdict": own.verdict.name, "next_bottleneck": own.verdict.next_bottleneck}
-    return {**_point(own.point), "option": own.point.option, **verdict}
+    return {**_point(own.point), "cores": own.cores, "option": own.point.option, **verdict}
 
 
 def estimate_document(estimate: Estimate, setting: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from coresim.advise.memory import memory_of
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
+from coresim.model.profile import Profile
+from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate
 from coresim.units import format_bytes, format_duration
 
@@ -27,15 +29,18 @@ def interval(estimate: Estimate) -> str:
     return f"{percent(estimate.gpu_idle)} [{low:.1f}, {high:.1f}]"
 
 
-def recommendation_text(answer: Recommendation, basis: str | None, notes: tuple[str, ...] = ()) -> str:
+def recommendation_text(
+    answer: Recommendation, basis: str | None, notes: tuple[str, ...] = (), rests: tuple[str, ...] = ()
+) -> str:
     """The whole answer.
 
     Args:
         answer: what to print.
         basis: what the step time rests on, one line.
         notes: cautions from measuring, one line each.
+        rests: what else the answer rests on, one line each.
     """
-    parts = [_headline(answer), _rests_on(answer, basis), _settings(answer), _verdict(answer), _options(answer)]
+    parts = [_headline(answer), _rests_on(answer, basis, rests), _settings(answer), _verdict(answer), _options(answer)]
     parts += [_curve(_chosen(answer), answer), _evidence(answer)]
     if notes:
         parts.append("Cautions\n" + "\n".join(_wrapped(note) for note in notes))
@@ -54,9 +59,11 @@ def _headline(answer: Recommendation) -> str:
     point, target = answer.point, answer.scenario.target.gpu_idle
     idle = f"predicted GPU idle {interval(point.estimate)}"
     if not answer.meets_target:
-        verdict = answer.verdict
+        verdict, tried = answer.verdict, max(point.cores for option in answer.options for point in option.curve)
+        short = verdict.name in ("too few cores", "too few workers")
+        why = f"Limited to {_plural(tried, 'core')} per GPU" if short else "More cores will not help"
         return (
-            f"No core count keeps the GPU idle within {percent(target)}. More cores will not help: {verdict.name}.\n"
+            f"No core count tried keeps the GPU idle within {percent(target)}. {why}: {verdict.name}.\n"
             f"What would: {verdict.advice} (GPU idle without it: {percent(verdict.idle_without)}).\n"
             f"Nearest: {_plural(point.cores, 'CPU core')} per GPU, {_setting(point)}: {idle}."
         )
@@ -79,7 +86,7 @@ def _setting(point: Point) -> str:
     return f"option {point.option} ({OPTIONS[point.option]}) with {_plural(point.workers, 'worker')}"
 
 
-def _rests_on(answer: Recommendation, basis: str | None) -> str:
+def _rests_on(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> str:
     scenario = answer.scenario
     step = format_duration(scenario.accelerator.step.mean)
     rate = scenario.workload.batch_size / scenario.accelerator.step.mean
@@ -88,8 +95,23 @@ def _rests_on(answer: Recommendation, basis: str | None) -> str:
     lines = [
         f"a step of {step} for a batch of {scenario.workload.batch_size} ({rate:.0f} samples/s): {source}",
         f"{format_duration(sample.mean)} of CPU time to prepare a sample ({shape}, cv {sample.cv:.2f})",
+        *rests,
     ]
+    if scenario.stages:
+        lines[1] = "stages of its own: " + "; ".join(
+            f"{stage.name}, {_plural(stage.servers, 'server')}, {format_duration(stage.service.mean)} a {stage.grain}"
+            for stage in scenario.stages
+        )
+    left_out = [name for name in ("copy", "launch") if _is_left_out(scenario, name)]
+    if left_out:
+        lines.append(f"not included, because not known: the time of {' and '.join(left_out)}")
     return "Rests on\n" + "\n".join(_wrapped(line) for line in lines)
+
+
+def _is_left_out(scenario: Scenario, name: str) -> bool:
+    """Zero in the input: nothing is known of it."""
+    service = scenario.workload.copy if name == "copy" else scenario.accelerator.launch
+    return service.is_zero and not scenario.stages
 
 
 def _wrapped(line: str) -> str:
@@ -108,13 +130,18 @@ def _settings(answer: Recommendation) -> str:
     keep = answer.scenario.loader.persistent_workers
     lines = [
         f"With a DataLoader ({_plural(best.cores, 'core')}, GPU idle {percent(best.estimate.gpu_idle)}):"
-        f" num_workers={best.workers}, prefetch_factor={best.prefetch_factor}, pin_memory=True,"
-        f" persistent_workers={keep}"
+        f" num_workers={best.workers}, prefetch_factor={best.prefetch_factor},"
+        f" pin_memory={pins_memory(answer.scenario)}, persistent_workers={keep}"
     ]
     memory = memory_of(answer.scenario, best.workers, best.prefetch_factor)
     if memory is not None:
         lines.append(f"  memory: {format_bytes(memory.shm)} of /dev/shm" + _shm(memory.fits_shm, memory.shm))
     return "\n".join(lines)
+
+
+def pins_memory(scenario: Scenario) -> bool:
+    """Whether to pin: where batches are copied to a device, pinned memory is what makes the copy fast."""
+    return scenario.loader.pin_memory or not scenario.workload.copy.is_zero
 
 
 def _shm(fits: bool | None, needed: float) -> str:
@@ -127,9 +154,9 @@ def _shm(fits: bool | None, needed: float) -> str:
 def _verdict(answer: Recommendation) -> str:
     lines = [f"Verdict: {answer.verdict.name}; next bottleneck: {answer.verdict.next_bottleneck}."]
     own = answer.own_host
-    if own is not None and own.point.cores != answer.point.cores:
+    if own is not None and own.cores != answer.point.cores:
         lines.append(
-            f"On the {_plural(own.point.cores, 'core')} per GPU of this host: {own.verdict.name}, GPU idle"
+            f"On the {_plural(own.cores, 'core')} per GPU of the host: {own.verdict.name}, GPU idle"
             f" {interval(own.point.estimate)}, {own.point.estimate.throughput_samples_per_s:.0f} samples/s."
         )
         if own.verdict.name != "GPU-bound":
@@ -217,3 +244,28 @@ def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
 def _list(shares: Mapping[str, float]) -> str:
     shown = {name.replace("_", " "): value for name, value in shares.items() if value >= 0.0005}
     return ", ".join(f"{name} {percent(value)}" for name, value in shown.items()) or "nothing"
+
+
+def profile_notes(profile: Profile) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The cautions of a profile, and what an answer from it rests on besides the times: each one line."""
+    notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
+    rests = [f"busy cores: {profile.speed_basis}"] if profile.speed_basis else []
+    curve = _bandwidth(profile)
+    if curve:
+        known = ", ".join(f"{value / 1e9:.1f} GB/s with {_plural(count, 'core')}" for count, value in curve)
+        rests.append(f"memory bandwidth (STREAM triad): {known}; {_saturation(curve)}")
+    return notes, tuple(rests)
+
+
+def _bandwidth(profile: Profile) -> list[tuple[int, float]]:
+    prefix = "bandwidth.triad."
+    found = [measured for measured in profile.measurements if measured.name.startswith(prefix)]
+    return sorted((int(measured.name.removeprefix(prefix)), measured.mean) for measured in found)
+
+
+def _saturation(curve: list[tuple[int, float]]) -> str:
+    """Fewest cores with 95 % of the best: saturated if they are not all that there are."""
+    best = max(value for _, value in curve)
+    enough = min(count for count, value in curve if value >= 0.95 * best)
+    last = curve[-1][0]
+    return f"saturated by {enough} of {last} cores" if enough < last else f"not saturated by the {last} measured"

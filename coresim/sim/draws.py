@@ -107,6 +107,9 @@ def stratified_normal(seed: int, name: str, replication: int, count: int) -> flo
 def _perturbed(service: Service, factor: float, generator: np.random.Generator) -> Service:
     if service.distribution != "values":
         return replace(service, mean=service.mean * factor)
+    if service.uncertainty:
+        # Between fresh processes the means deviate by what resampling would give, and by more: not twice.
+        return service.scaled(factor)
     resampled = generator.choice(np.asarray(service.values), len(service.values)) * factor
     return replace(service, values=tuple(resampled.tolist()))
 

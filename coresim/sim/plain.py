@@ -77,24 +77,23 @@ def _lay_out(pipeline: Pipeline, draws: Draws, length: RunLength) -> tuple[Count
     sync, rows = trainer.copy_mode == "sync", _rows(draws, _batches(pipeline, length))
     tapes = [_tape(draws, key, rows) for key, _, _ in pipeline.phases()]
     if not sync:
-        tapes[-3] = np.zeros(1)
-    n = np.zeros(R.TAPES + 2 * len(tapes), np.int64)
-    scalars = [stage.servers, credits, trainer.run_ahead + 1, len(stage.phases), int(sync), rows]
-    n[: R.BLOCKS + 1] = [*scalars, length.steps, length.warm_up, length.blocks]
-    account, phases = R.QUEUE + 1 + len(stage.phases), len(stage.phases)
-    sizes = [R.ACCOUNT + account, account, *n[[R.SERVERS, R.CREDITS, R.AHEAD, R.BLOCKS, R.BLOCKS]].tolist(), phases]
-    places = np.cumsum([*sizes, *map(len, tapes)])
-    n[R.WINDOW], n[R.FREE : R.WEIGHTS + 1] = places[0], places[1:7]
-    n[R.TAPES :: 2], n[R.TAPES + 1 :: 2] = places[7:-1], [len(values) > 1 for values in tapes]
-    t = np.concatenate([np.zeros(places[6]), [float(phase.resource == "cores") for phase in stage.phases], *tapes])
+        tapes[-3] = np.zeros(rows)
+    phases, blocks, ahead = len(stage.phases), length.blocks, trainer.run_ahead + 1
+    account = R.QUEUE + 1 + phases
+    n = np.zeros(R.COUNTS, np.int64)
+    scalars = [stage.servers, credits, ahead, phases, int(sync), rows, length.steps, length.warm_up, blocks]
+    places = np.cumsum([R.ACCOUNT + account, account, stage.servers, credits, ahead, blocks, blocks, phases])
+    n[: R.TAPES + 1] = [*scalars, *places.tolist()]
+    weights = [float(phase.resource == "cores") for phase in stage.phases]
+    t = np.concatenate([np.zeros(n[R.WEIGHTS]), weights, *tapes])
     t[R.PICKED] = -1.0
     return n, t
 
 
 def _tape(draws: Draws, key: str, rows: int) -> Times:
-    """A tape of one row or of the common number of rows."""
+    """A tape of the common number of rows."""
     values = np.asarray(draws.tapes[key], np.float64).ravel()
-    return values[:rows] if len(values) == 1 or len(values) >= rows else np.resize(values, rows)
+    return values[:rows] if len(values) >= rows else np.resize(values, rows)
 
 
 def _result(pipeline: Pipeline, length: RunLength, n: Counts, t: Times) -> Run:

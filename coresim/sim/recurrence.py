@@ -34,10 +34,12 @@ from coresim.sim.compiled import compiled, entry
 
 Counts = NDArray[np.int64]
 Times = NDArray[np.float64]
+#: An index that cannot be negative: numba then leaves out the test whether it counts from the array's end.
+Place = np.uint64
 
-# Counts: the description, places in the times, where the rings stand; then place and stride (0: constant) of each tape.
-(SERVERS, CREDITS, AHEAD, PHASES, SYNC, ROWS, STEPS, WARM_UP, BLOCKS, FREE, PICKS, ENDS, BLOCK_END, BLOCK_BUSY, WEIGHTS,
- WINDOW, SERVER, CREDIT, LAST, ROW, ITEMS, TIED, TAPES) = range(23)  # fmt: skip
+# Counts: the description, places in the times, where the rings stand.
+(SERVERS, CREDITS, AHEAD, PHASES, SYNC, ROWS, STEPS, WARM_UP, BLOCKS, WINDOW, FREE, PICKS, ENDS, BLOCK_END, BLOCK_BUSY,
+ WEIGHTS, TAPES, SERVER, CREDIT, LAST, ROW, ITEMS, TIED, COUNTS) = range(24)  # fmt: skip
 # Times: scalars, then two accounts, before the window (ACCOUNT) and in it (at count WINDOW), then rings and tables.
 READY, ENDED, PICKED, BEGIN, END, ACCOUNT = range(6)
 # Columns of an account: the accelerator's time, the trainer's, the stage's; starved by queue and, after it, by phases.
@@ -54,7 +56,7 @@ def later(a: float, b: float) -> float:
 @compiled
 def tape(n: Counts, t: Times, number: int, row: int) -> Any:
     """The time of a phase: of the stage's, then consumer, copy, launch and step."""
-    return t[n[TAPES + 2 * number] + row * n[TAPES + 2 * number + 1]]
+    return t[n[TAPES] + number * n[ROWS] + row]
 
 
 @compiled
@@ -83,24 +85,25 @@ def walk(n: Counts, t: Times, steps: int, account: int) -> None:
     """Book whole steps into one account; all state in local variables, for speed."""
     phases, sync, free, picks, ends, weights = n[PHASES], n[SYNC] == 1, n[FREE], n[PICKS], n[ENDS], n[WEIGHTS]
     server, credit, last, row, tied = n[SERVER], n[CREDIT], n[LAST], n[ROW], n[TIED]
-    servers, credits, ahead, rows = n[SERVERS], n[CREDITS], n[AHEAD], n[ROWS]
-    ready, ended, picked = t[READY], t[ENDED], t[PICKED]
+    servers, credits, ahead, rows, tapes = n[SERVERS], n[CREDITS], n[AHEAD], n[ROWS], n[TAPES]
+    ready, ended, picked, blame = t[READY], t[ENDED], t[PICKED], account + QUEUE + 1
     busy = unlaunched = copying = consuming = 0.0
     starved = device = copies = consumers = launches = service = on_cores = outstanding = queue = 0.0
     for _ in range(steps):
-        taken = later(t[free + server], t[picks + credit])
-        done, before = taken, later(taken, ended)
+        taken = later(t[Place(free + server)], t[Place(picks + credit)])
+        done, before, at = taken, later(taken, ended), tapes + row
         queue += before - ended
         for phase in range(phases):
-            time = tape(n, t, phase, row)
+            time = t[Place(at)]
+            at += rows
             done += time
-            on_cores += time * t[weights + phase]
+            on_cores += time * t[Place(weights + phase)]
             until = later(done, ended)
-            t[account + QUEUE + 1 + phase] += until - before
+            t[Place(blame + phase)] += until - before
             before = until
-        consumer, launch, step = tape(n, t, phases, row), tape(n, t, phases + 2, row), tape(n, t, phases + 3, row)
+        consumer, launch, step = t[Place(at)], t[Place(at + 2 * rows)], t[Place(at + 3 * rows)]
         pick, consumed, begun, copied, start, launched, worked, end = train(
-            sync, ready, ended, done, consumer, tape(n, t, phases + 1, row), launch, step
+            sync, ready, ended, done, consumer, t[Place(at + rows)], launch, step
         )
         busy += step
         unlaunched += end - worked
@@ -113,12 +116,12 @@ def walk(n: Counts, t: Times, steps: int, account: int) -> None:
         service += done - taken
         outstanding += pick - taken
         tied = (tied if pick == picked else 0) + (1 if pick == done else 0)
-        t[free + server], t[picks + credit], t[ends + last] = done, pick, end
+        t[Place(free + server)], t[Place(picks + credit)], t[Place(ends + last)] = done, pick, end
         server = server + 1 if server + 1 < servers else 0
         credit = credit + 1 if credit + 1 < credits else 0
         last = last + 1 if last + 1 < ahead else 0
         row = row + 1 if row + 1 < rows else 0
-        ready = later(launched, t[ends + last])
+        ready = later(launched, t[Place(ends + last)])
         device += (begun - consumed) + (ready - launched)
         ended, picked = end, pick
     n[SERVER], n[CREDIT], n[LAST], n[ROW], n[TIED] = server, credit, last, row, tied

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from coresim import __version__
-from coresim.measure import protocol
-from coresim.measure.preprocess import WorkloadFacts
-from coresim.measure.scaling import fit_speed
+from coresim.measuring import protocol
+from coresim.measuring.preprocess import WorkloadFacts
+from coresim.measuring.scaling import fit_speed
 from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Caution, Profile, Provenance

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from coresim.errors import InputError, MissingPartError
-from coresim.measure.models import load_torch
+from coresim.measuring.models import load_torch
 from coresim.model.measurement import Measurement
 
 COPY_WARM_UP = 3

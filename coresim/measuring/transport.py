@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coresim.measure import protocol
-from coresim.measure.processes import HOW_THREADS, TIMEOUT, Child, Link, limit_threads
-from coresim.measure.protocol import Caution, Cautions, Clock, Progress
+from coresim.measuring import protocol
+from coresim.measuring.processes import HOW_THREADS, TIMEOUT, Child, Link, limit_threads
+from coresim.measuring.protocol import Caution, Cautions, Clock, Progress
 from coresim.model.measurement import Measurement
 
 READY = 4

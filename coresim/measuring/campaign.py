@@ -7,12 +7,12 @@ processes come on top where a part's own text says so. Nothing runs beside anyth
 part        s     what
 ========== ====== ==========================================================
 look        --    the workload makes its data; a few samples are prepared
-step        0     `coresim.measure.step_time`; where a CUDA device is timed, 90 s on top of the 40 s
-prepare     12    `coresim.measure.preprocess`
-scaling      7    `coresim.measure.scaling`
-bandwidth    3    `coresim.measure.bandwidth`
-storage      3    `coresim.measure.storage`, where the workload names files
-transport   rest  `coresim.measure.transport`: 2 to 8 s
+step        0     `coresim.measuring.step_time`; where a CUDA device is timed, 90 s on top of the 40 s
+prepare     12    `coresim.measuring.preprocess`
+scaling      7    `coresim.measuring.scaling`
+bandwidth    3    `coresim.measuring.bandwidth`
+storage      3    `coresim.measuring.storage`, where the workload names files
+transport   rest  `coresim.measuring.transport`: 2 to 8 s
 ========== ====== ==========================================================
 """
 
@@ -27,16 +27,16 @@ from functools import partial
 from typing import Any
 
 from coresim.errors import InputError
-from coresim.measure import protocol
-from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
-from coresim.measure.assemble import assemble, provenance
-from coresim.measure.bandwidth import measure_bandwidth
-from coresim.measure.host import optional_parts, read_host
-from coresim.measure.preprocess import WorkloadFacts, look, measure_preparation
-from coresim.measure.scaling import measure_scaling
-from coresim.measure.step_time import Job, StepRequest, find_step_time
-from coresim.measure.storage import measure_storage
-from coresim.measure.transport import measure_transport
+from coresim.measuring import protocol
+from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
+from coresim.measuring.assemble import assemble, provenance
+from coresim.measuring.bandwidth import measure_bandwidth
+from coresim.measuring.host import optional_parts, read_host
+from coresim.measuring.preprocess import WorkloadFacts, look, measure_preparation
+from coresim.measuring.scaling import measure_scaling
+from coresim.measuring.step_time import Job, StepRequest, find_step_time
+from coresim.measuring.storage import measure_storage
+from coresim.measuring.transport import measure_transport
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile

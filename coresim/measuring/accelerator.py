@@ -26,8 +26,8 @@ import numpy as np
 
 from coresim import stats
 from coresim.errors import CoresimError, InputError
-from coresim.measure import models
-from coresim.measure.transfer import Clock, batch_bytes, measure_copies, open_clock, open_device, to_device
+from coresim.measuring import models
+from coresim.measuring.transfer import Clock, batch_bytes, measure_copies, open_clock, open_device, to_device
 from coresim.model.measurement import Measurement
 
 STABLE = 0.05
@@ -401,7 +401,7 @@ def _run_child(room: Path, timeout: float) -> int:
 
 def _start(function: str, argument: str, **pipes: Any) -> subprocess.Popen[bytes]:
     """A fresh Python that runs one function of this module; in its own session, so that Ctrl-C comes to us alone."""
-    code = "import sys; from coresim.measure import accelerator as a; a.enter(*sys.argv[1:])"
+    code = "import sys; from coresim.measuring import accelerator as a; a.enter(*sys.argv[1:])"
     command = [sys.executable, "-c", code, str(os.getpid()), function, argument]
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, "PYTHONPATH": paths}

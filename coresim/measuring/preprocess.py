@@ -21,9 +21,9 @@ import numpy as np
 
 from coresim import stats
 from coresim.errors import InputError
-from coresim.measure import protocol
-from coresim.measure.processes import HOW_THREADS, START_TIMEOUT, Child, HangError, Link, limit_threads
-from coresim.measure.protocol import Cautions, Clock, Progress, Timing
+from coresim.measuring import protocol
+from coresim.measuring.processes import HOW_THREADS, START_TIMEOUT, Child, HangError, Link, limit_threads
+from coresim.measuring.protocol import Cautions, Clock, Progress, Timing
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import Step, Workload, WorkloadSpec, batch_facts, seed_everything
 

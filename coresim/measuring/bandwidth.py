@@ -20,9 +20,9 @@ import psutil
 
 from coresim import stats
 from coresim.errors import InputError
-from coresim.measure import protocol
-from coresim.measure.processes import Link, crew, levels, physical_cpus, rounds, serve
-from coresim.measure.protocol import Caution, Cautions, Clock, Progress
+from coresim.measuring import protocol
+from coresim.measuring.processes import Link, crew, levels, physical_cpus, rounds, serve
+from coresim.measuring.protocol import Caution, Cautions, Clock, Progress
 from coresim.model.measurement import Measurement
 
 MOVED = {"copy": 16, "triad": 40}

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from coresim import stats
 from coresim.errors import InputError
-from coresim.measure import protocol
-from coresim.measure.processes import Child, Link
-from coresim.measure.protocol import Caution, Cautions, Clock, Progress, Timing
+from coresim.measuring import protocol
+from coresim.measuring.processes import Child, Link
+from coresim.measuring.protocol import Caution, Cautions, Clock, Progress, Timing
 from coresim.model.measurement import Measurement
 
 FILES = 256

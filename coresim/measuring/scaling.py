@@ -24,9 +24,9 @@ import numpy as np
 
 from coresim import stats
 from coresim.errors import InputError
-from coresim.measure import protocol
-from coresim.measure.bandwidth import bandwidth_curve, saturating_cores
-from coresim.measure.processes import (
+from coresim.measuring import protocol
+from coresim.measuring.bandwidth import bandwidth_curve, saturating_cores
+from coresim.measuring.processes import (
     HOW_THREADS,
     TIMEOUT,
     Link,
@@ -37,7 +37,7 @@ from coresim.measure.processes import (
     rounds,
     serve,
 )
-from coresim.measure.protocol import Cautions, Clock, Progress
+from coresim.measuring.protocol import Cautions, Clock, Progress
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import WorkloadSpec, seed_everything
 
