@@ -141,31 +141,36 @@ def plain_line(step: float, run_ahead: int) -> Pipeline:
 
     phases = (phase("fetch", 0.03, "wait"), phase("decode", 0.06), phase("collate", 0.01))
     stage = Stage("load", 8, phases, dispatch="round_robin")
-    calls = {"consumer": phase("consumer", 0.001), "copy": phase("copy", 0.001, "wait"), "launch": phase("launch", 0.001)}
+    calls = {
+        "consumer": phase("consumer", 0.001),
+        "copy": phase("copy", 0.001, "wait"),
+        "launch": phase("launch", 0.001),
+    }
     trainer = Trainer(**calls, run_ahead=run_ahead)
     return Pipeline((stage,), trainer, phase("step", step), cores=16.0, credits=16)
 
 
 def compare_with(line: Any, step: float, run_ahead: int) -> None:
-    """Time the loop in turns with the recurrence, and once the event kernel; check that they agree."""
+    """Time the loop in turns with the recurrence, then the event kernel; check that they agree."""
     pipeline, steps = plain_line(step, run_ahead), 2_000_000
     draws, length = draw(pipeline, steps, 1), RunLength(steps, warm_up=1000, blocks=20)
     columns = [np.ascontiguousarray(draws.tapes[key].ravel()) for key, _, _ in pipeline.phases()]
     tapes = (ctypes.c_void_p * len(columns))(*(column.ctypes.data for column in columns))
     settings = (ctypes.c_long(value) for value in (steps, 8, 16, run_ahead, 3, len(columns[0])))
     call = (*settings, tapes)
-    turns = [(*median_of(lambda: line(*call), 1), *median_of(lambda: fast.simulate(pipeline, draws, length), 1)) for _ in range(9)]
+    turns = [(*median_of(1, line, *call), *median_of(1, fast.simulate, pipeline, draws, length)) for _ in range(9)]
     ratios = [recurrence / c for c, _, recurrence, _ in turns]
     plain, whole = (statistics.median(turn[at] for turn in turns) / steps * 1e9 for at in (0, 2))
     apart = abs(turns[0][1] / turns[0][3].makespan - 1)
-    short = RunLength(20_000, warm_up=1000, blocks=20)
-    slow, events = median_of(lambda: fast.simulate_events(pipeline, draws, short), 5)
-    quick, run = median_of(lambda: fast.simulate(pipeline, draws, short), 15)
+    few = 20_000
+    slow, by_events = median_of(5, fast.simulate_events, pipeline, draws, RunLength(few, warm_up=1000, blocks=20))
+    quick, run = median_of(15, fast.simulate, pipeline, draws, RunLength(few, warm_up=1000, blocks=20))
+    each = slow / few * 1e9
     print(
         f"  step {step * 1e3:2.0f} ms, run-ahead {run_ahead}: recurrence {whole:.1f} ns / C {plain:.1f} ns ="
-        f" {statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f}); kernel {slow / 20_000 * 1e9:.0f} ns ="
-        f" {slow / quick:.0f} x the recurrence in 20,000 steps, {slow / 20_000 * 1e9 / whole:.0f} x in long runs"
-        f" (makespans {apart:.0e} and {abs(events.makespan / run.makespan - 1):.0e} apart)"
+        f" {statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f}); event kernel {each:.0f} ns:"
+        f" {slow / quick:.0f} x the recurrence in {few} steps, {each / whole:.0f} x in long runs"
+        f" (makespans {apart:.0e} and {abs(by_events.makespan / run.makespan - 1):.0e} apart)"
     )
 
 

@@ -62,7 +62,9 @@ def profile(source: AcceleratorSource = GIVEN, **more: tuple[tuple[float, ...], 
         arrays_per_batch=2,
         host=HOST,
         accelerator=source,
-        provenance=Provenance("0.1", "coresim measure", "2024-01-01T00:00:00+00:00", HOST.fingerprint, 0, "3.11"),
+        provenance=Provenance(
+            "0.1", "coresim measure", "2024-01-01T00:00:00+00:00", HOST.fingerprint, 0, "3.11", "2.0", "2.13"
+        ),
         speed=(1.0, 0.9, 0.8),
         speed_uncertainty=0.05,
         speed_basis="nothing",
@@ -185,6 +187,14 @@ def test_what_a_path_holds_is_told_by_its_content(tmp_path: Path) -> None:
         load_document(tmp_path / "d.json")
     with pytest.raises(InputError, match="no such file"):
         load_document(tmp_path / "none.json")
+
+
+def test_without_torch_the_pipe_is_not_taken_for_the_loader() -> None:
+    found = profile()
+    plain = replace(found, provenance=replace(found.provenance, torch_version=None))
+    consumer = read_scenario(plain.scenario_tables()).workload.consumer
+    assert consumer.mean == pytest.approx(0.34e-3 + 0.21e-3 * found.arrays_per_batch + 0.16e-9 * found.bytes_per_batch)
+    assert consumer.uncertainty > 0.3
 
 
 def test_tables_of_a_given_step() -> None:

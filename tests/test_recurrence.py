@@ -31,7 +31,7 @@ def plain_job(rng: random.Random, ties: bool) -> Job:
     names = rng.choice((("p",), ("fetch", "decode", "collate"), ("p", "q", "p")))
     stage = Stage("load", workers, tuple(Phase(name, rng.choice(RESOURCES)) for name in names), dispatch="round_robin")
     trainer = Trainer(
-        copy=Phase("copy", rng.choice(("wait", "storage"))),
+        copy=Phase("copy", "wait"),
         copy_mode=rng.choice(("sync", "none")),
         spin=rng.random() < 0.5,
         run_ahead=rng.randint(0, 3),
@@ -112,7 +112,6 @@ def line_with(stage: dict[str, Any] | None = None, trainer: dict[str, Any] | Non
     [
         (LINE, True),
         (line_with(trainer={"copy_mode": "none"}), True),
-        (line_with(trainer={"copy": Phase("copy", "storage")}), True),
         (line_with(speed=(1.0, 1.0), slowdown=(1.0, 1.0, 1.0)), True),
         (line_with(storage_streams=4.0, cores=4.0, batch_size=32, persistent=False), True),
         (line_with(cores=4), True),
@@ -126,10 +125,6 @@ def line_with(stage: dict[str, Any] | None = None, trainer: dict[str, Any] | Non
         (line_with(step=Phase("step", split=2)), False),
         (line_with(trainer={"copy_mode": "stream"}), False),
         (line_with(trainer={"copy_mode": "overlap"}), False),
-        (line_with(trainer={"copy": Phase("copy", "cores")}), False),
-        (line_with(trainer={"consumer": Phase("consumer", "wait")}), False),
-        (line_with(trainer={"launch": Phase("launch", "wait")}), False),
-        (line_with(trainer={"copy": Phase("copy", "cores"), "copy_mode": "none"}), True),
         (line_with(ranks=2, cores=8.0), False),
         (line_with(barrier=True), False),
         (line_with(ranks=1, hosts=2, barrier=True), False),

@@ -44,7 +44,7 @@ def test_text_says_when_shared_memory_does_not_fit(answer):
 
 
 def test_text_compares_the_own_host(answer):
-    assert "On the 2 cores per GPU of this host: too few cores" in str(answer)
+    assert "On the 2 cores per GPU of the host: too few cores" in str(answer)
 
 
 def test_frame_has_every_point_of_every_curve(answer):

@@ -143,6 +143,8 @@ class Trainer:
     def __post_init__(self) -> None:
         _check(self.copy_mode in COPY_MODES, f"trainer: copy_mode {self.copy_mode!r} is not one of {COPY_MODES}")
         _check_count(self.run_ahead, "trainer: run_ahead", least=0)
+        _check(self.consumer.resource == self.launch.resource == "cores", "trainer: consumer and launch hold a core")
+        _check(self.copy.resource == "wait", "trainer: a copy holds no core of its own")
         _check(self.consumer.split == self.copy.split == self.launch.split == 1, "trainer: only inline phases split")
 
 

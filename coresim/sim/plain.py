@@ -40,8 +40,7 @@ def _is_plain_line(pipeline: Pipeline) -> bool:
 def _is_plain_trainer(pipeline: Pipeline) -> bool:
     """No inline work, no copy that overlaps, and none that would take a core besides the one that spins."""
     trainer = pipeline.trainer
-    copies = trainer.copy_mode == "none" or (trainer.copy_mode == "sync" and trainer.copy.resource != "cores")
-    return copies and not trainer.inline and trainer.consumer.resource == trainer.launch.resource == "cores"
+    return trainer.copy_mode in ("sync", "none") and not trainer.inline
 
 
 def _is_undisturbed(pipeline: Pipeline) -> bool:
