@@ -1,0 +1,290 @@
+"""The command line as a user meets it: JSON, streams, exit codes, errors of one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from coresim.cli.main import main
+
+SCENARIO = """
+[workload]
+batch_size = 256
+samples_per_epoch = 1281167
+fetch      = { mean = "0.4 ms", distribution = "exponential" }
+preprocess = { mean = "5.2 ms", cv = 0.4, distribution = "lognormal" }
+collate    = "3 ms"
+consumer   = "2 ms"
+copy       = "1.5 ms"
+[accelerator]
+step   = "98 ms"
+launch = "5 ms"
+sync   = "spin"
+count  = 1
+[host]
+cores = 16
+threads_per_core = 2
+speed = [1.0, 1.0, 0.97]
+[loader]
+preset = "pytorch"
+dispatch = "round_robin"
+ordered = true
+workers = 8
+prefetch_factor = 2
+fetchers = 16
+buffer = 2
+[target]
+gpu_idle = 0.05
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "scenario.toml"
+    path.write_text(SCENARIO)
+    return str(path)
+
+
+def call(capsys, *argv):
+    """Exit code, stdout, stderr of a command run in this process."""
+    try:
+        code = main([str(word) for word in argv])
+    except SystemExit as exit_:
+        code = exit_.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run(*argv, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "coresim", *argv], capture_output=True, text=True, timeout=200, check=False, **options
+    )
+
+
+def check(schema, value, where="$"):
+    """The part of JSON Schema that our schemas use."""
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "null": type(None)}
+    if "type" in schema:
+        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        assert any(isinstance(value, kinds[name]) for name in names), (where, value, names)
+    assert "const" not in schema or value == schema["const"], where
+    assert "enum" not in schema or value in schema["enum"], (where, value)
+    assert "minimum" not in schema or value >= schema["minimum"], (where, value)
+    assert "maximum" not in schema or value <= schema["maximum"], (where, value)
+    for name in schema.get("required", ()):
+        assert name in value, (where, name)
+    for name, inner in schema.get("properties", {}).items():
+        if name in value:
+            check(inner, value[name], f"{where}.{name}")
+    for index, item in enumerate(value if "items" in schema else ()):
+        check(schema["items"], item, f"{where}[{index}]")
+
+
+def test_recommend_prints_one_json_object_that_fits_its_schema(capsys, scenario):
+    code, out, _ = call(capsys, "recommend", scenario, "--json")
+    assert code == 0
+    answer = json.loads(out)
+    check(json.loads(call(capsys, "schema", "recommend")[1]), answer)
+    chosen = answer["recommendation"]
+    assert chosen["gpu_idle_low"] <= chosen["gpu_idle"] <= chosen["gpu_idle_high"]
+    assert chosen["gpu_idle"] <= 0.05
+    for option in answer["options"]:
+        assert [point["cores"] for point in option["curve"]] == list(range(1, len(option["curve"]) + 1))
+        within = [point["cores"] for point in option["curve"] if point["gpu_idle"] <= 0.05]
+        assert option["cores_per_gpu"] == (within[0] if within else None)
+    fewest = min(option["cores_per_gpu"] for option in answer["options"] if option["cores_per_gpu"])
+    assert chosen["cores_per_gpu"] == fewest
+    assert answer["lower_bound_cores"] <= fewest
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_simulate_prints_one_json_object_that_fits_its_schema(capsys, scenario, engine):
+    arguments = ("--option", 2, "--workers", 8, "--cores", 9, "--steps", 60, "--seed", 1, "--json", "--engine", engine)
+    code, out, _ = call(capsys, "simulate", scenario, *arguments)
+    assert code == 0
+    answer = json.loads(out)
+    check(json.loads(call(capsys, "schema", "simulate")[1]), answer)
+    assert answer["accelerator_utilisation"] == pytest.approx(1 - answer["gpu_idle"])
+
+
+def test_both_engines_give_the_same_answer(capsys, scenario):
+    answers = []
+    for engine in ("fast", "reference"):
+        arguments = ("--workers", 3, "--cores", 2, "--steps", 40, "--replications", 2, "--json", "--engine", engine)
+        answers.append(json.loads(call(capsys, "simulate", scenario, *arguments)[1]))
+    for name in ("gpu_idle", "gpu_idle_low", "throughput_samples_per_s", "makespan_s", "busy_cores"):
+        assert answers[0][name] == pytest.approx(answers[1][name], rel=1e-9)
+
+
+def test_a_seed_gives_the_same_answer_again_and_another_another(capsys, scenario):
+    def answer(seed):
+        out = call(capsys, "simulate", scenario, "--steps", 50, "--seed", seed, "--json")[1]
+        return json.loads(out)["gpu_idle"]
+
+    assert answer(1) == answer(1) != answer(2)
+
+
+def test_set_overrides_a_key(capsys, scenario):
+    def rate(*settings):
+        flags = [word for setting in settings for word in ("--set", setting)]
+        return json.loads(call(capsys, "simulate", scenario, "--json", *flags)[1])["throughput_samples_per_s"]
+
+    assert rate("workload.preprocess=0.1 ms", "fetch=0 s") > 2000 > rate()
+    assert rate("accelerator.step=1 s") == pytest.approx(256 / 1.0035, rel=1e-3)
+
+
+def test_the_schema_of_a_scenario_lists_every_key_of_the_example(capsys):
+    schema = json.loads(call(capsys, "schema", "scenario")[1])
+    import tomllib
+
+    for section, table in tomllib.loads(SCENARIO).items():
+        assert set(table) <= set(schema["properties"][section]["properties"])
+
+
+def test_no_core_count_is_exit_4_and_says_what_would_help(capsys, scenario):
+    code, out, _ = call(capsys, "recommend", scenario, "--set", "workload.consumer=80 ms", "--options", "2")
+    assert code == 4
+    assert out.startswith("No core count")
+    assert "More cores will not help: serial consumer" in out
+
+
+BAD = [
+    ("workload.batch=1", "batch_size"),
+    ("workload.preprocess=-1 ms", "-1 ms"),
+    ("workload.preprocess=nan ms", "nan"),
+    ("workload.batch_size=0", "0"),
+    ("accelerator.step=98", "unit missing"),
+    ("accelerator.step=98 lightyears", "lightyears"),
+    ("loader.preset=tensorlow", "tensorlow"),
+    ("nonsense", "section.key=value"),
+    ("host.speed=[]", "speed"),
+]
+
+
+@pytest.mark.parametrize("verb", ["recommend", "simulate"])
+@pytest.mark.parametrize(("setting", "said"), BAD)
+def test_bad_settings_are_one_line_and_exit_2(capsys, scenario, verb, setting, said):
+    code, out, err = call(capsys, verb, scenario, "--set", setting)
+    assert (code, out) == (2, "")
+    lines = [line for line in err.splitlines() if not line.endswith("...")]
+    assert len(lines) == 1
+    assert said in lines[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--cores", "0"), ("--workers", "-1"), ("--steps", "3"), ("--seed", "x"), ("--option", "4"), ("--seed", "-1"),
+        ("--engine", "slow"), ("--option", "3", "--workers", "0"),
+    ],
+)  # fmt: skip
+def test_bad_flags_are_one_line_and_exit_2(capsys, scenario, arguments):
+    code, out, err = call(capsys, "simulate", scenario, *arguments)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+
+
+def test_bad_files_are_one_line_and_exit_2(capsys, tmp_path, scenario):
+    (tmp_path / "broken.toml").write_text("[workload\n")
+    (tmp_path / "cut.json").write_text('{"format": "coresim-profile", "schema')
+    (tmp_path / "newer.json").write_text('{"format": "coresim-profile", "schema_version": 99}')
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    for name in ("missing.toml", "broken.toml", "cut.json", "newer.json", "binary.toml", "."):
+        code, out, err = call(capsys, "recommend", tmp_path / name)
+        assert (code, out, len(err.splitlines())) == (2, "", 1), name
+    for arguments in (("--idle-target", "2"), ("--gpu", "a100"), ("--options", "4"), ("--max-cores", "0")):
+        assert call(capsys, "recommend", scenario, *arguments)[0] == 2
+
+
+def test_an_unwritable_output_is_told_before_measuring(capsys, tmp_path):
+    begun = time.monotonic()
+    code, _, err = call(capsys, "measure", "-o", tmp_path / "no" / "p.json")
+    assert code == 2
+    assert "no" in err
+    assert call(capsys, "recommend", "--save", tmp_path)[0] == 2
+    assert time.monotonic() - begun < 60
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trace_is_written_whole_or_not_at_all(capsys, tmp_path, scenario):
+    path = tmp_path / "trace.json"
+    assert call(capsys, "simulate", scenario, "--trace", path)[0] == 0
+    assert json.loads(path.read_text())["traceEvents"]
+    assert call(capsys, "simulate", scenario, "--trace", tmp_path / "no" / "trace.json")[0] == 2
+
+
+def test_a_full_disk_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "coresim", "doctor"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "cannot write" in done.stderr
+
+
+def test_doctor_and_catalogue_answer(capsys):
+    code, out, _ = call(capsys, "doctor", "--json")
+    assert code == 0
+    assert json.loads(out)["usable_cores"] > 0
+    code, out, _ = call(capsys, "catalogue", "--json")
+    assert code == 0
+    assert all(row["source"] and row["certainty"] for row in json.loads(out)["rows"])
+
+
+def test_help_starts_without_the_heavy_packages():
+    done = run("--help", env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
+    assert done.returncode == 0
+    heavy = {"numpy", "numba", "torch", "pandas", "matplotlib", "simpy", "PIL", "psutil", "tqdm"}
+    loaded = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert not loaded & heavy
+    for verb in ("recommend", "simulate", "measure", "doctor", "catalogue", "schema"):
+        assert verb in done.stdout
+
+
+def test_a_saved_profile_answers_without_torch(tmp_path):
+    profile = tmp_path / "p.json"
+    measured = run(
+        "measure", "--quick", "--budget", "4 s", "--batch-size", "8", "--step-time", "20 ms", "-o", str(profile)
+    )
+    assert measured.returncode == 0, measured.stderr
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "torch.py").write_text("raise ImportError('hidden')\n")
+    path = os.pathsep.join([str(hidden), str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+    done = run(
+        "recommend", str(profile), "--json", "--set", "accelerator.step=40 ms", env={**os.environ, "PYTHONPATH": path}
+    )
+    assert done.returncode in (0, 4), done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["metadata"]["step_basis"].startswith("given")
+    document = json.loads(profile.read_text())
+    document["unknown_key"] = 1
+    profile.write_text(json.dumps(document))
+    bad = run("recommend", str(profile))
+    assert (bad.returncode, len(bad.stderr.splitlines())) == (2, 1)
+    assert "unknown_key" in bad.stderr
+
+
+@pytest.mark.parametrize("seconds", [1.5, 6.0])
+def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(tmp_path, seconds):
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "coresim", "recommend"]
+    with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True, start_new_session=True) as process:
+        time.sleep(seconds)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    assert not psutil.wait_procs(children, timeout=20)[1]
+    assert list(tmp_path.iterdir()) == []
