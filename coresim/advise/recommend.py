@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from coresim.advise.sensitivity import Elasticity, elasticities
 from coresim.advise.sweep import Point, Study, best_point, curve, pipeline_of, scan_prefetch, sensible_maximum
@@ -46,7 +47,7 @@ class Recommendation:
         meets_target: whether it meets the target.
         probability: that its true GPU idle is within the target.
         cores_low, cores_high: fewest cores whose interval reaches, and lies wholly within, the target; None: none does.
-        verdict: what binds at ``point``.
+        verdict: what binds at ``point``; where none meets the target, at the most cores that were tried.
         options: each option's curve and answer.
         lower_bound: cores below which no schedule reaches the target.
         saturating_cores: fewest cores that do 95 % of the work that any number can (memory bandwidth); None where that
@@ -108,15 +109,24 @@ def recommend(
         probability=point.estimate.probability(target),
         cores_low=_fewest(chosen, lambda found: found.estimate.gpu_idle_low <= target),
         cores_high=_fewest(chosen, lambda found: found.estimate.gpu_idle_high <= target),
-        verdict=judge(_setting(scenario, point), target, study),
+        # At the knee cores bind as much as what else binds: without an answer, ask where cores are ample.
+        verdict=judge(_setting(scenario, point if meets else chosen.curve[-1]), target, study),
         options=answers,
-        lower_bound=lower_bound_cores(
-            pipeline_of(scenario, point.option, point.cores, max(1, point.workers), point.prefetch_factor), target
-        ),
+        lower_bound=_lower_bound(scenario, point, target),
         saturating_cores=_saturation(scenario),
         own_host=_own_host(scenario, chosen, point, study),
         elasticities=elasticities(_setting(scenario, point), study),
     )
+
+
+def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:
+    """Of the host that all accelerators share, divided among them."""
+    pipeline = pipeline_of(scenario, point.option, point.cores, max(1, point.workers), point.prefetch_factor)
+    found, count = lower_bound_cores(pipeline, target), scenario.accelerator.count
+    if count == 1 or found.whole is None:
+        return found
+    each = f"{found.numbers}; for each of {count} accelerators {found.cores / count:.5g}"
+    return replace(found, cores=found.cores / count, whole=math.ceil(found.cores / count), numbers=each)
 
 
 def _kinds(scenario: Scenario, options: tuple[int, ...]) -> tuple[int, ...]:

@@ -81,6 +81,10 @@ def judge(setting: Setting, target: float, study: Study) -> Verdict:
         name, _, _ = _worst(faster, _idle(faster, study), study)
         return Verdict(GPU_BOUND, name, idle, "more cores will not help: a faster step would")
     name, without, advice = _worst(setting, idle, study)
+    if name == GPU_BOUND:
+        # Two causes bind alike, so that removing either helps nothing: take cores out of the way, name the other.
+        setting = _more_cores(setting)
+        name, without, advice = _worst(setting, _idle(setting, study), study)
     remaining = _apply(name, setting)
     following = GPU_BOUND if without <= target + NOISE else _worst(remaining, without, study)[0]
     return Verdict(name, following, without, advice)
