@@ -102,15 +102,15 @@ def _rests_on(answer: Recommendation, basis: str | None, rests: tuple[str, ...])
             f"{stage.name}, {_plural(stage.servers, 'server')}, {format_duration(stage.service.mean)} a {stage.grain}"
             for stage in scenario.stages
         )
-    left_out = [name for name in ("copy", "launch") if _is_left_out(scenario, name)]
+    left_out = [name for name in ("launch", "pin", "copy") if _is_left_out(scenario, name)]
     if left_out:
-        lines.append(f"not included, because not known: the time of {' and '.join(left_out)}")
+        lines.append(f"not included, because not known: the time to {', '.join(left_out)}")
     return "Rests on\n" + "\n".join(_wrapped(line) for line in lines)
 
 
 def _is_left_out(scenario: Scenario, name: str) -> bool:
     """Zero in the input: nothing is known of it."""
-    service = scenario.workload.copy if name == "copy" else scenario.accelerator.launch
+    service = getattr(scenario.accelerator if name == "launch" else scenario.workload, name)
     return service.is_zero and not scenario.stages
 
 
@@ -140,8 +140,8 @@ def _settings(answer: Recommendation) -> str:
 
 
 def pins_memory(scenario: Scenario) -> bool:
-    """Whether to pin: where batches are copied to a device, pinned memory is what makes the copy fast."""
-    return scenario.loader.pin_memory or not scenario.workload.copy.is_zero
+    """Whether to pin: it makes the copy to the device fast, unless the scenario knows its cost and does without."""
+    return scenario.loader.pin_memory or scenario.workload.pin.is_zero
 
 
 def _shm(fits: bool | None, needed: float) -> str:
