@@ -168,7 +168,7 @@ def _estimate(case: Case, run: str, workers: int | None = None) -> Estimate:
 
 @cache
 def _recommend(case: Case, run: str) -> Recommendation:
-    plan = Plan(steps=200, least=2, most=2)
+    plan = Plan(steps=200, least=2, most=2, inputs=0)
     return recommend(_scenario(case, run), Study(simulate, plan), case.runs[run].options)
 
 

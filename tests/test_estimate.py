@@ -52,7 +52,7 @@ def test_a_deterministic_pipeline_has_no_interval_and_an_uncertain_one_says_what
 
 def test_input_spread_grows_with_the_uncertainty_of_the_inputs():
     spreads = [
-        estimate(build(scenario(mean="10 ms", uncertainty=u), 2, 4, 2), Plan(least=16), simulate).input_half_high
+        estimate(build(scenario(mean="10 ms", uncertainty=u), 2, 4, 2), Plan(least=16, inputs=16), simulate).input_half_high
         for u in (0.02, 0.1)
     ]
     # Loader-bound: idle = 1 - step / preparation, so its spread is the share of stalls times the relative spread.
@@ -107,7 +107,7 @@ def test_a_short_run_of_bursts_agrees_with_a_long_one():
     preprocess = {"mean": "300 ms", "cv": 0.5}
     tables = {"workload": {"batch_size": 32, "preprocess": preprocess}, "accelerator": {"step": "100 ms"}}
     pipeline = build(read_scenario(tables), 2, 49, 48)
-    short = estimate(pipeline, Plan(least=16), simulate)
+    short = estimate(pipeline, Plan(least=16, inputs=16), simulate)
     long = estimate(pipeline, Plan(steps=20_000), simulate)
     assert short.gpu_idle == pytest.approx(long.gpu_idle, abs=0.01)
 

@@ -54,7 +54,7 @@ class Study:
     @property
     def rough(self) -> Plan:
         """A cheaper plan, to choose between settings that are then simulated in full."""
-        return replace(self.plan, steps=max(60, self.plan.steps // 3), least=2, most=2)
+        return replace(self.plan, steps=max(60, self.plan.steps // 3), least=1, most=1, inputs=0)
 
 
 def pipeline_of(scenario: Scenario, option: int, cores: float, workers: int, prefetch_factor: int) -> Pipeline:
@@ -66,9 +66,14 @@ def predict(
     scenario: Scenario, option: int, cores: float, workers: int, prefetch_factor: int, study: Study
 ) -> Estimate:
     """The estimate of one setting."""
-    return estimate(
-        pipeline_of(scenario, option, cores, workers, prefetch_factor), study.plan, study.engine, study.cache
-    )
+    pipeline = pipeline_of(scenario, option, cores, workers, prefetch_factor)
+    # Cores beyond those that can be busy change nothing: option 1 is the same at every count.
+    pipeline = replace(pipeline, cores=min(pipeline.cores, float(pipeline.busiest())))
+    key = (study.plan, pipeline)
+    if key not in study.cache:
+        study.cache[key] = estimate(pipeline, study.plan, study.engine, study.cache)
+    found: Estimate = study.cache[key]
+    return found
 
 
 def sensible_maximum(scenario: Scenario) -> int:

@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -92,6 +93,7 @@ def perturb_speed(pipeline: Pipeline, seed: int, replication: int, inputs: int) 
     return replace(pipeline, speed=(pipeline.speed[0], *(speed * factor for speed in pipeline.speed[1:])))
 
 
+@cache
 def stratified_normal(seed: int, name: str, replication: int, count: int) -> float:
     """One of ``count`` standard normal numbers, one from the middle of each stratum, in an order drawn for ``name``.
 

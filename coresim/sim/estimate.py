@@ -29,6 +29,7 @@ class Plan:
         grow: whether to run longer where many workers need it (see `run_length`).
         least: replications at the least.
         most: replications at the most.
+        inputs: further replications that draw uncertain inputs; 0: the interval leaves those out.
         half_width: the simulation's half-width of GPU idle at which to stop, between the two.
         level: confidence level of the interval.
         seed: of the whole study.
@@ -36,8 +37,9 @@ class Plan:
 
     steps: int = 400
     grow: bool = True
-    least: int = 8
+    least: int = 5
     most: int = 32
+    inputs: int = 8
     half_width: float = 0.005
     level: float = 0.95
     seed: int = 1
@@ -140,7 +142,7 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
     while len(runs) < plan.least or (len(runs) < plan.most and _noise(runs, plan) > plan.half_width):
         runs.append(engine(pipeline, draw(pipeline, rows, plan.seed, len(runs), cache=cache), length))
     moved = [0.0, 0.0]
-    if is_uncertain(pipeline) and plan.least > 2:
+    if plan.inputs and is_uncertain(pipeline):
         idles = [idle_of(engine(moved_by, draws, length)) for moved_by, draws in _moved(pipeline, rows, plan, cache)]
         moved = _input_spread(idles, [idle_of(run) for run in runs], plan)
     return _summary(pipeline, plan, length, runs, moved)
@@ -148,9 +150,9 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
 
 def _moved(pipeline: Pipeline, rows: int, plan: Plan, cache: dict[Any, Any] | None) -> Iterator[tuple[Pipeline, Draws]]:
     """Replications with drawn inputs."""
-    for replication in range(plan.least):
-        draws = draw(pipeline, rows, plan.seed, replication, inputs=plan.least, cache=cache)
-        yield perturb_speed(pipeline, plan.seed, replication, plan.least), draws
+    for replication in range(plan.inputs):
+        draws = draw(pipeline, rows, plan.seed, replication, inputs=plan.inputs, cache=cache)
+        yield perturb_speed(pipeline, plan.seed, replication, plan.inputs), draws
 
 
 def _input_spread(moved: Sequence[float], idles: Sequence[float], plan: Plan) -> list[float]:
