@@ -37,13 +37,12 @@ class PythonBoundWorkload(FolderWorkload):
         counts = [0.0] * self.buckets
         for fields in x:
             for number, field in enumerate(fields):
-                counts[fnv1a(field, number) % self.buckets] += 1.0
+                counts[fnv1a(field, FNV_OFFSET ^ number) % self.buckets] += 1.0
         return np.array(counts, dtype=np.float32)
 
 
-def fnv1a(text: str, salt: int) -> int:
-    """The 32-bit FNV-1a hash of the characters' code points, begun with ``salt``."""
-    value = (FNV_OFFSET ^ salt) * FNV_PRIME & MASK
+def fnv1a(text: str, value: int = FNV_OFFSET) -> int:
+    """The 32-bit FNV-1a hash of the characters' code points, from the start ``value`` on."""
     for char in text:
         value = (value ^ ord(char)) * FNV_PRIME & MASK
     return value
