@@ -34,7 +34,7 @@ HOMES = {
     "numba": ("coresim/sim/compiled.py",),
     "pandas": ("coresim/report/tables.py",),
     "matplotlib": ("coresim/report/figures.py",),
-    "PIL": ("coresim/workloads/images.py",),
+    "PIL": ("coresim/workloads/",),
     "torch": (
         "coresim/measuring/models.py",
         "coresim/measuring/transport.py",
