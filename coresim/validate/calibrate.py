@@ -3,8 +3,8 @@
 Service times taken in a bare process differ from those inside a loader's worker (collation into shared memory, first
 touch of new pages, the pickling thread), so they are noted by the workers themselves while the real loader runs. Three
 runs make a round: one worker at work without a pause, one worker whose batches stand ready (what receiving costs the
-trainer), two workers at work without a pause (how much slower a sample gets while two cores are busy). Rounds alternate,
-so that a slow drift touches all runs alike; the spread between rounds is the uncertainty of one.
+trainer), two workers at work without a pause (how much slower a sample gets while two cores are busy). Rounds
+alternate, so that a slow drift touches all runs alike; the spread between rounds is the uncertainty of one.
 """
 
 from __future__ import annotations

@@ -1,17 +1,20 @@
-"""The ledger: every point's setting, what was predicted, what was measured and under which load; a versioned JSON file."""
+"""The ledger: every point's setting, what was predicted, what was measured under which load; a versioned file."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
-from coresim import stats
+from coresim import __version__, stats
 from coresim.errors import InputError
 from coresim.files import check_version, read_json, write_json
+from coresim.model.host import HostFacts
 from coresim.validate.calibrate import Calibration
-from coresim.validate.grid import Setting
+from coresim.validate.grid import Grid, Setting
 from coresim.validate.predict import Prediction
 
 FORMAT = "coresim-ledger"
@@ -24,8 +27,10 @@ class Measured:
 
     Attributes:
         idle: GPU idle, a share of the window.
-        step_starts_us: when each step of the window began on the device's clock, microseconds after the last warm-up step.
+        step_starts_us: when each step began on the device's clock, microseconds after the last warm-up step.
         lateness_s: mean lateness of the timer, which is taken out.
+        sample_s, receive_s: mean CPU time of a sample and of receiving a batch; they explain a miss, and feed no
+            prediction.
         others_cores: cores that other programs kept busy meanwhile.
         probe_before_s, probe_after_s: time of a fixed piece of work before and after.
         dirty: why the trial does not count, or "".
@@ -34,6 +39,8 @@ class Measured:
     idle: float
     step_starts_us: tuple[int, ...]
     lateness_s: float
+    sample_s: float
+    receive_s: float
     others_cores: float
     probe_before_s: float
     probe_after_s: float
@@ -92,9 +99,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Job:
-    """One calibration: of an organisation, for a workload and batch size, with the machine's speed then."""
+    """One calibration: of an organisation, for a workload and batch size, with the machine's speed then.
+
+    ``title`` is what a profile of the workload calls it.
+    """
 
     workload: str
+    title: str
     calibration: Calibration
     probe_s: float
 
@@ -116,6 +127,11 @@ class Ledger:
     jobs: tuple[Job, ...] = ()
     points: tuple[Point, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The workloads, as profiles call them."""
+        return tuple(dict.fromkeys(job.title for job in self.jobs))
 
     @property
     def scored(self) -> tuple[Point, ...]:
@@ -142,6 +158,30 @@ class Ledger:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file; whole or not at all."""
         write_json(path, self.to_dict())
+
+
+def empty_ledger(host: HostFacts, grid: Grid, command: str) -> Ledger:
+    """A ledger of this host, now, without points."""
+    return Ledger(
+        tool_version=__version__,
+        command=command,
+        time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        host_fingerprint=host.fingerprint,
+        cpu_model=host.cpu_model or "unknown",
+        cpus=round(host.usable_cores),
+        accelerator="emulated (blocks for the step time)",
+        grid=grid.name,
+        grid_sha256=grid.sha256,
+        grid_trials=grid.trials,
+        versions={name: version for name in ("torch", "numpy", "numba") if (version := _version(name))},
+    )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def load_ledger(path: str | os.PathLike[str]) -> Ledger:

@@ -1,9 +1,10 @@
-"""What is predicted for a trial: by the simulation, by it without one effect at a time, and by the field's two models."""
+"""What is predicted for a trial: by the simulation, by it with one effect less, and by the field's two models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from coresim import stats
 from coresim.model.build import build
@@ -28,7 +29,7 @@ Change = Callable[[Scenario], Scenario]
 
 @dataclass(frozen=True)
 class Prediction:
-    """GPU idle (a share) with the interval in which one trial should fall, and the time from step to step in seconds."""
+    """GPU idle (a share) with the interval in which one trial should fall, and seconds from step to step."""
 
     idle: float
     low: float
@@ -52,15 +53,18 @@ def rate_period(calibration: Calibration, setting: Setting) -> float:
 
 
 def step_time(calibration: Calibration, setting: Setting) -> float:
-    """Seconds per step at which preparation rate / ingestion rate is the setting's ``ratio``."""
-    return setting.ratio * rate_period(calibration, setting)
+    """Seconds per step at which preparation rate / ingestion rate is the setting's ``ratio``, or its own."""
+    if setting.step_s:
+        return setting.step_s
+    reference = replace(setting, workers=setting.at) if setting.at else setting
+    return setting.ratio * rate_period(calibration, reference)
 
 
 def trial_length(calibration: Calibration, setting: Setting, seconds: float) -> RunLength:
     """Warm-up until the empty start is forgotten, then whole rounds of all workers for about ``seconds``."""
     credits = max(1, setting.workers) * setting.prefetch_factor
-    step = step_time(calibration, setting)
-    period = step + rate_period(calibration, setting) if setting.option == 1 else max(step, step / setting.ratio)
+    step, prepare = step_time(calibration, setting), rate_period(calibration, setting)
+    period = step + prepare if setting.option == 1 else max(step, prepare)
     cycle = max(1, setting.workers)
     wanted = min(MOST_STEPS, max(LEAST_STEPS, seconds / period))
     warm_up = 2 * credits + 2
@@ -140,7 +144,7 @@ def _constant(service: Service) -> Service:
 
 def _without_variance(scenario: Scenario) -> Scenario:
     names = ("preprocess", "fetch", "collate", "consumer", "copy")
-    flat = {name: _constant(getattr(scenario.workload, name)) for name in names}
+    flat: dict[str, Any] = {name: _constant(getattr(scenario.workload, name)) for name in names}
     return replace(scenario, workload=replace(scenario.workload, **flat))
 
 
