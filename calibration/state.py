@@ -24,8 +24,8 @@ HEAD = """# The state of the truth
 Predicted beside measured, misses first. Everything here is written by `python calibration/state.py` from the ledgers
 in this folder; a ledger holds every point's setting, raw step times, predictions, code version, host and load.
 
-**GPU accuracy is unproven**: no ledger here was recorded on a CUDA device yet. `calibration/cuda_campaign.py` records one
-on a machine that has a device; until then only the loader and the cores are proven, against an emulated accelerator
+**GPU accuracy is unproven**: no ledger here was recorded on a CUDA device yet. `calibration/cuda_campaign.py` records
+one on a machine that has a device; until then only the loader and the cores are proven, against an emulated accelerator
 that blocks for the step time.
 
 To add a machine: `coresim validate --grid calibration/grid.toml -o calibration/NAME.ledger.json`, then this script.

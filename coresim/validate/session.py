@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
-
 from coresim.measuring.processes import START_TIMEOUT, Child, Link, limit_threads
+from coresim.measuring.protocol import busy_seconds
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.calibrate import ROUNDS, RUN_S, Calibration, calibrate
@@ -181,7 +180,7 @@ def _trial(real: Workload, order: Order) -> Measured:
     wait = spin_until if setting.sync == "spin" else sleep_until
     before = probe_speed()
     with _on_cores(setting.cores):
-        began, mine, all_busy = time.perf_counter(), _own_seconds(), _busy_seconds()
+        began, mine, all_busy = time.perf_counter(), _own_seconds(), busy_seconds()
         pipe = open_pipe(Timed(real), layout, seed=os.getpid())
         try:
             trial = run_trial(
@@ -189,7 +188,7 @@ def _trial(real: Workload, order: Order) -> Measured:
             )
         finally:
             pipe.close()
-        others = (_busy_seconds() - all_busy) - (_own_seconds() - mine)
+        others = (busy_seconds() - all_busy) - (_own_seconds() - mine)
         span = time.perf_counter() - began
     return Measured(
         idle=trial.idle,
@@ -222,12 +221,6 @@ def _own_seconds() -> float:
     """CPU seconds of this process and of those of its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
-
-
-def _busy_seconds() -> float:
-    """CPU seconds that the whole machine was busy; what the hypervisor took away counts too."""
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 
 
 def probe_speed() -> float:
