@@ -118,7 +118,8 @@ def test_the_ratio_fixes_the_step_time_by_rates():
 
 def test_waiting_needs_workers_and_not_cores():
     waiting = replace(CALIBRATION, wait=Service((0.01,)))
-    assert rate_period(waiting, replace(SETTING, workers=4)) == pytest.approx(0.125 / 4 / 0.9)
+    assert rate_period(waiting, replace(SETTING, workers=4)) == pytest.approx(0.125 / 4)
+    assert rate_period(waiting, replace(SETTING, workers=20)) == pytest.approx(0.0125 / 0.9)
 
 
 def test_a_trial_is_whole_rounds_of_its_workers_after_a_warm_up_of_two_fillings():

@@ -17,6 +17,10 @@ import numpy as np
 from coresim.workloads.base import Workload, default_collate
 
 
+#: Option 3's fetches in flight.
+FETCHERS = 8
+
+
 class Cost(NamedTuple):
     """What a worker noted of one batch, in seconds; clocks as `time.perf_counter` and `time.thread_time`.
 
@@ -105,7 +109,7 @@ class Layout:
     batch_size: int
     prefetch_factor: int = 2
     ordered: bool = True
-    fetchers: int = 4
+    fetchers: int = FETCHERS
     buffer: int = 2
 
 

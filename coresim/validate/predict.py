@@ -17,6 +17,7 @@ from coresim.sim.run import Run, RunLength
 from coresim.theory.queues import buffer_idle, rate_idle
 from coresim.validate.calibrate import Calibration
 from coresim.validate.grid import Setting
+from coresim.validate.loaders import FETCHERS
 
 LEVEL = 0.8
 NOMINAL, PERTURBED = 8, 40
@@ -38,7 +39,7 @@ class Prediction:
 
 
 def rate_period(calibration: Calibration, setting: Setting) -> float:
-    """Seconds per batch that the preparation can do, by rates alone: workers, then cores at speed s(k).
+    """Seconds per batch that the preparation can do, by rates alone: fetchers, workers, then cores at speed s(k).
 
     Units: seconds. The bottleneck law: no station can do more than its servers allow.
     """
@@ -48,8 +49,9 @@ def rate_period(calibration: Calibration, setting: Setting) -> float:
         return wait + work
     busy = min(setting.workers, setting.cores)
     speed = calibration.speed if busy > 1 else 1.0
-    own = work if setting.option == 3 else wait + work
-    return max(own / setting.workers, work / busy) / speed
+    if setting.option == 3:
+        return max(wait / FETCHERS, work / busy / speed)
+    return max((wait + work) / setting.workers, work / busy / speed)
 
 
 def step_time(calibration: Calibration, setting: Setting) -> float:
@@ -73,7 +75,7 @@ def trial_length(calibration: Calibration, setting: Setting, seconds: float) -> 
 
 def scenario_of(calibration: Calibration, setting: Setting) -> Scenario:
     """The scenario of a trial."""
-    loader = Loader(ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=4)
+    loader = Loader(ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS)
     return calibration.scenario(step_time(calibration, setting), setting.sync, loader)
 
 

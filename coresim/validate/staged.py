@@ -123,8 +123,8 @@ class StagedPipe(Pipe):
             number, raws = self._fetched.take()
             began = time.perf_counter()
             samples = [_finish(steps, raw.value, rng) for raw in raws]
-            # What the fetch took is waited for by nobody's core: it counts as the sample's wall time alone.
-            samples = [s._replace(wall=s.wall + raw.wall) for s, raw in zip(samples, raws, strict=True)]
+            pairs = zip(samples, raws, strict=True)
+            samples = [s._replace(wall=s.wall + raw.wall, cpu=s.cpu + raw.cpu) for s, raw in pairs]
             batch, cost = self._data.collate(samples)
             self._prepared.put(number, (batch, cost._replace(began=began)))
 
