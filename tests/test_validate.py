@@ -155,7 +155,7 @@ def point(setting: Setting, predicted: float, *idles: float) -> Point:
     from coresim.validate.predict import Prediction
 
     prediction = Prediction(predicted, predicted - 0.02, predicted + 0.02, 0.01 / (1 - predicted))
-    return Point(setting, 0.01, 50, 10, prediction, 0.2, 0.3, tuple(measured(idle) for idle in idles))
+    return Point(0, setting, 0.01, 50, 10, prediction, 0.2, 0.3, tuple(measured(idle) for idle in idles))
 
 
 def ledger(*points: Point) -> Ledger:

@@ -121,7 +121,7 @@ def _table(ledger: Ledger) -> str:
     if len(rows) > 40:
         lines.append(f"... and {len(rows) - 40} points with smaller errors, in the ledger")
     worst = [point for point in rows if abs(point.error) > MOST_ERROR and not point.covered][:5]
-    lines += [f"  {label(point)}: {cause(point, ledger.job_of(point.setting))}" for point in worst]
+    lines += [f"  {label(point)}: {cause(point, ledger.job_of(point))}" for point in worst]
     return "\n".join(lines)
 
 
@@ -174,4 +174,4 @@ def _about(ledger: Ledger) -> str:
 def misses(ledger: Ledger, least: float) -> Sequence[tuple[Point, str]]:
     """Points missed by more than ``least`` (a share), the worst first, each with its cause."""
     rows = sorted((p for p in ledger.scored if abs(p.error) > least), key=lambda point: -abs(point.error))
-    return [(point, cause(point, ledger.job_of(point.setting))) for point in rows]
+    return [(point, cause(point, ledger.job_of(point))) for point in rows]

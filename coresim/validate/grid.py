@@ -60,9 +60,9 @@ class Setting:
         _require(self.option == 1 or self.workers > 0, f"{where}: option {self.option} needs at least one worker")
 
     @property
-    def job(self) -> tuple[str, int]:
+    def job(self) -> tuple[str, int, int]:
         """What is calibrated together."""
-        return self.workload, self.batch_size
+        return self.workload, self.batch_size, self.option
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -49,8 +49,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class Point:
-    """One setting with its predictions, made before the trials, and its trials."""
+    """One setting with its predictions, made before the trials, and its trials; ``job`` counts the ledger's jobs."""
 
+    job: int
     setting: Setting
     step_s: float
     steps: int
@@ -138,18 +139,13 @@ class Ledger:
         """Points with at least one clean trial."""
         return tuple(point for point in self.points if point.clean)
 
-    def job_of(self, setting: Setting) -> Job:
-        """The calibration that a setting's prediction rests on."""
-        return next(
-            job
-            for job in self.jobs
-            if (job.workload, job.calibration.batch_size, job.calibration.option)
-            == (setting.workload, setting.batch_size, setting.option)
-        )
+    def job_of(self, point: Point) -> Job:
+        """The calibration that a point's prediction rests on."""
+        return self.jobs[point.job]
 
-    def with_points(self, jobs: tuple[Job, ...], points: tuple[Point, ...]) -> Ledger:
-        """The ledger with more in it."""
-        return replace(self, jobs=self.jobs + jobs, points=self.points + points)
+    def with_job(self, job: Job, points: Sequence[Point]) -> Ledger:
+        """The ledger with one more job and those of its points that have trials."""
+        return replace(self, jobs=(*self.jobs, job), points=(*self.points, *(p for p in points if p.trials)))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from coresim.workloads.base import Workload, default_collate
 
-
 #: Option 3's fetches in flight.
 FETCHERS = 8
 

@@ -131,7 +131,7 @@ def worth(ledger: Ledger, engine: Engine) -> dict[str, float]:
 
 
 def _without(effect: str, ledger: Ledger, point: Point, engine: Engine) -> float:
-    job = ledger.job_of(point.setting)
+    job = ledger.job_of(point)
     length = RunLength(point.warm_up + point.steps, point.warm_up)
     return without(effect, job.calibration, point.setting, length, engine)
 
@@ -140,7 +140,7 @@ def repredict(ledger: Ledger, engine: Engine) -> Ledger:
     """The ledger with today's predictions for its recorded trials: what a changed model is judged by."""
 
     def again(point: Point) -> Point:
-        calibration = ledger.job_of(point.setting).calibration
+        calibration = ledger.job_of(point).calibration
         length = RunLength(point.warm_up + point.steps, point.warm_up)
         return replace(point, prediction=predict(calibration, point.setting, length, engine))
 
@@ -174,7 +174,7 @@ def missing_term(ledger: Ledger) -> str:
     """The term that most likely lacks: the largest common change of a noted cost, else the structure."""
     changes: dict[str, list[float]] = {}
     for point in ledger.scored:
-        for name, change in cost_changes(point, ledger.job_of(point.setting).calibration).items():
+        for name, change in cost_changes(point, ledger.job_of(point).calibration).items():
             changes.setdefault(name, []).append(change)
     medians = {name: stats.median(found) for name, found in changes.items()}
     if not medians:

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,6 +60,7 @@ def validate(
     engine: Engine,
     *,
     effort: Effort = Effort(),
+    seconds: float | None = None,
     save: Callable[[Ledger], None] = lambda ledger: None,
     progress: Progress = None,
 ) -> Ledger:
@@ -70,52 +72,67 @@ def validate(
         ledger: an empty one, or what an interrupted validation had.
         engine: the simulation engine.
         effort: how long everything is measured.
-        save: told the ledger after each job, so that an interruption loses one job at most.
+        seconds: begin no trial after so many seconds; None: no limit.
+        save: told the ledger after each trial, so that an interruption loses one trial at most.
         progress: told what is going on, and the fraction done.
 
     Raises:
         InputError: a workload cannot be built or fails.
         CoresimError: a measuring process died or hangs.
     """
+    until = float("inf") if seconds is None else time.monotonic() + seconds
     done = {point.setting for point in ledger.points}
     left = [setting for setting in grid.settings if setting not in done]
-    jobs = list(dict.fromkeys((setting.workload, setting.batch_size, setting.option) for setting in left))
-    total, made = sum(setting.repeats for setting in left) or 1, 0
-    for name, batch_size, option in jobs:
-        settings = [s for s in left if (s.workload, s.batch_size, s.option) == (name, batch_size, option)]
+    total = sum(setting.repeats for setting in left) or 1
+    made = 0
+    for job in dict.fromkeys(setting.job for setting in left):
+        settings = [setting for setting in left if setting.job == job]
+        if time.monotonic() > until:
+            break
+        base = ledger
 
-        def tell(what: str, trials: int, name: str = name, before: int = made) -> None:
-            if progress:
-                progress(f"{name}: {what}", (before + trials) / total)
+        def keep(found: Job, points: Sequence[Point], base: Ledger = base) -> Ledger:
+            whole = base.with_job(found, points)
+            save(whole)
+            return whole
 
-        job, points = _run_job(specs[name], name, batch_size, option, settings, engine, effort, tell)
+        tell = partial(_tell, progress, settings[0].workload, made, total)
+        ledger = _run_job(specs[settings[0].workload], settings, len(base.jobs), engine, effort, until, keep, tell)
         made += sum(setting.repeats for setting in settings)
-        ledger = ledger.with_points((job,), points)
-        save(ledger)
     return ledger
+
+
+def _tell(progress: Progress, name: str, before: int, total: int, what: str, trials: int) -> None:
+    if progress:
+        progress(f"{name}: {what}", (before + trials) / total)
 
 
 def _run_job(
     spec: WorkloadSpec,
-    name: str,
-    batch_size: int,
-    option: int,
     settings: Sequence[Setting],
+    number: int,
     engine: Engine,
     effort: Effort,
+    until: float,
+    keep: Callable[[Job, Sequence[Point]], Ledger],
     tell: Callable[[str, int], None],
-) -> tuple[Job, tuple[Point, ...]]:
-    """Calibrate, predict all of the job's settings, then let the same process make their trials."""
-    with Child(_serve, spec, batch_size, option, effort, doing=f"validating {name}") as child:
+) -> Ledger:
+    """Calibrate, predict all of the job's settings, then let the same process make their trials, each kept at once."""
+    first = settings[0]
+    with Child(_serve, spec, first, effort, doing=f"validating {first.workload}") as child:
         tell("calibrating", 0)
         title, calibration, probe = child.receive(START_TIMEOUT + SILENCE)[1]
-        points = [_predicted(calibration, setting, engine, effort) for setting in settings]
-        for number, place in enumerate(_turns(settings)):
-            tell("running the real pipeline", number)
+        job = Job(first.workload, title, calibration, probe)
+        points = [_predicted(number, calibration, setting, engine, effort) for setting in settings]
+        ledger = keep(job, points)
+        for turn, place in enumerate(_turns(settings)):
+            if time.monotonic() > until:
+                break
+            tell("running the real pipeline", turn)
             point = points[place]
-            measured = _attempt(child, point, probe)
-            points[place] = replace(point, trials=(*point.trials, *measured))
-    return Job(name, title, calibration, probe), tuple(points)
+            points[place] = replace(point, trials=(*point.trials, *_attempt(child, point)))
+            ledger = keep(job, points)
+    return ledger
 
 
 def _turns(settings: Sequence[Setting]) -> list[int]:
@@ -125,7 +142,7 @@ def _turns(settings: Sequence[Setting]) -> list[int]:
     return turns
 
 
-def _attempt(child: Child, point: Point, probe: float) -> list[Measured]:
+def _attempt(child: Child, point: Point) -> list[Measured]:
     """A trial; a disturbed one is repeated, and kept in the ledger as dirty."""
     found: list[Measured] = []
     while len(found) < ATTEMPTS and not (found and not found[-1].dirty):
@@ -145,9 +162,10 @@ def disturbance(measured: Measured) -> str:
     return ""
 
 
-def _predicted(calibration: Calibration, setting: Setting, engine: Engine, effort: Effort) -> Point:
+def _predicted(job: int, calibration: Calibration, setting: Setting, engine: Engine, effort: Effort) -> Point:
     length = trial_length(calibration, setting, effort.trial_s)
     return Point(
+        job=job,
         setting=setting,
         step_s=step_time(calibration, setting),
         steps=length.steps - length.warm_up,
@@ -158,7 +176,7 @@ def _predicted(calibration: Calibration, setting: Setting, engine: Engine, effor
     )
 
 
-def _serve(link: Link, spec: WorkloadSpec, batch_size: int, option: int, effort: Effort) -> None:
+def _serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> None:
     """A measuring process's life: calibrate, then make trials as told."""
     import torch  # noqa: PLC0415 (torch is optional and heavy)
 
@@ -166,7 +184,7 @@ def _serve(link: Link, spec: WorkloadSpec, batch_size: int, option: int, effort:
     limit_threads()
     torch.set_num_threads(1)
     probe = probe_speed()
-    found = calibrate(real, option, batch_size, rounds=effort.rounds, run_s=effort.run_s)
+    found = calibrate(real, first.option, first.batch_size, rounds=effort.rounds, run_s=effort.run_s)
     link.send("calibrated", (real.name, found, probe))
     while True:
         link.send("measured", _trial(real, link.receive()))

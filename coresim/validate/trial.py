@@ -14,7 +14,7 @@ and had the batch in its hands: had it woken in time, it would have begun to wai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,12 +22,19 @@ from coresim.validate.loaders import Cost, Pipe
 
 
 class Step(NamedTuple):
-    """One step, seconds: when the trainer asked, when the batch was ready, when it was in hand; the device's start."""
+    """One step: moments in seconds, and the trainer's CPU seconds.
+
+    Attributes:
+        asked, ready, got: when the trainer asked, when a worker had the batch, when it was in the trainer's hands.
+        start, end: of the step on the device.
+        cpu: CPU time of the trainer to receive the batch.
+    """
 
     asked: float
     ready: float
     got: float
     start: float
+    end: float
     cpu: float
 
 
@@ -36,13 +43,11 @@ class Trial:
     """What happened: the steps of the window after warm-up, and what the workers noted of their batches.
 
     Attributes:
-        step_s: what each step took on the device, in seconds.
-        before: the device's end of the last warm-up step.
+        before: the device's end of the last warm-up step, s.
         steps: the steps of the window.
         costs: of the same batches.
     """
 
-    step_s: float
     before: float
     steps: tuple[Step, ...]
     costs: tuple[Cost, ...]
@@ -50,18 +55,18 @@ class Trial:
     @property
     def idle(self) -> float:
         """Share of the window in which the device did no step."""
-        span = self.steps[-1].start + self.step_s - self.before
-        return 1.0 - len(self.steps) * self.step_s / span if span > 0 else 0.0
+        span = self.steps[-1].end - self.before
+        return 1.0 - sum(step.end - step.start for step in self.steps) / span if span > 0 else 0.0
 
     @property
     def seconds_per_step(self) -> float:
         """Mean time from step to step, device clock."""
-        return (self.steps[-1].start + self.step_s - self.before) / len(self.steps)
+        return (self.steps[-1].end - self.before) / len(self.steps)
 
     @property
     def lateness(self) -> float:
         """Mean seconds by which the timer woke late."""
-        ends = [self.before, *(step.start + self.step_s for step in self.steps)]
+        ends = [self.before, *(step.end for step in self.steps)]
         return sum(max(0.0, step.asked - end) for step, end in zip(self.steps, ends, strict=False)) / len(self.steps)
 
 
@@ -112,7 +117,11 @@ def run_trial(
         del batch
         end = start + step_s
         wait(end)
-        found.append(Step(asked, ready, got, start, used))
+        found.append(Step(asked, ready, got, start, end, used))
         costs.append(cost)
-    before = found[warm_up - 1].start + step_s
-    return Trial(step_s, before, tuple(found[warm_up:]), tuple(costs[warm_up:]))
+    return after_warm_up(found, costs, warm_up)
+
+
+def after_warm_up(steps: Sequence[Step], costs: Sequence[Cost], warm_up: int) -> Trial:
+    """The trial of all steps but the first ``warm_up``, at least one."""
+    return Trial(steps[warm_up - 1].end, tuple(steps[warm_up:]), tuple(costs[warm_up:]))
