@@ -100,7 +100,7 @@ def test_batches_visit_every_sample_once_per_round():
 
 CALIBRATION = Calibration(
     option=2, batch_size=10, sample=Service((0.001, 0.003), 0.05), wait=NOTHING, batch=Service((0.005,), 0.1),
-    receive=Service((0.001,)), handover=NOTHING, speed=0.9, speed_uncertainty=0.02, period_s=0.025,
+    receive=Service((0.001,)), handover=NOTHING, pin=NOTHING, speed=0.9, speed_uncertainty=0.02, period_s=0.025,
 )  # fmt: skip
 SETTING = Setting("images", 10, 2, 2, 2, 2, 0.8)
 
@@ -147,7 +147,7 @@ def test_a_spinning_trainer_takes_a_core_from_the_workers():
 
 
 def measured(idle: float, **other: object) -> Measured:
-    clean = Measured(idle, (0, 10), 0.0, 0.002, 0.001, 0.0, 0.002, 0.002)
+    clean = Measured(idle, 0.01 / (1 - idle), (0, 10), (), 0.0, 0.002, 0.001, 0.0, 0.002, 0.002)
     return replace(clean, **other)  # type: ignore[arg-type]
 
 

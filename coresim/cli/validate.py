@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coresim.cli.common import add_json, engine_named, require, share
 from coresim.cli.measure import check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, MissingPartError
+from coresim.units import parse_duration
 
 if TYPE_CHECKING:
     from coresim.validate.grid import Grid
@@ -44,6 +45,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "-o", "--output", default=DEFAULT_OUTPUT, metavar="FILE",
         help="the ledger (default: %(default)s); one of the same grid and host is taken up where it stopped",
     )  # fmt: skip
+    parser.add_argument("--device", default="cuda", metavar="NAME", help="where a grid's models train (default: cuda)")
+    parser.add_argument("--time", metavar="TIME", help="begin no trial after so long; the same command goes on later")
     parser.add_argument("--figure", metavar="FILE", help="also draw predicted over measured (.png, .svg, .pdf)")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -79,7 +82,6 @@ def _need_torch() -> None:
 
 def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, WorkloadSpec]]:
     from coresim.measuring.host import read_host
-    from coresim.units import parse_duration
     from coresim.validate.grid import fixed_step, job_grid, load_grid, quick_grid
     from coresim.workloads.base import WorkloadSpec
     from coresim.workloads.registry import DEFAULT, target_of
@@ -99,13 +101,22 @@ def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, Workloa
 
 def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpec]) -> Ledger:
     from coresim.validate.latest import keep
-    from coresim.validate.session import make_data, validate
+    from coresim.validate.session import Effort, make_data, validate
 
     engine = engine_named("fast")
     ledger = _begun(args.output, grid)
     with progress_on_stderr() as progress:
         make_data(specs)
-        ledger = validate(grid, specs, ledger, engine, save=lambda found: found.save(args.output), progress=progress)
+        ledger = validate(
+            grid,
+            specs,
+            ledger,
+            engine,
+            effort=Effort(device=args.device),
+            seconds=parse_duration(args.time, "--time") if args.time else None,
+            save=lambda found: found.save(args.output),
+            progress=progress,
+        )
     ledger.save(args.output)
     keep(ledger)
     return ledger

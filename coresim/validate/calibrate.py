@@ -18,6 +18,7 @@ from coresim import stats
 from coresim.model.scenario import Accelerator, Host, Loader, Scenario, Workload
 from coresim.model.service import ZERO, Service, empirical
 from coresim.validate.loaders import Layout, Timed, open_pipe
+from coresim.validate.training import RUN_AHEAD, StepCost
 from coresim.validate.trial import Step, Trial, run_trial
 from coresim.workloads.base import Workload as Real
 
@@ -64,8 +65,10 @@ class Calibration:
         batch: what a worker needs per batch beyond its samples (collation, pickling, queues).
         receive: CPU time of the trainer to receive a ready batch.
         handover: what receiving a ready batch takes beyond that, waiting.
+        pin: CPU time of the thread that copies a batch to pinned memory.
         speed: s(2), the speed of each of two busy cores.
         speed_uncertainty: its relative standard uncertainty.
+        training: what a step of the model in training costs; None: the accelerator is emulated.
         period_s: mean time from batch to batch with one worker and an endlessly fast accelerator.
     """
 
@@ -76,9 +79,11 @@ class Calibration:
     batch: Cost
     receive: Cost
     handover: Cost
+    pin: Cost
     speed: float
     speed_uncertainty: float
     period_s: float
+    training: StepCost | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -89,12 +94,13 @@ class Calibration:
         """The calibration that `to_dict` wrote."""
         costs = {
             name: Cost(tuple(document[name]["values"]), document[name]["uncertainty"])
-            for name in ("sample", "wait", "batch", "receive", "handover")
+            for name in ("sample", "wait", "batch", "receive", "handover", "pin")
         }
-        return cls(**{**document, **costs})
+        training = document["training"] and StepCost.from_dict(document["training"])
+        return cls(**{**document, **costs, "training": training})
 
-    def scenario(self, step_s: float, sync: str, loader: Loader) -> Scenario:
-        """The scenario that predicts a trial of this job."""
+    def emulated_scenario(self, step_s: float, sync: str, loader: Loader) -> Scenario:
+        """The scenario that predicts a trial with an emulated accelerator."""
         return Scenario(
             workload=Workload(
                 batch_size=self.batch_size,
@@ -109,9 +115,28 @@ class Calibration:
             loader=loader,
         )
 
+    def training_scenario(self, step: StepCost, loader: Loader) -> Scenario:
+        """The scenario that predicts real training: the device's own step, launch and copies."""
+        base = self.emulated_scenario(1.0, "spin", loader)
+        pinned = loader.pin_memory and step.copy_pinned is not None
+        copy = step.copy_pinned if pinned and step.copy_pinned is not None else step.copy
+        workload = replace(base.workload, copy=Service(copy) if copy else ZERO, pin=self.pin.service())
+        device = Accelerator(
+            step=empirical(step.step), launch=empirical(step.launch), run_ahead=RUN_AHEAD, slowdown=step.slowdown
+        )
+        mode = "stream" if pinned else "sync"
+        return replace(base, workload=workload, accelerator=device, loader=replace(loader, copy_mode=mode))
+
 
 def calibrate(
-    real: Real, option: int, batch_size: int, *, rounds: int = ROUNDS, run_s: float = RUN_S, progress: Progress = None
+    real: Real,
+    option: int,
+    batch_size: int,
+    *,
+    pin_memory: bool = False,
+    rounds: int = ROUNDS,
+    run_s: float = RUN_S,
+    progress: Progress = None,
 ) -> Calibration:
     """Run the rounds; only in a fresh process, which forks the loader's workers.
 
@@ -119,12 +144,13 @@ def calibrate(
         real: the workload, its data made.
         option: 1 (loader in the trainer), 2 (worker processes) or 3 (threads).
         batch_size: samples per batch.
+        pin_memory: whether a thread copies batches to pinned memory.
         rounds: how often every run is made; two at least, for the uncertainty.
         run_s: wall seconds of each run.
         progress: told what is going on, and the fraction done.
     """
     data = Timed(real, detail=True)
-    lone = Layout(option, 0 if option == 1 else 1, batch_size)
+    lone = Layout(option, 0 if option == 1 else 1, batch_size, pin_memory=pin_memory)
     period = _period(_run(data, lone, 0.0, LEAST_STEPS, seed=0))
     steps = min(MOST_STEPS, max(LEAST_STEPS, round(run_s / period)))
     flat_out, ready, both = [], [], []
@@ -135,7 +161,8 @@ def calibrate(
         if option != 1:
             ready.append(_run(data, lone, 1.5 * period, max(LEAST_STEPS, steps // 2), seed=number + 1))
             both.append(_run(data, replace(lone, workers=2), 0.0, 2 * steps, seed=number + 1))
-    return _calibration(option, batch_size, flat_out, ready, both)
+    found = _calibration(option, batch_size, flat_out, ready, both)
+    return replace(found, pin=Cost((stats.mean([trial.side_cpu for trial in ready]),))) if pin_memory else found
 
 
 def _run(data: Timed, layout: Layout, step_s: float, steps: int, seed: int) -> Trial:
@@ -166,6 +193,7 @@ def _calibration(
         batch=_cost([_beyond_samples(trial, option) for trial in flat_out]),
         receive=_received(option, ready),
         handover=_cost([[_waited(step) for step in trial.steps] for trial in ready]) if option == 2 else NOTHING,
+        pin=NOTHING,
         speed=min(1.0, stats.mean(ratios)) if ratios else 1.0,
         speed_uncertainty=_uncertainty(ratios) if len(ratios) > 1 else 0.0,
         period_s=stats.mean([_period(trial) for trial in flat_out]),

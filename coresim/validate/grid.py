@@ -20,9 +20,11 @@ from coresim.files import read_text, read_toml
 _LISTS = {
     "batch_size": int, "option": int, "workers": int, "cores": int, "prefetch_factor": int, "ratio": float,
     "sync": str, "ordered": bool, "at": int, "step_s": float,
+    "model": str, "precision": str, "pin_memory": bool,
 }  # fmt: skip
 DEFAULTS: dict[str, list[Any]] = {
     "option": [2], "workers": [1], "cores": [2], "prefetch_factor": [2], "sync": ["block"], "ordered": [True],
+    "model": [""], "precision": ["fp32"], "pin_memory": [False],
     "at": [0], "step_s": [0.0],
 }  # fmt: skip
 
@@ -33,6 +35,7 @@ class Setting:
 
     The rate is that of ``at`` workers, or of the setting's own where ``at`` is 0: with the same ``at``, other numbers
     of workers face the same step time. ``step_s`` > 0 is the step time itself, in seconds; then the ratio is not used.
+    ``model`` is what is really trained; "" is the emulated accelerator. A model has its own step time.
     """
 
     workload: str
@@ -46,6 +49,9 @@ class Setting:
     ordered: bool = True
     at: int = 0
     step_s: float = 0.0
+    model: str = ""
+    precision: str = "fp32"
+    pin_memory: bool = False
     repeats: int = 1
 
     def __post_init__(self) -> None:
@@ -60,9 +66,9 @@ class Setting:
         _require(self.option == 1 or self.workers > 0, f"{where}: option {self.option} needs at least one worker")
 
     @property
-    def job(self) -> tuple[str, int, int]:
+    def job(self) -> tuple[object, ...]:
         """What is calibrated together."""
-        return self.workload, self.batch_size, self.option
+        return self.workload, self.batch_size, self.option, self.model, self.precision, self.pin_memory
 
 
 @dataclass(frozen=True)

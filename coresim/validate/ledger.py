@@ -27,7 +27,9 @@ class Measured:
 
     Attributes:
         idle: GPU idle, a share of the window.
+        seconds_per_step: mean time from step to step.
         step_starts_us: when each step began on the device's clock, microseconds after the last warm-up step.
+        step_ends_us: when it ended, in real training; an emulated step lasts what the point says.
         lateness_s: mean lateness of the timer, which is taken out.
         sample_s, receive_s: mean CPU time of a sample and of receiving a batch; they explain a miss, and feed no
             prediction.
@@ -37,7 +39,9 @@ class Measured:
     """
 
     idle: float
+    seconds_per_step: float
     step_starts_us: tuple[int, ...]
+    step_ends_us: tuple[int, ...]
     lateness_s: float
     sample_s: float
     receive_s: float
@@ -85,7 +89,7 @@ class Point:
     @property
     def seconds_per_step(self) -> float:
         """Measured time from step to step, s."""
-        return self.step_s / (1.0 - self.idle)
+        return stats.median([trial.seconds_per_step for trial in self.clean])
 
     @property
     def throughput_error(self) -> float:
@@ -165,12 +169,17 @@ def empty_ledger(host: HostFacts, grid: Grid, command: str) -> Ledger:
         host_fingerprint=host.fingerprint,
         cpu_model=host.cpu_model or "unknown",
         cpus=round(host.usable_cores),
-        accelerator="emulated (blocks for the step time)",
+        accelerator=_accelerators(grid),
         grid=grid.name,
         grid_sha256=grid.sha256,
         grid_trials=grid.trials,
         versions={name: version for name in ("torch", "numpy", "numba") if (version := _version(name))},
     )
+
+
+def _accelerators(grid: Grid) -> str:
+    names = dict.fromkeys(f"{s.model} {s.precision}" if s.model else "" for s in grid.settings)
+    return ", ".join(f"training {name}" if name else "emulated (blocks for the step time)" for name in names)
 
 
 def _version(distribution: str) -> str | None:
@@ -206,6 +215,11 @@ def _job(document: dict[str, Any]) -> Job:
 
 
 def _point(document: dict[str, Any]) -> Point:
-    trials = tuple(Measured(**{**t, "step_starts_us": tuple(t["step_starts_us"])}) for t in document["trials"])
+    trials = tuple(_measured(trial) for trial in document["trials"])
     parts = {"setting": Setting(**document["setting"]), "prediction": Prediction(**document["prediction"])}
     return Point(**{**document, **parts, "trials": trials})
+
+
+def _measured(document: dict[str, Any]) -> Measured:
+    lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us")}
+    return Measured(**{**document, **lists})

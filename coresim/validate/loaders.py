@@ -108,6 +108,7 @@ class Layout:
     batch_size: int
     prefetch_factor: int = 2
     ordered: bool = True
+    pin_memory: bool = False
     fetchers: int = FETCHERS
     buffer: int = 2
 
@@ -156,6 +157,7 @@ class LoaderPipe(Pipe):
 
         workers = 0 if layout.option == 1 else layout.workers
         own: dict[str, Any] = {"prefetch_factor": layout.prefetch_factor, "in_order": layout.ordered} if workers else {}
+        own["pin_memory"] = layout.pin_memory
         batches: Any = _Endless(indices)
         source: Any = data
         self.inline = not workers

@@ -56,6 +56,8 @@ def rate_period(calibration: Calibration, setting: Setting) -> float:
 
 def step_time(calibration: Calibration, setting: Setting) -> float:
     """Seconds per step at which preparation rate / ingestion rate is the setting's ``ratio``, or its own."""
+    if calibration.training is not None:
+        return stats.mean(calibration.training.step)
     if setting.step_s:
         return setting.step_s
     reference = replace(setting, workers=setting.at) if setting.at else setting
@@ -76,7 +78,9 @@ def trial_length(calibration: Calibration, setting: Setting, seconds: float) -> 
 def scenario_of(calibration: Calibration, setting: Setting) -> Scenario:
     """The scenario of a trial."""
     loader = Loader(ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS)
-    return calibration.scenario(step_time(calibration, setting), setting.sync, loader)
+    if calibration.training is not None:
+        return calibration.training_scenario(calibration.training, replace(loader, pin_memory=setting.pin_memory))
+    return calibration.emulated_scenario(step_time(calibration, setting), setting.sync, loader)
 
 
 def predict(calibration: Calibration, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> Prediction:

@@ -22,8 +22,9 @@ from coresim.sim.run import RunLength
 from coresim.validate.calibrate import ROUNDS, RUN_S, Calibration, calibrate
 from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Job, Ledger, Measured, Point
-from coresim.validate.loaders import Layout, Timed, open_pipe
+from coresim.validate.loaders import Layout, Pipe, Timed, open_pipe
 from coresim.validate.predict import by_buffer, by_rates, predict, step_time, trial_length
+from coresim.validate.training import Training, run_training
 from coresim.validate.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.workloads.base import Workload, WorkloadSpec
 
@@ -38,11 +39,15 @@ Progress = Callable[[str, float], None] | None
 
 @dataclass(frozen=True)
 class Effort:
-    """How long everything is measured: rounds and seconds of each calibration run, seconds of each trial."""
+    """How long everything is measured, and where: rounds and seconds of each calibration run, seconds of each trial.
+
+    ``device`` is where models are trained, in grids that name one.
+    """
 
     rounds: int = ROUNDS
     run_s: float = RUN_S
     trial_s: float = TRIAL_S
+    device: str = "cuda"
 
 
 class Order(NamedTuple):
@@ -184,34 +189,43 @@ def _serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> No
     limit_threads()
     torch.set_num_threads(1)
     probe = probe_speed()
-    found = calibrate(real, first.option, first.batch_size, rounds=effort.rounds, run_s=effort.run_s)
+    training = Training(first.model, first.precision, effort.device, first.batch_size) if first.model else None
+    found = calibrate(
+        real, first.option, first.batch_size, pin_memory=first.pin_memory, rounds=effort.rounds, run_s=effort.run_s
+    )
+    if training is not None:
+        found = replace(found, training=training.cost())
     link.send("calibrated", (real.name, found, probe))
     while True:
-        link.send("measured", _trial(real, link.receive()))
+        link.send("measured", _trial(real, link.receive(), training))
 
 
-def _trial(real: Workload, order: Order) -> Measured:
+def _trial(real: Workload, order: Order, training: Training | None) -> Measured:
     setting = order.setting
     layout = Layout(
-        setting.option, setting.workers, setting.batch_size, setting.prefetch_factor, setting.ordered
-    )  # fmt: skip
-    wait = spin_until if setting.sync == "spin" else sleep_until
+        option=setting.option,
+        workers=setting.workers,
+        batch_size=setting.batch_size,
+        prefetch_factor=setting.prefetch_factor,
+        ordered=setting.ordered,
+        pin_memory=setting.pin_memory,
+    )
     before = probe_speed()
     with _on_cores(setting.cores):
         began, mine, all_busy = time.perf_counter(), _own_seconds(), busy_seconds()
         pipe = open_pipe(Timed(real), layout, seed=os.getpid())
         try:
-            trial = run_trial(
-                pipe, order.step_s, order.length.warm_up, order.length.steps - order.length.warm_up, wait=wait
-            )
+            trial = _run(pipe, order, training)
         finally:
             pipe.close()
         others = (busy_seconds() - all_busy) - (_own_seconds() - mine)
         span = time.perf_counter() - began
     return Measured(
         idle=trial.idle,
-        step_starts_us=_starts(trial),
-        lateness_s=trial.lateness,
+        seconds_per_step=trial.seconds_per_step,
+        step_starts_us=_microseconds(trial, [step.start for step in trial.steps]),
+        step_ends_us=_microseconds(trial, [step.end for step in trial.steps]) if training else (),
+        lateness_s=0.0 if training else trial.lateness,
         sample_s=sum(sum(cost.cpu) for cost in trial.costs) / len(trial.costs) / setting.batch_size,
         receive_s=sum(step.cpu for step in trial.steps) / len(trial.steps),
         others_cores=max(0.0, others / span),
@@ -220,8 +234,16 @@ def _trial(real: Workload, order: Order) -> Measured:
     )
 
 
-def _starts(trial: Trial) -> tuple[int, ...]:
-    return tuple(round((step.start - trial.before) * 1e6) for step in trial.steps)
+def _run(pipe: Pipe, order: Order, training: Training | None) -> Trial:
+    warm_up, steps = order.length.warm_up, order.length.steps - order.length.warm_up
+    if training is not None:
+        return run_training(pipe, training, warm_up, steps)
+    wait = spin_until if order.setting.sync == "spin" else sleep_until
+    return run_trial(pipe, order.step_s, warm_up, steps, wait=wait)
+
+
+def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
+    return tuple(round((moment - trial.before) * 1e6) for moment in moments)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from coresim.validate.loaders import Cost, Pipe
@@ -46,11 +46,13 @@ class Trial:
         before: the device's end of the last warm-up step, s.
         steps: the steps of the window.
         costs: of the same batches.
+        side_cpu: CPU seconds per step of the trainer's other threads, such as the one that pins memory.
     """
 
     before: float
     steps: tuple[Step, ...]
     costs: tuple[Cost, ...]
+    side_cpu: float = 0.0
 
     @property
     def idle(self) -> float:
@@ -105,6 +107,7 @@ def run_trial(
     found: list[Step] = []
     costs: list[Cost] = []
     end = None
+    side = _side_cpu()
     for _ in range(warm_up + steps):
         asked, cpu = clock(), cpu_clock()
         batch, cost = pipe.next()
@@ -119,7 +122,13 @@ def run_trial(
         wait(end)
         found.append(Step(asked, ready, got, start, end, used))
         costs.append(cost)
-    return after_warm_up(found, costs, warm_up)
+    side = (_side_cpu() - side) / (warm_up + steps)
+    return replace(after_warm_up(found, costs, warm_up), side_cpu=side)
+
+
+def _side_cpu() -> float:
+    """CPU seconds of this process's other threads."""
+    return time.process_time() - time.thread_time()
 
 
 def after_warm_up(steps: Sequence[Step], costs: Sequence[Cost], warm_up: int) -> Trial:
