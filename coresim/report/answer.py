@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
-from coresim.report.text import estimate_text, recommendation_text
+from coresim.model.profile import Profile
+from coresim.report.text import estimate_text, profile_notes, recommendation_text
 from coresim.sim.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -50,19 +51,29 @@ class Answer:
         return recommendation_text(self.result, self.basis, self.notes, self.rests)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        from coresim.report.html import answer_html  # noqa: PLC0415 - jinja2 is imported only when asked for
+        from coresim.report.plan import facts, headline  # noqa: PLC0415
+
+        return answer_html(headline(self.result), list(facts(self)), str(self))
 
     def to_frame(self) -> pd.DataFrame:
         """The curves as a table."""
-        from coresim.report.tables import curve_frame  # noqa: PLC0415 - pandas is imported only when asked for
+        from coresim.report.tables import curve_frame  # noqa: PLC0415
 
         return curve_frame(self.result)
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """GPU idle over cores, all options."""
-        from coresim.report.figures import plot_curves  # noqa: PLC0415 - matplotlib likewise
+        from coresim.report.figures import plot_curves  # noqa: PLC0415
 
         return plot_curves(self.result, axes)
+
+
+def answer_of(result: Recommendation, profile: Profile | None, source: str | None = None) -> Answer:
+    """The answer with what its profile says of it; without one it rests on what ``source`` gives."""
+    if profile is None:
+        return Answer(result, None if source is None else f"as given in {source}")
+    return Answer(result, profile.accelerator.basis, *profile_notes(profile))
 
 
 @dataclass(frozen=True)
