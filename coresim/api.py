@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any
 
+from coresim import __version__
 from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.sweep import Study
 from coresim.errors import InputError
@@ -14,27 +15,30 @@ from coresim.measuring.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, override, read_scenario
-from coresim.report.answer import Answer, Simulated
-from coresim.report.text import profile_notes
+from coresim.report.answer import Answer, Measured, Simulated, answer_of
+from coresim.report.content import Table
+from coresim.report.output import format_of
+from coresim.report.output import write_report as write
+from coresim.report.plan import plan_report
 from coresim.sim.estimate import Engine, Plan, estimate
 
 #: A scenario or profile, or the path of one, or a scenario's tables.
 Input = Scenario | Profile | dict[str, Any] | str | os.PathLike[str]
 
 
-def measure(**request: Any) -> Profile:
+def measure(**request: Any) -> Measured:
     """Measure this machine and job; the keyword arguments are the fields of `coresim.measuring.campaign.Request`.
 
     Raises:
         CoresimError: as the command line's ``measure`` does, with the same one-line messages.
     """
-    return run_campaign(Request(**request))
+    return Measured.of(run_campaign(Request(**request)))
 
 
-def load(path: str | os.PathLike[str]) -> Scenario | Profile:
+def load(path: str | os.PathLike[str]) -> Scenario | Measured:
     """A scenario or a profile from a file."""
     document = load_document(path)
-    return document if isinstance(document, Profile) else read_scenario(document, str(path))
+    return Measured.of(document) if isinstance(document, Profile) else read_scenario(document, str(path))
 
 
 def recommend(
@@ -60,9 +64,34 @@ def recommend(
     """
     scenario, profile = _resolve(measure() if source is None else source, settings)
     answer = _recommend(scenario, Study(_engine(engine), Plan(seed=seed), executor), options, max_cores)
-    if profile is None:
-        return Answer(answer)
-    return Answer(answer, profile.accelerator.basis, *profile_notes(profile))
+    return answer_of(answer, profile)
+
+
+def write_report(
+    answer: Answer,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "CPU cores per GPU",
+    remedies: Table | None = None,
+    ledger: Table | None = None,
+    **provenance: object,
+) -> None:
+    """Write an answer as a report that can be read without coresim.
+
+    Args:
+        answer: from `recommend`.
+        path: where to; its ending says the format: ``.html``, ``.md`` or ``.pdf``.
+        title: of the report.
+        remedies: a table of what-ifs side by side, as `coresim.report.content.Table`.
+        ledger: a table of predicted beside measured.
+        provenance: what else to say of where it comes from, such as ``source="profile.json"``.
+
+    Raises:
+        InputError: an unknown format, or a path that cannot be written.
+    """
+    format_of(path)
+    about = {"tool": "coresim", "tool_version": __version__, **provenance}
+    write(plan_report(answer, _engine("fast"), about, title, remedies, ledger), path)
 
 
 def simulate(

@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
     scenario, profile = read_input(args.input, [*args.settings, *target])
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
         answer = answer_of(recommend(scenario, study, args.options, args.max_cores), profile, args.input)
-        fingerprint = profile.host.fingerprint if profile else None
-        about = metadata(args.seed, args.input, answer.basis, fingerprint)
+        # What the step time rests on stands among what the answer rests on.
+        about = metadata(args.seed, args.input, None, profile.host.fingerprint if profile else None)
         title = args.title or f"CPU cores per GPU for {Path(args.input).name}"
         write_report(plan_report(answer, study.engine, about, title), args.output)
     print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")

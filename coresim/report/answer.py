@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
@@ -110,3 +110,30 @@ class Simulated:
         from coresim.report.figures import plot_shares  # noqa: PLC0415
 
         return plot_shares(self.result, axes)
+
+
+class Measured(Profile):
+    """A profile that shows itself in a notebook, as the other results do."""
+
+    @classmethod
+    def of(cls, profile: Profile) -> Measured:
+        """The same profile."""
+        return cls(**{field.name: getattr(profile, field.name) for field in fields(Profile)})
+
+    def __str__(self) -> str:
+        return f"{self.workload}, batch {self.batch_size}; step: {self.accelerator.basis}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(str(self))}</p>{self.to_frame().to_html(index=False, float_format='%.4g')}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """The measurements, one row each, with intervals."""
+        from coresim.report.tables import profile_frame  # noqa: PLC0415
+
+        return profile_frame(self)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """What each step of preparing a sample takes."""
+        from coresim.report.figures import plot_preparation  # noqa: PLC0415
+
+        return plot_preparation(self, axes)

@@ -23,7 +23,8 @@ class Table:
     @property
     def numeric(self) -> tuple[bool, ...]:
         """Which columns hold numbers: they are set flush right."""
-        return tuple(all(_NUMBER.fullmatch(cell) for cell in column) for column in zip(*self.rows, strict=True))
+        columns = ([row[index] for row in self.rows] for index in range(len(self.columns)))
+        return tuple(all(_NUMBER.fullmatch(cell) for cell in column) for column in columns)
 
 
 @dataclass(frozen=True)

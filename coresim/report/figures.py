@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from coresim.model.build import OPTIONS, build
-from coresim.report.text import chosen_option
+from coresim.report.text import chosen_option, plural
 from coresim.sim.draws import draw
 from coresim.sim.estimate import LEAST_ROWS
 from coresim.sim.run import RunLength, Trace
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from coresim.advise.recommend import OptionAnswer, Recommendation
     from coresim.model.pipeline import Pipeline
+    from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
     from coresim.sim.estimate import Engine, Estimate
 
@@ -111,9 +112,9 @@ def draw_timelines(
 
 
 def _panel_title(setting: Shown, line: Pipeline, scenario: Scenario) -> str:
-    cores = f"{setting.cores / scenario.accelerator.count:g} cores"
+    cores = plural(setting.cores / scenario.accelerator.count, "core")
     own = "your stages" if scenario.stages else OPTIONS[setting.option]
-    workers = f", {setting.workers} workers" if line.stages and not scenario.stages else ""
+    workers = f", {plural(setting.workers, 'worker')}" if line.stages and not scenario.stages else ""
     return f"Option {setting.option}: {own} ({cores}{workers})"
 
 
@@ -172,7 +173,7 @@ def plot_speed(answer: Recommendation, axes: Axes | None = None) -> Axes:
     if answer.saturating_cores is not None:
         ax.axvline(answer.saturating_cores, color="#CC79A7", label="bandwidth saturated")
     ax.axvline(answer.point.cores, color="black", linewidth=0.8, label="recommended")
-    ax.set(xlabel="busy cores", ylabel="work done (in cores alone)", title="What more busy cores add")
+    ax.set(xlabel="busy cores", ylabel="work done (cores' worth)", title="What more busy cores add")
     ax.legend(frameon=False)
     return ax
 
@@ -196,5 +197,19 @@ def plot_shares(estimate: Estimate, axes: Axes | None = None) -> Axes:
     bars = ax.barh([name.replace("_", " ") for name in shown], list(shown.values()), color=BUSY)
     ax.bar_label(bars, fmt="%.1f %%", padding=3)
     ax.set(xlabel="share of the accelerator's time (%)", xlim=(0, 112), title="Where the accelerator's time goes")
+    ax.invert_yaxis()
+    return ax
+
+
+def plot_preparation(profile: Profile, axes: Axes | None = None) -> Axes:
+    """What each step of preparing a sample takes, mean and interval, in milliseconds."""
+    ax = axes if axes is not None else plt.subplots(figsize=(7, 3), layout="constrained")[1]
+    steps = [found for found in profile.measurements if found.name.startswith("prepare.") and found.unit == "s/sample"]
+    means, ends = [1e3 * step.mean for step in steps], [step.interval() for step in steps]
+    errors = [[max(0.0, mean - 1e3 * low) for mean, (low, _) in zip(means, ends, strict=True)],
+              [max(0.0, 1e3 * high - mean) for mean, (_, high) in zip(means, ends, strict=True)]]  # fmt: skip
+    names = [step.name.removeprefix("prepare.") for step in steps]
+    ax.barh(names, means, xerr=errors, color=BUSY, ecolor="black", capsize=3)
+    ax.set(xlabel="time per sample (ms)", xlim=(0, None), title="Preparing one sample")
     ax.invert_yaxis()
     return ax

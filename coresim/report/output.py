@@ -28,7 +28,7 @@ def rendered(report: Report, kind: str) -> bytes:
     """The content of the file, in one of `FORMATS`."""
     # Each format has its own heavy packages.
     if kind == ".pdf":
-        from coresim.report.drawing import report_pdf  # noqa: PLC0415
+        from coresim.report.pdf import report_pdf  # noqa: PLC0415
 
         return report_pdf(report)
     if kind == ".md":

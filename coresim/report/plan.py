@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,7 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "What would help", result.verdict.advice
         yield "Nearest", text.plural(point.cores, "CPU core") + " per GPU"
     yield "Predicted GPU idle", text.interval(point.estimate) + _target(result)
-    yield "Cores needed", text.core_range(result)
+    yield "Cores per GPU", f"{point.cores} ({text.core_range(result)})"
     yield "Settings", text.setting_words(point)
     loader = text.loader_text(result)
     if loader:
@@ -121,7 +122,13 @@ def _curves(result: Recommendation) -> Section:
         lambda figure: plot_speed(result, figure.subplots()),
     )
     charts = (curves, speed) if known else (curves,)
-    return Section("GPU idle over cores", tuple(text.evidence_lines(result)), charts, tuple(_curve_tables(result)))
+    return Section("GPU idle over cores", tuple(_evidence(result)), charts, tuple(_curve_tables(result)))
+
+
+def _evidence(result: Recommendation) -> list[str]:
+    """One line for each piece of evidence: in a terminal the bound's numbers stand below its formula."""
+    joined = "\n".join(text.evidence_lines(result))
+    return re.sub(r"\n +", "; ", joined).splitlines()
 
 
 def _curve_tables(result: Recommendation) -> Iterator[Table]:
@@ -188,11 +195,8 @@ def _sensitivity(result: Recommendation) -> Section:
 
     caption = "Change of predicted GPU idle when one input grows by 10 %, all else equal; cores as a quota would."
     chart = Chart("What moves the answer", caption, lambda figure: plot_elasticities(result, figure.subplots()), 2.6)
-    rows = tuple(
-        (item.name, f"{100 * item.change:+.1f}", "" if item.elasticity is None else f"{item.elasticity:+.2f}")
-        for item in result.elasticities
-    )
-    columns = ("input", "GPU idle, points per +10 %", "elasticity")
+    rows = tuple((item.name, f"{100 * item.change:+.1f}") for item in result.elasticities)
+    columns = ("input", "GPU idle, percentage points per +10 %")
     lines = (text.interval_sources(result.point.estimate),)
     return Section("What moves the answer most", lines, (chart,), (Table(columns, rows),))
 
@@ -230,4 +234,4 @@ def _input(name: str, time: Service) -> tuple[str, ...]:
 def _provenance(provenance: Mapping[str, object]) -> Section:
     rows = tuple((name.replace("_", " "), f"{value}") for name, value in provenance.items() if value is not None)
     lines = ("The same command on the same input gives the same numbers: all draws come from the seed.",)
-    return Section("How to reproduce it", lines, tables=(Table(("what", "value"), rows),))
+    return Section("How to reproduce it", lines, tables=(Table(("what", "value"), rows),) if rows else ())

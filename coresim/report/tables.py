@@ -8,6 +8,7 @@ import pandas as pd
 
 if TYPE_CHECKING:
     from coresim.advise.recommend import Recommendation
+    from coresim.model.profile import Profile
     from coresim.sim.estimate import Estimate
 
 
@@ -38,3 +39,20 @@ def estimate_frame(estimate: Estimate) -> pd.DataFrame:
         groups[station["name"]] = {name: share for name, share in station.items() if name not in ("name", "servers")}
     rows = [(group, state, share) for group, states in groups.items() for state, share in states.items()]
     return pd.DataFrame(rows, columns=["group", "state", "share"])
+
+
+def profile_frame(profile: Profile) -> pd.DataFrame:
+    """One row for each measurement of a profile: its mean, interval and unit, and how much it rests on."""
+    rows = [
+        {
+            "name": found.name,
+            "unit": found.unit,
+            "mean": found.mean,
+            "low": found.interval()[0],
+            "high": found.interval()[1],
+            "values": len(found.flat),
+            "processes": len(found.values),
+        }
+        for found in profile.measurements
+    ]
+    return pd.DataFrame(rows)
