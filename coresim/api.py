@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coresim import __version__
 from coresim.advise.recommend import recommend as _recommend
@@ -21,6 +21,9 @@ from coresim.report.output import format_of
 from coresim.report.output import write_report as write
 from coresim.report.plan import plan_report
 from coresim.sim.estimate import Engine, Plan, estimate
+
+if TYPE_CHECKING:
+    import ipywidgets
 
 #: A scenario or profile, or the path of one, or a scenario's tables.
 Input = Scenario | Profile | dict[str, Any] | str | os.PathLike[str]
@@ -127,6 +130,21 @@ def simulate(
     plan = Plan(steps or Plan.steps, steps is None, replications, replications, seed=seed)
     result = estimate(pipeline, plan, _engine(engine))
     return Simulated(result, setting._asdict())
+
+
+def what_if(source: Input, *, settings: Sequence[str] = ()) -> ipywidgets.VBox:
+    """Sliders for a notebook: batch, step, cost of a sample, storage, cores, workers, prefetch factor.
+
+    Args:
+        source: a scenario, a profile, tables, or a path.
+        settings: overrides, such as ``"host.cores=16"``.
+
+    Raises:
+        MissingPartError: ipywidgets is not installed.
+    """
+    from coresim.report.widgets import what_if_widget  # noqa: PLC0415 - matplotlib takes half a second to import
+
+    return what_if_widget(_resolve(source, settings)[0], _engine("fast"))
 
 
 def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile | None]:

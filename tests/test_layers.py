@@ -33,7 +33,12 @@ HOMES = {
     "simpy": ("coresim/sim/reference",),
     "numba": ("coresim/sim/compiled.py",),
     "pandas": ("coresim/report/tables.py",),
-    "matplotlib": ("coresim/report/figures.py", "coresim/report/drawing.py", "coresim/report/pdf.py"),
+    "matplotlib": (
+        "coresim/report/figures.py",
+        "coresim/report/drawing.py",
+        "coresim/report/pdf.py",
+        "coresim/report/widgets.py",
+    ),
     "PIL": ("coresim/workloads/images.py",),
     "torch": (
         "coresim/measuring/models.py",

@@ -93,11 +93,7 @@ def draw_timelines(
     figure: Figure, scenario: Scenario, shown: Sequence[Shown], engine: Engine, steps: int = 6, seed: int = 1
 ) -> Figure:
     """The first ``steps`` batches of each setting, one panel each, over the time that the fastest of them takes."""
-    lines = [
-        build(scenario, setting.option, setting.cores, max(1, setting.workers), setting.prefetch_factor)
-        for setting in shown
-    ]
-    traces = [engine(line, draw(line, LEAST_ROWS, seed), RunLength(steps, trace=True)).traces[0] for line in lines]
+    lines, traces = zip(*(_traced(scenario, setting, engine, steps, seed) for setting in shown), strict=True)
     heights = [3 + sum(min(stage.servers, SERVERS_SHOWN + 1) for stage in line.stages) for line in lines]
     panels = figure.subplots(len(lines), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     end = min(float(trace.end[-1]) for trace in traces)
@@ -109,6 +105,21 @@ def draw_timelines(
     figure.legend(handles=[Patch(color=colour, label=name) for name, colour in keys], loc="outside lower center",
                   ncols=3, frameon=False, fontsize="small")  # fmt: skip
     return figure
+
+
+def plot_timeline(scenario: Scenario, shown: Shown, engine: Engine, axes: Axes, steps: int, seed: int = 1) -> Axes:
+    """The first ``steps`` batches of one setting."""
+    line, trace = _traced(scenario, shown, engine, steps, seed)
+    end = float(trace.end[-1])
+    _gantt(axes, line, trace, end)
+    axes.set_title(_panel_title(shown, line, scenario), loc="left")
+    axes.set(xlabel="time since the start (s)", xlim=(0, end))
+    return axes
+
+
+def _traced(scenario: Scenario, shown: Shown, engine: Engine, steps: int, seed: int) -> tuple[Pipeline, Trace]:
+    line = build(scenario, shown.option, shown.cores, max(1, shown.workers), shown.prefetch_factor)
+    return line, engine(line, draw(line, LEAST_ROWS, seed), RunLength(steps, trace=True)).traces[0]
 
 
 def _panel_title(setting: Shown, line: Pipeline, scenario: Scenario) -> str:
@@ -154,8 +165,8 @@ def _bars(ax: Axes, row: int, spans: Iterable[tuple[Any, Any, Any]], colour: str
     """One bar for each span that takes time, with its name where there is room for it."""
     inside = [(float(start), float(stop - start), name) for start, stop, name in spans if start < end and stop > start]
     if inside:
-        starts, widths, _ = zip(*inside, strict=True)
-        ax.barh([row] * len(inside), widths, left=starts, height=0.7, color=colour, edgecolor="white", linewidth=0.3)
+        spans_of = [(start, width) for start, width, _ in inside]
+        ax.broken_barh(spans_of, (row - 0.35, 0.7), facecolors=colour, edgecolors="white", linewidth=0.3)
     for start, width, name in inside:
         if width > 0.03 * end:
             middle = start + min(width, end - start) / 2
