@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from coresim.advise.recommend import Recommendation
 from coresim.model.profile import Profile
 from coresim.report.text import estimate_text, profile_notes, recommendation_text
-from coresim.sim.estimate import Estimate
+from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer:
     """A recommendation with what it rests on.
 
@@ -50,6 +51,9 @@ class Answer:
     def __str__(self) -> str:
         return recommendation_text(self.result, self.basis, self.notes, self.rests)
 
+    def __repr__(self) -> str:
+        return _brief(self)
+
     def _repr_html_(self) -> str:
         from coresim.report.html import answer_html  # noqa: PLC0415 - jinja2 is imported only when asked for
         from coresim.report.plan import facts, headline  # noqa: PLC0415
@@ -68,6 +72,19 @@ class Answer:
 
         return plot_curves(self.result, axes)
 
+    def plot_timeline(self, engine: Engine | None = None) -> Figure:
+        """The first batches of each option at its own answer (or knee); ``engine``: the fast one, or another."""
+        from coresim.report.figures import plot_answer_timeline  # noqa: PLC0415
+
+        from coresim.sim.fast import simulate  # noqa: PLC0415 - numba takes half a second to import
+
+        return plot_answer_timeline(self.result, engine or simulate)
+
+
+def _brief(result: object) -> str:
+    """One line: the values behind it would fill pages."""
+    return f"<{type(result).__name__}: {str(result).splitlines()[0]}>"
+
 
 def answer_of(result: Recommendation, profile: Profile | None, source: str | None = None) -> Answer:
     """The answer with what its profile says of it; without one it rests on what ``source`` gives."""
@@ -76,7 +93,7 @@ def answer_of(result: Recommendation, profile: Profile | None, source: str | Non
     return Answer(result, profile.accelerator.basis, *profile_notes(profile))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Simulated:
     """One simulated setting.
 
@@ -95,6 +112,9 @@ class Simulated:
 
     def __str__(self) -> str:
         return estimate_text(self.result, self.setting)
+
+    def __repr__(self) -> str:
+        return _brief(self)
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
@@ -122,6 +142,9 @@ class Measured(Profile):
 
     def __str__(self) -> str:
         return f"{self.workload}, batch {self.batch_size}; step: {self.accelerator.basis}"
+
+    def __repr__(self) -> str:
+        return _brief(self)
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(str(self))}</p>{self.to_frame().to_html(index=False, float_format='%.4g')}"

@@ -89,6 +89,12 @@ def plot_gantt(scenario: Scenario, cores: float, workers: int, engine: Engine, s
     return draw_timelines(figure, scenario, [Shown(option, cores, workers) for option in OPTIONS], engine, steps, seed)
 
 
+def plot_answer_timeline(answer: Recommendation, engine: Engine) -> Figure:
+    """The first batches of each option at its own answer, or at its knee where it has none."""
+    figure: Figure = plt.figure(figsize=(8, 8), layout="constrained")
+    return draw_timelines(figure, answer.scenario, timeline_of(answer), engine, timeline_steps(answer))
+
+
 def draw_timelines(
     figure: Figure, scenario: Scenario, shown: Sequence[Shown], engine: Engine, steps: int = 6, seed: int = 1
 ) -> Figure:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: One short replication: what a hand on a slider needs; `coresim.recommend` gives the intervals.
 PLAN = Plan(steps=120, least=1, most=1, inputs=0)
 #: Core counts of the curve, and steps of the timeline, at the most.
-POINTS, STEPS = 16, 12
+POINTS, STEPS = 12, 12
 #: What a batch costs as a whole grows with its samples.
 PER_BATCH = ("collate", "consumer", "pin", "copy")
 
