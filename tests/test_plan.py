@@ -16,10 +16,14 @@ import pytest
 
 mpl.use("Agg")
 
+from matplotlib.figure import Figure
+
 import coresim
 from coresim.cli.main import main
 from coresim.errors import InputError
+from coresim.model.scenario import read_scenario
 from coresim.report.content import Table
+from coresim.report.figures import Shown, plot_timeline
 from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
@@ -260,6 +264,45 @@ def test_results_show_themselves_in_a_notebook(answer, tmp_path):
     assert page.open == []
     assert HOSTILE in "".join(page.texts)
     assert f"{answer.cores_per_gpu} CPU cores per GPU" in "".join(page.texts)
+
+
+def test_profiles_show_themselves_too():
+    profile = coresim.load(Path(__file__).parents[1] / "notebooks" / "profile.json")
+    frame = profile.to_frame().set_index("name")
+    decode = profile["prepare.decode"]
+    assert frame.loc["prepare.decode", "mean"] == decode.mean
+    assert (frame["low"].dropna() <= frame["mean"][frame["low"].notna()]).all()
+    axes = profile.plot()
+    assert axes.get_xlabel() == "time per sample (ms)"
+    widths = dict(
+        zip([t.get_text() for t in axes.get_yticklabels()], [p.get_width() for p in axes.patches], strict=True)
+    )
+    assert widths["decode"] == pytest.approx(1e3 * decode.mean)
+    assert profile.workload in profile._repr_html_()
+    assert len(repr(profile)) < 1000
+
+
+def test_no_worker_looks_idle_at_the_end_of_a_timeline():
+    """Of a job that its workers hold back, every worker is busy from the start to the edge of the picture."""
+    scenario = read_scenario({"workload": {"batch_size": 8, "preprocess": "4 ms"}, "accelerator": {"step": "2 ms"}})
+    axes = plot_timeline(scenario, Shown(2, 5, 4), simulate, Figure().subplots(), steps=6)
+    end = axes.get_xlim()[1]
+    bars = [collection.get_paths() for collection in axes.collections if len(collection.get_paths())]
+    spans = {}
+    for paths in bars:
+        for path in paths:
+            box = path.get_extents()
+            spans.setdefault(round((box.y0 + box.y1) / 2), []).append((box.x0, box.x1))
+    workers = {row: sum(min(x1, end) - x0 for x0, x1 in found) for row, found in spans.items() if row >= 2}
+    assert len(workers) == 4
+    assert min(workers.values()) > 0.99 * end
+
+
+def test_the_timeline_of_an_answer_has_a_panel_for_each_option(answer):
+    titles = [ax.get_title(loc="left") for ax in answer.plot_timeline(simulate).axes]
+    point = answer.result.point
+    assert [title[:8] for title in titles] == ["Option 1", "Option 2", "Option 3"]
+    assert f"({point.cores} cores, {point.workers} workers)" in titles[point.option - 1]
 
 
 def test_help_stays_light():

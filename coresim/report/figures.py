@@ -102,7 +102,7 @@ def draw_timelines(
     lines, traces = zip(*(_traced(scenario, setting, engine, steps, seed) for setting in shown), strict=True)
     heights = [3 + sum(min(stage.servers, SERVERS_SHOWN + 1) for stage in line.stages) for line in lines]
     panels = figure.subplots(len(lines), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    end = min(float(trace.end[-1]) for trace in traces)
+    end = min(float(trace.end[steps - 1]) for trace in traces)
     for setting, line, trace, ax in zip(shown, lines, traces, panels, strict=True):
         _gantt(ax, line, trace, end)
         ax.set_title(_panel_title(setting, line, scenario), loc="left")
@@ -116,7 +116,7 @@ def draw_timelines(
 def plot_timeline(scenario: Scenario, shown: Shown, engine: Engine, axes: Axes, steps: int, seed: int = 1) -> Axes:
     """The first ``steps`` batches of one setting."""
     line, trace = _traced(scenario, shown, engine, steps, seed)
-    end = float(trace.end[-1])
+    end = float(trace.end[steps - 1])
     _gantt(axes, line, trace, end)
     axes.set_title(_panel_title(shown, line, scenario), loc="left")
     axes.set(xlabel="time since the start (s)", xlim=(0, end))
@@ -125,7 +125,9 @@ def plot_timeline(scenario: Scenario, shown: Shown, engine: Engine, axes: Axes, 
 
 def _traced(scenario: Scenario, shown: Shown, engine: Engine, steps: int, seed: int) -> tuple[Pipeline, Trace]:
     line = build(scenario, shown.option, shown.cores, max(1, shown.workers), shown.prefetch_factor)
-    return line, engine(line, draw(line, LEAST_ROWS, seed), RunLength(steps, trace=True)).traces[0]
+    # A trace tells of the batches of its own steps: run on, so that those in preparation at the end are among them.
+    held = line.credits or sum(stage.servers + (stage.buffer or 0) for stage in line.stages)
+    return line, engine(line, draw(line, LEAST_ROWS, seed), RunLength(steps + 2 * held, trace=True)).traces[0]
 
 
 def _panel_title(setting: Shown, line: Pipeline, scenario: Scenario) -> str:

@@ -82,11 +82,13 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "DataLoader", loader.partition(": ")[2].replace("\n  ", "; ")
     yield "Verdict", f"{result.verdict.name}; next bottleneck: {result.verdict.next_bottleneck}"
     yield "One core short", one_short(result)
-    yield "Throughput", f"{point.estimate.throughput_samples_per_s:.0f} samples/s"
+    count = result.scenario.accelerator.count
+    together = f", {text.plural(count, 'GPU')} together" if count > 1 else ""
+    yield "Throughput", f"{point.estimate.throughput_samples_per_s:.0f} samples/s{together}"
     own = result.own_host
     if own is not None:
         words = f"{own.verdict.name}, GPU idle {text.interval(own.point.estimate)}"
-        yield f"On the {own.cores:g} cores per GPU there are", words
+        yield f"On the host's {own.cores:g} cores per GPU", words
 
 
 def _target(result: Recommendation) -> str:

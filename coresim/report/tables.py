@@ -42,14 +42,17 @@ def estimate_frame(estimate: Estimate) -> pd.DataFrame:
 
 
 def profile_frame(profile: Profile) -> pd.DataFrame:
-    """One row for each measurement of a profile: its mean, interval and unit, and how much it rests on."""
+    """One row for each measurement of a profile: its mean and interval in its unit, and how much it rests on.
+
+    A single value has no interval, and no measured quantity is below 0.
+    """
     rows = [
         {
             "name": found.name,
             "unit": found.unit,
             "mean": found.mean,
-            "low": found.interval()[0],
-            "high": found.interval()[1],
+            "low": max(0.0, found.interval()[0]) if len(found.flat) > 1 else None,
+            "high": found.interval()[1] if len(found.flat) > 1 else None,
             "values": len(found.flat),
             "processes": len(found.values),
         }
