@@ -130,6 +130,7 @@ def test_no_core_count_is_said_first():
     assert report.headline == "More CPU cores will not help: serial consumer"
     assert report.facts[0][0] == "Answer"
     assert report.facts[1][0] == "What would help"
+    assert not any("None" in value for _, value in report.facts)
 
 
 def test_html_is_whole_and_asks_nobody(html):

@@ -75,11 +75,12 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "What would help", result.verdict.advice
         yield "Nearest", text.plural(point.cores, "CPU core") + " per GPU"
     yield "Predicted GPU idle", text.interval(point.estimate) + _target(result)
-    yield "Cores per GPU", f"{point.cores} ({text.core_range(result)})"
+    if result.meets_target:
+        yield "Cores per GPU", f"{point.cores} ({text.core_range(result)})"
     yield "Settings", text.setting_words(point)
     loader = text.loader_text(result)
     if loader:
-        yield "DataLoader", loader.partition(": ")[2].replace("\n  ", "; ")
+        yield "DataLoader", loader.removeprefix("With a DataLoader ").replace("\n  ", "; ")
     yield "Verdict", f"{result.verdict.name}; next bottleneck: {result.verdict.next_bottleneck}"
     yield "One core short", one_short(result)
     count = result.scenario.accelerator.count
