@@ -39,7 +39,7 @@ HOMES = {
         "coresim/report/pdf.py",
         "coresim/report/widgets.py",
     ),
-    "PIL": ("coresim/workloads/images.py",),
+    "PIL": ("coresim/workloads/",),
     "torch": (
         "coresim/measuring/models.py",
         "coresim/measuring/transport.py",

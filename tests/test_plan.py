@@ -27,8 +27,11 @@ from coresim.report.figures import Shown, plot_timeline
 from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
-from coresim.report.plan import one_short, plan_report
+from coresim.report.plan import ledger_table, one_short, plan_report
 from coresim.sim.fast import simulate
+from coresim.validate.grid import Setting
+from coresim.validate.ledger import Ledger, Measured, Point
+from coresim.validate.predict import Prediction
 
 HOSTILE = "<script>alert('x')</script> | $\\frac$ & `*_"
 TABLES = {
@@ -122,6 +125,24 @@ def test_what_is_not_known_is_left_out(answer, report):
     assert any("no comparison" in line for section in bare.sections for line in section.lines)
     assert not any("no comparison" in line for section in report.sections for line in section.lines)
     assert "unknown" not in report_markdown(bare)
+
+
+def test_a_validation_shows_every_setting_with_the_worst_first():
+    setting = Setting("images", 16, 2, 2, 2, 2, 1.0)
+    trial = Measured(0.3, (0, 10), 0.0, 0.002, 0.001, 0.0, 0.002, 0.002)
+    near = Point(setting, 0.01, 50, 10, Prediction(0.31, 0.29, 0.33, 0.02), 0.2, 0.3, (trial,))
+    far = replace(near, prediction=Prediction(0.18, 0.16, 0.2, 0.02))
+    ledger = Ledger(
+        "1", "c", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", "f" * 64, 9, (), (near, far)
+    )
+    table = ledger_table(ledger)
+    assert table is not None
+    assert [row[2:] for row in table.rows] == [
+        ("30.0 %", "18.0 %", "16.0 to 20.0", "-12.0"), ("30.0 %", "31.0 %", "29.0 to 33.0", "+1.0"),
+    ]  # fmt: skip
+    assert "6.5 points on average over 2 settings" in table.title
+    disturbed = replace(near, trials=(replace(trial, dirty="busy"),))
+    assert ledger_table(replace(ledger, points=(disturbed,))) is None
 
 
 def test_no_core_count_is_said_first():

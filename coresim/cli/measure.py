@@ -24,7 +24,7 @@ DEFAULT_OUTPUT = "profile.json"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that say what to measure; `request_from` reads them."""
     job = parser.add_argument_group("what to measure")
-    job.add_argument("--workload", metavar="NAME", help="a built-in job: images (ImageNet-like JPEG; the default)")
+    job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
     job.add_argument("--dataset", metavar="MODULE:NAME", help="your own: a function that returns a dataset")
     job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch and GPU (images: 256)")
     job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
@@ -49,11 +49,12 @@ def request_from(args: argparse.Namespace) -> Request:
         InputError: a time without a unit, an unknown name, or options that exclude each other.
     """
     from coresim.measuring.campaign import Request
+    from coresim.workloads.registry import DEFAULT
 
     if args.dataset is not None and args.workload is not None:
         raise InputError("--dataset and --workload: each says what to measure; leave one out")
     return Request(
-        workload=args.workload or "images",
+        workload=args.workload or DEFAULT,
         dataset=args.dataset,
         batch_size=args.batch_size,
         collate=args.collate,

@@ -105,8 +105,20 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> No
     source = args.input or "measured here"
     if args.json:
         about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
+        about["validation"] = _validated(profile) if profile else None
         about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
         print(json.dumps(recommendation_document(answer, about), indent=1, allow_nan=False))
         return
     notes, rests = profile_notes(profile) if profile else ((), ())
+    if profile:
+        rests = (*rests, _validated(profile) or "not validated here: coresim validate runs the real loader beside this")
     print(recommendation_text(answer, basis or f"as given in {source}", notes, rests))
+
+
+def _validated(profile: Profile) -> str | None:
+    """What the latest validation of this host and workload said, or None."""
+    from coresim.report.validation import one_line
+    from coresim.validate.latest import latest
+
+    found = latest(profile.host.fingerprint, profile.workload)
+    return one_line(found) if found else None

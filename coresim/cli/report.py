@@ -37,8 +37,9 @@ def run(args: argparse.Namespace) -> int:
     from coresim.advise.recommend import recommend
     from coresim.report.answer import answer_of
     from coresim.report.output import format_of, write_report
-    from coresim.report.plan import plan_report
+    from coresim.report.plan import ledger_table, plan_report
     from coresim.sim.estimate import Plan
+    from coresim.validate.latest import latest
 
     format_of(args.output)
     check_writable(args.output)
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
         # What the step time rests on stands among what the answer rests on.
         about = metadata(args.seed, args.input, None, profile.host.fingerprint if profile else None)
         title = args.title or f"CPU cores per GPU for {Path(args.input).name}"
-        write_report(plan_report(answer, study.engine, about, title), args.output)
+        ledger = latest(profile.host.fingerprint, profile.workload) if profile else None
+        checked = ledger_table(ledger) if ledger else None
+        write_report(plan_report(answer, study.engine, about, title, ledger=checked), args.output)
     print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
     return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT

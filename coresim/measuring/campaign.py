@@ -41,8 +41,8 @@ from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile
 from coresim.workloads.base import WorkloadSpec
+from coresim.workloads.registry import DEFAULT, target_of
 
-WORKLOADS = {"images": "coresim.workloads.images:ImageWorkload"}
 BUDGET = 40.0
 QUICK_BUDGET = 8.0
 LEAST_BUDGET = 2.0
@@ -82,7 +82,7 @@ class Request(StepRequest):
     """What to measure: the fields of `StepRequest` say how the step time is known, and these the rest.
 
     Attributes:
-        workload: a built-in workload, a key of `WORKLOADS`; not used with ``dataset``.
+        workload: a built-in workload, by its name in `coresim.workloads.registry`; not used with ``dataset``.
         dataset: ``package.module:name`` of a function that gives a dataset, or of a `Workload` class.
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
@@ -90,7 +90,7 @@ class Request(StepRequest):
         budget: wall seconds of all parts but the accelerator; None for the default.
     """
 
-    workload: str = "images"
+    workload: str = DEFAULT
     dataset: str | None = None
     batch_size: int | None = None
     collate: str | None = None
@@ -100,10 +100,8 @@ class Request(StepRequest):
     def __post_init__(self) -> None:
         """InputError for an unknown workload, a batch size below 1, or a budget below `LEAST_BUDGET`."""
         super().__post_init__()
-        if self.dataset is None and self.workload not in WORKLOADS:
-            raise InputError(
-                f"workload {self.workload!r} is not known; use one of {', '.join(WORKLOADS)}, or a dataset"
-            )
+        if self.dataset is None:
+            target_of(self.workload)
         if self.batch_size is not None and self.batch_size < 1:
             raise InputError(f"batch size = {self.batch_size}: at least 1 is needed")
         if self.budget is not None and self.budget < LEAST_BUDGET:
@@ -121,7 +119,7 @@ class Request(StepRequest):
 
     def spec(self, folder: str) -> WorkloadSpec:
         """How fresh processes build the workload, with ``folder`` for the data that it makes."""
-        return WorkloadSpec(self.dataset or WORKLOADS[self.workload], folder, self.batch_size, self.collate)
+        return WorkloadSpec(self.dataset or target_of(self.workload), folder, self.batch_size, self.collate)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
     from coresim.sim.estimate import Engine, Estimate
+    from coresim.validate.ledger import Ledger
 
 #: Okabe and Ito's colours, told apart by people with any common colour blindness.
 COLOURS = {1: "#E69F00", 2: "#0072B2", 3: "#009E73"}
@@ -232,3 +233,32 @@ def plot_preparation(profile: Profile, axes: Axes | None = None) -> Axes:
     ax.set(xlabel="time per sample (ms)", xlim=(0, None), title="Preparing one sample")
     ax.invert_yaxis()
     return ax
+
+
+def plot_validation(ledger: Ledger) -> Any:
+    """Predicted over measured GPU idle for every point, with intervals; the field's two models beside it."""
+    figure, panels = plt.subplots(1, 3, figsize=(12, 4.2), sharex=True, sharey=True, layout="constrained")
+    found = ledger.scored
+    measured = [100 * point.idle for point in found]
+    models = (
+        ("coresim", [point.prediction.idle for point in found]),
+        ("min(F, P, G)", [point.rate_idle for point in found]),
+        ("M/M/1/K", [point.buffer_idle for point in found]),
+    )
+    for ax, (name, idles) in zip(panels, models, strict=True):
+        ax.plot([0, 100], [0, 100], color="black", linewidth=0.8)
+        ax.plot(measured, [100 * idle for idle in idles], "o", markersize=3, color=BUSY)
+        error = sum(abs(100 * idle - seen) for idle, seen in zip(idles, measured, strict=True)) / len(found)
+        ax.set(xlabel="measured GPU idle (%)", title=f"{name}: mean error {error:.1f} points")
+    low = [100 * max(0.0, point.prediction.idle - point.prediction.low) for point in found]
+    high = [100 * max(0.0, point.prediction.high - point.prediction.idle) for point in found]
+    panels[0].errorbar(measured, [100 * p.prediction.idle for p in found], yerr=[low, high], fmt="none",
+                       ecolor=BUSY, alpha=0.3)  # fmt: skip
+    panels[0].set_ylabel("predicted GPU idle (%)")
+    return figure
+
+
+def save_figure(figure: Any, path: str) -> None:
+    """Write a figure; the name's ending says the form (.png, .svg, .pdf)."""
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

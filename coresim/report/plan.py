@@ -14,11 +14,13 @@ from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.report import text
 from coresim.report.content import Chart, Report, Section, Table
+from coresim.report.validation import label, one_line
 from coresim.sim.estimate import Engine
 from coresim.units import format_duration
 
 if TYPE_CHECKING:
     from coresim.report.answer import Answer
+    from coresim.validate.ledger import Ledger
 
 #: What holds for every answer of the model; what holds for this one is listed with it.
 ASSUMPTIONS = (
@@ -56,6 +58,26 @@ def plan_report(
         sections.append(Section("Predicted and measured", tables=(ledger,)))
     sections += [_basis(answer, ledger is None), _inputs(result.scenario), _provenance(provenance)]
     return Report(title, headline(result), tuple(facts(answer)), tuple(sections))
+
+
+def ledger_table(ledger: Ledger) -> Table | None:
+    """Every scored setting of a validation, the worst first; None where no trial was undisturbed."""
+    points = sorted(ledger.scored, key=lambda point: -abs(point.error))
+    if not points:
+        return None
+    columns = ("job", "setting", "measured GPU idle", "predicted", "interval, %", "points off")
+    rows = (
+        (
+            point.setting.workload,
+            label(point),
+            text.percent(point.idle),
+            text.percent(point.prediction.idle),
+            f"{100 * point.prediction.low:.1f} to {100 * point.prediction.high:.1f}",
+            f"{100 * point.error:+.1f}",
+        )
+        for point in points
+    )
+    return Table(columns, tuple(rows), one_line(ledger), f"Accelerator: {ledger.accelerator}.")
 
 
 def headline(result: Recommendation) -> str:

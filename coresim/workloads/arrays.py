@@ -1,0 +1,153 @@
+"""Numbers in memory-mapped arrays: bound by memory traffic, by the cost of a call, or by handing batches over.
+
+A page of the map that has been read once is in the page cache, which all workers share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coresim.workloads.base import Workload
+
+MIB = 2**20
+
+
+class ArrayWorkload(Workload):
+    """Samples are slices of one ``.npy`` file that is mapped into memory."""
+
+    @property
+    def path(self) -> Path:
+        """The array's file."""
+        return self.folder / "array.npy"
+
+    def make(self) -> None:
+        """Write the array, always the same one, unless it is there already."""
+        if not self.path.exists():
+            np.save(self.path, self.array(np.random.default_rng(7)))
+
+    def array(self, rng: np.random.Generator) -> np.ndarray:
+        """The whole array."""
+        raise NotImplementedError
+
+    @cached_property
+    def _array(self) -> np.ndarray:
+        # Copy on write: what is read can be made a tensor without a warning, and nothing is written back.
+        return np.asarray(np.load(self.path, mmap_mode="c"))
+
+    def __len__(self) -> int:
+        """The length of the array's first axis."""
+        return len(self._array)
+
+    def fetch(self, index: int) -> Any:
+        """One item along the first axis: a view, whose pages are read when they are used."""
+        return self._array[index]
+
+    def decode(self, raw: Any) -> Any:
+        """Nothing to do: it is stored as values."""
+        return raw
+
+    def files(self) -> Sequence[Path]:
+        """None: a sample is a part of the file, and the time to read it whole would say nothing of a sample."""
+        return ()
+
+    def bytes_per_sample(self) -> float:
+        """Bytes of one item."""
+        return float(self._array[0].nbytes)
+
+
+class MemoryBoundWorkload(ArrayWorkload):
+    """Copy, scale and sum up slabs of 32 MiB of a table of 256 MiB: nearly all of the time is memory traffic.
+
+    Both are far beyond the private caches, and a slab with its copy is beyond the last-level cache of most
+    machines (a few MiB per core). The copy lives in one buffer per process, so that no page is faulted in again.
+    """
+
+    name = "table slabs of 32 MiB"
+    batch_size = 4
+    slab, table, columns = 32 * MIB, 256 * MIB, 1024
+    starts = 57
+
+    def array(self, rng: np.random.Generator) -> np.ndarray:
+        """The table, float32."""
+        return rng.random((self.table // (4 * self.columns), self.columns), dtype=np.float32)
+
+    def __len__(self) -> int:
+        """Slabs overlap: they begin 4 MiB apart."""
+        return self.starts
+
+    def bytes_per_sample(self) -> float:
+        """Bytes of a slab."""
+        return float(self.slab)
+
+    @cached_property
+    def _buffer(self) -> np.ndarray:
+        return np.zeros((self.slab // (4 * self.columns), self.columns), dtype=np.float32)
+
+    def fetch(self, index: int) -> np.ndarray:
+        """A slab's rows, copied into the buffer."""
+        first = index * (self.table - self.slab) // (self.starts - 1) // (4 * self.columns)
+        np.copyto(self._buffer, self._array[first : first + len(self._buffer)])
+        return self._buffer
+
+    def decode(self, raw: np.ndarray) -> np.ndarray:
+        """Scale the buffer in place."""
+        np.multiply(raw, np.float32(0.5), out=raw)
+        return raw
+
+    def transform(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The sum of each column: float32, one value per column."""
+        sums: np.ndarray = x.sum(axis=0)
+        return sums
+
+
+class TinyWorkload(ArrayWorkload):
+    """One row of a table per sample: 13 numbers and 26 categories, as of the Criteo click logs.
+
+    Some tens of microseconds of numpy calls per sample, so that the loader's own work per sample and per batch
+    counts. The row's make-up: kaggle.com/c/criteo-display-ad-challenge.
+    """
+
+    name = "tabular rows, one at a time"
+    batch_size = 1024
+    rows, numbers, categories, buckets = 65_536, 13, 26, 100_003
+
+    def array(self, rng: np.random.Generator) -> np.ndarray:
+        """Counts and category hashes, int64."""
+        counts = rng.geometric(0.02, (self.rows, self.numbers))
+        return np.hstack([counts, rng.integers(0, 2**40, (self.rows, self.categories))])
+
+    def fetch(self, index: int) -> np.ndarray:
+        """A copy of the row."""
+        return np.array(self._array[index])
+
+    def decode(self, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers and categories apart."""
+        return raw[: self.numbers], raw[self.numbers :]
+
+    def transform(self, x: tuple[np.ndarray, np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """The logarithm of the numbers, clipped and centred, and the buckets of the categories."""
+        numbers, categories = x
+        scaled = np.clip(np.log1p(numbers) - 3.5, -3.0, 3.0).astype(np.float32)
+        return scaled, categories % self.buckets
+
+
+class TensorWorkload(ArrayWorkload):
+    """Prepared tensors of 1 MiB each, as of precomputed features: hardly any work but joining and handing over."""
+
+    name = "prepared tensors of 1 MiB"
+    batch_size = 32
+    count = 96
+
+    def array(self, rng: np.random.Generator) -> np.ndarray:
+        """The tensors, float16: (16, 256, 128) each."""
+        values: np.ndarray = rng.random((self.count, 16, 256, 128), dtype=np.float32).astype(np.float16)
+        return values
+
+    def transform(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """As it is."""
+        return x
