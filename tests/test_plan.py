@@ -48,7 +48,7 @@ STAGES = {
 REMEDIES = Table(("remedy", "GPU idle", "price"), (("smaller <b>", "1.0 %", "none"),))
 LEDGER = Table(("run", "predicted", "measured"), (("a run", "5.0 %", "7.0 %"),))
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-#: Shapes of what HTML tables of a page are made of.
+#: Tags that have no end.
 VOID = {"meta", "img", "br", "link", "input"}
 
 
