@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from coresim.errors import EXIT_INTERRUPTED, CoresimError
 
-VERBS = ("recommend", "simulate", "measure", "validate", "doctor", "catalogue", "workloads", "schema")
+VERBS = ("recommend", "simulate", "measure", "report", "validate", "doctor", "catalogue", "workloads", "schema")
 
 
 class Parser(argparse.ArgumentParser):
