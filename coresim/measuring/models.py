@@ -38,7 +38,7 @@ def load_torch() -> Any:
 def build_model(name: str) -> Any:
     """A network by name.
 
-    ``resnet50`` and ``resnet18`` are torchvision's where torchvision imports, else the same layers from here;
+    ``resnet50``, ``resnet18`` and ``vit_b_16`` are torchvision's where it imports, else the same layers from here;
     ``tiny`` is two layers, for trying things out.
 
     Raises:
@@ -69,6 +69,14 @@ def resnet50() -> Any:
 def resnet18() -> Any:
     """ResNet-18: 11,689,512 parameters. Source: as for ResNet-50."""
     return _resnet(_basic, (2, 2, 2, 2), expansion=1)
+
+
+def vit_b_16() -> Any:
+    """ViT-B/16 for 224 px: 86,567,656 parameters.
+
+    Source: Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021, table 1 (12 layers, width 768, 12 heads).
+    """
+    return _vision_transformer()()
 
 
 def tiny() -> Any:
@@ -194,6 +202,32 @@ def _residual_class() -> Any:
     return Residual
 
 
+@functools.cache
+def _vision_transformer() -> Any:
+    torch = load_torch()
+    nn = torch.nn
+    base: Any = nn.Module
+
+    class VisionTransformer(base):  # type: ignore[misc]
+        def __init__(self, width: int = 768, heads: int = 12, layers: int = 12, tokens: int = 14 * 14 + 1) -> None:
+            super().__init__()
+            self.patches = nn.Conv2d(3, width, 16, stride=16)
+            self.token = nn.Parameter(torch.zeros(1, 1, width))
+            self.position = nn.Parameter(0.02 * torch.randn(1, tokens, width))
+            layer = nn.TransformerEncoderLayer(
+                width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            )
+            self.encoder = nn.TransformerEncoder(layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False)
+            self.head = nn.Linear(width, CLASSES)
+
+        def forward(self, x: Any) -> Any:
+            patches = self.patches(x).flatten(2).transpose(1, 2)
+            tokens = torch.cat([self.token.expand(len(x), -1, -1), patches], dim=1)
+            return self.head(self.encoder(tokens + self.position)[:, 0])
+
+    return VisionTransformer
+
+
 def _conv(inputs: int, outputs: int, size: int, stride: int = 1) -> list[Any]:
     nn = load_torch().nn
     convolution = nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
@@ -226,4 +260,4 @@ def _resnet(body: Callable[[int, int, int], list[Any]], depths: tuple[int, ...],
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, CLASSES))
 
 
-_NETS: dict[str, Callable[[], Any]] = {"resnet50": resnet50, "resnet18": resnet18, "tiny": tiny}
+_NETS: dict[str, Callable[[], Any]] = {"resnet50": resnet50, "resnet18": resnet18, "vit_b_16": vit_b_16, "tiny": tiny}
