@@ -17,8 +17,6 @@ from PIL import Image
 
 from coresim.workloads.pictures import SIDE, Painter, PictureWorkload, normalised
 
-FILES = 96
-
 
 class ImageWorkload(PictureWorkload):
     """Read a JPEG file, decode it to RGB, then random resized crop to 224, flip, normalise to float32 CHW.
@@ -29,22 +27,40 @@ class ImageWorkload(PictureWorkload):
 
     name = "imagenet-like JPEG, 224 px"
     batch_size = 256
-    patterns = ("*.jpg", "*.jpeg", "*.JPEG")
+    patterns: tuple[str, ...] = ("*.jpg", "*.jpeg", "*.JPEG")
+    count = 96
 
     def write(self) -> None:
-        """Write `FILES` JPEG files."""
-        make_images(self.folder, FILES)
+        """Write the JPEG files."""
+        make_images(self.folder, self.count)
 
     def transform(self, x: Image.Image, rng: np.random.Generator) -> np.ndarray:
         """Crop, resize, flip, normalise: a float32 array of shape (3, 224, 224)."""
-        return normalised(random_crop(x, rng))
+        return normalised(flipped(np.asarray(random_crop(x, rng)), rng))
 
 
-def random_crop(x: Image.Image, rng: np.random.Generator) -> np.ndarray:
-    """A random part of the picture, 224 x 224 pixels, flipped half of the time."""
+class PngWorkload(ImageWorkload):
+    """The same kind of pictures as PNG files: no loss, several times the bytes, and inflating in place of JPEG."""
+
+    name = "imagenet-like PNG, 224 px"
+    patterns = ("*.png",)
+    count = 48
+
+    def write(self) -> None:
+        """Write the PNG files."""
+        painter = Painter(np.random.default_rng(1996))
+        for index in range(self.count):
+            painter.save(self.folder, f"{index:04d}.png", *imagenet_size(painter.rng))
+
+
+def random_crop(x: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """A random part of the picture, resized to 224 x 224 pixels."""
     left, top, width, height = crop_box(x.width, x.height, rng)
-    box = (left, top, left + width, top + height)
-    pixels = np.asarray(x.resize((224, 224), Image.Resampling.BILINEAR, box=box))
+    return x.resize((224, 224), Image.Resampling.BILINEAR, box=(left, top, left + width, top + height))
+
+
+def flipped(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The pixels, mirrored left to right half of the time."""
     return pixels[:, ::-1] if rng.random() < 0.5 else pixels
 
 

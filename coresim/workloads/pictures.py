@@ -31,7 +31,7 @@ class PictureWorkload(FolderWorkload):
 
     def decode(self, raw: bytes) -> Image.Image:
         """RGB pixels."""
-        return Image.open(BytesIO(raw)).convert("RGB")
+        return read_rgb(raw)
 
 
 class Painter:
@@ -56,6 +56,11 @@ class Painter:
     def save(self, folder: Path, name: str, width: int, height: int, **options: Any) -> None:
         """Draw one and write it to ``folder / name``; ``options`` are Pillow's."""
         self.draw(width, height).save(folder / name, **options)
+
+
+def read_rgb(raw: bytes) -> Image.Image:
+    """A picture file's bytes as RGB pixels."""
+    return Image.open(BytesIO(raw)).convert("RGB")
 
 
 def normalised(pixels: np.ndarray) -> np.ndarray:

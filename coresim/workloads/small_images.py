@@ -21,11 +21,12 @@ class LightJpegWorkload(PictureWorkload):
 
     name = "JPEG thumbnails, 96 px"
     batch_size = 128
+    count = 256
 
     def write(self) -> None:
-        """Write 256 files."""
+        """Write the files."""
         painter = Painter(np.random.default_rng(1), SMALL_SIDE)
-        for index in range(256):
+        for index in range(self.count):
             width, height = painter.rng.integers(LEAST, MOST + 1, 2)
             painter.save(self.folder, f"{index:04d}.jpg", int(width), int(height), quality=85)
 
