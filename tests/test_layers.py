@@ -35,8 +35,8 @@ HOMES = {
     "pandas": ("coresim/report/tables.py",),
     "matplotlib": ("coresim/report/figures.py",),
     "PIL": ("coresim/workloads/",),
-    "h5py": ("coresim/workloads/volumes.py",),
-    "soundfile": ("coresim/workloads/audio.py",),
+    "h5py": ("coresim/workloads/packages.py",),
+    "soundfile": ("coresim/workloads/packages.py",),
     "torch": (
         "coresim/measuring/models.py",
         "coresim/measuring/transport.py",

@@ -6,13 +6,12 @@ import wave
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from coresim.errors import MissingPartError
 from coresim.workloads.base import padded
 from coresim.workloads.folder import FolderWorkload
+from coresim.workloads.packages import load_soundfile
 
 RATE = 16_000
 WINDOW, HOP, POINTS, BANDS = 400, 160, 512, 80
@@ -83,11 +82,11 @@ class FlacWorkload(WavWorkload):
 
     def write_one(self, path: Path, signal: np.ndarray) -> None:
         """Write 16-bit samples to a file."""
-        _soundfile().write(path, signal, RATE, subtype="PCM_16")
+        load_soundfile().write(path, signal, RATE, subtype="PCM_16")
 
     def decode(self, raw: bytes) -> np.ndarray:
         """The samples as float32, from -1 to 1."""
-        values: np.ndarray = _soundfile().read(BytesIO(raw), dtype="float32")[0]
+        values: np.ndarray = load_soundfile().read(BytesIO(raw), dtype="float32")[0]
         return values
 
 
@@ -128,11 +127,3 @@ def speech(seconds: float, rng: np.random.Generator) -> np.ndarray:
     syllables = np.clip(np.sin(2 * np.pi * 4 * times + rng.uniform(0, 2 * np.pi)), 0.02, None)
     signal = 0.3 * (pitch % 1.0 - 0.5) * syllables + 0.003 * rng.standard_normal(len(times))
     return np.asarray(signal * LOUDEST, dtype=np.int16)
-
-
-def _soundfile() -> Any:
-    try:
-        import soundfile  # noqa: PLC0415 (optional)
-    except ImportError:
-        raise MissingPartError("FLAC: the package soundfile is not installed; pip install 'coresim[audio]'") from None
-    return soundfile

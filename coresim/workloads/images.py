@@ -10,6 +10,8 @@ bytes per pixel are ImageNet's. A test asserts the mean bytes, the mean pixels a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -76,12 +78,19 @@ def crop_box(width: int, height: int, rng: np.random.Generator) -> tuple[int, in
     return (width - side) // 2, (height - side) // 2, side, side
 
 
-def make_images(folder: Path, count: int, seed: int = 2012) -> None:
-    """Write ``count`` JPEG files into ``folder``; the same seed gives the same pixels."""
+def make_images(folder: Path, count: int) -> None:
+    """Write ``count`` JPEG files into ``folder``, always the same ones."""
+    for index, raw in enumerate(make_jpegs(count)):
+        (folder / f"{index:04d}.jpg").write_bytes(raw)
+
+
+def make_jpegs(count: int, seed: int = 2012) -> Iterator[bytes]:
+    """The bytes of ``count`` JPEG files; the same seed gives the same pixels."""
     painter = Painter(np.random.default_rng(seed))
-    for index in range(count):
-        picture = painter.draw(*imagenet_size(painter.rng))
-        picture.save(folder / f"{index:04d}.jpg", quality=int(painter.rng.integers(87, 97)))
+    for _ in range(count):
+        picture, file = painter.draw(*imagenet_size(painter.rng)), BytesIO()
+        picture.save(file, "JPEG", quality=int(painter.rng.integers(87, 97)))
+        yield file.getvalue()
 
 
 def imagenet_size(rng: np.random.Generator) -> tuple[int, int]:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coresim.errors import MissingPartError
 from coresim.workloads.folder import FolderWorkload
+from coresim.workloads.packages import load_h5py
 
 SHAPE = (128, 160, 128)
 SIDE = 96
@@ -117,12 +117,12 @@ class Hdf5VolumeWorkload(NpzVolumeWorkload):
 
     def write_one(self, path: Path, scan: np.ndarray) -> None:
         """Write a scan to a file."""
-        with _h5py().File(path, "w") as file:
+        with load_h5py().File(path, "w") as file:
             file.create_dataset("scan", data=scan, chunks=CHUNK, compression="gzip")
 
     def decode(self, raw: Stored) -> np.ndarray:
         """The patch as float32, from the chunks that hold it."""
-        with _h5py().File(BytesIO(raw.raw), "r") as file:
+        with load_h5py().File(BytesIO(raw.raw), "r") as file:
             patch: np.ndarray = file["scan"][raw.box].astype(np.float32)
         return patch
 
@@ -143,11 +143,3 @@ def scans(count: int) -> list[np.ndarray]:
     smooth *= 400 / smooth.std()
     noise = rng.normal(0, 12, SHAPE)
     return [(np.roll(smooth, 11 * n, axis=0) + np.roll(noise, 7 * n, axis=1)).astype(np.int16) for n in range(count)]
-
-
-def _h5py() -> Any:
-    try:
-        import h5py  # noqa: PLC0415  (optional)
-    except ImportError:
-        raise MissingPartError("HDF5: the package h5py is not installed; pip install 'coresim[hdf5]'") from None
-    return h5py
