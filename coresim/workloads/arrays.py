@@ -108,7 +108,7 @@ class MemoryBoundWorkload(ArrayWorkload):
 class TinyWorkload(ArrayWorkload):
     """One row of a table per sample: 13 numbers and 26 categories, as of the Criteo click logs.
 
-    Some tens of microseconds of numpy calls per sample, so that the loader's own work per sample and per batch
+    Ten to forty microseconds of numpy calls per sample, so that the loader's own work per sample and per batch
     counts. The row's make-up: kaggle.com/c/criteo-display-ad-challenge.
     """
 

@@ -70,7 +70,7 @@ class WaitingWorkload(LightJpegWorkload):
     """Thumbnails behind a network that is not there: a STAND-IN which sleeps before it reads the local file.
 
     The sleeps are drawn once per file from a lognormal distribution. Its median, 8 ms, and its spread are chosen,
-    not measured: enough for waiting to outweigh decoding some twentyfold. A sleep holds no core, as a read from a
+    not measured: enough for waiting to outweigh the work some fifteenfold. A sleep holds no core, as a read from a
     network does; what a real network stack costs the cores is not in it.
     """
 
