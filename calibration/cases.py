@@ -162,7 +162,7 @@ def _simulate(setting: Setting, pipeline: Pipeline, draws: Draws, length: RunLen
 @cache
 def _estimate(case: Case, run: str, workers: int | None = None) -> Estimate:
     setting = case.runs[run]
-    plan = Plan(case.steps, setting.replications, setting.replications)
+    plan = Plan(case.steps, least=setting.replications, most=setting.replications)
     return estimate(_pipeline(case, run, workers), plan, lambda *job: _simulate(setting, *job))
 
 

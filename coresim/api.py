@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from coresim import __version__
 from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.sweep import Study
 from coresim.errors import InputError
@@ -14,27 +15,33 @@ from coresim.measuring.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, override, read_scenario
-from coresim.report.answer import Answer, Simulated
-from coresim.report.text import profile_notes
+from coresim.report.answer import Answer, Measured, Simulated, answer_of
+from coresim.report.content import Table
+from coresim.report.output import format_of
+from coresim.report.output import write_report as write
+from coresim.report.plan import plan_report
 from coresim.sim.estimate import Engine, Plan, estimate
+
+if TYPE_CHECKING:
+    import ipywidgets
 
 #: A scenario or profile, or the path of one, or a scenario's tables.
 Input = Scenario | Profile | dict[str, Any] | str | os.PathLike[str]
 
 
-def measure(**request: Any) -> Profile:
+def measure(**request: Any) -> Measured:
     """Measure this machine and job; the keyword arguments are the fields of `coresim.measuring.campaign.Request`.
 
     Raises:
         CoresimError: as the command line's ``measure`` does, with the same one-line messages.
     """
-    return run_campaign(Request(**request))
+    return Measured.of(run_campaign(Request(**request)))
 
 
-def load(path: str | os.PathLike[str]) -> Scenario | Profile:
+def load(path: str | os.PathLike[str]) -> Scenario | Measured:
     """A scenario or a profile from a file."""
     document = load_document(path)
-    return document if isinstance(document, Profile) else read_scenario(document, str(path))
+    return Measured.of(document) if isinstance(document, Profile) else read_scenario(document, str(path))
 
 
 def recommend(
@@ -60,9 +67,34 @@ def recommend(
     """
     scenario, profile = _resolve(measure() if source is None else source, settings)
     answer = _recommend(scenario, Study(_engine(engine), Plan(seed=seed), executor), options, max_cores)
-    if profile is None:
-        return Answer(answer)
-    return Answer(answer, profile.accelerator.basis, *profile_notes(profile))
+    return answer_of(answer, profile)
+
+
+def write_report(
+    answer: Answer,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "CPU cores per GPU",
+    remedies: Table | None = None,
+    ledger: Table | None = None,
+    **provenance: object,
+) -> None:
+    """Write an answer as a report that can be read without coresim.
+
+    Args:
+        answer: from `recommend`.
+        path: where to; its ending says the format: ``.html``, ``.md`` or ``.pdf``.
+        title: of the report.
+        remedies: a table of what-ifs side by side, as `coresim.report.content.Table`.
+        ledger: a table of predicted beside measured.
+        provenance: what else to say of where it comes from, such as ``source="profile.json"``.
+
+    Raises:
+        InputError: an unknown format, or a path that cannot be written.
+    """
+    format_of(path)
+    about = {"tool": "coresim", "tool_version": __version__, **provenance}
+    write(plan_report(answer, _engine("fast"), about, title, remedies, ledger), path)
 
 
 def simulate(
@@ -98,6 +130,21 @@ def simulate(
     plan = Plan(steps or Plan.steps, steps is None, replications, replications, seed=seed)
     result = estimate(pipeline, plan, _engine(engine))
     return Simulated(result, setting._asdict())
+
+
+def what_if(source: Input, *, settings: Sequence[str] = ()) -> ipywidgets.VBox:
+    """Sliders for a notebook: batch, step, cost of a sample, storage, cores, workers, prefetch factor.
+
+    Args:
+        source: a scenario, a profile, tables, or a path.
+        settings: overrides, such as ``"host.cores=16"``.
+
+    Raises:
+        MissingPartError: ipywidgets is not installed.
+    """
+    from coresim.report.widgets import what_if_widget  # noqa: PLC0415 - matplotlib takes half a second to import
+
+    return what_if_widget(_resolve(source, settings)[0], _engine("fast"))
 
 
 def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile | None]:

@@ -15,7 +15,12 @@ from coresim.errors import CoresimError, InputError, NewerFileError
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` to ``path`` through a temporary file beside it, so that a full disk or Ctrl-C leaves no half.
+    """Write ``text`` to ``path``, whole or not at all; raises what `write_bytes` does."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write to ``path`` through a temporary file beside it, so that a full disk or Ctrl-C leaves no half.
 
     Raises:
         InputError: the path cannot be written.
@@ -30,8 +35,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         kind = CoresimError if error.errno == errno.ENOSPC else InputError
         raise kind(f"cannot write {target}: {error.strerror}; choose a folder that you can write to") from None
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         umask = os.umask(0)

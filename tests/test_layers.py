@@ -33,7 +33,12 @@ HOMES = {
     "simpy": ("coresim/sim/reference",),
     "numba": ("coresim/sim/compiled.py",),
     "pandas": ("coresim/report/tables.py",),
-    "matplotlib": ("coresim/report/figures.py",),
+    "matplotlib": (
+        "coresim/report/figures.py",
+        "coresim/report/drawing.py",
+        "coresim/report/pdf.py",
+        "coresim/report/widgets.py",
+    ),
     "PIL": ("coresim/workloads/",),
     "h5py": ("coresim/workloads/packages.py",),
     "soundfile": ("coresim/workloads/packages.py",),
@@ -46,9 +51,9 @@ HOMES = {
     "torchvision": ("coresim/measuring/models.py",),
     "psutil": ("coresim/measuring/",),
     "tqdm": ("coresim/cli/",),
-    "jinja2": ("coresim/report/",),
-    "ipywidgets": ("coresim/report/",),
-    "IPython": ("coresim/report/",),
+    "jinja2": ("coresim/report/html.py",),
+    "markupsafe": ("coresim/report/html.py",),
+    "ipywidgets": ("coresim/report/widgets.py",),
 }
 
 #: Outside of the command line, what speaks and why.

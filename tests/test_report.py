@@ -57,7 +57,7 @@ def test_frame_has_every_point_of_every_curve(answer):
 def test_plot_draws_one_curve_for_each_option_with_units(answer):
     axes = answer.plot()
     labels = axes.get_legend_handles_labels()[1]
-    assert {"1 no overlap", "2 overlapped", "3 staged", "target", "recommended"} == set(labels)
+    assert {"1 no overlap", "2 overlapped", "3 staged", "knee", "target", "recommended"} == set(labels)
     assert "%" in axes.get_ylabel()
 
 

@@ -39,7 +39,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("input", nargs="?", help="a scenario (.toml) or a saved profile (.json); absent: measure here")
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
-    parser.add_argument("--options", type=_options, default=(1, 2, 3), help="which options to consider (default 1,2,3)")
+    parser.add_argument(
+        "--options", type=option_list, default=(1, 2, 3), help="which options to consider (default 1,2,3)"
+    )
     parser.add_argument("--max-cores", type=whole_number(1), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
     parser.add_argument(
@@ -52,7 +54,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.set_defaults(run=run)
 
 
-def _options(text: str) -> tuple[int, ...]:
+def option_list(text: str) -> tuple[int, ...]:
     """An argparse type: a list of options such as 2,3."""
     names = text.split(",")
     if not set(names) <= {"1", "2", "3"}:
@@ -103,8 +105,20 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> No
     source = args.input or "measured here"
     if args.json:
         about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
+        about["validation"] = _validated(profile) if profile else None
         about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
         print(json.dumps(recommendation_document(answer, about), indent=1, allow_nan=False))
         return
     notes, rests = profile_notes(profile) if profile else ((), ())
+    if profile:
+        rests = (*rests, _validated(profile) or "not validated here: coresim validate runs the real loader beside this")
     print(recommendation_text(answer, basis or f"as given in {source}", notes, rests))
+
+
+def _validated(profile: Profile) -> str | None:
+    """What the latest validation of this host and workload said, or None."""
+    from coresim.report.validation import one_line
+    from coresim.validate.latest import latest
+
+    found = latest(profile.host.fingerprint, profile.workload)
+    return one_line(found) if found else None

@@ -176,6 +176,13 @@ def check_quiet(seconds: float = 0.2) -> list[Caution]:
     return busy_caution(sum(busy) / len(busy) / 100, len(busy))
 
 
+def busy_seconds() -> float:
+    """CPU seconds that this machine has been busy since it started; what the hypervisor took away counts too."""
+    times = psutil.cpu_times()
+    # Linux counts a guest's time within user time.
+    return float(sum(times) - times.idle - sum(getattr(times, name, 0.0) for name in ("iowait", "guest", "guest_nice")))
+
+
 def add(cautions: Cautions, found: Sequence[Caution]) -> None:
     """Append to the caller's list, where it gave one."""
     if cautions is not None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
-from coresim.report.text import estimate_text, recommendation_text
-from coresim.sim.estimate import Estimate
+from coresim.model.profile import Profile
+from coresim.report.text import estimate_text, profile_notes, recommendation_text
+from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer:
     """A recommendation with what it rests on.
 
@@ -49,23 +51,48 @@ class Answer:
     def __str__(self) -> str:
         return recommendation_text(self.result, self.basis, self.notes, self.rests)
 
+    def __repr__(self) -> str:
+        return _brief(self)
+
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        from coresim.report.html import answer_html  # noqa: PLC0415 - jinja2 is imported only when asked for
+        from coresim.report.plan import facts, headline  # noqa: PLC0415
+
+        return answer_html(headline(self.result), list(facts(self)), str(self))
 
     def to_frame(self) -> pd.DataFrame:
         """The curves as a table."""
-        from coresim.report.tables import curve_frame  # noqa: PLC0415 - pandas is imported only when asked for
+        from coresim.report.tables import curve_frame  # noqa: PLC0415
 
         return curve_frame(self.result)
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """GPU idle over cores, all options."""
-        from coresim.report.figures import plot_curves  # noqa: PLC0415 - matplotlib likewise
+        from coresim.report.figures import plot_curves  # noqa: PLC0415
 
         return plot_curves(self.result, axes)
 
+    def plot_timeline(self, engine: Engine | None = None) -> Figure:
+        """The first batches of each option at its own answer (or knee); ``engine``: the fast one, or another."""
+        from coresim.report.figures import plot_answer_timeline  # noqa: PLC0415
+        from coresim.sim.fast import simulate  # noqa: PLC0415 - numba takes half a second to import
 
-@dataclass(frozen=True)
+        return plot_answer_timeline(self.result, engine or simulate)
+
+
+def _brief(result: object) -> str:
+    """One line: the values behind it would fill pages."""
+    return f"<{type(result).__name__}: {str(result).splitlines()[0]}>"
+
+
+def answer_of(result: Recommendation, profile: Profile | None, source: str | None = None) -> Answer:
+    """The answer with what its profile says of it; without one it rests on what ``source`` gives."""
+    if profile is None:
+        return Answer(result, None if source is None else f"as given in {source}")
+    return Answer(result, profile.accelerator.basis, *profile_notes(profile))
+
+
+@dataclass(frozen=True, repr=False)
 class Simulated:
     """One simulated setting.
 
@@ -85,6 +112,9 @@ class Simulated:
     def __str__(self) -> str:
         return estimate_text(self.result, self.setting)
 
+    def __repr__(self) -> str:
+        return _brief(self)
+
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
 
@@ -99,3 +129,33 @@ class Simulated:
         from coresim.report.figures import plot_shares  # noqa: PLC0415
 
         return plot_shares(self.result, axes)
+
+
+class Measured(Profile):
+    """A profile that shows itself in a notebook, as the other results do."""
+
+    @classmethod
+    def of(cls, profile: Profile) -> Measured:
+        """The same profile."""
+        return cls(**{field.name: getattr(profile, field.name) for field in fields(Profile)})
+
+    def __str__(self) -> str:
+        return f"{self.workload}, batch {self.batch_size}; step: {self.accelerator.basis}"
+
+    def __repr__(self) -> str:
+        return _brief(self)
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(str(self))}</p>{self.to_frame().to_html(index=False, float_format='%.4g')}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """The measurements, one row each, with intervals."""
+        from coresim.report.tables import profile_frame  # noqa: PLC0415
+
+        return profile_frame(self)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """What each step of preparing a sample takes."""
+        from coresim.report.figures import plot_preparation  # noqa: PLC0415
+
+        return plot_preparation(self, axes)

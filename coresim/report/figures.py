@@ -2,89 +2,263 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from coresim.model.build import OPTIONS, build
+from coresim.report.text import chosen_option, plural
 from coresim.sim.draws import draw
+from coresim.sim.estimate import LEAST_ROWS
 from coresim.sim.run import RunLength, Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from coresim.advise.recommend import Recommendation
+    from coresim.advise.recommend import OptionAnswer, Recommendation
     from coresim.model.pipeline import Pipeline
+    from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
     from coresim.sim.estimate import Engine, Estimate
+    from coresim.validate.ledger import Ledger
 
 #: Okabe and Ito's colours, told apart by people with any common colour blindness.
 COLOURS = {1: "#E69F00", 2: "#0072B2", 3: "#009E73"}
-BUSY, BLOCKED = "#0072B2", "#D55E00"
+LINES = {1: "-.", 2: "-", 3: "--"}
+BUSY, BLOCKED, STEP = "#0072B2", "#D55E00", "#009E73"
+#: Servers of a stage that a timeline shows; the others do the same.
+SERVERS_SHOWN = 6
+#: Steps that a timeline simulates at the most: more cannot be told apart on paper.
+LONGEST_TIMELINE = 40
 
 
 def plot_curves(answer: Recommendation, axes: Axes | None = None) -> Axes:
-    """GPU idle over cores per GPU for each option, with intervals, the target and the answer."""
+    """GPU idle over cores per GPU for each option, with intervals, knees, the target and the answer."""
     ax = axes if axes is not None else plt.subplots(figsize=(7, 4), layout="constrained")[1]
     for option in answer.options:
-        cores = [point.cores for point in option.curve]
-        estimates = [point.estimate for point in option.curve]
-        colour = COLOURS[option.option]
-        ax.plot(cores, [100 * found.gpu_idle for found in estimates], color=colour,
-                label=f"{option.option} {OPTIONS[option.option]}")  # fmt: skip
-        low, high = ([100 * value for value in values] for values in zip(
-            *((found.gpu_idle_low, found.gpu_idle_high) for found in estimates), strict=True))  # fmt: skip
-        ax.fill_between(cores, low, high, color=colour, alpha=0.2, linewidth=0)
+        _curve(ax, option)
+    knees = [option.knee for option in answer.options]
+    ax.plot([knee.cores for knee in knees], [100 * knee.estimate.gpu_idle for knee in knees], "D", color="black",
+            markerfacecolor="white", label="knee")  # fmt: skip
     ax.axhline(100 * answer.scenario.target.gpu_idle, color="black", linestyle=":", label="target")
-    ax.plot(answer.point.cores, 100 * answer.point.estimate.gpu_idle, "o", color="black", label="recommended")
-    ax.set(xlabel="CPU cores per GPU", ylabel="GPU idle (%)", ylim=(0, 100), title="Predicted GPU idle")
+    if answer.saturating_cores is not None:
+        ax.axvline(answer.saturating_cores, color="#CC79A7", linewidth=1, label="bandwidth saturated")
+    name = "recommended" if answer.meets_target else "nearest"
+    ax.plot(answer.point.cores, 100 * answer.point.estimate.gpu_idle, "o", color="black", label=name)
+    ax.set(xlabel="CPU cores per GPU", ylabel="GPU idle (%)", ylim=(-2, 102), title="Predicted GPU idle")
     ax.legend(frameon=False)
     return ax
 
 
-def plot_gantt(scenario: Scenario, cores: float, workers: int, engine: Engine, steps: int = 6, seed: int = 1) -> Any:
+def _curve(ax: Axes, option: OptionAnswer) -> None:
+    cores = [point.cores for point in option.curve]
+    estimates = [point.estimate for point in option.curve]
+    colour, label = COLOURS[option.option], f"{option.option} {OPTIONS[option.option]}"
+    ax.plot(cores, [100 * found.gpu_idle for found in estimates], LINES[option.option], color=colour, label=label)
+    low = [100 * found.gpu_idle_low for found in estimates]
+    high = [100 * found.gpu_idle_high for found in estimates]
+    ax.fill_between(cores, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+class Shown(NamedTuple):
+    """A setting whose timeline is drawn; ``cores`` of the whole host, ``workers`` of each accelerator."""
+
+    option: int
+    cores: float
+    workers: int
+    prefetch_factor: int | None = None
+
+
+def timeline_of(answer: Recommendation) -> list[Shown]:
+    """Each option at its answer, or at its knee where it has none."""
+    count = answer.scenario.accelerator.count
+    points = [option.answer or option.knee for option in answer.options]
+    return [Shown(point.option, point.cores * count, point.workers, point.prefetch_factor) for point in points]
+
+
+def timeline_steps(answer: Recommendation) -> int:
+    """Enough steps to see the line fill and every worker come round again."""
+    return min(LONGEST_TIMELINE, max(8, chosen_option(answer).knee.workers + 6))
+
+
+def plot_gantt(scenario: Scenario, cores: float, workers: int, engine: Engine, steps: int = 6, seed: int = 1) -> Figure:
     """The first batches of options 1, 2 and 3 side by side: servers as rows, time across."""
-    figure, panels = plt.subplots(3, 1, figsize=(9, 8), sharex=True, layout="constrained")
-    for option, ax in zip(OPTIONS, panels, strict=True):
-        pipeline = build(scenario, option, cores, workers)
-        run = engine(pipeline, draw(pipeline, steps + 50, seed), RunLength(steps, trace=True))
-        _gantt(ax, pipeline, run.traces[0])
-        ax.set_title(f"Option {option}: {OPTIONS[option]}", loc="left")
-    panels[-1].set_xlabel("time (s)")
+    figure: Figure = plt.figure(figsize=(9, 8), layout="constrained")
+    return draw_timelines(figure, scenario, [Shown(option, cores, workers) for option in OPTIONS], engine, steps, seed)
+
+
+def plot_answer_timeline(answer: Recommendation, engine: Engine) -> Figure:
+    """The first batches of each option at its own answer, or at its knee where it has none."""
+    figure: Figure = plt.figure(figsize=(8, 8), layout="constrained")
+    return draw_timelines(figure, answer.scenario, timeline_of(answer), engine, timeline_steps(answer))
+
+
+def draw_timelines(
+    figure: Figure, scenario: Scenario, shown: Sequence[Shown], engine: Engine, steps: int = 6, seed: int = 1
+) -> Figure:
+    """The first ``steps`` batches of each setting, one panel each, over the time that the fastest of them takes."""
+    lines, traces = zip(*(_traced(scenario, setting, engine, steps, seed) for setting in shown), strict=True)
+    heights = [3 + sum(min(stage.servers, SERVERS_SHOWN + 1) for stage in line.stages) for line in lines]
+    panels = figure.subplots(len(lines), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    end = min(float(trace.end[steps - 1]) for trace in traces)
+    for setting, line, trace, ax in zip(shown, lines, traces, panels, strict=True):
+        _gantt(ax, line, trace, end)
+        ax.set_title(_panel_title(setting, line, scenario), loc="left")
+    panels[-1].set(xlabel="time since the start (s)", xlim=(0, end))
+    keys = (("accelerator's step", STEP), ("batch in preparation", BUSY), ("finished, waits for its turn", BLOCKED))
+    figure.legend(handles=[Patch(color=colour, label=name) for name, colour in keys], loc="outside lower center",
+                  ncols=3, frameon=False, fontsize="small")  # fmt: skip
     return figure
 
 
-def _gantt(ax: Axes, pipeline: Pipeline, trace: Trace) -> None:
+def plot_timeline(scenario: Scenario, shown: Shown, engine: Engine, axes: Axes, steps: int, seed: int = 1) -> Axes:
+    """The first ``steps`` batches of one setting."""
+    line, trace = _traced(scenario, shown, engine, steps, seed)
+    end = float(trace.end[steps - 1])
+    _gantt(axes, line, trace, end)
+    axes.set_title(_panel_title(shown, line, scenario), loc="left")
+    axes.set(xlabel="time since the start (s)", xlim=(0, end))
+    return axes
+
+
+def _traced(scenario: Scenario, shown: Shown, engine: Engine, steps: int, seed: int) -> tuple[Pipeline, Trace]:
+    line = build(scenario, shown.option, shown.cores, max(1, shown.workers), shown.prefetch_factor)
+    # A trace tells of the batches of its own steps: run on, so that those in preparation at the end are among them.
+    held = line.credits or sum(stage.servers + (stage.buffer or 0) for stage in line.stages)
+    return line, engine(line, draw(line, LEAST_ROWS, seed), RunLength(steps + 2 * held, trace=True)).traces[0]
+
+
+def _panel_title(setting: Shown, line: Pipeline, scenario: Scenario) -> str:
+    cores = plural(setting.cores / scenario.accelerator.count, "core")
+    own = "your stages" if scenario.stages else OPTIONS[setting.option]
+    workers = f", {plural(setting.workers, 'worker')}" if line.stages and not scenario.stages else ""
+    return f"Option {setting.option}: {own} ({cores}{workers})"
+
+
+def _gantt(ax: Axes, pipeline: Pipeline, trace: Trace, end: float) -> None:
     rows = ["accelerator", "trainer picks up"]
-    _bars(ax, 0, trace.start, trace.end, BUSY, range(len(trace.start)))
-    ax.plot([float(time) for time in trace.pick_up], [1] * len(trace.pick_up), "|", color="black", markersize=10)
+    _bars(ax, 0, zip(trace.start, trace.end, trace.batch, strict=True), STEP, end)
+    if pipeline.trainer.inline:
+        # Without overlap the trainer prepares a batch from the end of one step on: `coresim.model.pipeline`.
+        rows[1] = "trainer prepares"
+        _bars(ax, 1, zip((0.0, *trace.end[:-1]), trace.pick_up, trace.batch, strict=True), BUSY, end)
+    ax.plot([float(time) for time in trace.pick_up], [1] * len(trace.pick_up), "|", color="black", markersize=6)
     for index, stage in enumerate(pipeline.stages):
-        first = len(rows)
-        rows += [f"{stage.name} {server}" for server in range(stage.servers)]
-        for item, server in enumerate(trace.server[index]):
-            taken, done, out = (times[index][item] for times in (trace.taken, trace.done, trace.out))
-            if server is None or done is None:
-                continue
-            _bars(ax, first + server, [taken], [done], BUSY, [item])
-            _bars(ax, first + server, [done], [out if out is not None else trace.end[-1]], BLOCKED, [""])
-    ax.set_yticks(range(len(rows)), rows)
+        first, more = len(rows), stage.servers - SERVERS_SHOWN
+        rows += [f"{stage.name} {server}" for server in range(min(stage.servers, SERVERS_SHOWN))]
+        rows += [f"({more} more)"] if more > 0 else []
+        for server in range(min(stage.servers, SERVERS_SHOWN)):
+            items = [item for item, by in enumerate(trace.server[index]) if by == server]
+            _server(ax, first + server, index, items, trace, end)
+    # A stage's name is the user's: "$" in it is no formula.
+    ax.set_yticks(range(len(rows)), rows, parse_math=False, fontsize="small")
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+
+
+def _server(ax: Axes, row: int, stage: int, items: Sequence[int], trace: Trace, end: float) -> None:
+    taken, done, out = (times[stage] for times in (trace.taken, trace.done, trace.out))
+    begun = [item for item in items if taken[item] is not None]
+    _bars(ax, row, ((taken[item], _or(done[item], end), item) for item in begun), BUSY, end)
+    finished = [item for item in begun if done[item] is not None]
+    _bars(ax, row, ((done[item], _or(out[item], end), "") for item in finished), BLOCKED, end)
+
+
+def _or(time: Any, end: float) -> Any:
+    return end if time is None else time
+
+
+def _bars(ax: Axes, row: int, spans: Iterable[tuple[Any, Any, Any]], colour: str, end: float) -> None:
+    """One bar for each span that takes time, with its name where there is room for it."""
+    inside = [(float(start), float(stop - start), name) for start, stop, name in spans if start < end and stop > start]
+    if inside:
+        spans_of = [(start, width) for start, width, _ in inside]
+        ax.broken_barh(spans_of, (row - 0.35, 0.7), facecolors=colour, edgecolors="white", linewidth=0.3)
+    for start, width, name in inside:
+        if width > 0.03 * end:
+            middle = start + min(width, end - start) / 2
+            ax.text(middle, row, f"{name}", ha="center", va="center", color="white", fontsize=7, clip_on=True)
+
+
+def plot_speed(answer: Recommendation, axes: Axes | None = None) -> Axes:
+    """The work that k busy cores do, k s(k), beside what they would do if they did not share memory bandwidth."""
+    ax = axes if axes is not None else plt.subplots(figsize=(7, 4), layout="constrained")[1]
+    speed = answer.scenario.host.speed
+    most = max(answer.options[-1].curve[-1].cores, answer.point.cores)
+    counts = range(1, min(len(speed), max(most, answer.saturating_cores or 1)) + 1)
+    ax.plot(counts, list(counts), ":", color="black", label="if cores shared nothing")
+    ax.plot(counts, [count * speed[count - 1] for count in counts], "-", color=BUSY, label="k s(k)")
+    if answer.saturating_cores is not None:
+        ax.axvline(answer.saturating_cores, color="#CC79A7", label="bandwidth saturated")
+    ax.axvline(answer.point.cores, color="black", linewidth=0.8, label="recommended")
+    ax.set(xlabel="busy cores", ylabel="work done (cores' worth)", title="What more busy cores add")
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_elasticities(answer: Recommendation, axes: Axes | None = None) -> Axes:
+    """Change of GPU idle when each input grows by 10 %, in points, the strongest first."""
+    ax = axes if axes is not None else plt.subplots(figsize=(7, 3), layout="constrained")[1]
+    changes = [100 * item.change for item in answer.elasticities]
+    ax.barh([item.name for item in answer.elasticities], changes,
+            color=[BLOCKED if change > 0 else BUSY for change in changes])  # fmt: skip
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.set(xlabel="change of GPU idle for +10 % (percentage points)", title="What moves the answer")
     ax.invert_yaxis()
-
-
-def _bars(ax: Axes, row: int, starts: Sequence[Any], ends: Sequence[Any], colour: str, names: Any) -> None:
-    for start, end, name in zip(starts, ends, names, strict=True):
-        width = float(end - start)
-        if width > 0:
-            ax.barh(row, width, left=float(start), height=0.7, color=colour, edgecolor="white")
-            ax.text(float(start) + width / 2, row, f"{name}", ha="center", va="center", color="white", fontsize=7)
+    return ax
 
 
 def plot_shares(estimate: Estimate, axes: Axes | None = None) -> Axes:
     """Where the accelerator's time went, as bars."""
     ax = axes if axes is not None else plt.subplots(figsize=(7, 3), layout="constrained")[1]
     shown = {name: 100 * share for name, share in estimate.accelerator.items() if share > 0}
-    ax.barh(list(shown), list(shown.values()), color=BUSY)
-    ax.set(xlabel="share of the accelerator's time (%)", xlim=(0, 100), title="Where the accelerator's time goes")
+    bars = ax.barh([name.replace("_", " ") for name in shown], list(shown.values()), color=BUSY)
+    ax.bar_label(bars, fmt="%.1f %%", padding=3)
+    ax.set(xlabel="share of the accelerator's time (%)", xlim=(0, 112), title="Where the accelerator's time goes")
     ax.invert_yaxis()
     return ax
+
+
+def plot_preparation(profile: Profile, axes: Axes | None = None) -> Axes:
+    """What each step of preparing a sample takes, mean and interval, in milliseconds."""
+    ax = axes if axes is not None else plt.subplots(figsize=(7, 3), layout="constrained")[1]
+    steps = [found for found in profile.measurements if found.name.startswith("prepare.") and found.unit == "s/sample"]
+    means, ends = [1e3 * step.mean for step in steps], [step.interval() for step in steps]
+    errors = [[max(0.0, mean - 1e3 * low) for mean, (low, _) in zip(means, ends, strict=True)],
+              [max(0.0, 1e3 * high - mean) for mean, (_, high) in zip(means, ends, strict=True)]]  # fmt: skip
+    names = [step.name.removeprefix("prepare.") for step in steps]
+    ax.barh(names, means, xerr=errors, color=BUSY, ecolor="black", capsize=3)
+    ax.set(xlabel="time per sample (ms)", xlim=(0, None), title="Preparing one sample")
+    ax.invert_yaxis()
+    return ax
+
+
+def plot_validation(ledger: Ledger) -> Any:
+    """Predicted over measured GPU idle for every point, with intervals; the field's two models beside it."""
+    figure, panels = plt.subplots(1, 3, figsize=(12, 4.2), sharex=True, sharey=True, layout="constrained")
+    found = ledger.scored
+    measured = [100 * point.idle for point in found]
+    models = (
+        ("coresim", [point.prediction.idle for point in found]),
+        ("min(F, P, G)", [point.rate_idle for point in found]),
+        ("M/M/1/K", [point.buffer_idle for point in found]),
+    )
+    for ax, (name, idles) in zip(panels, models, strict=True):
+        ax.plot([0, 100], [0, 100], color="black", linewidth=0.8)
+        ax.plot(measured, [100 * idle for idle in idles], "o", markersize=3, color=BUSY)
+        error = sum(abs(100 * idle - seen) for idle, seen in zip(idles, measured, strict=True)) / len(found)
+        ax.set(xlabel="measured GPU idle (%)", title=f"{name}: mean error {error:.1f} points")
+    low = [100 * max(0.0, point.prediction.idle - point.prediction.low) for point in found]
+    high = [100 * max(0.0, point.prediction.high - point.prediction.idle) for point in found]
+    panels[0].errorbar(measured, [100 * p.prediction.idle for p in found], yerr=[low, high], fmt="none",
+                       ecolor=BUSY, alpha=0.3)  # fmt: skip
+    panels[0].set_ylabel("predicted GPU idle (%)")
+    return figure
+
+
+def save_figure(figure: Any, path: str) -> None:
+    """Write a figure; the name's ending says the form (.png, .svg, .pdf)."""
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

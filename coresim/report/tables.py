@@ -8,6 +8,7 @@ import pandas as pd
 
 if TYPE_CHECKING:
     from coresim.advise.recommend import Recommendation
+    from coresim.model.profile import Profile
     from coresim.sim.estimate import Estimate
 
 
@@ -38,3 +39,23 @@ def estimate_frame(estimate: Estimate) -> pd.DataFrame:
         groups[station["name"]] = {name: share for name, share in station.items() if name not in ("name", "servers")}
     rows = [(group, state, share) for group, states in groups.items() for state, share in states.items()]
     return pd.DataFrame(rows, columns=["group", "state", "share"])
+
+
+def profile_frame(profile: Profile) -> pd.DataFrame:
+    """One row for each measurement of a profile: its mean and interval in its unit, and how much it rests on.
+
+    A single value has no interval, and no measured quantity is below 0.
+    """
+    rows = [
+        {
+            "name": found.name,
+            "unit": found.unit,
+            "mean": found.mean,
+            "low": max(0.0, found.interval()[0]) if len(found.flat) > 1 else None,
+            "high": found.interval()[1] if len(found.flat) > 1 else None,
+            "values": len(found.flat),
+            "processes": len(found.values),
+        }
+        for found in profile.measurements
+    ]
+    return pd.DataFrame(rows)

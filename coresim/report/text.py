@@ -40,53 +40,63 @@ def recommendation_text(
         notes: cautions from measuring, one line each.
         rests: what else the answer rests on, one line each.
     """
-    parts = [_headline(answer), _rests_on(answer, basis, rests), _settings(answer), _verdict(answer), _options(answer)]
-    parts += [_curve(_chosen(answer), answer), _evidence(answer)]
+    parts = [headline(answer), _rests_on(answer, basis, rests), loader_text(answer), _verdict(answer), _options(answer)]
+    parts += [_curve(chosen_option(answer), answer), _evidence(answer)]
     if notes:
         parts.append("Cautions\n" + "\n".join(_wrapped(note) for note in notes))
     return "\n\n".join(part for part in parts if part)
 
 
-def _chosen(answer: Recommendation) -> OptionAnswer:
+def chosen_option(answer: Recommendation) -> OptionAnswer:
+    """The option that is recommended."""
     return next(option for option in answer.options if option.option == answer.point.option)
 
 
-def _plural(count: float, word: str) -> str:
+def plural(count: float, word: str) -> str:
+    """A count with its word: ``1 core``, ``2 cores``."""
     return f"{count:g} {word}{'' if count == 1 else 's'}"
 
 
-def _headline(answer: Recommendation) -> str:
+def headline(answer: Recommendation) -> str:
+    """The answer in a sentence; where no core count meets the target, what would, and what comes nearest."""
     point, target = answer.point, answer.scenario.target.gpu_idle
     idle = f"predicted GPU idle {interval(point.estimate)}"
     if not answer.meets_target:
         verdict, tried = answer.verdict, max(point.cores for option in answer.options for point in option.curve)
         short = verdict.name in ("too few cores", "too few workers")
-        why = f"Limited to {_plural(tried, 'core')} per GPU" if short else "More cores will not help"
+        why = f"Limited to {plural(tried, 'core')} per GPU" if short else "More cores will not help"
         return (
             f"No core count tried keeps the GPU idle within {percent(target)}. {why}: {verdict.name}.\n"
             f"What would: {verdict.advice} (GPU idle without it: {percent(verdict.idle_without)}).\n"
-            f"Nearest: {_plural(point.cores, 'CPU core')} per GPU, {_setting(point)}: {idle}."
+            f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}: {idle}."
         )
     return (
-        f"{_plural(point.cores, 'CPU core')} per GPU ({_range(answer)}), {_setting(point)}: {idle},"
+        f"{plural(point.cores, 'CPU core')} per GPU ({core_range(answer)}), {setting_words(point)}: {idle},"
         f" target {percent(target)}, met with probability {answer.probability:.2f}."
     )
 
 
-def _range(answer: Recommendation) -> str:
+def core_range(answer: Recommendation) -> str:
+    """The interval of the core count, and the hardware threads where a core has several."""
     low, high = answer.cores_low, answer.cores_high
     span = f"{low}" if low == high else f"{low} to {high if high is not None else 'more than were tried'}"
     threads = answer.scenario.host.threads_per_core
-    return f"interval {span}" + (f"; {_plural(answer.hardware_threads, 'hardware thread')}" if threads > 1 else "")
+    return f"interval {span}" + (f"; {plural(answer.hardware_threads, 'hardware thread')}" if threads > 1 else "")
 
 
-def _setting(point: Point) -> str:
+def setting_words(point: Point) -> str:
+    """The option and its workers."""
     if point.option == 1:
         return "option 1 (no overlap), in the trainer's own process"
-    return f"option {point.option} ({OPTIONS[point.option]}) with {_plural(point.workers, 'worker')}"
+    return f"option {point.option} ({OPTIONS[point.option]}) with {plural(point.workers, 'worker')}"
 
 
 def _rests_on(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> str:
+    return "Rests on\n" + "\n".join(_wrapped(line) for line in basis_lines(answer, basis, rests))
+
+
+def basis_lines(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> list[str]:
+    """What the answer rests on and what it leaves out, one line each."""
     scenario = answer.scenario
     step = format_duration(scenario.accelerator.step.mean)
     rate = scenario.workload.batch_size / scenario.accelerator.step.mean
@@ -99,13 +109,13 @@ def _rests_on(answer: Recommendation, basis: str | None, rests: tuple[str, ...])
     ]
     if scenario.stages:
         lines[1] = "stages of its own: " + "; ".join(
-            f"{stage.name}, {_plural(stage.servers, 'server')}, {format_duration(stage.service.mean)} a {stage.grain}"
+            f"{stage.name}, {plural(stage.servers, 'server')}, {format_duration(stage.service.mean)} a {stage.grain}"
             for stage in scenario.stages
         )
     left_out = [name for name in ("launch", "pin", "copy") if _is_left_out(scenario, name)]
     if left_out:
         lines.append(f"not included, because not known: the time to {', '.join(left_out)}")
-    return "Rests on\n" + "\n".join(_wrapped(line) for line in lines)
+    return lines
 
 
 def _is_left_out(scenario: Scenario, name: str) -> bool:
@@ -118,7 +128,8 @@ def _wrapped(line: str) -> str:
     return textwrap.fill(line, WIDTH, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
 
 
-def _settings(answer: Recommendation) -> str:
+def loader_text(answer: Recommendation) -> str:
+    """Arguments of a DataLoader and the shared memory they take; empty for a pipeline of the user's own."""
     if answer.scenario.stages:
         return ""
     overlapped = next((option for option in answer.options if option.option == 2), None)
@@ -129,7 +140,7 @@ def _settings(answer: Recommendation) -> str:
         best = answer.point
     keep = answer.scenario.loader.persistent_workers
     lines = [
-        f"With a DataLoader ({_plural(best.cores, 'core')}, GPU idle {percent(best.estimate.gpu_idle)}):"
+        f"With a DataLoader ({plural(best.cores, 'core')}, GPU idle {percent(best.estimate.gpu_idle)}):"
         f" num_workers={best.workers}, prefetch_factor={best.prefetch_factor},"
         f" pin_memory={pins_memory(answer.scenario)}, persistent_workers={keep}"
     ]
@@ -156,7 +167,7 @@ def _verdict(answer: Recommendation) -> str:
     own = answer.own_host
     if own is not None and own.cores != answer.point.cores:
         lines.append(
-            f"On the {_plural(own.cores, 'core')} per GPU of the host: {own.verdict.name}, GPU idle"
+            f"On the {plural(own.cores, 'core')} per GPU of the host: {own.verdict.name}, GPU idle"
             f" {interval(own.point.estimate)}, {own.point.estimate.throughput_samples_per_s:.0f} samples/s."
         )
         if own.verdict.name != "GPU-bound":
@@ -180,19 +191,29 @@ def _curve(chosen: OptionAnswer, answer: Recommendation) -> str:
     """The curve around the answer, with a bar for idle."""
     at = answer.point.cores
     lines = [f"GPU idle over cores per GPU, option {chosen.option}"]
-    for point in _thinned(chosen.curve, at):
+    for point in thinned(chosen.curve, at):
         mark = "  <-" if point.cores == at else ""
         bar = "#" * round(40 * point.estimate.gpu_idle)
         lines.append(f"  {point.cores:>3} cores {point.workers:>3} workers {interval(point.estimate):<22} {bar}{mark}")
     return "\n".join(lines)
 
 
-def _thinned(curve: tuple[Point, ...], at: int) -> list[Point]:
+def thinned(curve: tuple[Point, ...], at: int) -> list[Point]:
     """All points near the answer, and powers of two beyond."""
     return [point for point in curve if abs(point.cores - at) <= 3 or point.cores & (point.cores - 1) == 0]
 
 
 def _evidence(answer: Recommendation) -> str:
+    moves = ", ".join(f"{item.name} {100 * item.change:+.1f}" for item in answer.elasticities)
+    return "\n".join([
+        *evidence_lines(answer),
+        f"GPU idle moves, in points per +10 %: {moves}",
+        interval_sources(answer.point.estimate),
+    ])  # fmt: skip
+
+
+def evidence_lines(answer: Recommendation) -> list[str]:
+    """The lower bound, what memory bandwidth allows, and what the rule of thumb says."""
     bound, scenario = answer.lower_bound, answer.scenario
     lines = [f"Lower bound: {bound.formula}"]
     if bound.whole is None:
@@ -204,18 +225,16 @@ def _evidence(answer: Recommendation) -> str:
     elif answer.saturating_cores is None:
         lines.append(f"Memory bandwidth: not saturated by {len(scenario.host.speed)} cores of this work")
     else:
-        lines.append(f"Memory bandwidth: saturated by {_plural(answer.saturating_cores, 'core')} of this work")
+        lines.append(f"Memory bandwidth: saturated by {plural(answer.saturating_cores, 'core')} of this work")
     lines.append(
-        f"Rule of thumb (1 per GPU + 1 per worker + 4 per node): {_plural(answer.rule_of_thumb_cores, 'core')} for the"
-        f" node of {_plural(scenario.accelerator.count, 'GPU')}"
+        f"Rule of thumb (1 per GPU + 1 per worker + 4 per node): {plural(answer.rule_of_thumb_cores, 'core')} for the"
+        f" node of {plural(scenario.accelerator.count, 'GPU')}"
     )
-    moves = ", ".join(f"{item.name} {100 * item.change:+.1f}" for item in answer.elasticities)
-    lines.append(f"GPU idle moves, in points per +10 %: {moves}")
-    lines.append(_interval_sources(answer.point.estimate))
-    return "\n".join(lines)
+    return lines
 
 
-def _interval_sources(estimate: Estimate) -> str:
+def interval_sources(estimate: Estimate) -> str:
+    """How wide the interval is, and why."""
     return (
         f"Interval ({percent(estimate.level)}): +-{100 * estimate.simulation_half_width:.2f} points from simulating"
         f" {estimate.replications} x {estimate.steps} steps,"
@@ -237,8 +256,8 @@ def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
         lines.append("Starved by:  " + _list(estimate.starved_by))
     for station in estimate.stations:
         shares = {name: share for name, share in station.items() if name not in ("name", "servers")}
-        lines.append(f"{station['name']} ({_plural(station['servers'], 'server')}): {_list(shares)}")
-    return "\n".join([*lines, _interval_sources(estimate)])
+        lines.append(f"{station['name']} ({plural(station['servers'], 'server')}): {_list(shares)}")
+    return "\n".join([*lines, interval_sources(estimate)])
 
 
 def _list(shares: Mapping[str, float]) -> str:
@@ -252,7 +271,7 @@ def profile_notes(profile: Profile) -> tuple[tuple[str, ...], tuple[str, ...]]:
     rests = [f"busy cores: {profile.speed_basis}"] if profile.speed_basis else []
     curve = _bandwidth(profile)
     if curve:
-        known = ", ".join(f"{value / 1e9:.1f} GB/s with {_plural(count, 'core')}" for count, value in curve)
+        known = ", ".join(f"{value / 1e9:.1f} GB/s with {plural(count, 'core')}" for count, value in curve)
         rests.append(f"memory bandwidth (STREAM triad): {known}; {_saturation(curve)}")
     return notes, tuple(rests)
 

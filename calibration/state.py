@@ -1,0 +1,168 @@
+"""Regenerate calibration/README.md and its figures from the ledgers beside it: ``python calibration/state.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coresim.report.figures import plot_validation, save_figure
+from coresim.report.validation import label, misses, points
+from coresim.sim.fast import simulate
+from coresim.validate.ledger import Ledger, load_ledger
+from coresim.validate.score import Score, choices, grouped, near_knee, score, worth
+
+HERE = Path(__file__).parent
+LEAST_MISS = 0.05
+#: What the declared grid is held to, on a two-core machine with an emulated accelerator; shares.
+BOUNDS = (
+    ("GPU idle, mean error", "idle_mean", 0.015),
+    ("GPU idle, 95th percentile", "idle_p95", 0.05),
+    ("throughput, median error", "throughput_median", 0.02),
+    ("throughput, 90th percentile", "throughput_p90", 0.06),
+)
+HEAD = """# The state of the truth
+
+Predicted beside measured, misses first. Everything here is written by `python calibration/state.py` from the ledgers
+in this folder; a ledger holds every point's setting, raw step times, predictions, code version, host and load.
+
+**GPU accuracy is unproven**: no ledger here was recorded on a CUDA device yet. `calibration/cuda_campaign.py` records
+one on a machine that has a device; until then only the loader and the cores are proven, against an emulated accelerator
+that blocks for the step time.
+
+To add a machine: `coresim validate --grid calibration/grid.toml -o calibration/NAME.ledger.json`, then this script.
+"""
+
+
+def main() -> None:
+    """Write the README and one figure for each ledger."""
+    parts = [HEAD]
+    for path in sorted(HERE.glob("*.ledger.json")):
+        ledger = load_ledger(path)
+        picture = path.name.replace(".ledger.json", ".svg")
+        save_figure(plot_validation(ledger), str(HERE / picture))
+        parts.append(_section(path.name, picture, ledger))
+    (HERE / "README.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def _section(name: str, picture: str, ledger: Ledger) -> str:
+    parts = [_about(name, ledger), _misses(ledger), f"![predicted over measured]({picture})", _bounds(ledger)]
+    parts += [_kinds(ledger), _worth(ledger), _noise(ledger)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _about(name: str, ledger: Ledger) -> str:
+    lost = len(ledger.points) - len(ledger.scored)
+    dirty = sum(bool(trial.dirty) for point in ledger.points for trial in point.trials)
+    return (
+        f"## {name}\n\n{ledger.cpu_model}, {ledger.cpus} CPUs; accelerator {ledger.accelerator}; {ledger.time_utc};"
+        f" coresim {ledger.tool_version}; {', '.join(f'{k} {v}' for k, v in ledger.versions.items())}.\n"
+        f"Grid {ledger.grid}, sha256 {ledger.grid_sha256}, declared {ledger.grid_trials} trials;"
+        f" {len(ledger.scored)} points count, {dirty} trials were disturbed, {lost} points never ran undisturbed."
+    )
+
+
+def _misses(ledger: Ledger) -> str:
+    found = misses(ledger, LEAST_MISS)
+    if not found:
+        return f"No point misses by more than {points(LEAST_MISS)}."
+    rows = [
+        f"| {p.setting.workload} | {label(p)} | {_percent(p.idle)} | {_percent(p.prediction.idle)} |"
+        f" {100 * p.error:+.1f} | {'yes' if p.covered else 'no'} | {why} |"
+        for p, why in found
+    ]
+    head = (
+        "| workload | setting | measured idle | predicted | error, points | in its interval | cause |\n"
+        + "|---" * 7
+        + "|"
+    )
+    return f"### Misses: {len(found)} points by more than {points(LEAST_MISS)}\n\n" + "\n".join([head, *rows])
+
+
+def _bounds(ledger: Ledger) -> str:
+    found = score(ledger.scored)
+    rows = [_bound(name, getattr(found, key), most) for name, key, most in BOUNDS]
+    covers = _met(0.75 <= found.covered <= 0.85)
+    rows.append(f"| stated 80 % interval covers | {_percent(found.covered)} | 75 to 85 % | {covers} |")
+    knee = near_knee(ledger.scored)
+    if knee:
+        near = score(knee)
+        rival = min(near.rate_mean, near.buffer_mean)
+        bound = f"half of the better field model's {_points(rival)} | {_met(near.idle_mean <= rival / 2)}"
+        rows.append(f"| near the knee ({near.points} points), mean error | {_points(near.idle_mean)} | {bound} |")
+    scans = choices(ledger.scored)
+    if scans:
+        share = sum(scan.agrees for scan in scans) / len(scans)
+        bound = f"95 % | {_met(share >= 0.95)}"
+        rows.append(f"| recommended workers best, or as good ({len(scans)} scans) | {_percent(share)} | {bound} |")
+    return "### Bounds\n\n| what | seen | bound | met |\n|---|---|---|---|\n" + "\n".join(rows)
+
+
+def _bound(name: str, seen: float, most: float) -> str:
+    return f"| {name} | {_points(seen)} | {_points(most)} | {_met(seen <= most)} |"
+
+
+def _kinds(ledger: Ledger) -> str:
+    tables = []
+    for title, of in (
+        ("Workload", lambda p: p.setting.workload),
+        ("Kind of setting", lambda p: _kind(p)),
+    ):
+        rows = [_kind_row(name, found) for name, found in grouped(ledger.scored, of).items()]
+        head = (
+            f"| {title} | points | mean | 95th pct | worst | bias | min(F, P, G) | M/M/1/K | covered |\n"
+            + "|---" * 9
+            + "|"
+        )
+        tables.append("\n".join([head, *rows]))
+    return "### Error of GPU idle by kind, in points\n\n" + "\n\n".join(tables)
+
+
+def _kind(point: object) -> str:
+    s = point.setting  # type: ignore[attr-defined]
+    if s.option != 2:
+        return f"option {s.option}"
+    if s.cores == 1:
+        return "one core"
+    return "spinning trainer" if s.sync == "spin" else "loader, two cores" if s.ordered else "out of order"
+
+
+def _kind_row(name: str, s: Score) -> str:
+    values = (s.idle_mean, s.idle_p95, s.idle_max, s.bias, s.rate_mean, s.buffer_mean)
+    return (
+        f"| {name} | {s.points} | "
+        + " | ".join(f"{100 * value:.1f}" for value in values)
+        + f" | {_percent(s.covered)} |"
+    )
+
+
+def _worth(ledger: Ledger) -> str:
+    rows = [f"| {effect} | {100 * value:+.2f} |" for effect, value in worth(ledger, simulate).items()]
+    text = (
+        "### What each effect of the model is worth\n\nMean error of GPU idle without it, less with it, in points.\n\n"
+    )
+    return text + "| effect | points |\n|---|---|\n" + "\n".join(rows)
+
+
+def _noise(ledger: Ledger) -> str:
+    found = score(ledger.scored)
+    if found.noise_median is None or found.noise_p90 is None:
+        return ""
+    return (
+        f"Noise floor: repeats of one point differ by {points(found.noise_median)} in the median and"
+        f" {points(found.noise_p90)} at the 90th percentile."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def _met(holds: bool) -> str:
+    return "yes" if holds else "**no**"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""``coresim report``: the answer as a file that can be read, printed and passed on without coresim."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from coresim.cli.common import add_set, metadata, read_input, share, study_of, whole_number
+from coresim.cli.measure import check_writable, progress_on_stderr
+from coresim.cli.recommend import option_list
+from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Register the verb."""
+    text = "Write a capacity-planning report: the answer first, then the evidence, in one file that needs no network."
+    parser = subparsers.add_parser("report", help="the answer as one HTML, Markdown or PDF file", description=text)
+    parser.add_argument("input", help="a scenario (.toml) or a saved profile (.json)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="plan.html",
+        help="where to write it: .html, .pdf, or .md without charts (default plan.html)",
+    )  # fmt: skip
+    parser.add_argument("--title", metavar="TEXT", help="title of the report (default: names the input)")
+    parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
+    parser.add_argument(
+        "--options", type=option_list, default=(1, 2, 3), help="which options to consider (default 1,2,3)"
+    )
+    parser.add_argument("--max-cores", type=whole_number(1), help="largest core count per GPU to try")
+    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
+    add_set(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, simulate, write; 0 if a core count meets the target, 4 if none does."""
+    from coresim.advise.recommend import recommend
+    from coresim.report.answer import answer_of
+    from coresim.report.output import format_of, write_report
+    from coresim.report.plan import ledger_table, plan_report
+    from coresim.sim.estimate import Plan
+    from coresim.validate.latest import latest
+
+    format_of(args.output)
+    check_writable(args.output)
+    target = [] if args.idle_target is None else [f"target.gpu_idle={args.idle_target!r}"]
+    scenario, profile = read_input(args.input, [*args.settings, *target])
+    with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
+        answer = answer_of(recommend(scenario, study, args.options, args.max_cores), profile, args.input)
+        # What the step time rests on stands among what the answer rests on.
+        about = metadata(args.seed, args.input, None, profile.host.fingerprint if profile else None)
+        title = args.title or f"CPU cores per GPU for {Path(args.input).name}"
+        ledger = latest(profile.host.fingerprint, profile.workload) if profile else None
+        checked = ledger_table(ledger) if ledger else None
+        write_report(plan_report(answer, study.engine, about, title, ledger=checked), args.output)
+    print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
+    return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT

@@ -1,0 +1,151 @@
+"""``coresim validate``: run the real input pipeline here and hold it beside the prediction."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coresim.cli.common import add_json, engine_named, require, share
+from coresim.cli.measure import check_writable, progress_on_stderr
+from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, MissingPartError
+from coresim.units import parse_duration
+
+if TYPE_CHECKING:
+    from coresim.validate.grid import Grid
+    from coresim.validate.ledger import Ledger
+    from coresim.workloads.base import WorkloadSpec
+
+DEFAULT_OUTPUT = "ledger.json"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Register the verb."""
+    parser = subparsers.add_parser(
+        "validate",
+        help="run the real loader here and compare it with the prediction",
+        description="Calibrate with one and two workers, predict, then run the real pipeline at other settings with an"
+        " emulated accelerator and print predicted beside measured. Needs torch. Exit code 5: not to be trusted here.",
+    )
+    job = parser.add_argument_group("what to run")
+    job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
+    job.add_argument("--dataset", metavar="MODULE:NAME", help="your own: a function that returns a dataset")
+    job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
+    job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch (default 32)")
+    job.add_argument("--step-time", metavar="TIME", help="the accelerator's step; default: around the knee")
+    job.add_argument("--grid", metavar="FILE", help="a declared grid (TOML) instead, over built-in workloads")
+    job.add_argument("--quick", action="store_true", help="three points, about two minutes")
+    parser.add_argument("--max-error", type=share, default=0.05, metavar="SHARE",
+                        help="mean error of GPU idle above which the answer is not trusted (default 5%%)")  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", default=DEFAULT_OUTPUT, metavar="FILE",
+        help="the ledger (default: %(default)s); one of the same grid and host is taken up where it stopped",
+    )  # fmt: skip
+    parser.add_argument("--device", default="cuda", metavar="NAME", help="where a grid's models train (default: cuda)")
+    parser.add_argument("--time", metavar="TIME", help="begin no trial after so long; the same command goes on later")
+    parser.add_argument("--figure", metavar="FILE", help="also draw predicted over measured (.png, .svg, .pdf)")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Validate, write ledger and figure, print; 0 if the prediction holds, 5 if it is not to be trusted."""
+    require(not (args.grid and (args.dataset or args.workload or args.quick or args.step_time or args.batch_size)),
+            "--grid: the file says what to run; leave out the other flags of 'what to run'")  # fmt: skip
+    require(not (args.dataset and args.workload), "--dataset and --workload: each says what to run; leave one out")
+    for path in (args.output, args.figure):
+        if path:
+            check_writable(path)
+    _need_torch()
+    with tempfile.TemporaryDirectory(prefix="coresim-") as folder:
+        grid, specs = _job(args, folder)
+        ledger = _validate(args, grid, specs)
+    if args.figure:
+        from coresim.report.figures import plot_validation, save_figure
+
+        save_figure(plot_validation(ledger), args.figure)
+    return _print(args, ledger)
+
+
+def _need_torch() -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("torch") is None:
+        raise MissingPartError(
+            "validate: torch is not installed, and the real loader is torch's; install coresim[torch]"
+        )
+
+
+def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, WorkloadSpec]]:
+    from coresim.measuring.host import read_host
+    from coresim.validate.grid import fixed_step, job_grid, load_grid, quick_grid
+    from coresim.workloads.base import WorkloadSpec
+    from coresim.workloads.registry import DEFAULT, target_of
+
+    if args.grid:
+        grid = load_grid(args.grid)
+        names = dict.fromkeys(setting.workload for setting in grid.settings)
+        return grid, {name: WorkloadSpec(target_of(name), str(Path(folder, name))) for name in names}
+    name = args.dataset or args.workload or DEFAULT
+    spec = WorkloadSpec(args.dataset or target_of(name), str(Path(folder, "data")), collate=args.collate)
+    cores = max(1, int(read_host(load_window=0.0).usable_cores))
+    grid = (quick_grid if args.quick else job_grid)(name, args.batch_size or 32, cores)
+    if args.step_time:
+        grid = fixed_step(grid, parse_duration(args.step_time, "--step-time"))
+    return grid, {name: spec}
+
+
+def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpec]) -> Ledger:
+    from coresim.validate.latest import keep
+    from coresim.validate.session import Effort, make_data, validate
+
+    engine = engine_named("fast")
+    ledger = _begun(args.output, grid)
+    with progress_on_stderr() as progress:
+        make_data(specs)
+        ledger = validate(
+            grid,
+            specs,
+            ledger,
+            engine,
+            effort=Effort(device=args.device),
+            seconds=parse_duration(args.time, "--time") if args.time else None,
+            save=lambda found: found.save(args.output),
+            progress=progress,
+        )
+    ledger.save(args.output)
+    keep(ledger)
+    return ledger
+
+
+def _begun(path: str, grid: Grid) -> Ledger:
+    """What an interrupted run of the same grid on this host left, else an empty ledger."""
+    from coresim.measuring.host import read_host
+    from coresim.validate.ledger import empty_ledger, load_ledger
+
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    fresh = empty_ledger(read_host(load_window=0.0), grid, command)
+    if not Path(path).exists():
+        return fresh
+    found = load_ledger(path)
+    same = found.grid_sha256 == fresh.grid_sha256 and found.host_fingerprint == fresh.host_fingerprint
+    unfinished = len(found.points) < len(grid.settings)
+    if same and unfinished:
+        print(f"coresim: {path}: going on after {len(found.points)} points", file=sys.stderr)
+        return found
+    return fresh
+
+
+def _print(args: argparse.Namespace, ledger: Ledger) -> int:
+    from coresim.report.validation import trusted, validation_document, validation_text
+
+    if args.json:
+        print(json.dumps(validation_document(ledger, args.max_error), indent=1, allow_nan=False))
+    else:
+        print(validation_text(ledger, args.max_error))
+        print(f"\nledger: {args.output}" + (f", figure: {args.figure}" if args.figure else ""))
+    return EXIT_ANSWERED if trusted(ledger, args.max_error) else EXIT_NOT_TRUSTED

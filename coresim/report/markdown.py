@@ -1,0 +1,43 @@
+"""A report as Markdown: the texts and tables of the others, without the charts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from coresim.report.content import Report, Table
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~&$])")
+
+
+def report_markdown(report: Report) -> str:
+    """The report; every character of its texts that means something in Markdown is escaped."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield from (f"# {_plain(report.title)}", "", f"**{_plain(report.headline)}**", "")
+    yield from _table(Table(("", "answer"), report.facts))
+    for section in report.sections:
+        if section.lines or section.tables:
+            yield from ("", f"## {_plain(section.title)}", "")
+            yield from (f"- {_plain(line)}" for line in section.lines)
+        for table in section.tables:
+            yield from ("", *([f"**{_plain(table.title)}**", ""] if table.title else []), *_table(table))
+            yield from (["", _plain(table.note)] if table.note else [])
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield _row(table.columns)
+    yield _row(tuple("---:" if number else "---" for number in table.numeric), escape=False)
+    for row in table.rows:
+        yield _row(row)
+
+
+def _row(cells: tuple[str, ...], escape: bool = True) -> str:
+    return "| " + " | ".join(_plain(cell) if escape else cell for cell in cells) + " |"
+
+
+def _plain(text: str) -> str:
+    """One line of text that Markdown shows as it stands."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))

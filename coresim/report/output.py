@@ -1,0 +1,49 @@
+"""Reports as files: the name's ending says the format."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from coresim.errors import InputError
+from coresim.files import write_bytes
+from coresim.report.content import Report
+
+FORMATS = (".html", ".md", ".pdf")
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """The format that the name asks for.
+
+    Raises:
+        InputError: none of `FORMATS`.
+    """
+    found = Path(path).suffix.lower()
+    if found not in FORMATS:
+        raise InputError(f"{path}: cannot tell the format of the report; end the name with {', '.join(FORMATS)}")
+    return found
+
+
+def rendered(report: Report, kind: str) -> bytes:
+    """The content of the file, in one of `FORMATS`."""
+    # Each format has its own heavy packages.
+    if kind == ".pdf":
+        from coresim.report.pdf import report_pdf  # noqa: PLC0415
+
+        return report_pdf(report)
+    if kind == ".md":
+        from coresim.report.markdown import report_markdown  # noqa: PLC0415
+
+        return report_markdown(report).encode()
+    from coresim.report.html import report_html  # noqa: PLC0415
+
+    return report_html(report).encode()
+
+
+def write_report(report: Report, path: str | os.PathLike[str]) -> None:
+    """Write the report; whole or not at all.
+
+    Raises:
+        InputError: an unknown format, or a path that cannot be written.
+    """
+    write_bytes(path, rendered(report, format_of(path)))

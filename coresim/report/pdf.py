@@ -1,0 +1,119 @@
+"""A report as a PDF: text, tables and charts set one below the other on A4 pages by matplotlib."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterable
+
+import matplotlib as mpl
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
+
+from coresim.report.content import Chart, Report, Section, Table
+from coresim.report.drawing import STYLE, WIDTH, pixels_of
+
+#: Width and height of a page, its margin and a line of body text, inches; characters in a line.
+PAGE, MARGIN, LINE, COLUMNS = (8.27, 11.69), 0.75, 0.155, 96
+#: Charts are printed a little larger than drawn.
+SCALE = 1.15
+
+
+def report_pdf(report: Report) -> bytes:
+    """The content of the PDF file."""
+    flow = _Flow()
+    flow.text([report.title], 9, "grey")
+    flow.text(textwrap.wrap(report.headline, 40), 22, "#0072B2", "bold")
+    flow.gap()
+    flow.text(_facts(report), space=1.25)
+    for section in report.sections:
+        _section(flow, section)
+    stream = io.BytesIO()
+    with mpl.rc_context(STYLE), PdfPages(stream, metadata={"Title": report.title, "CreationDate": None}) as pages:
+        for page in flow.pages:
+            pages.savefig(page)
+    return stream.getvalue()
+
+
+class _Flow:
+    """Pages that are filled from the top; ``left`` is the height that is left on the last one, inches."""
+
+    def __init__(self) -> None:
+        self.pages: list[Figure] = []
+        self.left = 0.0
+
+    def room(self, height: float) -> Figure:
+        """The page on which so much fits, a new one if need be."""
+        if height > self.left:
+            self.pages.append(Figure(figsize=PAGE))
+            self.left = PAGE[1] - 2 * MARGIN
+        return self.pages[-1]
+
+    def gap(self) -> None:
+        self.left -= 1.5 * LINE
+
+    def text(
+        self, lines: Iterable[str], size: float = 8, colour: str = "black", weight: str = "normal", space: float = 1.0
+    ) -> None:
+        """Lines as they stand ("$" is no formula), in a font of fixed width where they are body text."""
+        height = LINE * size / 8 * space
+        family = "monospace" if size == 8 else "sans-serif"
+        for line in lines:
+            page = self.room(height)
+            place = (MARGIN / PAGE[0], (MARGIN + self.left) / PAGE[1])
+            page.text(*place, line, va="top", fontsize=size, color=colour, weight=weight, family=family,
+                      parse_math=False)  # fmt: skip
+            self.left -= height
+
+    def chart(self, chart: Chart) -> None:
+        height = SCALE * chart.height
+        page = self.room(height + 3 * LINE)
+        bottom = (MARGIN + self.left - height) / PAGE[1]
+        axes = page.add_axes((MARGIN / PAGE[0], bottom, SCALE * WIDTH / PAGE[0], height / PAGE[1]))
+        axes.imshow(pixels_of(chart), aspect="auto", interpolation="none")
+        axes.set_axis_off()
+        self.left -= height + 0.05
+
+
+def _section(flow: _Flow, section: Section) -> None:
+    flow.gap()
+    # A heading stays with what it heads.
+    flow.room(SCALE * section.charts[0].height + 6 * LINE if section.charts else 6 * LINE)
+    flow.text([section.title], 13, weight="bold")
+    for chart in section.charts:
+        flow.chart(chart)
+        flow.text(textwrap.wrap(chart.caption, COLUMNS), colour="dimgrey")
+        flow.gap()
+    for line in section.lines:
+        flow.text(textwrap.wrap(line, COLUMNS, initial_indent="- ", subsequent_indent="  "))
+    for table in section.tables:
+        lines = _table_lines(table)
+        flow.left -= LINE
+        flow.room(min(len(lines), 20) * LINE)
+        flow.text(lines)
+
+
+def _facts(report: Report) -> list[str]:
+    width = max(len(name) for name, _ in report.facts) + 2
+    return [
+        line
+        for name, value in report.facts
+        for line in textwrap.wrap(f"{name:<{width}}{value}", COLUMNS, subsequent_indent=" " * width)
+    ]
+
+
+def _table_lines(table: Table) -> list[str]:
+    """A table in columns; the last one is wrapped where the page ends."""
+    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
+    widths[-1] = min(widths[-1], max(20, COLUMNS - sum(widths[:-1]) - 2 * len(widths)))
+    lines = [table.title] if table.title else []
+    for row in (table.columns, *table.rows):
+        cells = [_cell(*parts) for parts in zip(row, widths, table.numeric, strict=True)]
+        start = "  ".join([*cells[:-1], ""])
+        first, *more = textwrap.wrap(row[-1], widths[-1]) or [""]
+        lines += [start + (cells[-1] if not more else first), *(" " * len(start) + line for line in more)]
+    return [*lines, *textwrap.wrap(table.note, COLUMNS)]
+
+
+def _cell(text: str, width: int, right: bool) -> str:
+    return text.rjust(width) if right else text.ljust(width)

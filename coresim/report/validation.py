@@ -1,0 +1,177 @@
+"""A validation as text: predicted beside measured, the misses first, and whether to trust the recommendation here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from coresim.report.text import percent
+from coresim.validate.ledger import Ledger, Point
+from coresim.validate.score import Score, cause, choices, missing_term, score
+
+#: Mean absolute error of GPU idle, a share, above which a recommendation is not to be trusted.
+MOST_ERROR = 0.05
+
+
+def trusted(ledger: Ledger, most_error: float = MOST_ERROR) -> bool:
+    """Whether the mean absolute error of idle is within ``most_error`` (a share), and there is a clean point at all."""
+    return bool(ledger.scored) and score(ledger.scored).idle_mean <= most_error
+
+
+def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
+    """The whole report for a terminal."""
+    if not ledger.scored:
+        return "No trial was undisturbed: nothing can be said. Close other programs and validate again."
+    parts = [
+        _headline(ledger, most_error),
+        _numbers(score(ledger.scored)),
+        _table(ledger),
+        _choices(ledger),
+        _about(ledger),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def validation_document(ledger: Ledger, most_error: float = MOST_ERROR) -> dict[str, Any]:
+    """The report as one JSON object: shares, seconds; the ledger has the raw steps."""
+    scored = ledger.scored
+    return {
+        "tool": "coresim",
+        "tool_version": ledger.tool_version,
+        "time_utc": ledger.time_utc,
+        "host_fingerprint": ledger.host_fingerprint,
+        "grid": {"name": ledger.grid, "sha256": ledger.grid_sha256},
+        "accelerator": ledger.accelerator,
+        "trusted": trusted(ledger, most_error),
+        "most_error": most_error,
+        "missing_term": None if not scored or trusted(ledger, most_error) else missing_term(ledger),
+        "score": asdict(score(scored)) if scored else None,
+        "points": [_point_document(point) for point in scored],
+        "choices": [asdict(choice) | {"agrees": choice.agrees} for choice in choices(scored)],
+    }
+
+
+def _point_document(point: Point) -> dict[str, Any]:
+    return {
+        "setting": asdict(point.setting),
+        "step_s": point.step_s,
+        "idle_measured": point.idle,
+        "idle_predicted": point.prediction.idle,
+        "idle_low": point.prediction.low,
+        "idle_high": point.prediction.high,
+        "idle_by_rates": point.rate_idle,
+        "idle_by_queue": point.buffer_idle,
+        "seconds_per_step_measured": point.seconds_per_step,
+        "seconds_per_step_predicted": point.prediction.seconds_per_step,
+        "spread": point.spread,
+        "covered": point.covered,
+    }
+
+
+def one_line(ledger: Ledger) -> str:
+    """What a recommendation says of the latest validation."""
+    if not ledger.scored:
+        return f"validated {ledger.time_utc}: no undisturbed trial"
+    found = score(ledger.scored)
+    return (
+        f"validated here {ledger.time_utc}: GPU idle predicted within {points(found.idle_mean)} on average over"
+        f" {found.points} settings (worst {points(found.idle_max)}), accelerator {ledger.accelerator}"
+        + ("" if trusted(ledger) else "; not to be trusted here")
+    )
+
+
+def points(share: float) -> str:
+    """A difference of two percentages: ``1.3 points``."""
+    return f"{100 * share:.1f} points"
+
+
+def _headline(ledger: Ledger, most_error: float) -> str:
+    found = score(ledger.scored)
+    if trusted(ledger, most_error):
+        return f"GPU idle was predicted within {points(found.idle_mean)} on average; the recommendation holds here."
+    return (
+        f"Do not trust the recommendation here: GPU idle was missed by {points(found.idle_mean)} on average,"
+        f" more than {points(most_error)}.\nMost likely missing: {missing_term(ledger)}."
+    )
+
+
+def _numbers(found: Score) -> str:
+    lines = [
+        f"GPU idle     mean error {points(found.idle_mean)}, 95th percentile {points(found.idle_p95)},"
+        f" worst {points(found.idle_max)}, bias {100 * found.bias:+.1f}",
+        f"throughput   error {percent(found.throughput_median)} in the median, {percent(found.throughput_p90)} at the"
+        " 90th percentile",
+        f"interval     the stated 80 % interval held {percent(found.covered)} of {found.points} points",
+        f"other models min(F, P, G) {points(found.rate_mean)}, M/M/1/K {points(found.buffer_mean)} on average",
+    ]
+    if found.noise_median is not None and found.noise_p90 is not None:
+        lines.append(
+            f"noise floor  repeats of one point differ by {points(found.noise_median)} in the median,"
+            f" {points(found.noise_p90)} at the 90th percentile"
+        )
+    return "\n".join(lines)
+
+
+def _table(ledger: Ledger) -> str:
+    head = f"{'workload':<14}{'setting':<34}{'step':>9}  {'measured':>8} {'predicted':>22}"
+    head += f" {'rates':>6} {'queue':>6}  error"
+    rows = sorted(ledger.scored, key=lambda point: -abs(point.error))
+    lines = [head, *(_row(point) for point in rows[:40])]
+    if len(rows) > 40:
+        lines.append(f"... and {len(rows) - 40} points with smaller errors, in the ledger")
+    worst = [point for point in rows if abs(point.error) > MOST_ERROR and not point.covered][:5]
+    lines += [f"  {label(point)}: {cause(point, ledger.job_of(point))}" for point in worst]
+    return "\n".join(lines)
+
+
+def label(point: Point) -> str:
+    """A setting in few words."""
+    s = point.setting
+    words = (
+        f"option {s.option}, {s.workers} workers, {s.cores} cores, prefetch {s.prefetch_factor}, batch {s.batch_size}"
+    )
+    return words + (", spin" if s.sync == "spin" else "") + ("" if s.ordered else ", unordered")
+
+
+def _row(point: Point) -> str:
+    s, p = point.setting, point.prediction
+    setting = f"{s.option}: {s.workers}w/{s.cores}c pf{s.prefetch_factor} b{s.batch_size}"
+    setting += (" spin" if s.sync == "spin" else "") + ("" if s.ordered else " unord")
+    span = f"{100 * p.idle:.1f} [{100 * p.low:.1f}, {100 * p.high:.1f}]"
+    return (
+        f"{s.workload:<14}{setting:<34}{1e3 * point.step_s:>6.1f} ms  {100 * point.idle:>7.1f}% {span:>22}"
+        f" {100 * point.rate_idle:>6.1f} {100 * point.buffer_idle:>6.1f}  {100 * point.error:+.1f}"
+        + ("" if point.covered else " *")
+    )
+
+
+def _choices(ledger: Ledger) -> str:
+    found = choices(ledger.scored)
+    if not found:
+        return ""
+    agree = sum(choice.agrees for choice in found)
+    lines = [f"Workers: the recommended number was the best measured, or as good, in {agree} of {len(found)} scans"]
+    lines += [
+        f"  {c.setting.workload}: recommended {c.recommended}, best {c.best}, {points(c.lost)} more idle"
+        for c in found
+        if not c.agrees
+    ]
+    return "\n".join(lines)
+
+
+def _about(ledger: Ledger) -> str:
+    dirty = sum(bool(trial.dirty) for point in ledger.points for trial in point.trials)
+    lost = len(ledger.points) - len(ledger.scored)
+    return (
+        f"Accelerator: {ledger.accelerator}. {ledger.cpus} CPUs ({ledger.cpu_model}). Grid {ledger.grid}"
+        f" ({ledger.grid_sha256[:12]}). {dirty} trials were disturbed and repeated"
+        + (f"; {lost} points have no undisturbed one and do not count." if lost else ".")
+        + "\n* outside the stated interval. All points, raw step times included, are in the ledger."
+    )
+
+
+def misses(ledger: Ledger, least: float) -> Sequence[tuple[Point, str]]:
+    """Points missed by more than ``least`` (a share), the worst first, each with its cause."""
+    rows = sorted((p for p in ledger.scored if abs(p.error) > least), key=lambda point: -abs(point.error))
+    return [(point, cause(point, ledger.job_of(point))) for point in rows]

@@ -1,0 +1,90 @@
+"""Sliders for a notebook (the extra ``notebook``): turn a number, let go, and curve and timeline are drawn anew."""
+
+from __future__ import annotations
+
+import html
+import io
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+
+from coresim.errors import MissingPartError
+from coresim.model.build import OPTIONS
+from coresim.model.scenario import Scenario
+from coresim.report.text import percent
+from coresim.report.what_if import Knobs, draw_what_if
+from coresim.sim.estimate import Engine, Estimate
+
+if TYPE_CHECKING:
+    import ipywidgets
+
+#: Knob, what it is called beside its slider, and the factor from the model's seconds to the slider's unit.
+SLIDERS = (
+    ("batch_size", "batch (samples)", None),
+    ("step", "step (ms)", 1e3),
+    ("preprocess", "sample (ms CPU)", 1e3),
+    ("fetch", "storage (ms/sample)", 1e3),
+    ("cores", "cores per GPU", None),
+    ("workers", "workers per GPU", None),
+    ("prefetch_factor", "prefetch factor", None),
+)
+LARGEST = {"batch_size": 1024, "cores": 64, "workers": 64, "prefetch_factor": 8}
+
+
+def what_if_widget(scenario: Scenario, engine: Engine) -> ipywidgets.VBox:
+    """Sliders above a picture.
+
+    Raises:
+        MissingPartError: ipywidgets is not installed.
+    """
+    try:
+        import ipywidgets  # noqa: PLC0415 - an optional part
+    except ImportError:
+        raise MissingPartError("sliders need ipywidgets: pip install 'coresim[notebook]'") from None
+    start = Knobs.of(scenario)
+    sliders = {name: _slider(ipywidgets, start, name, label, factor) for name, label, factor in SLIDERS}
+    option = ipywidgets.ToggleButtons(options=[(f"{n} {name}", n) for n, name in OPTIONS.items()], value=start.option)
+    words, picture = ipywidgets.HTML(), ipywidgets.Image(format="png")
+
+    def redraw(_: Any = None) -> None:
+        found, picture.value = what_if_png(scenario, _knobs(sliders, option.value), engine)
+        words.value = html.escape(what_if_words(found))
+
+    for control in (*sliders.values(), option):
+        control.observe(redraw, "value")
+    redraw()
+    return ipywidgets.VBox([*sliders.values(), option, words, picture])
+
+
+def _slider(widgets: Any, start: Knobs, name: str, label: str, factor: float | None) -> Any:
+    """Whole numbers from 1 on; times from nothing to four times what they are, a sample's fetch to 20 ms at least."""
+    value = getattr(start, name)
+    shared = {"description": label, "continuous_update": False, "style": {"description_width": "10em"}}
+    if factor is None:
+        return widgets.IntSlider(value=value, min=1, max=max(2 * value, LARGEST[name]), **shared)
+    least = 0.0 if name == "fetch" else 0.001
+    most = max(4 * value * factor, 20.0 if name == "fetch" else 1.0)
+    return widgets.FloatSlider(value=value * factor, min=least, max=most, step=most / 400, **shared)
+
+
+def _knobs(sliders: dict[str, Any], option: int) -> Knobs:
+    values = {name: sliders[name].value / (factor or 1) for name, _, factor in SLIDERS}
+    whole = {name: int(sliders[name].value) for name, _, factor in SLIDERS if factor is None}
+    return Knobs(**{**values, **whole}, option=option)
+
+
+def what_if_words(found: Estimate) -> str:
+    """What is predicted, in a line."""
+    return (
+        f"GPU idle {percent(found.gpu_idle)}, {found.throughput_samples_per_s:.0f} samples/s,"
+        f" {found.busy_cores:.1f} cores busy"
+    )
+
+
+def what_if_png(scenario: Scenario, knobs: Knobs, engine: Engine) -> tuple[Estimate, bytes]:
+    """The estimate and its picture."""
+    figure, stream = Figure(figsize=(7, 5.5), dpi=80), io.BytesIO()
+    found = draw_what_if(figure, scenario, knobs, engine)
+    # Least compression: a slider waits for it.
+    figure.savefig(stream, format="png", pil_kwargs={"compress_level": 1})
+    return found, stream.getvalue()

@@ -1,0 +1,247 @@
+"""What one and two workers cost, inside the real pipeline: all that the predictions of a validation are fed with.
+
+Service times taken in a bare process differ from those inside a loader's worker (collation into shared memory, first
+touch of new pages, the pickling thread), so they are noted by the workers themselves while the real loader runs. Three
+runs make a round: one worker at work without a pause, one worker whose batches stand ready (what receiving costs the
+trainer), two workers at work without a pause (how much slower a sample gets while two cores are busy). Rounds
+alternate, so that a slow drift touches all runs alike; the spread between rounds is the uncertainty of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from coresim import stats
+from coresim.model.scenario import Accelerator, Host, Loader, Scenario, Workload
+from coresim.model.service import ZERO, Service, empirical
+from coresim.validate.loaders import Layout, Timed, open_pipe
+from coresim.validate.training import RUN_AHEAD, StepCost
+from coresim.validate.trial import Step, Trial, run_trial
+from coresim.workloads.base import Workload as Real
+
+ROUNDS = 3
+#: Wall seconds of one run of a round.
+RUN_S = 1.5
+LEAST_STEPS, MOST_STEPS = 6, 400
+MOST_VALUES = 1000
+#: A sample waits for something else than a core where it does so for over this share of its time.
+NOTABLE_WAIT = 0.1
+
+Progress = Callable[[str, float], None] | None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A time in seconds as it was noted, and the relative standard uncertainty of its mean."""
+
+    values: tuple[float, ...]
+    uncertainty: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """Mean, s."""
+        return stats.mean(self.values)
+
+    def service(self) -> Service:
+        """The same as a service time."""
+        return empirical(self.values, self.uncertainty) if self.mean > 0 else ZERO
+
+
+NOTHING = Cost((0.0,))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One organisation's costs for one workload and batch size.
+
+    Attributes:
+        option: the organisation.
+        batch_size: samples per batch.
+        sample: CPU time of one sample.
+        wait: time of one sample without a core.
+        batch: what a worker needs per batch beyond its samples (collation, pickling, queues).
+        receive: CPU time of the trainer to receive a ready batch.
+        handover: what receiving a ready batch takes beyond that, waiting.
+        pin: CPU time of the thread that copies a batch to pinned memory.
+        speed: s(2), the speed of each of two busy cores.
+        speed_uncertainty: its relative standard uncertainty.
+        training: what a step of the model in training costs; None: the accelerator is emulated.
+        period_s: mean time from batch to batch with one worker and an endlessly fast accelerator.
+    """
+
+    option: int
+    batch_size: int
+    sample: Cost
+    wait: Cost
+    batch: Cost
+    receive: Cost
+    handover: Cost
+    pin: Cost
+    speed: float
+    speed_uncertainty: float
+    period_s: float
+    training: StepCost | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Calibration:
+        """The calibration that `to_dict` wrote."""
+        costs = {
+            name: Cost(tuple(document[name]["values"]), document[name]["uncertainty"])
+            for name in ("sample", "wait", "batch", "receive", "handover", "pin")
+        }
+        training = document["training"] and StepCost.from_dict(document["training"])
+        return cls(**{**document, **costs, "training": training})
+
+    def emulated_scenario(self, step_s: float, sync: str, loader: Loader) -> Scenario:
+        """The scenario that predicts a trial with an emulated accelerator."""
+        return Scenario(
+            workload=Workload(
+                batch_size=self.batch_size,
+                preprocess=self.sample.service(),
+                fetch=self.wait.service(),
+                collate=self.batch.service(),
+                consumer=self.receive.service(),
+                copy=self.handover.service(),
+            ),
+            accelerator=Accelerator(step=Service(step_s), sync=sync),
+            host=Host(speed=(1.0, self.speed), speed_uncertainty=self.speed_uncertainty),
+            loader=loader,
+        )
+
+    def training_scenario(self, step: StepCost, loader: Loader) -> Scenario:
+        """The scenario that predicts real training: the device's own step, launch and copies."""
+        base = self.emulated_scenario(1.0, "spin", loader)
+        pinned = loader.pin_memory and step.copy_pinned is not None
+        copy = step.copy_pinned if pinned and step.copy_pinned is not None else step.copy
+        workload = replace(base.workload, copy=Service(copy) if copy else ZERO, pin=self.pin.service())
+        device = Accelerator(
+            step=empirical(step.step), launch=empirical(step.launch), run_ahead=RUN_AHEAD, slowdown=step.slowdown
+        )
+        mode = "stream" if pinned else "sync"
+        return replace(base, workload=workload, accelerator=device, loader=replace(loader, copy_mode=mode))
+
+
+def calibrate(
+    real: Real,
+    option: int,
+    batch_size: int,
+    *,
+    pin_memory: bool = False,
+    rounds: int = ROUNDS,
+    run_s: float = RUN_S,
+    progress: Progress = None,
+) -> Calibration:
+    """Run the rounds; only in a fresh process, which forks the loader's workers.
+
+    Args:
+        real: the workload, its data made.
+        option: 1 (loader in the trainer), 2 (worker processes) or 3 (threads).
+        batch_size: samples per batch.
+        pin_memory: whether a thread copies batches to pinned memory.
+        rounds: how often every run is made; two at least, for the uncertainty.
+        run_s: wall seconds of each run.
+        progress: told what is going on, and the fraction done.
+    """
+    data = Timed(real, detail=True)
+    lone = Layout(option, 0 if option == 1 else 1, batch_size, pin_memory=pin_memory)
+    period = _period(_run(data, lone, 0.0, LEAST_STEPS, seed=0))
+    steps = min(MOST_STEPS, max(LEAST_STEPS, round(run_s / period)))
+    flat_out, ready, both = [], [], []
+    for number in range(rounds):
+        if progress:
+            progress("calibrating", number / rounds)
+        flat_out.append(_run(data, lone, 0.0, steps, seed=number + 1))
+        if option != 1:
+            ready.append(_run(data, lone, 1.5 * period, max(LEAST_STEPS, steps // 2), seed=number + 1))
+            both.append(_run(data, replace(lone, workers=2), 0.0, 2 * steps, seed=number + 1))
+    found = _calibration(option, batch_size, flat_out, ready, both)
+    return replace(found, pin=Cost((stats.mean([trial.side_cpu for trial in ready]),))) if pin_memory else found
+
+
+def _run(data: Timed, layout: Layout, step_s: float, steps: int, seed: int) -> Trial:
+    pipe = open_pipe(data, layout, seed)
+    try:
+        return run_trial(pipe, step_s, 2 + layout.workers * layout.prefetch_factor, steps)
+    finally:
+        pipe.close()
+
+
+def _period(trial: Trial) -> float:
+    return max(trial.seconds_per_step, 1e-6)
+
+
+def _calibration(
+    option: int, batch_size: int, flat_out: Sequence[Trial], ready: Sequence[Trial], both: Sequence[Trial]
+) -> Calibration:
+    cpu = [[value for cost in trial.costs for value in cost.cpu] for trial in flat_out]
+    ratios = [
+        stats.mean([v for c in alone.costs for v in c.cpu]) / stats.mean([v for c in two.costs for v in c.cpu])
+        for alone, two in zip(flat_out, both, strict=False)
+    ]
+    return Calibration(
+        option=option,
+        batch_size=batch_size,
+        sample=_cost(cpu),
+        wait=_waits(flat_out),
+        batch=_cost([_beyond_samples(trial, option) for trial in flat_out]),
+        receive=_received(option, ready),
+        handover=_cost([[_waited(step) for step in trial.steps] for trial in ready]) if option == 2 else NOTHING,
+        pin=NOTHING,
+        speed=min(1.0, stats.mean(ratios)) if ratios else 1.0,
+        speed_uncertainty=_uncertainty(ratios) if len(ratios) > 1 else 0.0,
+        period_s=stats.mean([_period(trial) for trial in flat_out]),
+    )
+
+
+def _received(option: int, ready: Sequence[Trial]) -> Cost:
+    """Option 1 receives nothing; in option 3 a thread of its own receives and copies."""
+    if option == 1:
+        return NOTHING
+    if option == 3:
+        return _cost([[cost.copy for cost in trial.costs] for trial in ready])
+    return _cost([[step.cpu for step in trial.steps] for trial in ready])
+
+
+def _waited(step: Step) -> float:
+    """What receiving took beyond the trainer's own CPU time: the worker's answer, its pages, its lock."""
+    return max(0.0, step.got - max(step.ready, step.asked) - step.cpu)
+
+
+def _waits(trials: Sequence[Trial]) -> Cost:
+    """Per sample, where it is notable; what is less cannot be told from other programs' turns."""
+    per_run = [
+        [max(0.0, wall - cpu) for cost in trial.costs for wall, cpu in zip(cost.wall, cost.cpu, strict=True)]
+        for trial in trials
+    ]
+    walls = sum(sum(cost.wall) for trial in trials for cost in trial.costs)
+    return _cost(per_run) if sum(map(sum, per_run)) > NOTABLE_WAIT * walls else NOTHING
+
+
+def _beyond_samples(trial: Trial, option: int) -> list[float]:
+    """How long a worker without a pause is busy with a batch beyond its samples; the trainer's part is its own."""
+    if option != 2:
+        return [cost.collate for cost in trial.costs]
+    return [max(0.0, after.began - now.began - sum(now.wall)) for now, after in pairwise(trial.costs)]
+
+
+def _cost(rounds: Sequence[Sequence[float]]) -> Cost:
+    """All rounds' values, at most `MOST_VALUES` evenly chosen; the uncertainty is that of one more round."""
+    values = [value for found in rounds for value in found]
+    means = [stats.mean(found) for found in rounds]
+    stride = -(-len(values) // MOST_VALUES)
+    chosen = sorted(values)[stride // 2 :: stride] if stride > 1 else values
+    scale = stats.mean(values) / stats.mean(chosen) if stats.mean(chosen) > 0 else 1.0
+    return Cost(tuple(value * scale for value in chosen), _uncertainty(means) if len(means) > 1 else 0.0)
+
+
+def _uncertainty(means: Sequence[float]) -> float:
+    """Relative standard deviation of the difference between the mean of the rounds and one further round."""
+    centre = stats.mean(means)
+    return ((1 + 1 / len(means)) * stats.variance(means)) ** 0.5 / centre if centre > 0 else 0.0

@@ -1,0 +1,169 @@
+"""The declared grid of a validation: which trials are made, written down before any is run.
+
+A grid is a TOML file. ``[[block]]`` tables each give lists of values; a block stands for all their combinations, for
+one workload. Step times are given as ``ratio`` = preparation rate / ingestion rate at that setting, by rates alone
+(`rate_period`), so that idle falls anywhere from 0 to 90 % without looking at any result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from coresim.errors import InputError, UnknownKeyError
+from coresim.files import read_text, read_toml
+
+_LISTS = {
+    "batch_size": int, "option": int, "workers": int, "cores": int, "prefetch_factor": int, "ratio": float,
+    "sync": str, "ordered": bool, "at": int, "step_s": float,
+    "model": str, "precision": str, "pin_memory": bool,
+}  # fmt: skip
+DEFAULTS: dict[str, list[Any]] = {
+    "option": [2], "workers": [1], "cores": [2], "prefetch_factor": [2], "sync": ["block"], "ordered": [True],
+    "model": [""], "precision": ["fp32"], "pin_memory": [False],
+    "at": [0], "step_s": [0.0],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point to try; ``ratio`` = preparation rate / ingestion rate fixes the step time.
+
+    The rate is that of ``at`` workers, or of the setting's own where ``at`` is 0: with the same ``at``, other numbers
+    of workers face the same step time. ``step_s`` > 0 is the step time itself, in seconds; then the ratio is not used.
+    ``model`` is what is really trained; "" is the emulated accelerator. A model has its own step time.
+    """
+
+    workload: str
+    batch_size: int
+    option: int
+    workers: int
+    cores: int
+    prefetch_factor: int
+    ratio: float
+    sync: str = "block"
+    ordered: bool = True
+    at: int = 0
+    step_s: float = 0.0
+    model: str = ""
+    precision: str = "fp32"
+    pin_memory: bool = False
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        where = f"grid: {self.workload}"
+        _require(self.option in (1, 2, 3), f"{where}: option {self.option!r}; use 1, 2 or 3")
+        _require(self.ratio > 0, f"{where}: ratio {self.ratio!r}; a positive number is needed")
+        _require(self.sync in ("block", "spin"), f"{where}: sync {self.sync!r}; use block or spin")
+        _require(self.step_s >= 0, f"{where}: step_s {self.step_s!r}; seconds, or 0 for a ratio")
+        least = {"batch_size": 1, "workers": 0, "cores": 1, "prefetch_factor": 1, "at": 0, "repeats": 1}
+        for name, bound in least.items():
+            _require(getattr(self, name) >= bound, f"{where}: {name} {getattr(self, name)!r}; at least {bound}")
+        _require(self.option == 1 or self.workers > 0, f"{where}: option {self.option} needs at least one worker")
+
+    @property
+    def job(self) -> tuple[object, ...]:
+        """What is calibrated together."""
+        return self.workload, self.batch_size, self.option, self.model, self.precision, self.pin_memory
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All settings in the order in which they are run, and the hash of the file that declares them."""
+
+    name: str
+    sha256: str
+    settings: tuple[Setting, ...]
+
+    @property
+    def trials(self) -> int:
+        """Trials in all, repeats included."""
+        return sum(setting.repeats for setting in self.settings)
+
+
+def load_grid(path: str | os.PathLike[str]) -> Grid:
+    """The grid that a file declares.
+
+    Raises:
+        UnknownKeyError, InputError: what is wrong, with the file and the key.
+    """
+    document = read_toml(path)
+    try:
+        settings = tuple(_settings(document))
+    except InputError as error:
+        raise type(error)(f"{path}: {error}") from None
+    return Grid(os.path.basename(path), hashlib.sha256(read_text(path).encode()).hexdigest(), settings)
+
+
+def own_grid(name: str, settings: tuple[Setting, ...]) -> Grid:
+    """A grid that is no file; its hash is that of its settings as text."""
+    return Grid(name, hashlib.sha256(repr(settings).encode()).hexdigest(), settings)
+
+
+def fixed_step(grid: Grid, step_s: float) -> Grid:
+    """The grid's distinct settings at one step time."""
+    settings = dict.fromkeys(replace(setting, step_s=step_s, ratio=1.0, at=1) for setting in grid.settings)
+    return own_grid(f"{grid.name} at {step_s:g} s per step", tuple(settings))
+
+
+def quick_grid(workload: str, batch_size: int, cores: int) -> Grid:
+    """Three points in about two minutes: either side of the knee with a worker for each core, and no overlap."""
+    common: dict[str, Any] = {"workload": workload, "batch_size": batch_size, "prefetch_factor": 2}
+    return own_grid(
+        "quick",
+        (
+            Setting(option=2, workers=max(2, cores), cores=cores, ratio=0.9, repeats=2, **common),
+            Setting(option=2, workers=max(2, cores), cores=cores, ratio=1.2, repeats=2, **common),
+            Setting(option=1, workers=0, cores=cores, ratio=2.0, **common),
+        ),
+    )
+
+
+def job_grid(workload: str, batch_size: int, cores: int) -> Grid:
+    """The grid of one job where none is given: 0 to cores + 1 workers, most points near the knee."""
+    common: dict[str, Any] = {"workload": workload, "batch_size": batch_size, "cores": cores}
+    most = sorted({1, 2, max(2, cores // 2), cores, cores + 1})
+    loader = [
+        Setting(option=2, workers=n, prefetch_factor=2, ratio=ratio, at=max(2, cores), **common)
+        for ratio, n in itertools.product((0.5, 0.8, 0.95, 1.1, 1.5), most)
+    ]
+    others = [Setting(option=1, workers=0, prefetch_factor=2, ratio=ratio, **common) for ratio in (0.5, 2.0)]
+    return own_grid("job", (*loader, *others))
+
+
+def _settings(document: dict[str, Any]) -> Iterator[Setting]:
+    unknown = set(document) - {"block"}
+    if unknown or not isinstance(document.get("block"), list):
+        raise UnknownKeyError(f"{sorted(unknown)[0] if unknown else 'block'}: write [[block]] tables and nothing else")
+    for table in document["block"]:
+        yield from _block(table)
+
+
+def _block(table: dict[str, Any]) -> Iterator[Setting]:
+    known = {field.name for field in fields(Setting)}
+    for name in table:
+        if name not in known:
+            raise UnknownKeyError(f"block.{name}: unknown key; use {', '.join(sorted(known))}")
+    for name in ("workload", "batch_size", "ratio"):
+        if name not in table:
+            raise InputError(f"block.{name}: missing")
+    lists = {name: _list(table.get(name, DEFAULTS.get(name)), kind, name) for name, kind in _LISTS.items()}
+    for values in itertools.product(*lists.values()):
+        combination: dict[str, Any] = dict(zip(lists, values, strict=True))
+        yield Setting(workload=table["workload"], repeats=table.get("repeats", 1), **combination)
+
+
+def _list(value: Any, kind: type, name: str) -> list[Any]:
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(v, kind) or (kind is float and isinstance(v, int)) for v in values):
+        raise InputError(f"block.{name} = {value!r}: {kind.__name__} values are needed")
+    return values
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise InputError(message)

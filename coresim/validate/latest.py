@@ -1,0 +1,43 @@
+"""Where the latest ledger of each host and workload is kept, so that a recommendation can show it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from coresim.errors import InputError
+from coresim.validate.ledger import Ledger, load_ledger
+
+
+def state_folder() -> Path:
+    """``$XDG_STATE_HOME/coresim/ledgers``, else under ``~/.local/state`` (XDG Base Directory Specification 0.8)."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(base) / "coresim" / "ledgers"
+
+
+def keep(ledger: Ledger) -> None:
+    """Save the ledger as the latest of its host and each of its workloads.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    try:
+        state_folder().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{state_folder()}: {error.strerror}; set XDG_STATE_HOME to a folder you can write") from None
+    for title in ledger.titles:
+        ledger.save(_path(ledger.host_fingerprint, title))
+
+
+def latest(fingerprint: str, title: str) -> Ledger | None:
+    """The latest ledger of that host and workload, or None; a damaged or newer one counts as none."""
+    path = _path(fingerprint, title)
+    try:
+        return load_ledger(path) if path.exists() else None
+    except InputError:
+        return None
+
+
+def _path(fingerprint: str, title: str) -> Path:
+    return state_folder() / f"{fingerprint}-{hashlib.sha256(title.encode()).hexdigest()[:12]}.json"

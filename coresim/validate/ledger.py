@@ -1,0 +1,225 @@
+"""The ledger: every point's setting, what was predicted, what was measured under which load; a versioned file."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from coresim import __version__, stats
+from coresim.errors import InputError
+from coresim.files import check_version, read_json, write_json
+from coresim.model.host import HostFacts
+from coresim.validate.calibrate import Calibration
+from coresim.validate.grid import Grid, Setting
+from coresim.validate.predict import Prediction
+
+FORMAT = "coresim-ledger"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One trial.
+
+    Attributes:
+        idle: GPU idle, a share of the window.
+        seconds_per_step: mean time from step to step.
+        step_starts_us: when each step began on the device's clock, microseconds after the last warm-up step.
+        step_ends_us: when it ended, in real training; an emulated step lasts what the point says.
+        lateness_s: mean lateness of the timer, which is taken out.
+        sample_s, receive_s: mean CPU time of a sample and of receiving a batch; they explain a miss, and feed no
+            prediction.
+        others_cores: cores that other programs kept busy meanwhile.
+        probe_before_s, probe_after_s: time of a fixed piece of work before and after.
+        dirty: why the trial does not count, or "".
+    """
+
+    idle: float
+    seconds_per_step: float
+    step_starts_us: tuple[int, ...]
+    step_ends_us: tuple[int, ...]
+    lateness_s: float
+    sample_s: float
+    receive_s: float
+    others_cores: float
+    probe_before_s: float
+    probe_after_s: float
+    dirty: str = ""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting with its predictions, made before the trials, and its trials; ``job`` counts the ledger's jobs."""
+
+    job: int
+    setting: Setting
+    step_s: float
+    steps: int
+    warm_up: int
+    prediction: Prediction
+    rate_idle: float
+    buffer_idle: float
+    trials: tuple[Measured, ...] = ()
+
+    @property
+    def clean(self) -> tuple[Measured, ...]:
+        """The trials that count."""
+        return tuple(trial for trial in self.trials if not trial.dirty)
+
+    @property
+    def idle(self) -> float:
+        """Measured idle: the median of the clean trials."""
+        return stats.median([trial.idle for trial in self.clean])
+
+    @property
+    def error(self) -> float:
+        """Predicted less measured idle, a share."""
+        return self.prediction.idle - self.idle
+
+    @property
+    def spread(self) -> float | None:
+        """Largest difference between repeats of this point (the noise floor), or None for one trial."""
+        idles = [trial.idle for trial in self.clean]
+        return max(idles) - min(idles) if len(idles) > 1 else None
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Measured time from step to step, s."""
+        return stats.median([trial.seconds_per_step for trial in self.clean])
+
+    @property
+    def throughput_error(self) -> float:
+        """Relative error of predicted throughput."""
+        return self.seconds_per_step / self.prediction.seconds_per_step - 1.0
+
+    @property
+    def covered(self) -> bool:
+        """Whether the stated interval holds the measured idle."""
+        return self.prediction.low <= self.idle <= self.prediction.high
+
+
+@dataclass(frozen=True)
+class Job:
+    """One calibration: of an organisation, for a workload and batch size, with the machine's speed then.
+
+    ``title`` is what a profile of the workload calls it.
+    """
+
+    workload: str
+    title: str
+    calibration: Calibration
+    probe_s: float
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All points of a validation, with where they come from."""
+
+    tool_version: str
+    command: str
+    time_utc: str
+    host_fingerprint: str
+    cpu_model: str
+    cpus: int
+    accelerator: str
+    grid: str
+    grid_sha256: str
+    grid_trials: int
+    jobs: tuple[Job, ...] = ()
+    points: tuple[Point, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The workloads, as profiles call them."""
+        return tuple(dict.fromkeys(job.title for job in self.jobs))
+
+    @property
+    def scored(self) -> tuple[Point, ...]:
+        """Points with at least one clean trial."""
+        return tuple(point for point in self.points if point.clean)
+
+    def job_of(self, point: Point) -> Job:
+        """The calibration that a point's prediction rests on."""
+        return self.jobs[point.job]
+
+    def with_job(self, job: Job, points: Sequence[Point]) -> Ledger:
+        """The ledger with one more job and those of its points that have trials."""
+        return replace(self, jobs=(*self.jobs, job), points=(*self.points, *(p for p in points if p.trials)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"format": FORMAT, "schema_version": VERSION} | asdict(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file; whole or not at all."""
+        write_json(path, self.to_dict())
+
+
+def empty_ledger(host: HostFacts, grid: Grid, command: str) -> Ledger:
+    """A ledger of this host, now, without points."""
+    return Ledger(
+        tool_version=__version__,
+        command=command,
+        time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        host_fingerprint=host.fingerprint,
+        cpu_model=host.cpu_model or "unknown",
+        cpus=round(host.usable_cores),
+        accelerator=_accelerators(grid),
+        grid=grid.name,
+        grid_sha256=grid.sha256,
+        grid_trials=grid.trials,
+        versions={name: version for name in ("torch", "numpy", "numba") if (version := _version(name))},
+    )
+
+
+def _accelerators(grid: Grid) -> str:
+    names = dict.fromkeys(f"{s.model} {s.precision}" if s.model else "" for s in grid.settings)
+    return ", ".join(f"training {name}" if name else "emulated (blocks for the step time)" for name in names)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def load_ledger(path: str | os.PathLike[str]) -> Ledger:
+    """A ledger from its file.
+
+    Raises:
+        InputError: no ledger, a newer one, or something missing in it.
+    """
+    return read_ledger(read_json(path), str(path))
+
+
+def read_ledger(document: Mapping[str, Any], source: str) -> Ledger:
+    """A ledger from its document; see `load_ledger`."""
+    check_version(source, document, FORMAT, VERSION)
+    body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
+    try:
+        body["jobs"] = tuple(_job(job) for job in body["jobs"])
+        body["points"] = tuple(_point(point) for point in body["points"])
+        return Ledger(**body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{source}: not a whole ledger ({error}); run coresim validate again") from None
+
+
+def _job(document: dict[str, Any]) -> Job:
+    return Job(**{**document, "calibration": Calibration.from_dict(document["calibration"])})
+
+
+def _point(document: dict[str, Any]) -> Point:
+    trials = tuple(_measured(trial) for trial in document["trials"])
+    parts = {"setting": Setting(**document["setting"]), "prediction": Prediction(**document["prediction"])}
+    return Point(**{**document, **parts, "trials": trials})
+
+
+def _measured(document: dict[str, Any]) -> Measured:
+    lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us")}
+    return Measured(**{**document, **lists})

@@ -1,0 +1,188 @@
+"""The three organisations of the input pipeline, for real: each gives batches that say when they were ready.
+
+Option 1 is the loader in the trainer's own process (``num_workers=0``), option 2 a PyTorch ``DataLoader`` with worker
+processes, option 3 three stages in threads joined by bounded queues. All run the same `Timed` data set, which notes
+what every sample and batch cost, so that calibration and trial see the very same code.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coresim.workloads.base import Workload, default_collate
+
+#: Option 3's fetches in flight.
+FETCHERS = 8
+
+
+class Cost(NamedTuple):
+    """What a worker noted of one batch, in seconds; clocks as `time.perf_counter` and `time.thread_time`.
+
+    Attributes:
+        began, made: when its first sample was begun, and when the batch was ready.
+        wall, cpu: per sample, if asked for; else the sums alone.
+        collate: wall seconds of the collation.
+        copy: CPU seconds of copying it in a thread of its own (option 3).
+    """
+
+    began: float
+    made: float
+    wall: tuple[float, ...]
+    cpu: tuple[float, ...]
+    collate: float
+    copy: float = 0.0
+
+
+class Sample(NamedTuple):
+    """A prepared sample with the clocks around it."""
+
+    value: Any
+    began: float
+    wall: float
+    cpu: float
+
+
+class Timed:
+    """A map-style data set over a workload; ``index`` may exceed its length and then starts over."""
+
+    def __init__(self, workload: Workload, detail: bool = False) -> None:
+        self.workload, self.detail = workload, detail
+        self._steps = workload.steps()
+        self._size = min(len(workload), 10**6)
+        self._rng: np.random.Generator | None = None
+
+    def __len__(self) -> int:
+        return 2**62
+
+    def __getitem__(self, index: int) -> Sample:
+        if self._rng is None:  # one for each worker: it is made after the fork
+            self._rng = np.random.default_rng()
+        began, cpu = time.perf_counter(), time.thread_time()
+        value: Any = index % self._size
+        for step in self._steps:
+            value = step.call(value, self._rng)
+        return Sample(value, began, time.perf_counter() - began, time.thread_time() - cpu)
+
+    def collate(self, samples: list[Sample]) -> tuple[Any, Cost]:
+        """The batch and what it cost; torch's default collation where the workload has none of its own."""
+        began = time.perf_counter()
+        batch = collation(self.workload)([sample.value for sample in samples])
+        made = time.perf_counter()
+        wall = tuple(sample.wall for sample in samples)
+        cpu = tuple(sample.cpu for sample in samples)
+        if not self.detail:
+            wall, cpu = (sum(wall),), (sum(cpu),)
+        return batch, Cost(samples[0].began, made, wall, cpu, made - began)
+
+
+def collation(workload: Workload) -> Any:
+    """What a DataLoader would do: torch's default, which collates into shared memory inside a worker."""
+    own = type(workload).collate is not Workload.collate
+    if own:
+        return workload.collate
+    try:
+        from torch.utils.data import default_collate as torch_collate  # noqa: PLC0415 (torch is optional and heavy)
+    except ModuleNotFoundError:
+        return default_collate
+    return lambda samples: _collate_or_list(torch_collate, samples)
+
+
+def _collate_or_list(torch_collate: Any, samples: list[Any]) -> Any:
+    try:
+        return torch_collate(samples)
+    except TypeError:  # what torch cannot stack, such as bytes, our own default keeps as a list
+        return default_collate(samples)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How to organise the real pipeline; the fields mean what they mean in a scenario."""
+
+    option: int
+    workers: int
+    batch_size: int
+    prefetch_factor: int = 2
+    ordered: bool = True
+    pin_memory: bool = False
+    fetchers: int = FETCHERS
+    buffer: int = 2
+
+
+class Pipe:
+    """Batches in the trainer's hands, one for each call of ``next``; close it when done."""
+
+    #: Whether the trainer itself prepares: then nothing was ready before it asked.
+    inline = False
+
+    def next(self) -> tuple[Any, Cost]:
+        """Wait for the next batch."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End every worker."""
+
+
+def open_pipe(data: Timed, layout: Layout, seed: int) -> Pipe:
+    """The organisation that the layout names."""
+    indices = batches_of(len(data.workload), layout.batch_size, seed)
+    if layout.option == 3:
+        from coresim.validate.staged import StagedPipe  # noqa: PLC0415 (it builds on this module)
+
+        return StagedPipe(data, layout, indices)
+    return LoaderPipe(data, layout, indices)
+
+
+def batches_of(samples: int, batch_size: int, seed: int) -> Iterator[list[int]]:
+    """Endless batches of shuffled sample numbers."""
+    rng = np.random.default_rng(seed)
+    size = min(samples, 10**6)
+    held: list[int] = []
+    while True:
+        while len(held) < batch_size:
+            held += rng.permutation(size).tolist()
+        yield held[:batch_size]
+        held = held[batch_size:]
+
+
+class LoaderPipe(Pipe):
+    """Options 1 and 2: torch's own DataLoader."""
+
+    def __init__(self, data: Timed, layout: Layout, indices: Iterator[list[int]]) -> None:
+        from torch.utils.data import DataLoader  # noqa: PLC0415 (torch is optional and heavy)
+
+        workers = 0 if layout.option == 1 else layout.workers
+        own: dict[str, Any] = {"prefetch_factor": layout.prefetch_factor, "in_order": layout.ordered} if workers else {}
+        own["pin_memory"] = layout.pin_memory
+        batches: Any = _Endless(indices)
+        source: Any = data
+        self.inline = not workers
+        self._loader = DataLoader(source, batch_sampler=batches, num_workers=workers, collate_fn=data.collate, **own)
+        self._batches: Any = iter(self._loader)
+
+    def next(self) -> tuple[Any, Cost]:
+        """The loader's next batch."""
+        found: tuple[Any, Cost] = next(self._batches)
+        return found
+
+    def close(self) -> None:
+        """Let torch shut its workers down."""
+        if not self.inline:
+            self._batches._shutdown_workers()
+
+
+class _Endless:
+    """A batch sampler."""
+
+    def __init__(self, indices: Iterator[list[int]]) -> None:
+        self._indices = indices
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._indices
+
+    def __len__(self) -> int:
+        return 2**62

@@ -1,0 +1,187 @@
+"""How good the predictions were: errors, coverage, the noise floor, and what each effect of the model was worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coresim import stats
+from coresim.sim.estimate import Engine
+from coresim.sim.run import RunLength
+from coresim.validate.calibrate import Calibration
+from coresim.validate.grid import Setting
+from coresim.validate.ledger import Job, Ledger, Point
+from coresim.validate.predict import EFFECTS, predict, without
+
+KNEE = (0.8, 1.25)
+#: Idle, as a share, by which two settings may differ and count as equally good.
+SAME = 0.01
+#: Relative change that an input must show before it is named as a cause.
+NOTABLE = 0.05
+
+
+@dataclass(frozen=True)
+class Score:
+    """Errors over a set of points; shares, not percent. The throughput's are relative.
+
+    Attributes:
+        points: how many.
+        idle_mean, idle_p90, idle_p95, idle_max: absolute error of GPU idle.
+        bias: mean of predicted less measured idle.
+        throughput_median, throughput_p90: absolute relative error of throughput.
+        covered: share of the points that the stated interval holds.
+        noise_median, noise_p90: spread of repeats of one point, where there are repeats.
+        rate_mean, buffer_mean: mean absolute error of idle by min(F, P, G) and by M/M/1/K.
+    """
+
+    points: int
+    idle_mean: float
+    idle_p90: float
+    idle_p95: float
+    idle_max: float
+    bias: float
+    throughput_median: float
+    throughput_p90: float
+    covered: float
+    noise_median: float | None
+    noise_p90: float | None
+    rate_mean: float
+    buffer_mean: float
+
+
+def score(points: Sequence[Point]) -> Score:
+    """The score of points that have clean trials; one at least."""
+    errors = [abs(point.error) for point in points]
+    speeds = [abs(point.throughput_error) for point in points]
+    spreads = [point.spread for point in points if point.spread is not None]
+    return Score(
+        points=len(points),
+        idle_mean=stats.mean(errors),
+        idle_p90=stats.quantile(errors, 0.9),
+        idle_p95=stats.quantile(errors, 0.95),
+        idle_max=max(errors),
+        bias=stats.mean([point.error for point in points]),
+        throughput_median=stats.median(speeds),
+        throughput_p90=stats.quantile(speeds, 0.9),
+        covered=stats.mean([float(point.covered) for point in points]),
+        noise_median=stats.median(spreads) if spreads else None,
+        noise_p90=stats.quantile(spreads, 0.9) if spreads else None,
+        rate_mean=stats.mean([abs(point.rate_idle - point.idle) for point in points]),
+        buffer_mean=stats.mean([abs(point.buffer_idle - point.idle) for point in points]),
+    )
+
+
+def grouped(points: Iterable[Point], of: Callable[[Point], str]) -> dict[str, Score]:
+    """Scores by kind of point, in order of first appearance."""
+    kinds: dict[str, list[Point]] = {}
+    for point in points:
+        kinds.setdefault(of(point), []).append(point)
+    return {kind: score(found) for kind, found in kinds.items()}
+
+
+def near_knee(points: Iterable[Point]) -> list[Point]:
+    """Overlapped and staged points whose preparation and ingestion rates are about equal."""
+    return [
+        p
+        for p in points
+        if p.setting.option != 1 and not p.setting.at and not p.setting.step_s and KNEE[0] <= p.setting.ratio <= KNEE[1]
+    ]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One scan of workers at one step time: what is recommended and what measured best."""
+
+    setting: Setting
+    recommended: int
+    best: int
+    lost: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the recommended workers are the best, or as good within `SAME`."""
+        return self.recommended == self.best or self.lost <= SAME
+
+
+def choices(points: Iterable[Point]) -> list[Choice]:
+    """Of every scan of three or more worker counts: fewest workers predicted within `SAME` of the best."""
+    scans: dict[Setting, list[Point]] = {}
+    for point in points:
+        if point.setting.option == 2 and point.setting.at:
+            scans.setdefault(replace(point.setting, workers=1, repeats=1), []).append(point)
+    return [_choice(setting, found) for setting, found in scans.items() if len(found) >= 3]
+
+
+def _choice(setting: Setting, found: Sequence[Point]) -> Choice:
+    least = min(point.prediction.idle for point in found)
+    chosen = min((p for p in found if p.prediction.idle <= least + SAME), key=lambda p: p.setting.workers)
+    best = min(found, key=lambda point: point.idle)
+    return Choice(setting, chosen.setting.workers, best.setting.workers, chosen.idle - best.idle)
+
+
+def worth(ledger: Ledger, engine: Engine) -> dict[str, float]:
+    """What each effect of the model is worth: mean absolute error of idle without it, less with it, over all points."""
+    points = ledger.scored
+    full = score(points).idle_mean
+    found = {}
+    for effect in EFFECTS:
+        errors = [abs(_without(effect, ledger, point, engine) - point.idle) for point in points]
+        found[effect] = stats.mean(errors) - full
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _without(effect: str, ledger: Ledger, point: Point, engine: Engine) -> float:
+    job = ledger.job_of(point)
+    length = RunLength(point.warm_up + point.steps, point.warm_up)
+    return without(effect, job.calibration, point.setting, length, engine)
+
+
+def repredict(ledger: Ledger, engine: Engine) -> Ledger:
+    """The ledger with today's predictions for its recorded trials: what a changed model is judged by."""
+
+    def again(point: Point) -> Point:
+        calibration = ledger.job_of(point).calibration
+        length = RunLength(point.warm_up + point.steps, point.warm_up)
+        return replace(point, prediction=predict(calibration, point.setting, length, engine))
+
+    return replace(ledger, points=tuple(again(point) for point in ledger.points))
+
+
+def cause(point: Point, job: Job) -> str:
+    """What the trial itself shows of why its prediction missed."""
+    changes = cost_changes(point, job.calibration)
+    named = [
+        f"{name} {change:+.0%} against the calibration" for name, change in changes.items() if abs(change) > NOTABLE
+    ]
+    spread = point.spread
+    if spread is not None and spread >= abs(point.error):
+        named.append(f"its repeats differ by {100 * spread:.1f} points")
+    return "; ".join(named) or "not explained by the costs that the trial noted: the model's structure"
+
+
+def cost_changes(point: Point, calibration: Calibration) -> Mapping[str, float]:
+    """Relative change of what the trial's workers and trainer noted against the calibration."""
+    found = {}
+    trials = point.clean
+    if calibration.sample.mean > 0:
+        found["a sample's CPU time"] = stats.mean([t.sample_s for t in trials]) / calibration.sample.mean - 1.0
+    if point.setting.option == 2 and calibration.receive.mean > 0:
+        found["receiving a batch"] = stats.mean([t.receive_s for t in trials]) / calibration.receive.mean - 1.0
+    return found
+
+
+def missing_term(ledger: Ledger) -> str:
+    """The term that most likely lacks: the largest common change of a noted cost, else the structure."""
+    changes: dict[str, list[float]] = {}
+    for point in ledger.scored:
+        for name, change in cost_changes(point, ledger.job_of(point).calibration).items():
+            changes.setdefault(name, []).append(change)
+    medians = {name: stats.median(found) for name, found in changes.items()}
+    if not medians:
+        return "no cost was noted"
+    name = max(medians, key=lambda known: abs(medians[known]))
+    if abs(medians[name]) > NOTABLE:
+        return f"{name} changed by {medians[name]:+.0%} (median) between the calibration and the trials"
+    return (
+        "the costs held, so it is the organisation: order, buffers, sharing of cores or something that is not modelled"
+    )

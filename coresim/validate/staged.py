@@ -1,0 +1,156 @@
+"""Option 3 for real: fetch, preprocess and copy as threads, joined by bounded buffers that keep the order."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from coresim.errors import CoresimError
+from coresim.validate.loaders import Cost, Layout, Pipe, Sample, Timed
+
+
+class Closed(Exception):
+    """The pipeline is being shut down."""
+
+
+class Buffer:
+    """A bounded buffer between two stages, filled in the order of the batches' numbers.
+
+    A worker whose batch is not next, or that finds no room, waits with it: blocking after service.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room, self._turn = room, 0
+        self._items: deque[Any] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def put(self, number: int, item: Any) -> None:
+        """Hand batch ``number`` over once it is its turn and there is room."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or (self._turn == number and len(self._items) < self._room))
+            self._check()
+            self._items.append((number, item))
+            self._turn += 1
+            self._changed.notify_all()
+
+    def take(self) -> tuple[int, Any]:
+        """The oldest batch and its number."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or bool(self._items))
+            self._check()
+            found: tuple[int, Any] = self._items.popleft()
+            self._changed.notify_all()
+            return found
+
+    def close(self) -> None:
+        """Wake everyone who waits; they end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed
+
+
+class StagedPipe(Pipe):
+    """Option 3: threads fetch, threads preprocess whole batches, a thread copies; bounded buffers between them."""
+
+    def __init__(self, data: Timed, layout: Layout, indices: Iterator[list[int]]) -> None:
+        self._data, self._indices = data, indices
+        self._fetched, self._prepared, self._copied = (Buffer(layout.buffer) for _ in range(3))
+        self._error: BaseException | None = None
+        self._pool = ThreadPoolExecutor(layout.fetchers)
+        self._threads = [
+            threading.Thread(target=self._guard, args=(work,), daemon=True)
+            for work in (self._fetch, *[self._prepare] * layout.workers, self._copy)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def next(self) -> tuple[Any, Cost]:
+        """The next batch in order; what went wrong in a thread is raised here."""
+        try:
+            found: tuple[Any, Cost] = self._copied.take()[1]
+        except Closed:
+            raise self._error or CoresimError("the staged pipeline ended") from None
+        return found
+
+    def close(self) -> None:
+        """Stop the threads; each ends at the latest after its current batch."""
+        self._end()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for thread in self._threads:
+            thread.join()
+
+    def _end(self) -> None:
+        for buffer in (self._fetched, self._prepared, self._copied):
+            buffer.close()
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Closed:
+            return
+        except BaseException as error:
+            self._error = error
+            self._end()
+
+    def _fetch(self) -> None:
+        """The pool never pauses between batches: the next one's fetches are queued before this one's are awaited."""
+        first = self._data.workload.steps()[:1]
+        rng = np.random.default_rng()
+        waiting = deque([self._submit(first, rng)])
+        for number in itertools.count():
+            waiting.append(self._submit(first, rng))
+            self._fetched.put(number, [job.result() for job in waiting.popleft()])
+
+    def _submit(self, first: Any, rng: np.random.Generator) -> list[Any]:
+        return [self._pool.submit(_finish, first, index, rng) for index in next(self._indices)]
+
+    def _prepare(self) -> None:
+        steps = self._data.workload.steps()[1:]
+        rng = np.random.default_rng()
+        while True:
+            number, raws = self._fetched.take()
+            began = time.perf_counter()
+            samples = [_finish(steps, raw.value, rng) for raw in raws]
+            pairs = zip(samples, raws, strict=True)
+            samples = [s._replace(wall=s.wall + raw.wall, cpu=s.cpu + raw.cpu) for s, raw in pairs]
+            batch, cost = self._data.collate(samples)
+            self._prepared.put(number, (batch, cost._replace(began=began)))
+
+    def _copy(self) -> None:
+        while True:
+            number, (batch, cost) = self._prepared.take()
+            cpu = time.thread_time()
+            batch = copied(batch)
+            cost = cost._replace(made=time.perf_counter(), copy=time.thread_time() - cpu)
+            self._copied.put(number, (batch, cost))
+
+
+def _finish(steps: Any, value: Any, rng: np.random.Generator) -> Sample:
+    began, cpu = time.perf_counter(), time.thread_time()
+    for step in steps:
+        value = step.call(value, rng)
+    return Sample(value, began, time.perf_counter() - began, time.thread_time() - cpu)
+
+
+def copied(batch: Any) -> Any:
+    """A copy in new memory, as a transfer makes one; containers are followed."""
+    if isinstance(batch, dict):
+        return {name: copied(part) for name, part in batch.items()}
+    if isinstance(batch, tuple | list):
+        return [copied(part) for part in batch]
+    for name in ("clone", "copy"):
+        if hasattr(batch, name):
+            return getattr(batch, name)()
+    return batch

@@ -1,0 +1,350 @@
+"""Validation: the emulated device's clock, the grid, the score, the ledger; and real loaders where torch is."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coresim.errors import InputError, NewerFileError, UnknownKeyError
+from coresim.report.validation import one_line, trusted, validation_document, validation_text
+from coresim.sim.fast import simulate
+from coresim.validate.calibrate import NOTHING, Calibration
+from coresim.validate.calibrate import Cost as Service
+from coresim.validate.grid import Setting, fixed_step, job_grid, load_grid, quick_grid
+from coresim.validate.latest import keep, latest
+from coresim.validate.ledger import Job, Ledger, Measured, Point, load_ledger
+from coresim.validate.loaders import Cost, Layout, Pipe, Timed, batches_of, open_pipe
+from coresim.validate.predict import (
+    EFFECTS,
+    by_buffer,
+    by_rates,
+    predict,
+    rate_period,
+    step_time,
+    trial_length,
+    without,
+)
+from coresim.validate.score import cause, choices, missing_term, near_knee, repredict, score, worth
+from coresim.validate.session import disturbance
+from coresim.validate.staged import Buffer, Closed
+from coresim.validate.trial import run_trial
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the real loader is torch's")
+
+
+class Scripted(Pipe):
+    """Batches that are ready at given moments of a clock that only moves when told, and take time to receive."""
+
+    def __init__(self, ready: list[float], receive: float = 0.0, inline: float | None = None) -> None:
+        self.now, self.late, self.inline = 0.0, 0.0, inline is not None
+        self._ready, self._receive, self._prepare = iter(ready), receive, inline or 0.0
+
+    def next(self) -> tuple[object, Cost]:
+        ready = next(self._ready)
+        self.now = max(self.now, ready) + self._receive + self._prepare
+        return None, Cost(ready, ready, (0.001,), (0.001,), 0.0)
+
+    def wait(self, moment: float) -> None:
+        self.now = max(self.now, moment) + self.late
+
+
+def trial(pipe: Scripted, step: float, warm_up: int, steps: int):
+    return run_trial(pipe, step, warm_up, steps, wait=pipe.wait, clock=lambda: pipe.now, cpu_clock=lambda: 0.0)
+
+
+def test_a_device_fed_in_time_idles_only_while_a_batch_is_received():
+    found = trial(Scripted([0.0] * 12, receive=0.25), step=1.0, warm_up=2, steps=10)
+    assert found.idle == pytest.approx(0.25 / 1.25)
+    assert found.seconds_per_step == pytest.approx(1.25)
+
+
+def test_a_device_that_waits_for_batches_idles_until_they_are_ready():
+    found = trial(Scripted([4.0 * n for n in range(12)]), step=1.0, warm_up=2, steps=10)
+    assert found.idle == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("late", [0.0, 0.3])
+def test_the_lateness_of_the_timer_is_taken_out(late: float):
+    for ready, idle in (([0.0] * 12, 0.2), ([4.0 * n for n in range(12)], 0.75 - 0.0625)):
+        pipe = Scripted(ready, receive=0.25)
+        pipe.late = late
+        found = trial(pipe, step=1.0, warm_up=2, steps=10)
+        assert found.lateness == pytest.approx(late)
+        assert found.idle == pytest.approx(idle, abs=0.07 if ready[1] else 1e-9)
+
+
+def test_an_inline_loader_is_late_by_no_more_than_its_work():
+    pipe = Scripted([0.0] * 12, inline=0.5)
+    pipe.late = 0.2
+    assert trial(pipe, step=1.0, warm_up=2, steps=10).idle == pytest.approx(0.5 / 1.5)
+
+
+def test_a_buffer_keeps_the_order_and_its_room():
+    buffer = Buffer(2)
+    buffer.put(0, "a")
+    buffer.put(1, "b")
+    assert [buffer.take(), buffer.take()] == [(0, "a"), (1, "b")]
+    buffer.close()
+    with pytest.raises(Closed):
+        buffer.take()
+
+
+def test_batches_visit_every_sample_once_per_round():
+    batches = batches_of(6, 4, seed=1)
+    seen = [index for _ in range(3) for index in next(batches)]
+    assert sorted(seen) == sorted([*range(6)] * 2)
+
+
+CALIBRATION = Calibration(
+    option=2, batch_size=10, sample=Service((0.001, 0.003), 0.05), wait=NOTHING, batch=Service((0.005,), 0.1),
+    receive=Service((0.001,)), handover=NOTHING, pin=NOTHING, speed=0.9, speed_uncertainty=0.02, period_s=0.025,
+)  # fmt: skip
+SETTING = Setting("images", 10, 2, 2, 2, 2, 0.8)
+
+
+def test_the_ratio_fixes_the_step_time_by_rates():
+    assert rate_period(CALIBRATION, replace(SETTING, workers=1)) == pytest.approx(0.025)
+    assert rate_period(CALIBRATION, SETTING) == pytest.approx(0.0125 / 0.9)
+    assert rate_period(CALIBRATION, replace(SETTING, cores=1)) == pytest.approx(0.025)
+    assert step_time(CALIBRATION, SETTING) == pytest.approx(0.8 * 0.0125 / 0.9)
+    assert step_time(CALIBRATION, replace(SETTING, workers=4, at=1)) == pytest.approx(0.8 * 0.025)
+    assert step_time(CALIBRATION, replace(SETTING, step_s=0.1)) == 0.1
+    assert by_rates(CALIBRATION, SETTING) == pytest.approx(0.2)
+    assert by_buffer(CALIBRATION, SETTING) > 0.2
+
+
+def test_waiting_needs_workers_and_not_cores():
+    waiting = replace(CALIBRATION, wait=Service((0.01,)))
+    assert rate_period(waiting, replace(SETTING, workers=4)) == pytest.approx(0.125 / 4)
+    assert rate_period(waiting, replace(SETTING, workers=20)) == pytest.approx(0.0125 / 0.9)
+
+
+def test_a_trial_is_whole_rounds_of_its_workers_after_a_warm_up_of_two_fillings():
+    length = trial_length(CALIBRATION, replace(SETTING, workers=3), seconds=2.0)
+    assert length.warm_up == 2 * 6 + 2
+    assert (length.steps - length.warm_up) % 3 == 0
+
+
+def test_the_interval_holds_the_prediction_and_every_effect_can_be_switched_off():
+    length = trial_length(CALIBRATION, SETTING, seconds=1.0)
+    found = predict(CALIBRATION, SETTING, length, simulate)
+    assert found.low < found.idle < found.high
+    assert found.seconds_per_step == pytest.approx(step_time(CALIBRATION, SETTING) / (1 - found.idle), rel=1e-3)
+    idles = {effect: without(effect, CALIBRATION, SETTING, length, simulate) for effect in EFFECTS}
+    assert idles["receiving a batch"] < found.idle
+    assert idles["collation"] < found.idle
+    assert idles["core sharing"] < found.idle
+    assert idles["s(k)"] < found.idle
+
+
+def test_a_spinning_trainer_takes_a_core_from_the_workers():
+    length = trial_length(CALIBRATION, SETTING, seconds=1.0)
+    spin = predict(CALIBRATION, replace(SETTING, sync="spin"), length, simulate)
+    assert spin.idle > predict(CALIBRATION, SETTING, length, simulate).idle + 0.1
+
+
+def measured(idle: float, **other: object) -> Measured:
+    clean = Measured(idle, 0.01 / (1 - idle), (0, 10), (), 0.0, 0.002, 0.001, 0.0, 0.002, 0.002)
+    return replace(clean, **other)  # type: ignore[arg-type]
+
+
+def point(setting: Setting, predicted: float, *idles: float) -> Point:
+    from coresim.validate.predict import Prediction
+
+    prediction = Prediction(predicted, predicted - 0.02, predicted + 0.02, 0.01 / (1 - predicted))
+    return Point(0, setting, 0.01, 50, 10, prediction, 0.2, 0.3, tuple(measured(idle) for idle in idles))
+
+
+def ledger(*points: Point) -> Ledger:
+    job = Job("images", "imagenet-like", CALIBRATION, 0.002)
+    return Ledger("1", "coresim validate", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", "f" * 64, 9,
+                  (job,), points)  # fmt: skip
+
+
+def test_the_score_counts_what_it_says():
+    found = score([point(SETTING, 0.30, 0.28, 0.30), point(replace(SETTING, ratio=0.5), 0.5, 0.6)])
+    assert found.idle_mean == pytest.approx((0.01 + 0.1) / 2)
+    assert found.idle_max == pytest.approx(0.1)
+    assert found.bias == pytest.approx((0.01 - 0.1) / 2)
+    assert found.covered == 0.5
+    assert found.noise_median == pytest.approx(0.02)
+    assert found.rate_mean == pytest.approx((0.09 + 0.4) / 2)
+    assert point(SETTING, 0.5, 0.6).throughput_error == pytest.approx(0.025 / 0.02 - 1)
+
+
+def test_dirty_trials_do_not_count():
+    dirty = replace(point(SETTING, 0.3, 0.9, 0.3), trials=(measured(0.9, dirty="busy"), measured(0.3)))
+    assert dirty.idle == pytest.approx(0.3)
+    assert ledger(replace(dirty, trials=(measured(0.9, dirty="busy"),))).scored == ()
+    assert disturbance(measured(0.1)) == ""
+    assert "0.30 cores" in disturbance(measured(0.1, others_cores=0.3))
+    assert "+50%" in disturbance(measured(0.1, probe_after_s=0.003))
+
+
+def test_only_overlapped_points_about_equal_rates_are_near_the_knee():
+    points = [point(replace(SETTING, ratio=r), 0.1, 0.1) for r in (0.5, 0.8, 1.25, 2.0)]
+    points.append(point(replace(SETTING, option=1, workers=0, ratio=1.0), 0.1, 0.1))
+    assert [p.setting.ratio for p in near_knee(points)] == [0.8, 1.25]
+
+
+def test_the_recommended_workers_are_the_fewest_that_are_as_good():
+    def scan(*idles: tuple[float, float]) -> list[Point]:
+        return [point(replace(SETTING, workers=n, at=2), p, m) for n, (p, m) in enumerate(idles, start=1)]
+
+    agreed = choices(scan((0.5, 0.5), (0.1, 0.11), (0.095, 0.1)))[0]
+    assert (agreed.recommended, agreed.best, agreed.agrees) == (2, 3, True)
+    missed = choices(scan((0.5, 0.5), (0.1, 0.2), (0.095, 0.1)))[0]
+    assert (missed.recommended, missed.best, missed.agrees) == (2, 3, False)
+    assert choices(scan((0.5, 0.5), (0.1, 0.1))) == []
+
+
+def test_a_miss_names_what_its_trial_shows():
+    found = ledger(replace(point(SETTING, 0.1, 0.3), trials=(measured(0.3, sample_s=0.0026),)))
+    assert "sample's CPU time +30%" in cause(found.points[0], found.jobs[0])
+    assert "sample's CPU time" in missing_term(found)
+    assert not trusted(found)
+    text = validation_text(found)
+    assert text.startswith("Do not trust") and "sample's CPU time" in text
+    assert "structure" in cause(point(SETTING, 0.1, 0.3), found.jobs[0])
+    assert "repeats differ" in cause(point(SETTING, 0.1, 0.1, 0.4), found.jobs[0])
+    assert "organisation" in missing_term(ledger(point(SETTING, 0.1, 0.3)))
+
+
+def test_a_good_ledger_is_trusted_and_is_written_and_read_whole(tmp_path: Path):
+    found = ledger(point(SETTING, 0.3, 0.28, 0.3))
+    assert trusted(found) and "1.0 points" in one_line(found)
+    found.save(tmp_path / "l.json")
+    assert load_ledger(tmp_path / "l.json") == found
+    document = validation_document(found)
+    assert document["trusted"] and document["points"][0]["idle_measured"] == pytest.approx(0.29)
+
+
+def test_a_ledger_without_a_clean_trial_says_so():
+    assert "nothing can be said" in validation_text(ledger())
+    assert not trusted(ledger())
+
+
+def test_worth_is_the_error_without_an_effect_less_that_with_it():
+    length = trial_length(CALIBRATION, SETTING, seconds=1.0)
+    exact = predict(CALIBRATION, SETTING, length, simulate)
+    base = point(SETTING, exact.idle, exact.idle)
+    found = worth(ledger(replace(base, steps=length.steps - length.warm_up, warm_up=length.warm_up)), simulate)
+    assert set(found) == set(EFFECTS)
+    assert found["collation"] > 0.01
+    again = repredict(ledger(replace(base, steps=length.steps - length.warm_up, warm_up=length.warm_up)), simulate)
+    assert again.points[0].prediction == exact
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "names"),
+    [
+        ({"schema_version": 99}, NewerFileError, "newer"),
+        ({"format": "else"}, InputError, "coresim-ledger"),
+        ({"points": None}, InputError, "not a whole ledger"),
+    ],
+)
+def test_a_bad_ledger_is_refused(tmp_path: Path, change: dict, error: type, names: str):
+    from coresim.files import write_json
+
+    write_json(tmp_path / "l.json", ledger().to_dict() | change)
+    with pytest.raises(error, match=names):
+        load_ledger(tmp_path / "l.json")
+
+
+def test_the_latest_ledger_is_found_by_host_and_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found = ledger(point(SETTING, 0.3, 0.3))
+    assert latest("abc", "imagenet-like") is None
+    keep(found)
+    assert latest("abc", "imagenet-like") == found
+    assert latest("other", "imagenet-like") is None
+
+
+def test_a_grid_is_all_combinations_of_its_blocks(tmp_path: Path):
+    path = tmp_path / "g.toml"
+    path.write_text(
+        '[[block]]\nworkload = "images"\nbatch_size = 16\nworkers = [1, 2]\nratio = [0.5, 1]\nrepeats = 2\n'
+    )
+    grid = load_grid(path)
+    assert [(s.workers, s.ratio) for s in grid.settings] == [(1, 0.5), (1, 1), (2, 0.5), (2, 1)]
+    assert grid.trials == 8 and len(grid.sha256) == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "names"),
+    [
+        ("[[block]]\nworkload = 'a'\nbatch_size = 1\nratio = 1\nspeed = 2\n", UnknownKeyError, "block.speed"),
+        ("[[block]]\nworkload = 'a'\nratio = 1\n", InputError, "block.batch_size: missing"),
+        ("[[block]]\nworkload = 'a'\nbatch_size = 1\nratio = 'x'\n", InputError, "block.ratio"),
+        ("[[block]]\nworkload = 'a'\nbatch_size = 1\nratio = 0\n", InputError, "ratio"),
+        ("[[block]]\nworkload = 'a'\nbatch_size = 1\nratio = 1\nworkers = 0\n", InputError, "at least one worker"),
+        ("block = 3\n", UnknownKeyError, "block"),
+    ],
+)
+def test_a_bad_grid_is_refused_with_file_and_key(tmp_path: Path, text: str, error: type, names: str):
+    (tmp_path / "g.toml").write_text(text)
+    with pytest.raises(error, match=names):
+        load_grid(tmp_path / "g.toml")
+
+
+def test_built_in_grids():
+    assert 2 <= len(quick_grid("images", 16, 2).settings) <= 3
+    grid = job_grid("images", 16, 4)
+    assert {s.workers for s in grid.settings} == {0, 1, 2, 4, 5}
+    fixed = fixed_step(grid, 0.1)
+    assert {s.step_s for s in fixed.settings} == {0.1} and len(fixed.settings) == 5
+
+
+def test_the_declared_grid_has_the_eight_jobs_and_most_points_near_the_knee():
+    grid = load_grid(Path(__file__).parents[1] / "calibration" / "grid.toml")
+    assert len(grid.settings) >= 250
+    assert len({setting.workload for setting in grid.settings}) == 8
+    near = sum(0.8 <= setting.ratio <= 1.25 for setting in grid.settings)
+    assert near > len(grid.settings) / 2
+
+
+@needs_torch
+@pytest.mark.parametrize("option", [1, 2, 3])
+def test_the_real_organisations_deliver_every_sample_once_and_end(option: int):
+    import threading
+
+    from coresim.workloads.base import Workload
+
+    class Numbers(Workload):
+        def __len__(self) -> int:
+            return 12
+
+        def fetch(self, index: int) -> int:
+            return index
+
+        def decode(self, raw: int) -> int:
+            return raw
+
+        def transform(self, x: int, rng: object) -> int:
+            return x
+
+    before = threading.active_count()
+    pipe = open_pipe(Timed(Numbers(Path())), Layout(option, 0 if option == 1 else 2, 4), seed=3)
+    try:
+        batches = [pipe.next() for _ in range(6)]
+    finally:
+        pipe.close()
+    seen = sorted(int(value) for batch, _ in batches for value in batch)
+    assert seen == sorted([*range(12)] * 2)
+    assert all(cost.made >= cost.began for _, cost in batches)
+    assert threading.active_count() == before
+
+
+@needs_torch
+def test_a_failure_in_a_stage_reaches_the_trainer():
+    from coresim.workloads.base import DatasetWorkload
+
+    pipe = open_pipe(Timed(DatasetWorkload([1, None, 2], "mine")), Layout(3, 1, 3), seed=1)
+    try:
+        with pytest.raises(InputError, match="sample 1 is None"):
+            pipe.next()
+    finally:
+        pipe.close()
