@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from coresim.errors import InputError
+import coresim.workloads
+from coresim.cli.main import main
+from coresim.errors import InputError, MissingPartError
 from coresim.measuring.campaign import Request
+from coresim.measuring.preprocess import look
+from coresim.workloads import formats
 from coresim.workloads.arrays import MIB, MemoryBoundWorkload
-from coresim.workloads.base import Workload, WorkloadSpec, batch_facts, seed_everything
-from coresim.workloads.registry import DEFAULT, WORKLOADS, listing, target_of
+from coresim.workloads.audio import RATE, FlacWorkload, WavWorkload, log_mel, mel_filters, speech
+from coresim.workloads.augmented import OPERATIONS, DetectionWorkload, Scene, erase
+from coresim.workloads.base import Workload, WorkloadSpec, batch_facts, load_object, padded, seed_everything
+from coresim.workloads.folder import FolderWorkload
+from coresim.workloads.pictures import Painter
+from coresim.workloads.registry import DEFAULT, WORKLOADS, listing
 from coresim.workloads.small_images import HeavyTailedWorkload, WaitingWorkload
-from coresim.workloads.text import fnv1a
+from coresim.workloads.text import PythonBoundWorkload, TokenWorkload, fnv1a
+from coresim.workloads.volumes import Hdf5VolumeWorkload, NpyVolumeWorkload, NpzVolumeWorkload
+
+FEW = 4
 
 
 @pytest.fixture(scope="module", params=WORKLOADS)
-def name(request: pytest.FixtureRequest) -> str:
-    needs = WORKLOADS[request.param].needs
-    if needs:
-        pytest.importorskip(needs)
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def spec(name: str, tmp_path_factory: pytest.TempPathFactory) -> WorkloadSpec:
-    """The workload with its data made."""
-    spec = WorkloadSpec(target_of(name), str(tmp_path_factory.mktemp("data")))
-    spec.make()
-    return spec
+def spec(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkloadSpec]:
+    """The workload with its data made; a few files will do."""
+    entry = WORKLOADS[request.param]
+    if entry.needs:
+        pytest.importorskip(entry.needs)
+    kind = load_object(entry.target, "workload")
+    with pytest.MonkeyPatch.context() as patch:
+        if isinstance(kind, type) and issubclass(kind, FolderWorkload):
+            # One scan serves for many samples.
+            patch.setattr(kind, "count", 1 if issubclass(kind, NpyVolumeWorkload) else FEW)
+        spec = WorkloadSpec(entry.target, str(tmp_path_factory.mktemp("data")))
+        spec.make()
+        yield spec
 
 
 def prepare(workload: Workload, index: int, seed: int) -> Any:
@@ -59,14 +74,14 @@ def test_a_workload_repeats_exactly_and_makes_a_batch(spec: WorkloadSpec, tmp_pa
     again = WorkloadSpec(spec.target, str(tmp_path))
     again.make()
     one, other = spec.build(), pickle.loads(pickle.dumps(again)).build()
-    assert len(one) == len(other) >= 8
+    assert len(one) == len(other) >= FEW
     for index in (0, len(one) - 1):
         assert same(prepare(one, index, 5), prepare(other, index, 5))
     assert not same(prepare(one, 0, 5), prepare(one, len(one) - 1, 5))
-    batch = one.collate([prepare(one, index % len(one), index) for index in range(one.batch_size)])
+    batch = one.collate([prepare(one, index, index) for index in range(FEW)])
     size, count = batch_facts(batch)
     assert size > 0 and count > 0
-    assert [len(array) for array in arrays_in(batch)] == [one.batch_size] * count
+    assert [len(array) for array in arrays_in(batch)] == [FEW] * count
     assert {array.dtype.kind for array in arrays_in(batch)} <= {"f", "i", "u"}
     read = one.bytes_per_sample()
     assert read is not None and read > 0
@@ -86,6 +101,29 @@ def test_the_names_are_those_that_recommend_takes() -> None:
     assert Request().workload == DEFAULT
     with pytest.raises(InputError, match=r"workload 'speech' is not known; use one of images, .*tiny"):
         Request(workload="speech")
+
+
+def test_the_command_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["workloads"]) == 0
+    table = capsys.readouterr().out
+    assert [line.split()[0] for line in table.splitlines()[1 : len(WORKLOADS) + 1]] == list(WORKLOADS)
+    assert all(entry.purpose in table for entry in WORKLOADS.values())
+    assert main(["workloads", "--json"]) == 0
+    found = {row["name"]: row for row in json.loads(capsys.readouterr().out)["workloads"]}
+    assert found["images"]["batch_size"] == 256
+    assert found["images"]["steps"] == ["fetch", "decode", "transform", "collate"]
+    assert found["volumes-hdf5"]["needs"] == "h5py" and found["images"]["needs"] == ""
+
+
+def test_the_example_of_adding_one_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = str(coresim.workloads.__doc__)
+    code = textwrap.dedent(text[text.index("    import numpy") : text.index("then ``coresim")])
+    assert len([line for line in code.splitlines() if line]) <= 20
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spectra.py").write_text(code)
+    facts = look(WorkloadSpec("spectra:Spectra", str(tmp_path)))
+    assert (facts.name, facts.samples, facts.steps) == ("spectra from CSV", 64, ("fetch", "decode", "transform"))
+    assert facts.bytes_per_batch == 128 * 200 * 4 and len(facts.files) == 64
 
 
 # What each says of itself
@@ -123,3 +161,142 @@ def test_slabs_are_far_beyond_the_private_caches_and_stay_inside_the_table(tmp_p
 )
 def test_the_hash_is_fnv1a(text: str, value: int) -> None:
     assert fnv1a(text) == value
+
+
+# Pictures
+
+
+def test_operations_keep_size_and_mode_and_do_nothing_at_magnitude_zero() -> None:
+    picture = Painter(np.random.default_rng(0), 64).draw(48, 40)
+    for operation in OPERATIONS:
+        for magnitude in (-0.9, 0.9):
+            changed = operation(picture, magnitude)
+            assert (changed.size, changed.mode) == (picture.size, "RGB")
+    changed_at_zero = [not same(operation(picture, 0.0), picture) for operation in OPERATIONS]
+    # Two of the fourteen, contrast and equalisation, have no magnitude.
+    assert sum(changed_at_zero) == 2 and len(OPERATIONS) == 14
+
+
+def test_erasing_covers_2_to_33_percent() -> None:
+    shares = []
+    for seed in range(50):
+        values = np.full((3, 100, 100), 9.0, dtype=np.float32)
+        erase(values, np.random.default_rng(seed))
+        shares.append(np.mean(values != 9.0))
+    assert 0.02 <= min(shares) < 0.1 and 0.25 < max(shares) <= 0.34
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_boxes_follow_their_picture(seed: int) -> None:
+    pixels = np.zeros((480, 640, 3), dtype=np.uint8)
+    pixels[100:200, 50:150] = 255
+    boxes = np.array([[50, 100, 150, 200]], dtype=np.float32)
+    scene = DetectionWorkload(Path()).transform(Scene(Image.fromarray(pixels), boxes), np.random.default_rng(seed))
+    left, top, right, bottom = scene.boxes[0].round().astype(int)
+    assert scene.picture.shape[1:] == (800, 1067)
+    assert scene.boxes[0, 2:] - scene.boxes[0, :2] == pytest.approx([500 / 3, 500 / 3], rel=1e-5)
+    inside = scene.picture[:, top + 2 : bottom - 2, left + 2 : right - 2]
+    assert inside.min() > 2.0 > -1.0 > scene.picture[:, :, : left - 2].max()
+
+
+def test_padding_keeps_values_and_adds_zeros() -> None:
+    joined = padded([np.ones((2, 3)), np.full((3, 1), 2.0)])
+    assert joined.tolist() == [[[1, 1, 1], [1, 1, 1], [0, 0, 0]], [[2, 0, 0], [2, 0, 0], [2, 0, 0]]]
+
+
+# Speech
+
+
+def test_a_tone_is_loudest_in_its_band() -> None:
+    times = np.arange(RATE) / RATE
+    for hertz in (300.0, 1000.0, 4000.0):
+        mels = 2595 * np.log10(1 + np.array([hertz, RATE / 2]) / 700)
+        values = log_mel(np.sin(2 * np.pi * hertz * times).astype(np.float32), mel_filters())
+        assert values.shape == (98, 80)  # (16000 - 400) // 160 + 1 windows
+        assert np.all(np.abs(values.argmax(axis=1) + 1 - 81 * mels[0] / mels[1]) <= 1)
+    assert log_mel(np.zeros(10, dtype=np.float32), mel_filters()).shape == (1, 80)
+
+
+def test_wav_keeps_the_samples(tmp_path: Path) -> None:
+    signal, workload = speech(1.0, np.random.default_rng(1)), WavWorkload(tmp_path)
+    workload.write_one(tmp_path / "a.wav", signal)
+    assert np.array_equal(workload.decode(workload.fetch(0)) * 32768, signal)
+    assert 2000 < np.abs(signal).max() < 32767
+
+
+def test_flac_holds_what_wav_holds(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    signal = speech(1.0, np.random.default_rng(1))
+    for kind in (WavWorkload, FlacWorkload):
+        kind(tmp_path).write_one(tmp_path / f"a{kind.suffix}", signal)
+    wav, flac = WavWorkload(tmp_path), FlacWorkload(tmp_path)
+    assert np.array_equal(wav.decode(wav.fetch(0)), flac.decode(flac.fetch(0)))
+    assert flac.files()[0].stat().st_size < 0.9 * wav.files()[0].stat().st_size
+
+
+# Text
+
+
+def test_pieces_spell_the_word_and_the_longest_comes_first() -> None:
+    workload = TokenWorkload(Path())
+    spelt = {number: piece.removeprefix("##") for piece, number in workload._vocabulary.items()}
+    words = workload._words
+    assert all("".join(spelt[number] for number in workload.pieces(word)) == word for word in words[::50])
+    assert len(workload.pieces(words[0])) == 1
+    assert max(len(workload.pieces(word)) for word in words) >= 3
+    assert workload.pieces("naïve") == [workload.UNKNOWN]
+
+
+def test_tokens_are_framed_masked_and_padded() -> None:
+    workload, rng = TokenWorkload(Path()), np.random.default_rng(0)
+    words = workload._words[:300]
+    ids = workload.transform(words, rng)
+    kept = ids[ids != workload.PAD]
+    assert ids.shape == (512,) and workload.PAD in ids
+    assert 0.10 < np.mean(kept == workload.MASK) < 0.20
+    assert workload.transform(workload._words, rng).min() > workload.PAD
+
+
+def test_every_field_is_counted_once() -> None:
+    workload = PythonBoundWorkload(Path())
+    counts = workload.transform(workload.decode(b"a\tb\tc\nd\te"), np.random.default_rng(0))
+    assert counts.sum() == 5 and counts.shape == (workload.buckets,)
+
+
+# Volumes
+
+
+def test_the_three_formats_hold_the_same_patches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("h5py")
+    monkeypatch.setattr(NpyVolumeWorkload, "count", 1)
+    workloads = [kind(tmp_path) for kind in (NpyVolumeWorkload, NpzVolumeWorkload, Hdf5VolumeWorkload)]
+    for workload in workloads:
+        workload.make()
+    patches = [workload.decode(workload.fetch(3)) for workload in workloads]
+    assert patches[0].shape == (96, 96, 96) and patches[0].std() > 100
+    assert same(patches[0], patches[1]) and same(patches[0], patches[2])
+
+
+@pytest.mark.parametrize("name", [name for name, entry in WORKLOADS.items() if entry.needs])
+def test_a_missing_package_is_named_with_its_extra(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = WORKLOADS[name]
+    monkeypatch.setitem(sys.modules, entry.needs, None)
+    with pytest.raises(MissingPartError, match=rf"{entry.needs} is not installed; pip install 'coresim\[\w+\]'"):
+        WorkloadSpec(entry.target, str(tmp_path)).make()
+    assert name in [found.name for found in listing()]
+
+
+def test_the_formats_hold_the_same_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("h5py")
+    monkeypatch.setattr(formats.JpegImages, "count", 1)
+    kinds = [formats.JpegImages, formats.PngImages, formats.BmpImages]
+    kinds += [formats.NpyImages, formats.NpzImages, formats.Hdf5Images]
+    workloads = [kind(tmp_path) for kind in kinds]
+    for workload in workloads:
+        workload.make()
+    pictures = [np.asarray(workload.decode(workload.fetch(0))) for workload in workloads]
+    sizes = [float(workload.bytes_per_sample() or 0) for workload in workloads]
+    assert all(same(picture, pictures[0]) for picture in pictures)
+    # JPEG loses something for its few bytes, PNG and deflating lose nothing, and the others are pixels and a header.
+    assert 2 * sizes[0] < sizes[1] < sizes[4] < pictures[0].nbytes < min(sizes[2], sizes[3], sizes[5])
+    assert max(sizes) < 1.02 * pictures[0].nbytes

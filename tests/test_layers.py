@@ -40,6 +40,8 @@ HOMES = {
         "coresim/report/widgets.py",
     ),
     "PIL": ("coresim/workloads/",),
+    "h5py": ("coresim/workloads/packages.py",),
+    "soundfile": ("coresim/workloads/packages.py",),
     "torch": (
         "coresim/measuring/models.py",
         "coresim/measuring/transport.py",
@@ -174,7 +176,10 @@ def test_the_list_of_long_files_is_up_to_date() -> None:
     assert [name for name in LONG_FILES if len((ROOT / name).read_text().splitlines()) <= LONGEST_FILE] == []
 
 
-@pytest.mark.parametrize("module", ["coresim", "coresim.cli.main", "coresim.model.scenario", "coresim.theory.bounds"])
+@pytest.mark.parametrize(
+    "module",
+    ["coresim", "coresim.cli.main", "coresim.model.scenario", "coresim.theory.bounds", "coresim.workloads.registry"],
+)
 def test_light_modules_load_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(sorted(set({list(HOMES)!r}) & sys.modules.keys()))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)

@@ -246,6 +246,15 @@ def default_collate(samples: list[Any]) -> Any:
     return np.stack(samples) if isinstance(first, np.ndarray | np.number | int | float) else samples
 
 
+def padded(arrays: list[np.ndarray]) -> np.ndarray:
+    """Arrays of as many axes in one new array, each filled up with zeros to the largest size of each axis."""
+    shape = np.max([array.shape for array in arrays], axis=0)
+    joined = np.zeros((len(arrays), *shape), dtype=arrays[0].dtype)
+    for slot, array in zip(joined, arrays, strict=True):
+        slot[tuple(map(slice, array.shape))] = array
+    return joined
+
+
 def batch_facts(batch: Any) -> tuple[int, int]:
     """Bytes and number of arrays (or tensors) in a batch."""
     if isinstance(batch, Mapping):

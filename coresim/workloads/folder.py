@@ -15,9 +15,11 @@ class FolderWorkload(Workload):
 
     Attributes:
         patterns: what the files are called, as glob patterns.
+        count: how many files `write` makes.
     """
 
     patterns: tuple[str, ...] = ("*",)
+    count: int = 64
 
     @cached_property
     def _paths(self) -> list[Path]:
@@ -30,7 +32,7 @@ class FolderWorkload(Workload):
             del self._paths
 
     def write(self) -> None:
-        """Write the files into ``self.folder``; the same ones each time."""
+        """Write ``self.count`` files into ``self.folder``; the same ones each time."""
         raise NotImplementedError
 
     def __len__(self) -> int:

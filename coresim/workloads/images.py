@@ -10,14 +10,14 @@ bytes per pixel are ImageNet's. A test asserts the mean bytes, the mean pixels a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from coresim.workloads.pictures import SIDE, Painter, PictureWorkload, normalised
-
-FILES = 96
 
 
 class ImageWorkload(PictureWorkload):
@@ -29,22 +29,40 @@ class ImageWorkload(PictureWorkload):
 
     name = "imagenet-like JPEG, 224 px"
     batch_size = 256
-    patterns = ("*.jpg", "*.jpeg", "*.JPEG")
+    patterns: tuple[str, ...] = ("*.jpg", "*.jpeg", "*.JPEG")
+    count = 96
 
     def write(self) -> None:
-        """Write `FILES` JPEG files."""
-        make_images(self.folder, FILES)
+        """Write the JPEG files."""
+        make_images(self.folder, self.count)
 
     def transform(self, x: Image.Image, rng: np.random.Generator) -> np.ndarray:
         """Crop, resize, flip, normalise: a float32 array of shape (3, 224, 224)."""
-        return normalised(random_crop(x, rng))
+        return normalised(flipped(np.asarray(random_crop(x, rng)), rng))
 
 
-def random_crop(x: Image.Image, rng: np.random.Generator) -> np.ndarray:
-    """A random part of the picture, 224 x 224 pixels, flipped half of the time."""
+class PngWorkload(ImageWorkload):
+    """The same kind of pictures as PNG files: no loss, several times the bytes, and inflating in place of JPEG."""
+
+    name = "imagenet-like PNG, 224 px"
+    patterns = ("*.png",)
+    count = 48
+
+    def write(self) -> None:
+        """Write the PNG files."""
+        painter = Painter(np.random.default_rng(1996))
+        for index in range(self.count):
+            painter.save(self.folder, f"{index:04d}.png", *imagenet_size(painter.rng))
+
+
+def random_crop(x: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """A random part of the picture, resized to 224 x 224 pixels."""
     left, top, width, height = crop_box(x.width, x.height, rng)
-    box = (left, top, left + width, top + height)
-    pixels = np.asarray(x.resize((224, 224), Image.Resampling.BILINEAR, box=box))
+    return x.resize((224, 224), Image.Resampling.BILINEAR, box=(left, top, left + width, top + height))
+
+
+def flipped(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The pixels, mirrored left to right half of the time."""
     return pixels[:, ::-1] if rng.random() < 0.5 else pixels
 
 
@@ -60,12 +78,19 @@ def crop_box(width: int, height: int, rng: np.random.Generator) -> tuple[int, in
     return (width - side) // 2, (height - side) // 2, side, side
 
 
-def make_images(folder: Path, count: int, seed: int = 2012) -> None:
-    """Write ``count`` JPEG files into ``folder``; the same seed gives the same pixels."""
+def make_images(folder: Path, count: int) -> None:
+    """Write ``count`` JPEG files into ``folder``, always the same ones."""
+    for index, raw in enumerate(make_jpegs(count)):
+        (folder / f"{index:04d}.jpg").write_bytes(raw)
+
+
+def make_jpegs(count: int, seed: int = 2012) -> Iterator[bytes]:
+    """The bytes of ``count`` JPEG files; the same seed gives the same pixels."""
     painter = Painter(np.random.default_rng(seed))
-    for index in range(count):
-        picture = painter.draw(*imagenet_size(painter.rng))
-        picture.save(folder / f"{index:04d}.jpg", quality=int(painter.rng.integers(87, 97)))
+    for _ in range(count):
+        picture, file = painter.draw(*imagenet_size(painter.rng)), BytesIO()
+        picture.save(file, "JPEG", quality=int(painter.rng.integers(87, 97)))
+        yield file.getvalue()
 
 
 def imagenet_size(rng: np.random.Generator) -> tuple[int, int]:

@@ -7,7 +7,6 @@ contrast are the caller's to choose.
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ class PictureWorkload(FolderWorkload):
 
     def decode(self, raw: bytes) -> Image.Image:
         """RGB pixels."""
-        return Image.open(BytesIO(raw)).convert("RGB")
+        return read_rgb(raw)
 
 
 class Painter:
@@ -39,10 +38,7 @@ class Painter:
 
     def __init__(self, rng: np.random.Generator, side: int = SIDE) -> None:
         self.rng, self.side, self._drawn = rng, side, 0
-
-    @cached_property
-    def _textures(self) -> list[np.ndarray]:
-        return [_texture(self.rng, self.side) for _ in range(2)]
+        self._textures = [_texture(rng, side) for _ in range(2)]
 
     def draw(self, width: int, height: int) -> Image.Image:
         """A picture of ``width`` x ``height`` pixels, both at most ``side``."""
@@ -56,6 +52,11 @@ class Painter:
     def save(self, folder: Path, name: str, width: int, height: int, **options: Any) -> None:
         """Draw one and write it to ``folder / name``; ``options`` are Pillow's."""
         self.draw(width, height).save(folder / name, **options)
+
+
+def read_rgb(raw: bytes) -> Image.Image:
+    """A picture file's bytes as RGB pixels."""
+    return Image.open(BytesIO(raw)).convert("RGB")
 
 
 def normalised(pixels: np.ndarray) -> np.ndarray:

@@ -40,6 +40,14 @@ WORKLOADS = {
         "coresim.workloads.images:ImageWorkload",
         "ImageNet-like JPEG, random crop and flip: the usual recipe of image classification",
     ),
+    "images-heavy": Entry(
+        "coresim.workloads.augmented:HeavyAugmentWorkload", "the same with RandAugment and erasing: heavy augmentation"
+    ),
+    "detection": Entry(
+        "coresim.workloads.augmented:DetectionWorkload",
+        "640 x 480 pictures with boxes, resized to 800 px: large samples",
+    ),
+    "png": Entry("coresim.workloads.images:PngWorkload", "the pictures of images as PNG: another decoder, more bytes"),
     "jpeg-light": Entry(
         "coresim.workloads.small_images:LightJpegWorkload", "JPEG thumbnails, centre crop: light decoding"
     ),
@@ -51,6 +59,15 @@ WORKLOADS = {
         "coresim.workloads.small_images:WaitingWorkload",
         "most of the time waits without a core: a stand-in for a network, which sleeps",
     ),
+    "audio-wav": Entry("coresim.workloads.audio:WavWorkload", "speech from WAV to log-mel spectrograms: no decoding"),
+    "audio-flac": Entry(
+        "coresim.workloads.audio:FlacWorkload", "speech from FLAC to log-mel spectrograms", "soundfile"
+    ),
+    "text": Entry("coresim.workloads.text:TokenWorkload", "documents to WordPiece tokens, in pure Python"),
+    "volumes-npy": Entry("coresim.workloads.volumes:NpyVolumeWorkload", "3-D patches through a memory map"),
+    "volumes-npz": Entry("coresim.workloads.volumes:NpzVolumeWorkload", "3-D patches, the whole scan inflated"),
+    "volumes-hdf5": Entry("coresim.workloads.volumes:Hdf5VolumeWorkload", "3-D patches from compressed chunks", "h5py"),
+    "tabular": Entry("coresim.workloads.arrays:TabularWorkload", "table rows gathered 512 at a time"),
     "memory-bound": Entry(
         "coresim.workloads.arrays:MemoryBoundWorkload",
         "table slabs beyond the caches: cores that fight for memory bandwidth",

@@ -21,11 +21,12 @@ class LightJpegWorkload(PictureWorkload):
 
     name = "JPEG thumbnails, 96 px"
     batch_size = 128
+    count = 256
 
     def write(self) -> None:
-        """Write 256 files."""
+        """Write the files."""
         painter = Painter(np.random.default_rng(1), SMALL_SIDE)
-        for index in range(256):
+        for index in range(self.count):
             width, height = painter.rng.integers(LEAST, MOST + 1, 2)
             painter.save(self.folder, f"{index:04d}.jpg", int(width), int(height), quality=85)
 
@@ -69,7 +70,7 @@ class WaitingWorkload(LightJpegWorkload):
     """Thumbnails behind a network that is not there: a STAND-IN which sleeps before it reads the local file.
 
     The sleeps are drawn once per file from a lognormal distribution. Its median, 8 ms, and its spread are chosen,
-    not measured: enough for waiting to outweigh decoding some twentyfold. A sleep holds no core, as a read from a
+    not measured: enough for waiting to outweigh the work some fifteenfold. A sleep holds no core, as a read from a
     network does; what a real network stack costs the cores is not in it.
     """
 

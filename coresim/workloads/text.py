@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from functools import cached_property
+
 import numpy as np
 
 from coresim.workloads.folder import FolderWorkload
@@ -18,13 +21,14 @@ class PythonBoundWorkload(FolderWorkload):
     name = "log lines, hashed in pure Python"
     batch_size = 64
     patterns = ("*.log",)
+    count = 200
     buckets = 4096
 
     def write(self) -> None:
-        """Write 200 files of 30 to 110 lines."""
+        """Write files of 30 to 110 lines."""
         rng = np.random.default_rng(11)
         words = make_words(2000, rng)
-        for index in range(200):
+        for index in range(self.count):
             text = "\n".join(_line(words, rng) for _ in range(int(rng.integers(30, 111))))
             (self.folder / f"{index:04d}.log").write_text(text)
 
@@ -39,6 +43,69 @@ class PythonBoundWorkload(FolderWorkload):
             for number, field in enumerate(fields):
                 counts[fnv1a(field, FNV_OFFSET ^ number) % self.buckets] += 1.0
         return np.array(counts, dtype=np.float32)
+
+
+class TokenWorkload(FolderWorkload):
+    """Documents to 512 token ids by WordPiece, the longest matching piece first, with 15 % masked, as for BERT.
+
+    Sources: Wu et al. 2016, doi:10.48550/arXiv.1609.08144; Devlin et al. 2019, doi:10.18653/v1/N19-1423. In pure
+    Python, as the authors' own tokeniser is; the compiled ones are many times faster.
+    """
+
+    name = "documents, WordPiece, 512 tokens"
+    batch_size = 32
+    patterns = ("*.txt",)
+    count = 200
+    length, masked = 512, 0.15
+    PAD, UNKNOWN, FIRST, LAST, MASK = range(5)
+
+    @cached_property
+    def _words(self) -> list[str]:
+        return make_words(6000, np.random.default_rng(13))
+
+    @cached_property
+    def _vocabulary(self) -> dict[str, int]:
+        """A third of the words whole, and pieces of all of them, so that rare words are split."""
+        pieces = {f"##{word[i : i + size]}" for word in self._words[::3] for i in range(1, 12) for size in (1, 2, 3)}
+        starts = {word[:size] for word in self._words for size in (1, 2, 3)}
+        known = sorted({*self._words[::3], *pieces, *starts, *".,"} - {"##"})
+        return {piece: number for number, piece in enumerate(known, start=self.MASK + 1)}
+
+    def write(self) -> None:
+        """Write documents of 150 to 600 words."""
+        rng = np.random.default_rng(17)
+        for index in range(self.count):
+            words = zipf(self._words, int(rng.integers(150, 601)), rng)
+            marks = rng.choice(["", "", "", "", ",", "."], len(words))
+            text = " ".join(map("".join, zip(words, marks, strict=True)))
+            (self.folder / f"{index:04d}.txt").write_text(text.capitalize())
+
+    def decode(self, raw: bytes) -> list[str]:
+        """Lower-case words and punctuation marks."""
+        return re.findall(r"\w+|[^\w\s]", raw.decode().lower())
+
+    def transform(self, x: list[str], rng: np.random.Generator) -> np.ndarray:
+        """Token ids, masked and padded: int64, 512 of them."""
+        ids = [number for word in x for number in self.pieces(word)]
+        ids = [self.FIRST, *ids[: self.length - 2], self.LAST]
+        values = np.full(self.length, self.PAD, dtype=np.int64)
+        values[: len(ids)] = np.where(rng.random(len(ids)) < self.masked, self.MASK, ids)
+        return values
+
+    def pieces(self, word: str) -> list[int]:
+        """The ids of a word's pieces, the longest match first; `UNKNOWN` for a word that cannot be split so."""
+        found, begin = [], 0
+        while begin < len(word):
+            prefix = "##" if begin else ""
+            for end in range(len(word), begin, -1):
+                number = self._vocabulary.get(prefix + word[begin:end])
+                if number is not None:
+                    break
+            else:
+                return [self.UNKNOWN]
+            found.append(number)
+            begin = end
+        return found
 
 
 def fnv1a(text: str, value: int = FNV_OFFSET) -> int:
