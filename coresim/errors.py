@@ -33,4 +33,5 @@ class NewerFileError(InputError):
 
 EXIT_ANSWERED = 0
 EXIT_NO_CORE_COUNT = 4
+EXIT_WORSE = 6
 EXIT_INTERRUPTED = 130

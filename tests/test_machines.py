@@ -117,7 +117,7 @@ def test_unknown_names_are_answered_with_near_ones() -> None:
         lambda: select_machines(MACHINES, Filter(provider="awss")),
         lambda: find_machine("p4d.24xlrge", MACHINES),
     ):
-        with pytest.raises(InputError, match="nearest known: .*(H100|AWS|p4d.24xlarge)"):
+        with pytest.raises(InputError, match=r"nearest known: .*(H100|AWS|p4d.24xlarge)"):
             call()
     with pytest.raises(InputError, match="no machine meets all"):
         select_machines(MACHINES, Filter(gpu="t4", least_cores_per_gpu=100))

@@ -1,0 +1,50 @@
+"""The fewest cores within the target by bisection: one number where a whole curve would cost too much."""
+
+from __future__ import annotations
+
+import math
+
+from coresim.advise.sweep import Point, Study, best_point, pipeline_of, sensible_maximum
+from coresim.model.scenario import Scenario
+from coresim.theory.bounds import lower_bound_cores
+
+
+def cores_needed(scenario: Scenario, option: int, study: Study) -> Point | None:
+    """The setting with the fewest cores per accelerator whose GPU idle is within the target; None: none has it.
+
+    At every core count workers are scanned, as in `coresim.advise.sweep.best_point`. Over core counts idle is bisected,
+    from the bound that no schedule beats to `useful_cores`: up to there another core does not lengthen a run.
+    """
+    target = scenario.target.gpu_idle
+    most = useful_cores(scenario)
+    bound = lower_bound_cores(pipeline_of(scenario, option, most, most, scenario.loader.prefetch_factor), target).whole
+    if bound is None:
+        return None
+    low = max(1, math.ceil(bound / scenario.accelerator.count))
+    return None if low > most else _bisect(scenario, option, low, most, study)
+
+
+def _bisect(scenario: Scenario, option: int, low: int, high: int, study: Study) -> Point | None:
+    """Doubling steps upward from the bound, which is often close, then bisection in the last step."""
+    target, step, found = scenario.target.gpu_idle, 1, None
+    while low <= high:
+        cores = (low + high) // 2 if found else min(high, low + step - 1)
+        point = best_point(scenario, option, cores, study)
+        if point.estimate.gpu_idle <= target:
+            found, high = point, cores - 1
+        else:
+            low, step = cores + 1, 2 * step
+    return found
+
+
+def useful_cores(scenario: Scenario) -> int:
+    """Cores per accelerator beyond which none helps: the sensible maximum, or where k s(k) is largest.
+
+    Beyond the largest k s(k) memory bandwidth makes more busy cores do less work together.
+    """
+    speed = scenario.host.speed
+    work = [k * rate for k, rate in enumerate(speed, start=1)]
+    best = 1 + max(range(len(work)), key=work.__getitem__)
+    most = sensible_maximum(scenario)
+    # The last speed holds on beyond the table, so that a table that still grows at its end sets no limit.
+    return most if best == len(speed) else max(1, min(most, math.ceil(best / scenario.accelerator.count)))
