@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 from coresim.advise.sweep import Point, Study, best_point, pipeline_of, sensible_maximum
 from coresim.model.scenario import Scenario
-from coresim.theory.bounds import lower_bound_cores
+from coresim.theory.bounds import binding, bounds
 
 
 def cores_needed(scenario: Scenario, option: int, study: Study) -> Point | None:
@@ -15,13 +16,18 @@ def cores_needed(scenario: Scenario, option: int, study: Study) -> Point | None:
     At every core count workers are scanned, as in `coresim.advise.sweep.best_point`. Over core counts idle is bisected,
     from the bound that no schedule beats to `useful_cores`: up to there another core does not lengthen a run.
     """
-    target = scenario.target.gpu_idle
     most = useful_cores(scenario)
-    bound = lower_bound_cores(pipeline_of(scenario, option, most, most, scenario.loader.prefetch_factor), target).whole
-    if bound is None:
-        return None
-    low = max(1, math.ceil(bound / scenario.accelerator.count))
+    low = bisect_left(range(1, most + 1), True, key=lambda cores: _allows(scenario, option, cores, most)) + 1
     return None if low > most else _bisect(scenario, option, low, most, study)
+
+
+def _allows(scenario: Scenario, option: int, cores: int, workers: int) -> bool:
+    """Whether no bound on the throughput (`coresim.theory.bounds`) forbids the target; all bounds grow with the cores."""
+    pipeline = pipeline_of(scenario, option, cores, workers, scenario.loader.prefetch_factor)
+    device = scenario.accelerator
+    needed = (1.0 - scenario.target.gpu_idle) / (device.step.mean * max(device.slowdown))
+    # Rounding must not turn "just enough" into "too few".
+    return binding(bounds(pipeline)).limit_batches_per_s >= needed * (1 - 1e-12)
 
 
 def _bisect(scenario: Scenario, option: int, low: int, high: int, study: Study) -> Point | None:
