@@ -1,8 +1,10 @@
-"""How long a plan of 200 workloads on every machine of the catalogue takes, on this machine, and how many runs it needs.
+"""How long a plan of 200 workloads on every machine of the catalogue takes here, and how many tasks it comes to.
 
 Run it with ``python benchmarks/fleet.py [workloads] [options]``, such as ``200 123``. The workloads are made up: every
 one draws its batch, step, CPU time per sample and spread apart, so that no two are the same to simulate.
 """
+
+# ruff: noqa: T201
 
 from __future__ import annotations
 
@@ -53,9 +55,7 @@ def main() -> None:
         found = plan_fleet(fleet, executor=executor)
     wall = time.perf_counter() - started
     print(f"{count} workloads x {len(fleet.candidates)} machines x {len(options)} options: {len(found.rows)} rows")
-    print(
-        f"{len(tasks)} tasks after merging equal inputs; {wall:.1f} s on {cores} cores, {listed:.1f} s to list the tasks"
-    )
+    print(f"{len(tasks)} tasks after merging equal inputs; {wall:.1f} s on {cores} cores, {listed:.1f} s to list them")
     print(f"{1e3 * wall * cores / len(found.rows):.2f} core-ms per row")
 
 

@@ -1,6 +1,6 @@
 """coresim: how many CPU cores does one GPU need to train this job, and is it cores at all?
 
-``measure``, ``simulate`` and ``recommend`` do from Python what the verbs of the same names do in a terminal.
+``measure``, ``simulate``, ``recommend`` and ``plan`` do from Python what the verbs of the same names do in a terminal.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["load", "measure", "recommend", "simulate"]
+__all__ = ["load", "measure", "plan", "recommend", "simulate"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
+from coresim.advise.fleet import FLEET_PLAN, plan_fleet
 from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.sweep import Study
 from coresim.errors import InputError
 from coresim.measuring.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
+from coresim.model.fleet import Fleet, load_fleet
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, override, read_scenario
 from coresim.report.answer import Answer, Simulated
+from coresim.report.fleet import Planned
+from coresim.report.results import ResultFile
 from coresim.report.text import profile_notes
 from coresim.sim.estimate import Engine, Plan, estimate
 
@@ -98,6 +103,38 @@ def simulate(
     plan = Plan(steps or Plan.steps, steps is None, replications, replications, seed=seed)
     result = estimate(pipeline, plan, _engine(engine))
     return Simulated(result, setting._asdict())
+
+
+def plan(
+    fleet: Fleet | str | os.PathLike[str],
+    *,
+    executor: Executor | None = None,
+    results: str | os.PathLike[str] | None = None,
+    seed: int = 1,
+    engine: str = "fast",
+) -> Planned:
+    """Plan a fleet: every workload on every machine or site, and the best of them.
+
+    Args:
+        fleet: what `coresim.model.fleet.load_fleet` reads, or its path.
+        executor: where pairs are simulated: a process pool, a Dask client's ``get_executor()``, any other; None: here.
+        results: CSV file that takes each pair as it is finished; pairs that are in it already are not simulated.
+        seed: of all random draws.
+        engine: ``fast`` or ``reference``.
+    """
+    _engine(engine)
+    table = ResultFile(results) if results is not None else None
+    found = plan_fleet(
+        fleet if isinstance(fleet, Fleet) else load_fleet(fleet),
+        executor=executor,
+        plan=replace(FLEET_PLAN, seed=seed),
+        engine=engine,
+        done=table.done if table else None,
+        save=table.append if table else None,
+    )
+    if table:
+        table.finish(found.rows)
+    return Planned(found)
 
 
 def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile | None]:

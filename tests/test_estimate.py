@@ -52,7 +52,9 @@ def test_a_deterministic_pipeline_has_no_interval_and_an_uncertain_one_says_what
 
 def test_input_spread_grows_with_the_uncertainty_of_the_inputs():
     spreads = [
-        estimate(build(scenario(mean="10 ms", uncertainty=u), 2, 4, 2), Plan(least=16, inputs=16), simulate).input_half_high
+        estimate(
+            build(scenario(mean="10 ms", uncertainty=u), 2, 4, 2), Plan(least=16, inputs=16), simulate
+        ).input_half_high
         for u in (0.02, 0.1)
     ]
     # Loader-bound: idle = 1 - step / preparation, so its spread is the share of stalls times the relative spread.

@@ -47,6 +47,7 @@ HOMES = {
     "jinja2": ("coresim/report/",),
     "ipywidgets": ("coresim/report/",),
     "IPython": ("coresim/report/",),
+    "distributed": ("coresim/cli/plan.py",),
 }
 
 #: Outside of the command line, what speaks and why.

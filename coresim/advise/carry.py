@@ -10,9 +10,9 @@
 * *Cores that slow one another down.* s(k) as measured; on another CPU with 0.15 more, a judgement.
 * *Storage* as measured.
 
-So that one batch is one draw and not hundreds, the times of a batch of `MANY` samples or more are drawn as gamma times of
-the same mean and spread (`condensed`): their sum over the batch keeps its mean and variance. What a few very slow samples
-do to one batch is told by ``recommend``, not by a fleet plan.
+So that one batch is one draw and not hundreds, the times of a batch of `MANY` samples or more are drawn as gamma times
+of the same mean and spread (`condensed`): their sum over the batch keeps its mean and variance. What a few very slow
+samples do to one batch is told by ``recommend``, not by a fleet plan.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def cores_needed(scenario: Scenario, option: int, study: Study) -> Point | None:
 
 
 def _allows(scenario: Scenario, option: int, cores: int, workers: int) -> bool:
-    """Whether no bound on the throughput (`coresim.theory.bounds`) forbids the target; all bounds grow with the cores."""
+    """Whether no bound on the throughput (`coresim.theory.bounds`) forbids the target; all grow with the cores."""
     pipeline = pipeline_of(scenario, option, cores, workers, scenario.loader.prefetch_factor)
     device = scenario.accelerator
     needed = (1.0 - scenario.target.gpu_idle) / (device.step.mean * max(device.slowdown))

@@ -10,7 +10,18 @@ from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import read_toml
-from coresim.model.keys import COUNT, POSITIVE, SERVICE, TEXT, Kind, choice, key, read_section, unknown_key
+from coresim.model.keys import (
+    COUNT,
+    POSITIVE,
+    SERVICE,
+    TEXT,
+    Kind,
+    choice,
+    key,
+    read_section,
+    section_schema,
+    unknown_key,
+)
 from coresim.model.machines import Machine, find_machine, load_machines, read_machines
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, override, read_scenario
@@ -166,6 +177,15 @@ def load_fleet(path: str | os.PathLike[str]) -> Fleet:
         return _read(read_toml(path), Path(path).parent)
     except InputError as error:
         raise error if str(error).startswith(f"{path}:") else type(error)(f"{path}: {error}") from None
+
+
+def fleet_schema() -> dict[str, Any]:
+    """JSON schema of a fleet file."""
+    lists = {"workload": WorkloadTable, "site": Site}
+    top = section_schema(FleetTable)
+    top["properties"] |= {name: {"type": "array", "items": section_schema(kind)} for name, kind in lists.items()}
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "coresim fleet"}
+    return title | top | {"required": ["workload"]}
 
 
 def _read(document: dict[str, Any], folder: Path) -> Fleet:
