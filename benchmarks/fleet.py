@@ -14,7 +14,8 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from coresim.advise.fleet import FLEET_PLAN, _Book, plan_fleet
+from coresim.advise.fleet import _Book, plan_fleet
+from coresim.advise.task import FLEET_PLAN
 from coresim.model.catalogue import chip
 from coresim.model.fleet import Fleet, Workload, candidate_of
 from coresim.model.machines import load_machines

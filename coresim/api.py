@@ -8,9 +8,10 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
-from coresim.advise.fleet import FLEET_PLAN, plan_fleet
+from coresim.advise.fleet import plan_fleet
 from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.sweep import Study
+from coresim.advise.task import FLEET_PLAN
 from coresim.errors import InputError
 from coresim.measuring.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting

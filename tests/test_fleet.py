@@ -20,6 +20,7 @@ from coresim.advise.fleet import Row, plan_fleet
 from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.recommend import recommend
 from coresim.advise.sweep import Study
+from coresim.advise.task import FLEET_PLAN, Outcome
 from coresim.cli.main import main
 from coresim.errors import InputError, UnknownKeyError
 from coresim.model.fleet import Candidate, Fleet, Workload, fleet_schema, load_fleet
@@ -45,13 +46,13 @@ FLEET = """
 machines = ["aws:p4d.24xlarge", "nvidia:dgx-a100-640", "lambda:gpu_1x_h100_pcie"]
 [[workload]]
 name = "vision"
-input = "job.toml"
+path = "job.toml"
 gpu_hours = 100
 cpu = "Xeon Platinum 8275CL"
 steps = { H100 = "50 ms" }
 [[workload]]
 name = "text"
-input = "job.toml"
+path = "job.toml"
 gpu_hours = 40
 set = ["workload.preprocess=0.5 ms"]
 [[site]]
@@ -217,7 +218,7 @@ def test_equal_inputs_are_one_task(path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_the_requests_of_a_row() -> None:
     sizes = {"batch_size": 64, "preprocess": "6 ms", "batch_bytes": 2**20 * 10}
     scenario = read_scenario({"workload": sizes, "accelerator": {"step": "100 ms"}})
-    outcome = fleets.Outcome(5, 8.0, 4, 2, 0.01, 0.0, 0.02, 1000.0)
+    outcome = Outcome(5, 8.0, 4, 2, 0.01, 0.0, 0.02, 1000.0)
     candidate = host(gpu_count=2, threads_per_core=2)
     row = Row("k", replace(job(), scenario=scenario), candidate, 2, outcome, ())
     found = asks(row)
@@ -267,14 +268,14 @@ def test_a_stopped_plan_goes_on_where_it_was(path: Path, tmp_path: Path, monkeyp
 
 
 def test_the_key_changes_with_what_the_outcome_depends_on() -> None:
-    def key(workload: Workload, candidate: Candidate, plan: Plan = fleets.FLEET_PLAN) -> str:
+    def key(workload: Workload, candidate: Candidate, plan: Plan = FLEET_PLAN) -> str:
         return fleets._Book(Fleet((workload,), (candidate,)), plan, "fast", {}).cells[0].key
 
     first = key(job(), host())
     assert key(job(name="renamed"), host("renamed", price_per_h=3.0)) == first
     faster = job(scenario=read_scenario({**job().scenario.to_dict(), "accelerator": {"step": "90 ms"}}))
     others = (key(faster, host()), key(job(), host(cores_per_gpu=8.0)), key(job(), host(gpu_count=2)))
-    seeded = key(job(), host(), replace(fleets.FLEET_PLAN, seed=2))
+    seeded = key(job(), host(), replace(FLEET_PLAN, seed=2))
     assert len({first, *others, seeded, key(job(), host(cpu="other"))}) == 6
 
 
@@ -349,6 +350,24 @@ def test_the_verb(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert len(document["rows"]) == 9 and document["best"]["vision"]["ask_for"]["slurm"].startswith("#SBATCH")
     assert main(["plan", str(path), "--results", str(path)]) == 2
     assert "not a table of coresim plan" in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_what_is_finished(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, run, armed = tmp_path / "pairs.csv", fleets.run_task, True
+
+    def interrupted(task: fleets.Task) -> object:
+        if armed and len(table.read_text().splitlines()) > 2:
+            raise KeyboardInterrupt
+        return run(task)
+
+    monkeypatch.setattr(fleets, "run_task", interrupted)
+    assert main(["plan", str(path), "--jobs", "1", "--results", str(table)]) == 130
+    assert f"{table} keeps what is finished" in capsys.readouterr().err and len(read_results(table)) >= 2
+    armed = False
+    assert main(["plan", str(path), "--jobs", "1", "--results", str(table)]) == 0
+    assert len(read_results(table)) == 9
 
 
 def test_parquet_holds_the_same_table(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

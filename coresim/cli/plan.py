@@ -73,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _planned(args: argparse.Namespace, fleet: Fleet, results: ResultFile | None) -> FleetPlan:
-    from coresim.advise.fleet import FLEET_PLAN, plan_fleet
+    from coresim.advise.fleet import plan_fleet
+    from coresim.advise.task import FLEET_PLAN
 
     with progress_on_stderr() as progress, _executor(args) as executor:
         plan = plan_fleet(

@@ -53,11 +53,11 @@ _OPTION = Kind(lambda value, where: int(choice("1", "2", "3").read(str(value), w
 class WorkloadTable:
     """``[[workload]]``."""
 
-    input: str = key(TEXT, "path of a profile or scenario, from the fleet file's folder")
-    gpu_hours: float = key(POSITIVE, "GPU-hours of work on the GPU of the input, were it never idle")
+    path: str = key(TEXT, "path of a profile or scenario, from the fleet file's folder")
+    gpu_hours: float = key(POSITIVE, "GPU-hours of work on the GPU of that file, were it never idle")
     name: str | None = key(TEXT, "what the workload is called; absent: the file's name", None)
-    gpu: str | None = key(TEXT, "GPU that the input's step time is for; absent: accelerator.name", None)
-    cpu: str | None = key(TEXT, "CPU that the input's CPU times are for; absent: the profile's", None)
+    gpu: str | None = key(TEXT, "GPU that its step time is for; absent: accelerator.name", None)
+    cpu: str | None = key(TEXT, "CPU that its CPU times are for; absent: the profile's", None)
     model: str | None = key(TEXT, "net of the step catalogue, for the step time on other GPUs", None)
     precision: str | None = key(TEXT, "precision of the catalogue's step", None)
     steps: dict[str, Service] = key(_table_of(SERVICE), "step time on other GPUs, by GPU name", None)
@@ -209,7 +209,7 @@ def _sections(document: dict[str, Any], name: str, kind: type[Any]) -> list[Any]
 
 
 def _workload(table: WorkloadTable, folder: Path) -> Workload:
-    path = folder / table.input
+    path = folder / table.path
     document = load_document(path)
     profile = document if isinstance(document, Profile) else None
     tables = document.scenario_tables() if isinstance(document, Profile) else document
