@@ -1,8 +1,8 @@
 """Workloads on machines: for each pair the cores needed and had, the idle predicted, its price, and what is best.
 
 Pairs that come to the same simulated inputs (the same step time, GPU count and carried CPU times) are one *task*: their
-search for the cores needed is done once, from the bound that no schedule beats, and machines whose cores are more than
-can be of use share one run. Any `concurrent.futures.Executor` runs the tasks, in this process or on a cluster.
+search for the cores needed is done once, from the bound that no schedule beats, and all machines that have them share
+one run. Any `concurrent.futures.Executor` runs the tasks, in this process or on a cluster.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Row:
 
     @property
     def meets_target(self) -> bool:
-        """Whether the predicted idle is within the workload's target."""
-        return self.outcome.gpu_idle <= self.workload.scenario.target.gpu_idle
+        """Whether the predicted idle is within the workload's target, or beyond it by no more than noise."""
+        return self.outcome.gpu_idle <= self.workload.scenario.target.gpu_idle + NOISE
 
     @property
     def stranded_cores(self) -> float | None:

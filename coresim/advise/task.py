@@ -5,6 +5,7 @@ A task is a picklable value and `run_task` a plain function, so that any executo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from coresim.advise.carry import Carried
@@ -21,7 +22,8 @@ FLEET_PLAN = Plan(steps=120, least=2, most=2, inputs=4)
 class Outcome:
     """One option of one pair, as simulated; cores and workers per GPU, throughput of the whole host in samples/s.
 
-    ``cores_needed`` is None where no core count meets the target.
+    The job uses ``cores_needed`` of the cores that there are (the rest is for others), or all where they are fewer or
+    where no core count meets the target: then ``cores_needed`` is None.
     """
 
     cores_needed: int | None
@@ -68,9 +70,9 @@ def run_task(task: Task) -> dict[tuple[Cores, int], Outcome]:
 
 
 def _outcome(scenario: Scenario, option: int, cores: Cores, needed: Point | None, study: Study) -> Outcome:
-    useful = useful_cores(scenario)
-    had = cores.had or min(float(needed.cores if needed else useful), cores.most or float("inf"))
-    point = best_point(scenario, option, min(had, float(useful)), study)
+    used = float(needed.cores if needed else useful_cores(scenario))
+    had = cores.had or min(used, cores.most or math.inf)
+    point = best_point(scenario, option, min(had, used), study)
     estimate = point.estimate
     return Outcome(
         needed.cores if needed else None,
