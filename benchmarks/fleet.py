@@ -52,6 +52,7 @@ def main() -> None:
     started = time.perf_counter()
     tasks = _Book(fleet, FLEET_PLAN, "fast", {}).tasks()
     listed = time.perf_counter() - started
+    started = time.perf_counter()
     cores = len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(cores) as executor:
         found = plan_fleet(fleet, executor=executor)

@@ -209,12 +209,14 @@ class _Book:
     def _cells(self) -> Iterator[_Cell]:
         for workload in self.fleet.workloads:
             digest = _digest(workload.scenario.to_dict(), asdict(self.plan), self.engine)
+            known: dict[object, Carried | str] = {}
             for candidate in self.fleet.candidates:
-                try:
-                    carried = carry(workload, candidate, self.fleet.cpu_speed)
-                    carried.scenario(workload.scenario)
-                except InputError as error:
-                    self.unknown.append(Unknown(workload, candidate, str(error)))
+                what = (candidate.gpu, candidate.cpu, candidate.gpu_count)
+                if what not in known:
+                    known[what] = self._carried(workload, candidate)
+                carried = known[what]
+                if isinstance(carried, str):
+                    self.unknown.append(Unknown(workload, candidate, carried))
                     continue
                 # What is said of it changes nothing that is simulated.
                 bare = replace(carried, notes=())
@@ -222,6 +224,15 @@ class _Book:
                 for option in self.fleet.options:
                     key = _digest(digest, bare, cores, option)
                     yield _Cell(key, workload, candidate, option, carried.notes, (workload.name, bare), cores)
+
+    def _carried(self, workload: Workload, candidate: Candidate) -> Carried | str:
+        """The job on that kind of host, or why that is not known."""
+        try:
+            carried = carry(workload, candidate, self.fleet.cpu_speed)
+            carried.scenario(workload.scenario)
+        except InputError as error:
+            return str(error)
+        return carried
 
     def tasks(self) -> list[Task]:
         """What is not known yet, one task for each job and kind of host."""

@@ -103,7 +103,8 @@ def _legend(plan: FleetPlan) -> str:
         "Cores are physical and per GPU. needed: fewest within the idle target (!: beyond it); a job uses these, or all"
         " there are. stranded: of the host, cores paid for and not needed, GPUs paid for and idle. Prices are the"
         " catalogue's on its day or your file's; '?' is not known, and such machines come last. GPU-hours are those of"
-        " the input's own GPU, never idle. The interval holds the uncertainty of the inputs and of carrying them, which each note states."
+        " the input's own GPU, never idle. The interval holds the uncertainty of the inputs and of carrying them, which"
+        " each note states."
     )
     return "\n".join(textwrap.wrap(text, WIDTH))
 
