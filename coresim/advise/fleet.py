@@ -208,31 +208,31 @@ class _Book:
 
     def _cells(self) -> Iterator[_Cell]:
         for workload in self.fleet.workloads:
-            digest = _digest(workload.scenario.to_dict(), asdict(self.plan), self.engine)
-            known: dict[object, Carried | str] = {}
+            job = _digest(workload.scenario.to_dict(), asdict(self.plan), self.engine)
+            known: dict[object, tuple[Carried, str] | str] = {}
             for candidate in self.fleet.candidates:
                 what = (candidate.gpu, candidate.cpu, candidate.gpu_count)
                 if what not in known:
-                    known[what] = self._carried(workload, candidate)
-                carried = known[what]
-                if isinstance(carried, str):
-                    self.unknown.append(Unknown(workload, candidate, carried))
+                    known[what] = self._carried(workload, candidate, job)
+                found = known[what]
+                if isinstance(found, str):
+                    self.unknown.append(Unknown(workload, candidate, found))
                     continue
-                # What is said of it changes nothing that is simulated.
-                bare = replace(carried, notes=())
+                (carried, digest), bare = found, replace(found[0], notes=())
                 cores = Cores(candidate.cores_per_gpu, candidate.most_cores_per_gpu)
                 for option in self.fleet.options:
-                    key = _digest(digest, bare, cores, option)
+                    key = _digest(digest, cores, option)
                     yield _Cell(key, workload, candidate, option, carried.notes, (workload.name, bare), cores)
 
-    def _carried(self, workload: Workload, candidate: Candidate) -> Carried | str:
-        """The job on that kind of host, or why that is not known."""
+    def _carried(self, workload: Workload, candidate: Candidate, job: str) -> tuple[Carried, str] | str:
+        """The job on that kind of host and the digest of both, or why that is not known."""
         try:
             carried = carry(workload, candidate, self.fleet.cpu_speed)
             carried.scenario(workload.scenario)
         except InputError as error:
             return str(error)
-        return carried
+        # What is said of it changes nothing that is simulated.
+        return carried, _digest(job, replace(carried, notes=()))
 
     def tasks(self) -> list[Task]:
         """What is not known yet, one task for each job and kind of host."""
