@@ -13,6 +13,7 @@ from concurrent.futures import Executor, as_completed
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from coresim import __version__
 from coresim.advise.carry import Carried, carry
 from coresim.advise.sweep import NOISE
 from coresim.advise.task import FLEET_PLAN, Cores, Outcome, Task, run_task
@@ -208,7 +209,7 @@ class _Book:
 
     def _cells(self) -> Iterator[_Cell]:
         for workload in self.fleet.workloads:
-            job = _digest(workload.scenario.to_dict(), asdict(self.plan), self.engine)
+            job = _digest(__version__, workload.scenario.to_dict(), asdict(self.plan), self.engine)
             known: dict[object, tuple[Carried, str] | str] = {}
             for candidate in self.fleet.candidates:
                 what = (candidate.gpu, candidate.cpu, candidate.gpu_count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 
-from coresim.advise.sweep import Point, Study, best_point, pipeline_of, sensible_maximum
+from coresim.advise.sweep import Point, Study, pipeline_of, predict, sensible_maximum, worker_candidates
 from coresim.model.scenario import Scenario
 from coresim.theory.bounds import binding, bounds
 
@@ -13,7 +13,8 @@ from coresim.theory.bounds import binding, bounds
 def cores_needed(scenario: Scenario, option: int, study: Study) -> Point | None:
     """The setting with the fewest cores per accelerator whose GPU idle is within the target; None: none has it.
 
-    At every core count workers are scanned, as in `coresim.advise.sweep.best_point`. Over core counts idle is bisected,
+    At every core count workers are scanned, those nearest to the cores first, until one is within the target. Over core
+    counts idle is bisected,
     from the bound that no schedule beats to `useful_cores`: up to there another core does not lengthen a run.
     """
     most = useful_cores(scenario)
@@ -32,15 +33,24 @@ def _allows(scenario: Scenario, option: int, cores: int, workers: int) -> bool:
 
 def _bisect(scenario: Scenario, option: int, low: int, high: int, study: Study) -> Point | None:
     """Doubling steps upward from the bound, which is often close, then bisection in the last step."""
-    target, step, found = scenario.target.gpu_idle, 1, None
+    step, found = 1, None
     while low <= high:
         cores = (low + high) // 2 if found else min(high, low + step - 1)
-        point = best_point(scenario, option, cores, study)
-        if point.estimate.gpu_idle <= target:
+        point = _within(scenario, option, cores, study)
+        if point:
             found, high = point, cores - 1
         else:
             low, step = cores + 1, 2 * step
     return found
+
+
+def _within(scenario: Scenario, option: int, cores: int, study: Study) -> Point | None:
+    factor = scenario.loader.prefetch_factor
+    for workers in sorted(worker_candidates(scenario, option, cores), key=lambda count: abs(count - cores)):
+        estimate = predict(scenario, option, cores, workers, factor, study)
+        if estimate.gpu_idle <= scenario.target.gpu_idle:
+            return Point(option, cores, workers, factor, estimate)
+    return None
 
 
 def useful_cores(scenario: Scenario) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from coresim.advise.carry import Carried
 from coresim.advise.need import cores_needed, useful_cores
-from coresim.advise.sweep import Point, Study, best_point
+from coresim.advise.sweep import Point, Study, best_point, predict
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Engine, Plan
 
@@ -72,8 +72,11 @@ def run_task(task: Task) -> dict[tuple[Cores, int], Outcome]:
 def _outcome(scenario: Scenario, option: int, cores: Cores, needed: Point | None, study: Study) -> Outcome:
     used = float(needed.cores if needed else useful_cores(scenario))
     had = cores.had or min(used, cores.most or math.inf)
-    point = best_point(scenario, option, min(had, used), study)
-    estimate = point.estimate
+    if needed and had >= needed.cores:
+        point, estimate = needed, predict(scenario, option, used, needed.workers, needed.prefetch_factor, study)
+    else:
+        point = best_point(scenario, option, min(had, used), study)
+        estimate = point.estimate
     return Outcome(
         needed.cores if needed else None,
         had,
