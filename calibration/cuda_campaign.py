@@ -5,7 +5,7 @@ Runs from a checkout with nothing but Python, torch, numpy, Pillow, psutil and n
     python calibration/cuda_campaign.py --name h200 --minutes 8
 
 Each call makes one part of at most ``--minutes``, keeps every trial at once, goes on where the last one stopped, and
-ends with the table so far. When it says that the grid is done, `python calibration/state.py` puts the ledger on the page.
+ends with the table so far. When the grid is done, `python calibration/state.py` puts the ledger on the page.
 """
 
 from __future__ import annotations

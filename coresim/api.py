@@ -5,21 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coresim import __version__
+from coresim.advise.fleet import plan_fleet
 from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.sweep import Study
+from coresim.advise.task import FLEET_PLAN
 from coresim.errors import InputError
 from coresim.measuring.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
+from coresim.model.fleet import Fleet, load_fleet
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, override, read_scenario
 from coresim.report.answer import Answer, Measured, Simulated, answer_of
 from coresim.report.content import Table
+from coresim.report.fleet import Planned
 from coresim.report.output import format_of
 from coresim.report.output import write_report as write
 from coresim.report.plan import plan_report
+from coresim.report.results import ResultFile
 from coresim.sim.estimate import Engine, Plan, estimate
 
 if TYPE_CHECKING:
@@ -145,6 +151,38 @@ def what_if(source: Input, *, settings: Sequence[str] = ()) -> ipywidgets.VBox:
     from coresim.report.widgets import what_if_widget  # noqa: PLC0415 - matplotlib takes half a second to import
 
     return what_if_widget(_resolve(source, settings)[0], _engine("fast"))
+
+
+def plan(
+    fleet: Fleet | str | os.PathLike[str],
+    *,
+    executor: Executor | None = None,
+    results: str | os.PathLike[str] | None = None,
+    seed: int = 1,
+    engine: str = "fast",
+) -> Planned:
+    """Plan a fleet: every workload on every machine or site, and the best of them.
+
+    Args:
+        fleet: what `coresim.model.fleet.load_fleet` reads, or its path.
+        executor: where pairs are simulated: a process pool, a Dask client's ``get_executor()``, any other; None: here.
+        results: CSV file that takes each pair as it is finished; pairs that are in it already are not simulated.
+        seed: of all random draws.
+        engine: ``fast`` or ``reference``.
+    """
+    _engine(engine)
+    table = ResultFile(results) if results is not None else None
+    found = plan_fleet(
+        fleet if isinstance(fleet, Fleet) else load_fleet(fleet),
+        executor=executor,
+        plan=replace(FLEET_PLAN, seed=seed),
+        engine=engine,
+        done=table.done if table else None,
+        save=table.append if table else None,
+    )
+    if table:
+        table.finish(found.rows)
+    return Planned(found)
 
 
 def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile | None]:

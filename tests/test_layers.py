@@ -54,6 +54,7 @@ HOMES = {
     "jinja2": ("coresim/report/html.py",),
     "markupsafe": ("coresim/report/html.py",),
     "ipywidgets": ("coresim/report/widgets.py",),
+    "distributed": ("coresim/cli/plan.py",),
 }
 
 #: Outside of the command line, what speaks and why.

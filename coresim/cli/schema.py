@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-NAMES = ("scenario", "recommend", "simulate")
+NAMES = ("scenario", "recommend", "simulate", "fleet")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -18,9 +18,11 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the schema or schemas; exit code 0."""
+    from coresim.model.fleet import fleet_schema
     from coresim.model.scenario import scenario_schema
     from coresim.report.document import RECOMMEND_SCHEMA, SIMULATE_SCHEMA
 
     schemas = {"scenario": scenario_schema(), "recommend": RECOMMEND_SCHEMA, "simulate": SIMULATE_SCHEMA}
+    schemas["fleet"] = fleet_schema()
     print(json.dumps(schemas[args.name] if args.name else schemas, indent=1))
     return 0

@@ -115,13 +115,13 @@ def select_rows(
         InputError: a name that matches nothing (nearest known ones listed), or a net with no row on that GPU.
     """
     table = list(load_catalogue() if rows is None else rows)
-    chips, models = {_chip(row.gpu) for row in table}, {row.model for row in table}
+    chips, models = {chip(row.gpu) for row in table}, {row.model for row in table}
     if gpu is not None:
-        chips = _matching("GPU", _chip(gpu), gpu, {row.gpu: _chip(row.gpu) for row in table})
+        chips = _matching("GPU", chip(gpu), gpu, {row.gpu: chip(row.gpu) for row in table})
     if model is not None:
         # Matched against every net, so that a net absent on this GPU is not taken for one whose name holds it.
         models = _matching("model", model, model, {name: name for name in models})
-    found = [row for row in table if _chip(row.gpu) in chips and row.model in models]
+    found = [row for row in table if chip(row.gpu) in chips and row.model in models]
     if not found:
         others = ", ".join(sorted({row.gpu for row in table if row.model in models})[:6])
         raise InputError(f"no step of {model!r} recorded on GPU {gpu!r}; recorded on: {others}")
@@ -156,7 +156,7 @@ def find_step(
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch size {batch_size} is not positive; give samples per GPU per step, such as 256")
     found = select_rows(gpu, model, rows=rows)
-    _one("GPU", gpu, {_chip(row.gpu): row.gpu for row in found})
+    _one("GPU", gpu, {chip(row.gpu): row.gpu for row in found})
     _one("model", model, {row.model: row.model for row in found})
     usable = [row for row in _of_precision(found, precision) if row.kind != LOADER_BOUND]
     if not usable:
@@ -214,7 +214,7 @@ def _tokens(name: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", _NOISE.sub(" ", name.lower()))
 
 
-def _chip(gpu: str) -> str:
+def chip(gpu: str) -> str:
     """The GPU's name without vendor words, form factor and memory size: ``a100``, ``rtx 3090``."""
     return " ".join(_tokens(_FORM.sub(" ", gpu.lower())))
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from coresim.errors import InputError, MissingPartError
+from coresim.report.results import COLUMNS, record_of
+
 if TYPE_CHECKING:
+    from coresim.advise.fleet import FleetPlan
     from coresim.advise.recommend import Recommendation
     from coresim.model.profile import Profile
     from coresim.sim.estimate import Estimate
@@ -59,3 +65,32 @@ def profile_frame(profile: Profile) -> pd.DataFrame:
         for found in profile.measurements
     ]
     return pd.DataFrame(rows)
+
+
+def fleet_frame(plan: FleetPlan) -> pd.DataFrame:
+    """One row for each workload, machine and option of a fleet plan."""
+    return pd.DataFrame([record_of(row) for row in plan.rows], columns=list(COLUMNS))
+
+
+def check_parquet() -> None:
+    """Before a long plan and not after it: whether Parquet can be written.
+
+    Raises:
+        MissingPartError: neither pyarrow nor fastparquet is installed.
+    """
+    if not any(map(find_spec, ("pyarrow", "fastparquet"))):
+        raise MissingPartError("Parquet: pyarrow is not installed; pip install 'coresim[parquet]', or write CSV")
+
+
+def write_parquet(plan: FleetPlan, path: str | os.PathLike[str]) -> None:
+    """Write a fleet plan's table as Parquet.
+
+    Raises:
+        MissingPartError: neither pyarrow nor fastparquet is installed.
+        InputError: the path cannot be written.
+    """
+    check_parquet()
+    try:
+        fleet_frame(plan).to_parquet(path, index=False)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; name a file that you can write") from None

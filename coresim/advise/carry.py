@@ -1,0 +1,149 @@
+"""Carrying a job's times from the machine they were measured on to another: a stated model, with a wider interval.
+
+* *Step time.* On the same chip as measured; where its form or memory size differs, with a relative standard
+  uncertainty of 0.1 more. On another chip only what is known: the workload's own ``steps``, else its ``model`` in the
+  catalogue of recorded steps, with that record's uncertainty. Nothing is scaled by a GPU's peak rate.
+* *CPU times* (preparation, collation, hand-over, pinning, launch, start of a worker). On the same CPU as measured. On
+  another one in the inverse ratio of the two in ``cpu_speed``, if both are there (uncertainty 0.1 more: another job may
+  have another ratio); else as they are, with 0.3 more. A CPU that is not known counts as another. 0.3 is a judgement:
+  one core of the servers of the last ten years is within a factor of about 1.6 of their middle.
+* *Cores that slow one another down.* s(k) as measured; on another CPU with 0.15 more, a judgement.
+* *Storage* as measured.
+
+So that one batch is one draw and not hundreds, the times of a batch of `MANY` samples or more are drawn as gamma times
+of the same mean and spread (`condensed`): their sum over the batch keeps its mean and variance. What a few very slow
+samples do to one batch is told by ``recommend``, not by a fleet plan.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coresim.errors import InputError
+from coresim.model.catalogue import find_step
+from coresim.model.fleet import Candidate, Workload
+from coresim.model.machines import same_gpu
+from coresim.model.scenario import Scenario
+from coresim.model.service import Service
+from coresim.units import format_duration
+
+OTHER_FORM, OTHER_CPU, KNOWN_RATIO, OTHER_SPEED = 0.1, 0.3, 0.1, 0.15
+MANY = 16
+CPU_TIMES = ("preprocess", "collate", "consumer", "pin")
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a machine makes of a job; all that its prediction needs besides the job's scenario and the cores.
+
+    Attributes:
+        step: its step time there.
+        cpu_time: CPU times there over those measured.
+        cpu_uncertainty, speed_uncertainty: relative standard uncertainties that carrying adds.
+        gpu_count: GPUs of the host.
+        notes: what was carried, and how, one line each; empty where nothing was.
+    """
+
+    step: Service
+    cpu_time: float
+    cpu_uncertainty: float
+    speed_uncertainty: float
+    gpu_count: int
+    notes: tuple[str, ...] = ()
+
+    def scenario(self, base: Scenario) -> Scenario:
+        """The job on that machine, without the machine's cores."""
+        workload = base.workload
+        times: dict[str, Any] = {"fetch": condensed(workload.fetch, workload.batch_size)}
+        times |= {name: self._cpu(getattr(workload, name)) for name in CPU_TIMES}
+        times |= {name: getattr(workload, name) * self.cpu_time for name in ("startup", "worker_startup")}
+        times["preprocess"] = condensed(times["preprocess"], workload.batch_size)
+        device = replace(
+            base.accelerator, step=self.step, launch=self._cpu(base.accelerator.launch), count=self.gpu_count
+        )
+        host = replace(
+            base.host, cores=None, speed_uncertainty=math.hypot(base.host.speed_uncertainty, self.speed_uncertainty)
+        )
+        return replace(base, workload=replace(workload, **times), accelerator=device, host=host)
+
+    def _cpu(self, service: Service) -> Service:
+        if service.is_zero:
+            return service
+        scaled = service if self.cpu_time == 1.0 else service.scaled(self.cpu_time)
+        return _wider(scaled, self.cpu_uncertainty)
+
+
+def condensed(service: Service, samples: int) -> Service:
+    """The service as gamma times of its mean and spread, whose sum over many samples is one draw.
+
+    Measured values without an uncertainty of their own get that of their mean, which resampling them would show.
+    """
+    if samples < MANY or service.distribution not in ("lognormal", "values") or not service.cv:
+        return service
+    own = service.cv / math.sqrt(len(service.values)) if service.values else 0.0
+    return Service(service.mean, service.cv, "gamma", uncertainty=service.uncertainty or own)
+
+
+def carry(workload: Workload, candidate: Candidate, cpu_speed: dict[str, float]) -> Carried:
+    """The job on that kind of host.
+
+    Raises:
+        InputError: its step time on that GPU is not known; the remedy is named.
+    """
+    step, about_step = _step(workload, candidate.gpu)
+    cpu_time, uncertainty, about_cpu = _cpu(workload.cpu, candidate.cpu, cpu_speed)
+    speed = OTHER_SPEED if uncertainty else 0.0
+    notes = tuple(note for note in (about_step, about_cpu) if note)
+    return Carried(step, cpu_time, uncertainty, speed, candidate.gpu_count, notes)
+
+
+def _wider(service: Service, uncertainty: float) -> Service:
+    return replace(service, uncertainty=math.hypot(service.uncertainty, uncertainty))
+
+
+def _step(workload: Workload, gpu: str | None) -> tuple[Service, str]:
+    own = workload.scenario.accelerator.step
+    if gpu is None:
+        return own, "the site's GPU is not said: taken for the workload's"
+    given = next((service for name, service in workload.steps.items() if same_gpu(name, gpu)), None)
+    if given is not None:
+        return given, f"step on {gpu} as given: {format_duration(given.mean)}"
+    if workload.gpu is not None and same_gpu(workload.gpu, gpu):
+        return (
+            (own, "")
+            if _form(workload.gpu) == _form(gpu)
+            else (_wider(own, OTHER_FORM), f"step of {workload.gpu} taken for {gpu}, ±20 % more")
+        )
+    if workload.model is None:
+        what = f"measured on {workload.gpu}" if workload.gpu else "of a GPU that the input does not name"
+        raise InputError(f"no step time on {gpu} ({what}): add it to steps, or name the model for the catalogue")
+    found = find_step(gpu, workload.model, workload.scenario.workload.batch_size, workload.precision)
+    note = f"step on {gpu} from the catalogue: {format_duration(found.step_time_s)} ±{found.uncertainty:.0%}"
+    return Service(found.step_time_s, uncertainty=found.uncertainty / 2), note
+
+
+def _form(gpu: str) -> set[str]:
+    """What sets apart the forms of one chip: ``sxm``, ``pcie``, ``nvl`` and the memory size."""
+    return set(re.findall(r"sxm|pcie|nvl|\d+gb", gpu.lower().replace(" ", "")))
+
+
+def _cpu(measured: str | None, there: str | None, speeds: dict[str, float]) -> tuple[float, float, str]:
+    if measured is not None and there is not None:
+        if _plain(measured) == _plain(there):
+            return 1.0, 0.0, ""
+        known = {_plain(name): speed for name, speed in speeds.items()}
+        if {_plain(measured), _plain(there)} <= known.keys():
+            ratio = known[_plain(measured)] / known[_plain(there)]
+            return ratio, KNOWN_RATIO, f"CPU times x {ratio:.3g} from {measured} to {there} (cpu_speed), ±20 % more"
+    pair = f"{measured or 'a CPU that is not named'} to {there or 'a CPU that is not named'}"
+    return 1.0, OTHER_CPU, f"CPU times carried unchanged from {pair}, ±60 % more; cpu_speed narrows it"
+
+
+def _plain(cpu: str) -> str:
+    """A CPU's name without what vendors and kernels write around it: ``AMD EPYC 7742 64-Core Processor``."""
+    text = cpu.lower().replace("(r)", "").replace("(tm)", "").partition("@")[0]
+    words = [word for word in text.split() if word not in ("amd", "intel", "cpu", "processor") and "-core" not in word]
+    return " ".join(words)

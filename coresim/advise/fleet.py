@@ -1,0 +1,269 @@
+"""Workloads on machines: for each pair the cores needed and had, the idle predicted, its price, and what is best.
+
+Pairs that come to the same simulated inputs (the same step time, GPU count and carried CPU times) are one *task*: their
+search for the cores needed is done once, from the bound that no schedule beats, and all machines that have them share
+one run. Any `concurrent.futures.Executor` runs the tasks, in this process or on a cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, as_completed
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from coresim import __version__
+from coresim.advise.carry import Carried, carry
+from coresim.advise.sweep import NOISE
+from coresim.advise.task import FLEET_PLAN, Cores, Outcome, Task, run_task
+from coresim.errors import InputError
+from coresim.model.fleet import Candidate, Fleet, Workload
+from coresim.sim.estimate import Plan
+
+
+@dataclass(frozen=True)
+class Row:
+    """One option of one pair with its key: the hash of everything that the outcome depends on."""
+
+    key: str
+    workload: Workload
+    candidate: Candidate
+    option: int
+    outcome: Outcome
+    notes: tuple[str, ...]
+
+    @property
+    def price_per_h(self) -> float | None:
+        """USD per hour of the host."""
+        return self.candidate.price(self.outcome.cores_had)
+
+    @property
+    def price_per_million(self) -> float | None:
+        """USD per million samples."""
+        return None if self.price_per_h is None else self.price_per_h / self.outcome.throughput / 3600 * 1e6
+
+    @property
+    def hours(self) -> float:
+        """Hours of one such host for the whole workload."""
+        return self.workload.samples / self.outcome.throughput / 3600
+
+    @property
+    def cost(self) -> float | None:
+        """USD for the whole workload."""
+        return None if self.price_per_h is None else self.price_per_h * self.hours
+
+    @property
+    def meets_target(self) -> bool:
+        """Whether the predicted idle is within the workload's target, or beyond it by no more than noise."""
+        return self.outcome.gpu_idle <= self.workload.scenario.target.gpu_idle + NOISE
+
+    @property
+    def stranded_cores(self) -> float | None:
+        """Cores of the host that are paid for and not needed; None where no core count would do."""
+        if self.outcome.cores_needed is None:
+            return None
+        return max(0.0, self.outcome.cores_had - self.outcome.cores_needed) * self.candidate.gpu_count
+
+    @property
+    def idle_gpus(self) -> float:
+        """GPUs of the host that are paid for and idle, on average."""
+        return self.outcome.gpu_idle * self.candidate.gpu_count
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A pair without a prediction, and why."""
+
+    workload: Workload
+    candidate: Candidate
+    reason: str
+
+
+@dataclass(frozen=True)
+class Mix:
+    """All workloads on one kind of machine; USD (None: a price is not known), hours of the host, GPU-hours idle."""
+
+    candidate: Candidate
+    rows: tuple[Row, ...]
+    cost: float | None
+    gpu_hours: float
+    idle_gpu_hours: float
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """Every pair, in the order of the fleet: its rows (one for each option), or why there is none."""
+
+    fleet: Fleet
+    rows: tuple[Row, ...]
+    unknown: tuple[Unknown, ...]
+
+    def pairs(self, workload: Workload) -> list[Row]:
+        """The best option on each candidate, the best candidate first."""
+        best: dict[str, Row] = {}
+        for row in self.rows:
+            if row.workload.name == workload.name:
+                best[row.candidate.name] = _better(best.get(row.candidate.name, row), row)
+        return sorted(best.values(), key=_rank)
+
+    def mixes(self) -> list[Mix]:
+        """Every candidate that has a prediction for all workloads, the best first."""
+        best = {w.name: {row.candidate.name: row for row in self.pairs(w)} for w in self.fleet.workloads}
+        found = []
+        for candidate in self.fleet.candidates:
+            rows = tuple(best[w.name][candidate.name] for w in self.fleet.workloads if candidate.name in best[w.name])
+            if len(rows) == len(self.fleet.workloads):
+                found.append(_mix(candidate, rows))
+        return sorted(found, key=lambda mix: (mix.cost is None, mix.cost or 0.0, mix.gpu_hours))
+
+
+def _better(one: Row, other: Row) -> Row:
+    """The option that idles less by more than noise, else the simpler one, which comes first."""
+    return other if other.outcome.gpu_idle < one.outcome.gpu_idle - NOISE else one
+
+
+def _rank(row: Row) -> tuple[bool, float, float]:
+    """Cheapest samples first; where no price is known, the most samples per GPU, behind all that have a price."""
+    price = row.price_per_million
+    return price is None, price or 0.0, -row.outcome.throughput / row.candidate.gpu_count
+
+
+def _mix(candidate: Candidate, rows: tuple[Row, ...]) -> Mix:
+    costs = [row.cost for row in rows]
+    hours = [row.hours * candidate.gpu_count for row in rows]
+    idle = sum(hour * row.outcome.gpu_idle for hour, row in zip(hours, rows, strict=True))
+    cost = None if None in costs else sum(cost for cost in costs if cost is not None)
+    return Mix(candidate, rows, cost, sum(hours), idle)
+
+
+Save = Callable[[Row], None]
+Progress = Callable[[str, float], None]
+
+
+def plan_fleet(
+    fleet: Fleet,
+    *,
+    executor: Executor | None = None,
+    plan: Plan = FLEET_PLAN,
+    engine: str = "fast",
+    done: Mapping[str, Outcome] | None = None,
+    save: Save | None = None,
+    progress: Progress | None = None,
+) -> FleetPlan:
+    """Predict every workload on every candidate.
+
+    Args:
+        fleet: workloads and candidates.
+        executor: where tasks run; None: here, one after another.
+        plan: how much to simulate for each pair.
+        engine: ``fast`` or ``reference``.
+        done: outcomes already known, by the key of their row; they are not simulated again.
+        save: called with each row as it is finished, in any order.
+        progress: called with the share that is done.
+    """
+    book = _Book(fleet, plan, engine, dict(done or {}))
+    tasks = book.tasks()
+    for count, (task, found) in enumerate(_run(tasks, executor), start=1):
+        for row in book.enter(task, found):
+            if save:
+                save(row)
+        if progress:
+            progress("fleet", count / len(tasks))
+    return FleetPlan(fleet, tuple(book.rows()), tuple(book.unknown))
+
+
+def _run(tasks: Iterable[Task], executor: Executor | None) -> Iterator[tuple[Task, Any]]:
+    if executor is None:
+        yield from ((task, run_task(task)) for task in tasks)
+        return
+    futures = {executor.submit(run_task, task): task for task in tasks}
+    try:
+        for future in as_completed(futures):
+            yield futures.pop(future), future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One pair and option: where its outcome is to be entered."""
+
+    key: str
+    workload: Workload
+    candidate: Candidate
+    option: int
+    notes: tuple[str, ...]
+    job: tuple[str, Carried]
+    cores: Cores
+
+
+class _Book:
+    """Which pair waits for which task."""
+
+    def __init__(self, fleet: Fleet, plan: Plan, engine: str, known: dict[str, Outcome]) -> None:
+        self.fleet, self.plan, self.engine, self.known = fleet, plan, engine, known
+        self.unknown: list[Unknown] = []
+        self.cells = list(self._cells())
+
+    def _cells(self) -> Iterator[_Cell]:
+        for workload in self.fleet.workloads:
+            job = _digest(__version__, workload.scenario.to_dict(), asdict(self.plan), self.engine)
+            known: dict[object, tuple[Carried, str] | str] = {}
+            for candidate in self.fleet.candidates:
+                what = (candidate.gpu, candidate.cpu, candidate.gpu_count)
+                if what not in known:
+                    known[what] = self._carried(workload, candidate, job)
+                found = known[what]
+                if isinstance(found, str):
+                    self.unknown.append(Unknown(workload, candidate, found))
+                    continue
+                (carried, digest), bare = found, replace(found[0], notes=())
+                cores = Cores(candidate.cores_per_gpu, candidate.most_cores_per_gpu)
+                for option in self.fleet.options:
+                    key = _digest(digest, cores, option)
+                    yield _Cell(key, workload, candidate, option, carried.notes, (workload.name, bare), cores)
+
+    def _carried(self, workload: Workload, candidate: Candidate, job: str) -> tuple[Carried, str] | str:
+        """The job on that kind of host and the digest of both, or why that is not known."""
+        try:
+            carried = carry(workload, candidate, self.fleet.cpu_speed)
+            carried.scenario(workload.scenario)
+        except InputError as error:
+            return str(error)
+        # What is said of it changes nothing that is simulated.
+        return carried, _digest(job, replace(carried, notes=()))
+
+    def tasks(self) -> list[Task]:
+        """What is not known yet, one task for each job and kind of host."""
+        self.waiting: dict[tuple[str, Carried], list[_Cell]] = {}
+        for cell in self.cells:
+            if cell.key not in self.known:
+                self.waiting.setdefault(cell.job, []).append(cell)
+        return [self._task(cells) for cells in self.waiting.values()]
+
+    def _task(self, cells: list[_Cell]) -> Task:
+        options, cores = {cell.option: None for cell in cells}, {cell.cores: None for cell in cells}
+        name, carried = cells[0].job
+        scenario = cells[0].workload.scenario
+        return Task(name, scenario, carried, tuple(options), tuple(cores), self.plan, self.engine)
+
+    def enter(self, task: Task, found: Mapping[tuple[Cores, int], Outcome]) -> Iterator[Row]:
+        """Note a task's outcomes; the rows that they complete."""
+        for cell in self.waiting[task.workload, task.carried]:
+            self.known[cell.key] = found[cell.cores, cell.option]
+            yield self._row(cell)
+
+    def rows(self) -> Iterator[Row]:
+        """Every row, in the order of the fleet."""
+        return (self._row(cell) for cell in self.cells)
+
+    def _row(self, cell: _Cell) -> Row:
+        outcome = self.known[cell.key]
+        return Row(cell.key, cell.workload, cell.candidate, cell.option, outcome, cell.notes)
+
+
+def _digest(*parts: object) -> str:
+    """A hash of values, the same in every process and on every machine."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]

@@ -1,0 +1,77 @@
+"""``coresim compare``: what really changed between two profiles of one job."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from coresim.cli.common import add_json, add_set, metadata, study_of, whole_number
+from coresim.errors import EXIT_ANSWERED, EXIT_WORSE
+
+if TYPE_CHECKING:
+    from coresim.advise.compare import Comparison
+    from coresim.model.profile import Profile
+    from coresim.model.scenario import Scenario
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Register the verb."""
+    help_text = "tell a real change between two profiles from noise, and what it does to the cores needed"
+    parser = subparsers.add_parser("compare", help=help_text, description=help_text)
+    parser.add_argument("old", help="the profile to compare with (.json)")
+    parser.add_argument("new", help="the new profile (.json)")
+    parser.add_argument(
+        "--fail-over", type=_limit, metavar="SHARE",
+        help="exit with code 6 if a real change for the worse is larger, such as 10%%",
+    )  # fmt: skip
+    parser.add_argument("--option", type=int, choices=(1, 2, 3), default=2, help="organisation (default 2)")
+    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
+    parser.add_argument("--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy")
+    add_set(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def _limit(text: str) -> float:
+    """An argparse type: a share that may be above one."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write 0.1 or 10%") from None
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a share; write 0.1 or 10%")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare and print; 6 if ``--fail-over`` is given and a real change for the worse is larger, else 0."""
+    from coresim.advise.compare import compare
+    from coresim.model.profile import load_profile
+    from coresim.model.scenario import override, read_scenario
+    from coresim.sim.estimate import Plan
+
+    def read(profile: Profile) -> Scenario:
+        return read_scenario(override(profile.scenario_tables(), args.settings), args.old)
+
+    old, new = load_profile(args.old), load_profile(args.new)
+    with study_of(Plan(seed=args.seed, inputs=0), args.engine) as study:
+        found = compare(old, new, read, study, args.option)
+    _print(args, found)
+    worse = args.fail_over is not None and found.losses_over(args.fail_over)
+    return EXIT_WORSE if worse else EXIT_ANSWERED
+
+
+def _print(args: argparse.Namespace, found: Comparison) -> None:
+    from coresim.report.compare import comparison_document, comparison_text
+
+    if args.json:
+        about = metadata(args.seed, f"{args.old} {args.new}", None, None)
+        print(json.dumps(comparison_document(found, about, args.fail_over), indent=1, allow_nan=False))
+        return
+    print(comparison_text(found))
+    if args.fail_over is None:
+        return
+    failed = ", ".join(f"{change.name} {change.relative:+.0%}" for change in found.losses_over(args.fail_over))
+    limit = f"worse by more than {args.fail_over:.3g} of the old cost"
+    print(f"\nFailed: {limit}: {failed}" if failed else f"\nPassed: nothing is really {limit}")

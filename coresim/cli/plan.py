@@ -1,0 +1,149 @@
+"""``coresim plan``: which machine for which workload, what it costs, what is stranded, and what to ask for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from coresim.cli.common import add_json, metadata, whole_number
+from coresim.cli.measure import progress_on_stderr
+from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, InputError, MissingPartError
+
+if TYPE_CHECKING:
+    from coresim.advise.fleet import FleetPlan
+    from coresim.model.fleet import Fleet
+    from coresim.report.results import ResultFile
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Register the verb."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="which machine for which workload: idle, price, stranded cores, and what to ask for",
+        description="Predict each workload of a fleet file on each machine or site and choose.",
+    )
+    parser.add_argument("fleet", help="a fleet file (.toml): coresim schema fleet lists its keys")
+    parser.add_argument("--top", type=whole_number(1), default=3, help="machines shown for each workload (default 3)")
+    parser.add_argument(
+        "--results", metavar="CSV", help="table of every pair, written as pairs finish; a rerun skips those in it"
+    )
+    parser.add_argument("--parquet", metavar="FILE", help="also write the table as Parquet (needs pyarrow)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--jobs", type=whole_number(1), help="processes here (default: one for each usable CPU)")
+    where.add_argument(
+        "--scheduler", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://host:8786 (needs distributed)"
+    )
+    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
+    parser.add_argument("--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan and print; exit code 0 (a pair without a prediction is part of the answer)."""
+    from coresim.model.fleet import load_fleet
+    from coresim.report.results import ResultFile
+
+    if args.parquet:
+        from coresim.report.tables import check_parquet
+
+        check_parquet()
+    results = ResultFile(args.results) if args.results else None
+    try:
+        plan = _planned(args, load_fleet(args.fleet), results)
+    except KeyboardInterrupt:
+        if results is None:
+            raise
+        print(f"coresim: interrupted; {args.results} keeps what is finished: run the same again", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    if args.parquet:
+        from coresim.report.tables import write_parquet
+
+        write_parquet(plan, args.parquet)
+    _print(args, plan)
+    return EXIT_ANSWERED
+
+
+def _planned(args: argparse.Namespace, fleet: Fleet, results: ResultFile | None) -> FleetPlan:
+    from coresim.advise.fleet import plan_fleet
+    from coresim.advise.task import FLEET_PLAN
+
+    with progress_on_stderr() as progress, _executor(args) as executor:
+        plan = plan_fleet(
+            fleet,
+            executor=executor,
+            plan=replace(FLEET_PLAN, seed=args.seed),
+            engine=args.engine,
+            done=results.done if results else None,
+            save=results.append if results else None,
+            progress=progress,
+        )
+    if results:
+        results.finish(plan.rows)
+    return plan
+
+
+@contextmanager
+def _executor(args: argparse.Namespace) -> Iterator[Executor | None]:
+    """Where the tasks run; none for one process: then they run in this one."""
+    from coresim.cli.common import engine_named
+
+    jobs = args.jobs or len(os.sched_getaffinity(0))
+    if args.scheduler:
+        with _dask(args.scheduler) as executor:
+            yield executor
+        return
+    # Said, and compiled, once here, not by each process at the same time.
+    engine_named(args.engine)
+    local: Any = nullcontext() if jobs == 1 else _processes(jobs)
+    with local as executor:
+        yield executor
+
+
+@contextmanager
+def _processes(jobs: int) -> Iterator[Executor]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    # Not fork: a progress bar's thread may hold a lock.
+    # Ctrl-C is told to this process, which stops the others.
+    start: dict[str, Any] = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
+    executor = ProcessPoolExecutor(jobs, multiprocessing.get_context("forkserver"), **start)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _dask(address: str) -> Iterator[Executor]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingPartError("--scheduler: distributed is not installed; pip install 'coresim[dask]'") from None
+    try:
+        client: Any = Client(address, timeout="10s")  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--scheduler {address}: no Dask scheduler answers there: {error}; check the address"
+        ) from None
+    with client:
+        yield client.get_executor()
+
+
+def _print(args: argparse.Namespace, plan: FleetPlan) -> None:
+    from coresim.report.fleet import fleet_document, fleet_text
+
+    if args.json:
+        about = metadata(args.seed, args.fleet, None, None)
+        print(json.dumps(fleet_document(plan, about), indent=1, allow_nan=False))
+    else:
+        print(fleet_text(plan, args.top))

@@ -1,0 +1,86 @@
+"""A comparison of two profiles as text and as a JSON-ready document."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import asdict
+from typing import Any
+
+from coresim.advise.compare import LEVEL, Change, Comparison
+from coresim.report.text import WIDTH, percent
+from coresim.units import format_duration
+
+
+def comparison_text(found: Comparison) -> str:
+    """What changed, first; then every quantity with its interval."""
+    parts = [_headline(found)]
+    if found.real:
+        parts.append("\n".join(_effect(change, found) for change in found.real))
+    parts.append(_table(found))
+    if found.cautions:
+        parts.append("Cautions\n" + "\n".join(f"  - {line}" for line in found.cautions))
+    return "\n\n".join(parts)
+
+
+def _headline(found: Comparison) -> str:
+    now, was = _cores(found.cores_new), _cores(found.cores_old)
+    if not found.real:
+        return f"No real change: all differences are within the noise. Cores per GPU as before: {was}."
+    count = f"{len(found.real)} real change{'' if len(found.real) == 1 else 's'}"
+    need = f"as before, {was}" if now == was else f"{now}, was {was}"
+    return f"{count}. Cores per GPU needed (option {found.option}, idle within {percent(found.target)}): {need}."
+
+
+def _cores(cores: int | None) -> str:
+    return "no core count" if cores is None else f"{cores} core{'' if cores == 1 else 's'}"
+
+
+def _effect(change: Change, found: Comparison) -> str:
+    return f"  {change.name} {change.relative:+.0%}: {_cores(change.cores)}, was {_cores(found.cores_old)}"
+
+
+def _table(found: Comparison) -> str:
+    lines = [f"  {'quantity':<18} {'old':>10} {'new':>10} {'change':>8}  interval            verdict"]
+    for change in found.changes:
+        span = f"[{change.low:+.1%}, {change.high:+.1%}]" if math.isfinite(change.high) else "[unknown]"
+        verdict = ("worse" if change.loss > 0 else "better") if change.is_real else "noise"
+        lines.append(
+            f"  {change.name:<18} {_amount(change.old, change.unit):>10} {_amount(change.new, change.unit):>10}"
+            f" {change.relative:>+8.1%}  {span:<18}  {verdict} ({change.repeats})"
+        )
+    test = (
+        "A change is real where its interval leaves out zero: Student's t on logarithms of process means, at a level"
+        f" at which all {len(found.changes)} together are wrong in {percent(1 - LEVEL)} of comparisons. What differs"
+        " between two days but not between processes of one day is not in it: compare profiles of a quiet machine."
+    )
+    return "\n".join([*lines, *textwrap.wrap(test, WIDTH)])
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value / 1e9:.3g} GB/s" if unit == "B/s" else format_duration(value)
+
+
+def comparison_document(found: Comparison, about: dict[str, Any], limit: float | None) -> dict[str, Any]:
+    """Every change with its interval (null: unknown), in SI units, and what failed the limit."""
+    failed = [change.name for change in found.losses_over(limit)] if limit is not None else []
+    return {
+        "format": "coresim-comparison",
+        "schema_version": 1,
+        "about": about,
+        "option": found.option,
+        "gpu_idle_target": found.target,
+        "cores_per_gpu_old": found.cores_old,
+        "cores_per_gpu_new": found.cores_new,
+        "changes": [_record(change) for change in found.changes],
+        "cautions": list(found.cautions),
+        "fail_over": limit,
+        "failed": failed,
+    }
+
+
+def _record(change: Change) -> dict[str, Any]:
+    record = asdict(change) | {"cores_per_gpu": change.cores, "relative": change.relative, "real": change.is_real}
+    del record["cores"]
+    known = math.isfinite(change.high)
+    return record | {"low": change.low if known else None, "high": change.high if known else None}

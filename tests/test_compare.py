@@ -1,0 +1,154 @@
+"""Comparing two profiles: real changes against noise, the cores that they cost, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coresim.advise.compare import BANDWIDTH, TOTAL, Change, applied, compare, find_changes
+from coresim.advise.sweep import Study
+from coresim.cli.main import main
+from coresim.errors import InputError
+from coresim.model.host import CoreTerm, HostFacts
+from coresim.model.measurement import Measurement
+from coresim.model.profile import AcceleratorSource, Profile, Provenance
+from coresim.model.scenario import read_scenario
+from coresim.sim.estimate import Plan
+from coresim.sim.fast import simulate
+
+STUDY = Study(simulate, Plan(steps=120, least=2, most=2, inputs=0))
+
+
+def profile(decode=4e-3, spread=0.01, step=0.1, triad=20e9, seed=1, processes=3, noise=True, **changes) -> Profile:
+    """A made-up profile: ``spread`` is the relative standard deviation between its fresh processes."""
+    random_ = random.Random(seed)
+
+    def values(mean: float, count: int = processes, many: int = 20) -> tuple[tuple[float, ...], ...]:
+        factors = [random_.gauss(1.0, spread) if noise else 1.0 for _ in range(count)]
+        return tuple((mean * factor,) * many for factor in factors)
+
+    measurements = (
+        Measurement("prepare.decode", "s/sample", values(decode), "timed"),
+        Measurement("prepare.transform", "s/sample", values(1e-3), "timed"),
+        Measurement("prepare.wait", "s/sample", values(1e-6), "timed"),
+        Measurement("prepare.collate", "s/batch", values(2e-3), "timed"),
+        Measurement(f"{BANDWIDTH}1", "B/s", ((1e10,),), "timed"),
+        Measurement(f"{BANDWIDTH}4", "B/s", ((triad,),), "timed"),
+    )
+    made = Profile(
+        workload="job", batch_size=64, bytes_per_batch=1000, arrays_per_batch=1,
+        host=HostFacts((CoreTerm("physical", 4.0, "read"),), cpu_model="X"),
+        accelerator=AcceleratorSource("given", "as given", 0.0, step),
+        provenance=Provenance("0", "test", "2026-01-01", "f", torch_version="2"),
+        measurements=measurements,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def change(old: Profile, new: Profile, name: str) -> Change:
+    return next(found for found in find_changes(old, new) if found.name == name)
+
+
+def read(found: Profile):
+    return read_scenario(found.scenario_tables())
+
+
+def test_two_profiles_of_one_truth_differ_by_noise_only() -> None:
+    # 5 % of comparisons may be wrong; of 200 a binomial's 99.9 % point is 21.
+    wrong = sum(any(c.is_real for c in find_changes(profile(seed=n), profile(seed=1000 + n))) for n in range(200))
+    assert wrong <= 21
+
+
+def test_a_change_well_over_the_spread_is_found_and_one_below_it_is_not() -> None:
+    found = [change(profile(seed=n), profile(decode=4.8e-3, seed=n + 500), "prepare.decode") for n in range(40)]
+    assert sum(c.is_real for c in found) >= 38
+    assert all(c.low < 0.2 < c.high for c in found[:5])
+    missed = [change(profile(seed=n), profile(decode=4.02e-3, seed=n + 500), "prepare.decode") for n in range(40)]
+    assert sum(c.is_real for c in missed) <= 3
+
+
+def test_the_interval_by_hand() -> None:
+    # log means 0 and 0.1, one value each side +-0.01: pooled variance 2e-4, 2 degrees, one comparison of n quantities.
+    def of(*logs: float) -> Measurement:
+        return Measurement("prepare.collate", "s/batch", tuple((2.718281828459045**x,) for x in logs), "timed")
+
+    one, two = (profile(measurements=(of(-0.01, 0.01),)), profile(measurements=(of(0.09, 0.11),)))
+    found = change(one, two, "prepare.collate")
+    # Two quantities (the given step time too): level 97.5 %, t(2) = 6.2053 (tables), half-width t * sqrt(2e-4).
+    half = 6.20535 * 2e-4**0.5
+    assert found.low == pytest.approx(2.718281828 ** (0.1 - half) - 1, rel=1e-4)
+    assert found.high == pytest.approx(2.718281828 ** (0.1 + half) - 1, rel=1e-4)
+
+
+def test_a_bandwidth_of_one_process_is_judged_by_the_spread_of_the_preparation() -> None:
+    name = f"{BANDWIDTH}4"
+    assert change(profile(spread=0.003), profile(spread=0.003, triad=15e9, seed=2), name).is_real
+    assert not change(profile(spread=0.1), profile(spread=0.1, triad=15e9, seed=2), name).is_real
+    lone = change(profile(processes=1), profile(processes=1, triad=15e9), name)
+    assert not lone.is_real and lone.high == float("inf")
+
+
+def test_worse_is_slower_or_less_bandwidth() -> None:
+    pair = profile(noise=False), profile(noise=False, triad=16e9, step=0.05)
+    assert change(*pair, f"{BANDWIDTH}4").loss == pytest.approx(0.25)
+    assert change(*pair, "accelerator.step").loss == pytest.approx(-0.5)
+
+
+def test_a_real_change_is_applied_alone_and_moves_the_cores() -> None:
+    old, new = profile(noise=False), profile(noise=False, decode=6e-3)
+    found = compare(old, new, read, STUDY)
+    by_name = {c.name: c for c in found.changes}
+    assert {c.name for c in found.real} == {TOTAL, "prepare.decode"}
+    # CPU per batch 64 x 5 ms over a step of 100 ms: 3.04 cores at 5 % idle and the trainer's own; with 7 ms, 4.28.
+    assert 4 <= found.cores_old < found.cores_new <= found.cores_old + 3
+    assert by_name["prepare.decode"].cores == found.cores_new
+    assert by_name["prepare.transform"].cores is None
+    scaled = applied(old, new, [by_name["prepare.decode"]])
+    assert scaled["prepare.decode"].mean == pytest.approx(6e-3) and scaled["prepare.transform"].mean == 1e-3
+
+
+def test_noise_moves_no_cores() -> None:
+    found = compare(profile(spread=0.2), profile(spread=0.2, seed=7), read, STUDY)
+    assert not found.real and found.cores_new == found.cores_old and not found.losses_over(0.0)
+
+
+def test_bandwidth_brings_the_new_speeds() -> None:
+    old = profile(noise=False, speed=(1.0, 1.0))
+    new = profile(noise=False, triad=10e9, speed=(1.0, 0.5), speed_uncertainty=0.1)
+    [found] = [c for c in find_changes(old, new) if c.is_real]
+    assert applied(old, new, [found]).speed == (1.0, 0.5)
+    assert applied(old, new, [found])[found.name].mean == 20e9
+
+
+def test_profiles_of_two_jobs_are_refused_or_pointed_out() -> None:
+    with pytest.raises(InputError, match="batch_size: 64 in the old profile, 32 in the new"):
+        compare(profile(), profile(batch_size=32), read, STUDY)
+    other = profile(workload="another", host=HostFacts((CoreTerm("physical", 8.0, "read"),), cpu_model="Y"))
+    cautions = compare(profile(), other, read, STUDY).cautions
+    assert any("X and Y" in line for line in cautions) and any("'another'" in line for line in cautions)
+
+
+def test_the_verb_and_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(tmp_path / name) for name in ("old.json", "new.json")]
+    profile(noise=False).save(paths[0])
+    profile(noise=False, decode=4.72e-3).save(paths[1])
+    assert main(["compare", *paths]) == 0
+    out = capsys.readouterr().out
+    assert "prepare.decode +18%:" in out and ", was " in out
+    assert main(["compare", *paths, "--fail-over", "20%"]) == 0
+    assert "Passed" in capsys.readouterr().out
+    assert main(["compare", *paths, "--fail-over", "10%"]) == 6
+    assert "Failed" in capsys.readouterr().out
+    assert main(["compare", *reversed(paths), "--fail-over", "10%"]) == 0
+    capsys.readouterr()
+    assert main(["compare", *paths, "--fail-over", "0.1", "--json"]) == 6
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["failed"]) == {TOTAL, "prepare.decode"} and document["cores_per_gpu_old"] >= 4
+    assert main(["compare", *paths, "--set", "target.gpu_idle=0.3"]) == 0
+    assert "idle within 30.0 %" in capsys.readouterr().out
+    assert main(["compare", paths[0], str(tmp_path / "none.json")]) == 2
+    assert "no such file" in capsys.readouterr().err

@@ -1,0 +1,382 @@
+"""Fleet plans: the model that carries a job to another machine, choices, what to ask for, resuming, other executors."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import coresim
+from coresim.advise import fleet as fleets
+from coresim.advise.carry import OTHER_CPU, OTHER_FORM, carry, condensed
+from coresim.advise.fleet import Row, plan_fleet
+from coresim.advise.need import cores_needed, useful_cores
+from coresim.advise.recommend import recommend
+from coresim.advise.sweep import Study
+from coresim.advise.task import FLEET_PLAN, Outcome
+from coresim.cli.main import main
+from coresim.errors import InputError, UnknownKeyError
+from coresim.model.fleet import Candidate, Fleet, Workload, fleet_schema, load_fleet
+from coresim.model.scenario import read_scenario
+from coresim.model.service import Service, empirical
+from coresim.report.asks import asks
+from coresim.report.results import ResultFile, read_results
+from coresim.sim.estimate import Plan
+from coresim.sim.fast import simulate
+
+JOB = """
+[workload]
+batch_size = 64
+preprocess = { mean = "6 ms", cv = 0.4, distribution = "lognormal" }
+collate = "2 ms"
+batch_bytes = 38535168
+[accelerator]
+step = "100 ms"
+launch = "4 ms"
+name = "A100-SXM4-80GB"
+"""
+FLEET = """
+machines = ["aws:p4d.24xlarge", "nvidia:dgx-a100-640", "lambda:gpu_1x_h100_pcie"]
+[[workload]]
+name = "vision"
+path = "job.toml"
+gpu_hours = 100
+cpu = "Xeon Platinum 8275CL"
+steps = { H100 = "50 ms" }
+[[workload]]
+name = "text"
+path = "job.toml"
+gpu_hours = 40
+set = ["workload.preprocess=0.5 ms"]
+[[site]]
+name = "site"
+gpus = [1, 2]
+most_cores_per_gpu = 8
+threads_per_core = 2
+price_per_core_h = 0.05
+price_per_gpu_h = 1.0
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / "fleet.toml").write_text(FLEET)
+    return tmp_path / "fleet.toml"
+
+
+def job(**changes: object) -> Workload:
+    tables = {
+        "workload": {"batch_size": 64, "preprocess": "6 ms", "collate": "2 ms"},
+        "accelerator": {"step": "100 ms", "launch": "4 ms", "name": "A100-SXM4-80GB"},
+    }
+    made = Workload("job", read_scenario(tables), 100.0, "A100-SXM4-80GB", "EPYC 7742")
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def host(name: str = "box", gpu: str | None = "NVIDIA A100 SXM 80GB", **changes: object) -> Candidate:
+    return replace(Candidate(name, gpu, 1, 16.0, cpu="AMD EPYC 7742 64-Core Processor"), **changes)  # type: ignore[arg-type]
+
+
+# Carrying
+
+
+def test_the_same_gpu_and_cpu_carry_nothing() -> None:
+    found = carry(job(), host(), {})
+    assert (found.notes, found.cpu_time, found.cpu_uncertainty, found.speed_uncertainty) == ((), 1.0, 0.0, 0.0)
+    assert found.step == job().scenario.accelerator.step
+
+
+def test_another_cpu_is_said_and_widens() -> None:
+    found = carry(job(), host(cpu="Xeon Gold 6248R"), {})
+    assert found.cpu_uncertainty == OTHER_CPU and found.speed_uncertainty > 0
+    assert "EPYC 7742 to Xeon Gold 6248R" in found.notes[0] and "60 %" in found.notes[0]
+    scenario = found.scenario(job().scenario)
+    assert scenario.workload.preprocess.uncertainty == scenario.accelerator.launch.uncertainty == OTHER_CPU
+    for unnamed in (carry(job(cpu=None), host(), {}), carry(job(), host(cpu=None), {})):
+        assert unnamed.cpu_uncertainty == OTHER_CPU and "not named" in unnamed.notes[0]
+
+
+def test_known_speeds_scale_the_cpu_times() -> None:
+    found = carry(job(), host(cpu="Xeon Gold 6248R"), {"Xeon Gold 6248R": 0.8, "EPYC 7742": 1.2})
+    assert found.cpu_time == pytest.approx(1.5) and found.cpu_uncertainty < OTHER_CPU
+    scenario = found.scenario(job().scenario)
+    assert scenario.workload.preprocess.mean == pytest.approx(9e-3)
+    assert scenario.accelerator.step.mean == 0.1
+
+
+def test_step_times_on_another_gpu_are_known_or_refused() -> None:
+    assert carry(job(), host(gpu="NVIDIA A100 PCIe"), {}).step.uncertainty == OTHER_FORM
+    given = carry(job(steps={"H100": Service(0.05)}), host(gpu="NVIDIA H100 SXM"), {})
+    assert given.step.mean == 0.05 and given.step.uncertainty == 0 and "as given" in given.notes[0]
+    recorded = carry(job(model="ResNet-50 v1.5"), host(gpu="NVIDIA V100"), {})
+    assert recorded.step.uncertainty > 0.1 and "catalogue" in recorded.notes[0]
+    with pytest.raises(InputError, match=r"no step time on NVIDIA L4 .*add it to steps"):
+        carry(job(), host(gpu="NVIDIA L4"), {})
+    with pytest.raises(InputError, match="does not name"):
+        carry(job(gpu=None), host(), {})
+    assert "taken for the workload's" in carry(job(), host(gpu=None), {}).notes[0]
+
+
+def test_condensed_times_keep_mean_and_spread() -> None:
+    values = empirical((1.0, 2.0, 6.0))
+    found = condensed(values, 64)
+    assert (found.mean, found.cv, found.distribution) == (values.mean, values.cv, "gamma")
+    assert found.uncertainty == pytest.approx(values.cv / math.sqrt(3))
+    assert condensed(values, 8) is values and condensed(Service(1.0), 64) == Service(1.0)
+
+
+# Cores needed
+
+
+@pytest.mark.parametrize("preprocess", ["0.5 ms", "6 ms", "15 ms"])
+def test_bisection_finds_what_the_whole_curve_finds(preprocess: str) -> None:
+    tables = {"workload": {"batch_size": 64, "preprocess": preprocess}, "accelerator": {"step": "100 ms"}}
+    scenario, study = read_scenario(tables), Study(simulate, Plan(steps=150, least=2, most=2, inputs=0))
+    found = cores_needed(scenario, 2, study)
+    assert found is not None and found.cores == recommend(scenario, study, (2,)).options[0].answer.cores  # type: ignore[union-attr]
+
+
+def test_no_core_count_is_none() -> None:
+    tables = {
+        "workload": {"batch_size": 64, "preprocess": "1 ms", "consumer": "80 ms"},
+        "accelerator": {"step": "50 ms"},
+    }
+    assert cores_needed(read_scenario(tables), 2, Study(simulate, Plan(inputs=0))) is None
+
+
+def test_cores_beyond_the_most_work_are_of_no_use() -> None:
+    tables = {"workload": {"batch_size": 64, "preprocess": "15 ms"}, "accelerator": {"step": "100 ms"}}
+    scenario = read_scenario(tables | {"host": {"speed": [1.0, 0.9, 0.6, 0.3]}})
+    assert useful_cores(scenario) == 2  # k s(k): 1, 1.8, 1.8, 1.2
+
+
+# Plans
+
+
+def test_a_plan_by_hand() -> None:
+    # GPU-bound at 64 / 100 ms = 640 samples/s; 100 GPU-hours are 230.4 million samples.
+    free = Workload("free", read_scenario({
+        "workload": {"batch_size": 64, "preprocess": "0.1 ms"}, "accelerator": {"step": "100 ms", "name": "A100"},
+    }), 100.0, "A100", "EPYC 7742")  # fmt: skip
+    dear, cheap = host("dear", "A100", price_per_h=6.4), host("cheap", "A100", price_per_h=1.6, gpu_count=2)
+    plan = plan_fleet(Fleet((free,), (dear, host("unpriced", "A100"), cheap)))
+    best = plan.pairs(free)
+    assert [row.candidate.name for row in best] == ["cheap", "dear", "unpriced"]
+    assert best[0].outcome.throughput == pytest.approx(1280, rel=0.02)
+    assert best[1].price_per_million == pytest.approx(6.4 / (640 * 3600) * 1e6, rel=0.02)
+    assert best[1].hours == pytest.approx(100, rel=0.02) and best[0].cost == pytest.approx(80, rel=0.02)
+    assert best[0].stranded_cores == 2 * (16 - best[0].outcome.cores_needed)
+    mixes = plan.mixes()
+    assert [mix.candidate.name for mix in mixes] == ["cheap", "dear", "unpriced"] and mixes[2].cost is None
+
+
+def test_one_host_with_several_gpus_is_one_simulation() -> None:
+    loaded = replace(job(), scenario=read_scenario({
+        "workload": {"batch_size": 64, "preprocess": {"mean": "6 ms", "cv": 1.0}},
+        "accelerator": {"step": {"mean": "100 ms", "cv": 0.3}, "name": "A100"},
+    }))  # fmt: skip
+    hosts = tuple(host(f"x{n}", None, gpu_count=n, cores_per_gpu=5.0) for n in (1, 8))
+    one, eight = plan_fleet(Fleet((loaded,), hosts)).rows
+    # Steps of unequal length wait for the slowest rank: more than a division by eight would show.
+    assert eight.outcome.gpu_idle > one.outcome.gpu_idle + 0.05
+    assert eight.outcome.throughput < 8 * one.outcome.throughput * 0.95
+
+
+def test_a_site_gives_what_is_needed_up_to_its_cap(path: Path) -> None:
+    plan = plan_fleet(load_fleet(path))
+    rows = {(row.workload.name, row.candidate.name): row for row in plan.rows}
+    capped, free = rows["vision", "site x1"], rows["text", "site x2"]
+    assert capped.outcome.cores_needed <= 8 and capped.outcome.cores_had == capped.outcome.cores_needed
+    assert capped.price_per_h == pytest.approx(1.0 + 0.05 * capped.outcome.cores_had)
+    assert free.stranded_cores == 0 and free.price_per_h == pytest.approx(2 * (1 + 0.05 * free.outcome.cores_had))
+    assert {(u.workload.name, u.candidate.name) for u in plan.unknown} == {("text", "lambda:gpu_1x_h100_pcie")}
+    starved = rows["vision", "lambda:gpu_1x_h100_pcie"]
+    assert starved.outcome.cores_had == 13 and starved.outcome.gpu_idle_low <= starved.outcome.gpu_idle
+
+
+def test_equal_inputs_are_one_task(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = []
+    run = fleets.run_task
+    monkeypatch.setattr(fleets, "run_task", lambda task: tasks.append(task) or run(task))
+    twins = tuple(host(name, cores_per_gpu=cores) for name, cores in (("a", 8.0), ("b", 8.0), ("c", 12.0)))
+    plan = plan_fleet(Fleet((job(),), twins))
+    assert len(tasks) == 1 and len(tasks[0].cores) == 2 and len(plan.rows) == 3
+    assert plan.rows[0].outcome == plan.rows[1].outcome and plan.rows[0].key == plan.rows[1].key != plan.rows[2].key
+
+
+# What to ask for
+
+
+def test_the_requests_of_a_row() -> None:
+    sizes = {"batch_size": 64, "preprocess": "6 ms", "batch_bytes": 2**20 * 10}
+    scenario = read_scenario({"workload": sizes, "accelerator": {"step": "100 ms"}})
+    outcome = Outcome(5, 8.0, 4, 2, 0.01, 0.0, 0.02, 1000.0)
+    candidate = host(gpu_count=2, threads_per_core=2)
+    row = Row("k", replace(job(), scenario=scenario), candidate, 2, outcome, ())
+    found = asks(row)
+    # 5 cores of 2 threads for each of 2 GPUs; (4 x 2 + 1) batches of 10 MiB for each, and a quarter more.
+    assert found["slurm"] == "#SBATCH --gpus-per-node=2\n#SBATCH --cpus-per-gpu=10"
+    assert found["docker"] == "docker run --gpus 2 --cpus=20 --shm-size=225m"
+    lines = found["kubernetes"].splitlines()
+    assert lines[1].replace("requests", "") == lines[2].replace("limits", "") and 'cpu: "20"' in lines[1]
+    assert "medium: Memory, sizeLimit: 225Mi" in lines[-1]
+    assert "num_workers=4, prefetch_factor=2" in found["dataloader"]
+    assert asks(replace(row, option=1))["dataloader"] == "DataLoader(..., num_workers=0)"
+    short = replace(row, outcome=replace(outcome, cores_needed=None))
+    assert "--cpus-per-gpu=16" in asks(short)["slurm"]
+
+
+# Resuming, executors
+
+
+class Stop(Exception):
+    pass
+
+
+def test_a_stopped_plan_goes_on_where_it_was(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, table = load_fleet(path), tmp_path / "pairs.csv"
+    results, count = ResultFile(table), 0
+
+    def save(row: Row) -> None:
+        nonlocal count
+        results.append(row)
+        count += 1
+        if count == 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        plan_fleet(fleet, save=save)
+    with table.open("a") as stream:
+        stream.write("0123,text,aws:p4d")  # cut off in the middle of a line
+    kept = ResultFile(table).done
+    assert len(kept) == 3
+    saved: list[str] = []
+    whole = plan_fleet(fleet, done=kept, save=lambda row: saved.append(row.key))
+    assert not set(saved) & set(kept) and whole == plan_fleet(fleet)
+    ResultFile(table).finish(whole.rows)
+    assert read_results(table) == {row.key: row.outcome for row in whole.rows}
+    monkeypatch.setattr(fleets, "run_task", lambda task: pytest.fail("nothing is left to simulate"))
+    assert str(coresim.plan(path, results=table)) == str(coresim.plan(path, results=table))
+
+
+def test_the_key_changes_with_what_the_outcome_depends_on() -> None:
+    def key(workload: Workload, candidate: Candidate, plan: Plan = FLEET_PLAN) -> str:
+        return fleets._Book(Fleet((workload,), (candidate,)), plan, "fast", {}).cells[0].key
+
+    first = key(job(), host())
+    assert key(job(name="renamed"), host("renamed", price_per_h=3.0)) == first
+    faster = job(scenario=read_scenario({**job().scenario.to_dict(), "accelerator": {"step": "90 ms"}}))
+    others = (key(faster, host()), key(job(), host(cores_per_gpu=8.0)), key(job(), host(gpu_count=2)))
+    seeded = key(job(), host(), replace(FLEET_PLAN, seed=2))
+    assert len({first, *others, seeded, key(job(), host(cpu="other"))}) == 6
+
+
+def test_any_executor_gives_the_same(path: Path) -> None:
+    fleet = load_fleet(path)
+    with ThreadPoolExecutor(2) as executor:
+        assert plan_fleet(fleet, executor=executor) == plan_fleet(fleet)
+
+
+def test_a_cluster_that_loses_a_worker_gives_the_same(path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    fleet, killed = load_fleet(path), []
+    settings = {"n_workers": 3, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+        pids = list(client.run(os.getpid).values())
+        assert len(set(pids)) == 3 and os.getpid() not in pids
+
+        def save(row: Row) -> None:
+            if not killed:
+                os.kill(pids[0], signal.SIGKILL)
+                killed.append(pids[0])
+
+        found = plan_fleet(fleet, executor=client.get_executor(), save=save)
+    assert killed and found == plan_fleet(fleet)
+
+
+# Files and the verb
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "words"),
+    [
+        ("gpu_hours = 100", "gpu_hours = -1", InputError, ["workload[0].gpu_hours = -1", "above 0"]),
+        ("gpu_hours = 100", "gpu_hour = 1", UnknownKeyError, ["workload[0].gpu_hour", "did you mean 'gpu_hours'"]),
+        ('"aws:p4d.24xlarge"', '"p4d.24xlrge"', InputError, ["p4d.24xlrge", "nearest known: aws:p4d.24xlarge"]),
+        ("machines =", "machine =", UnknownKeyError, ["machine: unknown key", "machines"]),
+        ('"job.toml"', '"none.toml"', InputError, ["none.toml: no such file"]),
+        ('name = "text"', 'name = "vision"', InputError, ["workload 'vision' is there twice"]),
+        ("most_cores_per_gpu = 8", "most_cores_per_gpu = 8\ncores_per_gpu = 4", InputError, ["'site'", "give one"]),
+        ("gpus = [1, 2]", "gpus = [0]", InputError, ["site[0].gpus[0] = 0"]),
+        ("[[site]]", "options = [4]\n[[site]]", UnknownKeyError, ["options"]),
+    ],
+)  # fmt: skip
+def test_a_bad_fleet_says_where(path: Path, old: str, new: str, kind: type[Exception], words: list[str]) -> None:
+    path.write_text(FLEET.replace(old, new, 1))
+    with pytest.raises(kind) as caught:
+        load_fleet(path)
+    assert str(caught.value).startswith(str(path)) and all(word in str(caught.value) for word in words), caught.value
+
+
+def test_all_machines_and_own_ones(path: Path) -> None:
+    (path.parent / "own.csv").write_text("id,gpu,gpu_count,physical_cores\nbox,A100,1,8\n")
+    start = FLEET.index("[[workload]]")
+    path.write_text('machines = ["all"]\nmachine_file = "own.csv"\noptions = [1, 2]\n' + FLEET[start:])
+    fleet = load_fleet(path)
+    assert len(fleet.candidates) == 144 + 1 + 2 and fleet.candidates[0].name == "box" and fleet.options == (1, 2)
+    known = fleet_schema()["properties"]
+    assert {"machines", "options", "workload", "site", "cpu_speed"} <= set(known)
+
+
+def test_the_verb(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "pairs.csv"
+    assert main(["plan", str(path), "--jobs", "1", "--results", str(table)]) == 0
+    text = capsys.readouterr().out
+    assert (
+        "Whole mix (2 workloads)" in text and "#SBATCH --cpus-per-gpu=" in text and "not predicted on 1 machine" in text
+    )
+    assert re.search(r"carried unchanged from a CPU that is not named", text)
+    assert len(table.read_text().splitlines()) == 1 + 9
+    assert main(["plan", str(path), "--jobs", "1", "--results", str(table), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["rows"]) == 9 and document["best"]["vision"]["ask_for"]["slurm"].startswith("#SBATCH")
+    assert main(["plan", str(path), "--results", str(path)]) == 2
+    assert "not a table of coresim plan" in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_what_is_finished(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, run, armed = tmp_path / "pairs.csv", fleets.run_task, True
+
+    def interrupted(task: fleets.Task) -> object:
+        if armed and len(table.read_text().splitlines()) > 2:
+            raise KeyboardInterrupt
+        return run(task)
+
+    monkeypatch.setattr(fleets, "run_task", interrupted)
+    assert main(["plan", str(path), "--jobs", "1", "--results", str(table)]) == 130
+    assert f"{table} keeps what is finished" in capsys.readouterr().err and len(read_results(table)) >= 2
+    armed = False
+    assert main(["plan", str(path), "--jobs", "1", "--results", str(table)]) == 0
+    assert len(read_results(table)) == 9
+
+
+def test_parquet_holds_the_same_table(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert main(["plan", str(path), "--jobs", "1", "--parquet", str(tmp_path / "p.parquet")]) == 0
+    found = parquet.read_table(tmp_path / "p.parquet").to_pydict()
+    assert found["key"] == coresim.plan(path).to_frame()["key"].tolist()
+
+
+def test_an_absent_scheduler_is_one_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["plan", str(path), "--scheduler", "nonsense"])
+    assert code in (2, 3) and len(capsys.readouterr().err.strip().splitlines()) == 1
