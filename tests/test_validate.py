@@ -28,7 +28,7 @@ from coresim.validate.predict import (
     without,
 )
 from coresim.validate.score import cause, choices, missing_term, near_knee, repredict, score, worth
-from coresim.validate.session import disturbance
+from coresim.validate.session import disturbance, judged
 from coresim.validate.staged import Buffer, Closed
 from coresim.validate.trial import run_trial
 
@@ -100,7 +100,7 @@ def test_batches_visit_every_sample_once_per_round():
 
 CALIBRATION = Calibration(
     option=2, batch_size=10, sample=Service((0.001, 0.003), 0.05), wait=NOTHING, batch=Service((0.005,), 0.1),
-    receive=Service((0.001,)), handover=NOTHING, pin=NOTHING, speed=0.9, speed_uncertainty=0.02, period_s=0.025,
+    receive=Service((0.001,)), handover=(NOTHING,) * 3, pin=NOTHING, speed=0.9, speed_uncertainty=0.02, period_s=0.025,
 )  # fmt: skip
 SETTING = Setting("images", 10, 2, 2, 2, 2, 0.8)
 
@@ -147,7 +147,7 @@ def test_a_spinning_trainer_takes_a_core_from_the_workers():
 
 
 def measured(idle: float, **other: object) -> Measured:
-    clean = Measured(idle, 0.01 / (1 - idle), (0, 10), (), 0.0, 0.002, 0.001, 0.0, 0.002, 0.002)
+    clean = Measured(idle, 0.01 / (1 - idle), (0, 10), (), 0.0, 0.002, 0.001, 0.001, 0.0)
     return replace(clean, **other)  # type: ignore[arg-type]
 
 
@@ -159,7 +159,7 @@ def point(setting: Setting, predicted: float, *idles: float) -> Point:
 
 
 def ledger(*points: Point) -> Ledger:
-    job = Job("images", "imagenet-like", CALIBRATION, 0.002)
+    job = Job("images", "imagenet-like", CALIBRATION)
     return Ledger("1", "coresim validate", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", "f" * 64, 9,
                   (job,), points)  # fmt: skip
 
@@ -179,9 +179,11 @@ def test_dirty_trials_do_not_count():
     dirty = replace(point(SETTING, 0.3, 0.9, 0.3), trials=(measured(0.9, dirty="busy"), measured(0.3)))
     assert dirty.idle == pytest.approx(0.3)
     assert ledger(replace(dirty, trials=(measured(0.9, dirty="busy"),))).scored == ()
-    assert disturbance(measured(0.1)) == ""
-    assert "0.30 cores" in disturbance(measured(0.1, others_cores=0.3))
-    assert "+50%" in disturbance(measured(0.1, probe_after_s=0.003))
+    assert disturbance(measured(0.1), 0.04) == ""
+    assert "0.30 cores" in disturbance(measured(0.1, others_cores=0.3), 0.0)
+    assert "50% more CPU time" in disturbance(measured(0.1), 0.5)
+    slow = judged(replace(point(SETTING, 0.3, 0.3), trials=(measured(0.3), measured(0.2, sample_s=0.003))))
+    assert [bool(trial.dirty) for trial in slow.trials] == [False, True]
 
 
 def test_only_overlapped_points_about_equal_rates_are_near_the_knee():

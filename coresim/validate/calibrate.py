@@ -1,10 +1,12 @@
 """What one and two workers cost, inside the real pipeline: all that the predictions of a validation are fed with.
 
 Service times taken in a bare process differ from those inside a loader's worker (collation into shared memory, first
-touch of new pages, the pickling thread), so they are noted by the workers themselves while the real loader runs. Three
-runs make a round: one worker at work without a pause, one worker whose batches stand ready (what receiving costs the
-trainer), two workers at work without a pause (how much slower a sample gets while two cores are busy). Rounds
-alternate, so that a slow drift touches all runs alike; the spread between rounds is the uncertainty of one.
+touch of new pages, the pickling thread), so they are noted by the workers themselves while the real loader runs. A
+round is five runs: one worker without a pause (what samples and batches cost), one whose batches stand ready while it
+rests, and one while it works (what receiving costs the trainer), two workers without a pause (how much slower a sample
+gets while two cores are busy), and two at work while their batches are received. Rounds alternate, so that a drift
+touches all alike; the best run of each kind counts, since disturbances only add, and the next best says how well it
+repeats.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class Calibration:
         wait: time of one sample without a core.
         batch: what a worker needs per batch beyond its samples (collation, pickling, queues).
         receive: CPU time of the trainer to receive a ready batch.
-        handover: what receiving a ready batch takes beyond that, waiting.
+        handover: what receiving a ready batch takes beyond that, waiting for its worker: one that rests, one at work,
+            one of two at work.
         pin: CPU time of the thread that copies a batch to pinned memory.
         speed: s(2), the speed of each of two busy cores.
         speed_uncertainty: its relative standard uncertainty.
@@ -78,7 +81,7 @@ class Calibration:
     wait: Cost
     batch: Cost
     receive: Cost
-    handover: Cost
+    handover: tuple[Cost, Cost, Cost]
     pin: Cost
     speed: float
     speed_uncertainty: float
@@ -94,12 +97,22 @@ class Calibration:
         """The calibration that `to_dict` wrote."""
         costs = {
             name: Cost(tuple(document[name]["values"]), document[name]["uncertainty"])
-            for name in ("sample", "wait", "batch", "receive", "handover", "pin")
+            for name in ("sample", "wait", "batch", "receive", "pin")
         }
+        rest, one, two = (Cost(tuple(cost["values"]), cost["uncertainty"]) for cost in document["handover"])
         training = document["training"] and StepCost.from_dict(document["training"])
-        return cls(**{**document, **costs, "training": training})
+        return cls(**{**document, **costs, "handover": (rest, one, two), "training": training})
 
-    def emulated_scenario(self, step_s: float, sync: str, loader: Loader) -> Scenario:
+    def waiting(self, workers: int, busy: float) -> Service:
+        """The hand-over's waiting when the workers are at work for a share ``busy`` of the time.
+
+        The trainer needs an answer from the worker that made the batch, and one at work is slow to give it.
+        """
+        rest, work = self.handover[0], self.handover[1 if workers < 2 else 2]
+        values = (*_share(rest.values, 1.0 - busy), *_share(work.values, busy))
+        return Cost(values, max(rest.uncertainty, work.uncertainty)).service()
+
+    def emulated_scenario(self, step_s: float, sync: str, loader: Loader, waiting: Service) -> Scenario:
         """The scenario that predicts a trial with an emulated accelerator."""
         return Scenario(
             workload=Workload(
@@ -108,7 +121,7 @@ class Calibration:
                 fetch=self.wait.service(),
                 collate=self.batch.service(),
                 consumer=self.receive.service(),
-                copy=self.handover.service(),
+                copy=waiting,
             ),
             accelerator=Accelerator(step=Service(step_s), sync=sync),
             host=Host(speed=(1.0, self.speed), speed_uncertainty=self.speed_uncertainty),
@@ -117,7 +130,7 @@ class Calibration:
 
     def training_scenario(self, step: StepCost, loader: Loader) -> Scenario:
         """The scenario that predicts real training: the device's own step, launch and copies."""
-        base = self.emulated_scenario(1.0, "spin", loader)
+        base = self.emulated_scenario(1.0, "spin", loader, ZERO)
         pinned = loader.pin_memory and step.copy_pinned is not None
         copy = step.copy_pinned if pinned and step.copy_pinned is not None else step.copy
         workload = replace(base.workload, copy=Service(copy) if copy else ZERO, pin=self.pin.service())
@@ -151,18 +164,20 @@ def calibrate(
     """
     data = Timed(real, detail=True)
     lone = Layout(option, 0 if option == 1 else 1, batch_size, pin_memory=pin_memory)
+    pair = replace(lone, workers=2)
     period = _period(_run(data, lone, 0.0, LEAST_STEPS, seed=0))
     steps = min(MOST_STEPS, max(LEAST_STEPS, round(run_s / period)))
-    flat_out, ready, both = [], [], []
+    kinds = {"alone": (lone, 0.0, steps)}
+    if option != 1:
+        kinds |= {"idle": (lone, 1.5, steps), "busy": (lone, 1.0, steps)}
+        kinds |= {"two": (pair, 0.0, 2 * steps), "two busy": (pair, 0.55, 2 * steps)}
+    found: dict[str, list[Trial]] = {kind: [] for kind in kinds}
     for number in range(rounds):
         if progress:
             progress("calibrating", number / rounds)
-        flat_out.append(_run(data, lone, 0.0, steps, seed=number + 1))
-        if option != 1:
-            ready.append(_run(data, lone, 1.5 * period, max(LEAST_STEPS, steps // 2), seed=number + 1))
-            both.append(_run(data, replace(lone, workers=2), 0.0, 2 * steps, seed=number + 1))
-    found = _calibration(option, batch_size, flat_out, ready, both)
-    return replace(found, pin=Cost((stats.mean([trial.side_cpu for trial in ready]),))) if pin_memory else found
+        for kind, (layout, ratio, count) in kinds.items():
+            found[kind].append(_run(data, layout, ratio * period, count, seed=number + 1))
+    return _calibration(option, batch_size, pin_memory, {kind: _best_first(runs) for kind, runs in found.items()})
 
 
 def _run(data: Timed, layout: Layout, step_s: float, steps: int, seed: int) -> Trial:
@@ -177,27 +192,43 @@ def _period(trial: Trial) -> float:
     return max(trial.seconds_per_step, 1e-6)
 
 
-def _calibration(
-    option: int, batch_size: int, flat_out: Sequence[Trial], ready: Sequence[Trial], both: Sequence[Trial]
-) -> Calibration:
-    cpu = [[value for cost in trial.costs for value in cost.cpu] for trial in flat_out]
-    ratios = [
-        stats.mean([v for c in alone.costs for v in c.cpu]) / stats.mean([v for c in two.costs for v in c.cpu])
-        for alone, two in zip(flat_out, both, strict=False)
-    ]
+def _share(values: Sequence[float], share: float) -> tuple[float, ...]:
+    """A share of 200 evenly chosen quantiles of the values."""
+    count = round(200 * share)
+    return tuple(stats.quantile(values, (place + 0.5) / count) for place in range(count))
+
+
+def _best_first(runs: Sequence[Trial]) -> list[Trial]:
+    """The run in which a sample needed the least CPU time first: the others were disturbed more, never less."""
+    return sorted(runs, key=_sample_cpu)
+
+
+def _sample_cpu(trial: Trial) -> float:
+    return stats.mean([stats.mean(cost.cpu) for cost in trial.costs])
+
+
+def _calibration(option: int, batch_size: int, pin_memory: bool, runs: dict[str, list[Trial]]) -> Calibration:
+    alone, idle, busy, two, two_busy = (runs.get(kind, []) for kind in ("alone", "idle", "busy", "two", "two busy"))
+    receiving = idle or alone
+    speeds = [_sample_cpu(one) / _sample_cpu(both) for one, both in zip(alone, two, strict=False)]
     return Calibration(
         option=option,
         batch_size=batch_size,
-        sample=_cost(cpu),
-        wait=_waits(flat_out),
-        batch=_cost([_beyond_samples(trial, option) for trial in flat_out]),
-        receive=_received(option, ready),
-        handover=_cost([[_waited(step) for step in trial.steps] for trial in ready]) if option == 2 else NOTHING,
-        pin=NOTHING,
-        speed=min(1.0, stats.mean(ratios)) if ratios else 1.0,
-        speed_uncertainty=_uncertainty(ratios) if len(ratios) > 1 else 0.0,
-        period_s=stats.mean([_period(trial) for trial in flat_out]),
+        sample=_cost([[value for cost in trial.costs for value in cost.cpu] for trial in alone]),
+        wait=_waits(alone),
+        batch=_cost([_beyond_samples(trial, option) for trial in alone]),
+        receive=_received(option, receiving),
+        handover=(_handover(idle), _handover(busy), _handover(two_busy)) if option == 2 else (NOTHING,) * 3,
+        pin=Cost((stats.mean([trial.side_cpu for trial in idle]),)) if pin_memory and idle else NOTHING,
+        speed=min(1.0, speeds[0]) if speeds else 1.0,
+        speed_uncertainty=_uncertainty(speeds) if len(speeds) > 1 else 0.0,
+        period_s=_period(alone[0]),
     )
+
+
+def _handover(trials: Sequence[Trial]) -> Cost:
+    """Waiting for ready batches only: what is not ready is waited for in any case."""
+    return _cost([[_waited(step) for step in trial.steps if step.ready <= step.asked] or [0.0] for trial in trials])
 
 
 def _received(option: int, ready: Sequence[Trial]) -> Cost:
@@ -231,17 +262,16 @@ def _beyond_samples(trial: Trial, option: int) -> list[float]:
     return [max(0.0, after.began - now.began - sum(now.wall)) for now, after in pairwise(trial.costs)]
 
 
-def _cost(rounds: Sequence[Sequence[float]]) -> Cost:
-    """All rounds' values, at most `MOST_VALUES` evenly chosen; the uncertainty is that of one more round."""
-    values = [value for found in rounds for value in found]
-    means = [stats.mean(found) for found in rounds]
+def _cost(runs: Sequence[Sequence[float]]) -> Cost:
+    """The best run's values, at most `MOST_VALUES` evenly chosen."""
+    values = runs[0]
     stride = -(-len(values) // MOST_VALUES)
     chosen = sorted(values)[stride // 2 :: stride] if stride > 1 else values
     scale = stats.mean(values) / stats.mean(chosen) if stats.mean(chosen) > 0 else 1.0
-    return Cost(tuple(value * scale for value in chosen), _uncertainty(means) if len(means) > 1 else 0.0)
+    return Cost(tuple(value * scale for value in chosen), _uncertainty([stats.mean(found) for found in runs]))
 
 
 def _uncertainty(means: Sequence[float]) -> float:
-    """Relative standard deviation of the difference between the mean of the rounds and one further round."""
-    centre = stats.mean(means)
-    return ((1 + 1 / len(means)) * stats.variance(means)) ** 0.5 / centre if centre > 0 else 0.0
+    """Relative difference between the best run and the one next to it: what a good moment of the machine repeats to."""
+    nearest = min((abs(other / means[0] - 1.0) for other in means[1:]), default=0.0) if means[0] > 0 else 0.0
+    return min(nearest, 1.0)

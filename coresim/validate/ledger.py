@@ -31,10 +31,9 @@ class Measured:
         step_starts_us: when each step began on the device's clock, microseconds after the last warm-up step.
         step_ends_us: when it ended, in real training; an emulated step lasts what the point says.
         lateness_s: mean lateness of the timer, which is taken out.
-        sample_s, receive_s: mean CPU time of a sample and of receiving a batch; they explain a miss, and feed no
-            prediction.
+        sample_s, collate_s, receive_s: mean CPU time of a sample, of collating and of receiving a batch; they tell a
+            disturbed trial and explain a miss, and feed no prediction.
         others_cores: cores that other programs kept busy meanwhile.
-        probe_before_s, probe_after_s: time of a fixed piece of work before and after.
         dirty: why the trial does not count, or "".
     """
 
@@ -44,10 +43,9 @@ class Measured:
     step_ends_us: tuple[int, ...]
     lateness_s: float
     sample_s: float
+    collate_s: float
     receive_s: float
     others_cores: float
-    probe_before_s: float
-    probe_after_s: float
     dirty: str = ""
 
 
@@ -104,7 +102,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Job:
-    """One calibration: of an organisation, for a workload and batch size, with the machine's speed then.
+    """One calibration: of an organisation, for a workload and batch size.
 
     ``title`` is what a profile of the workload calls it.
     """
@@ -112,7 +110,6 @@ class Job:
     workload: str
     title: str
     calibration: Calibration
-    probe_s: float
 
 
 @dataclass(frozen=True)

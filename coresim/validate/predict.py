@@ -80,7 +80,9 @@ def scenario_of(calibration: Calibration, setting: Setting) -> Scenario:
     loader = Loader(ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS)
     if calibration.training is not None:
         return calibration.training_scenario(calibration.training, replace(loader, pin_memory=setting.pin_memory))
-    return calibration.emulated_scenario(step_time(calibration, setting), setting.sync, loader)
+    step = step_time(calibration, setting)
+    waiting = calibration.waiting(setting.workers, min(1.0, rate_period(calibration, setting) / step))
+    return calibration.emulated_scenario(step, setting.sync, loader, waiting)
 
 
 def predict(calibration: Calibration, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> Prediction:

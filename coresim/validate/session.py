@@ -9,6 +9,7 @@ import contextlib
 import os
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,9 +29,13 @@ from coresim.validate.training import Training, run_training
 from coresim.validate.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.workloads.base import Workload, WorkloadSpec
 
-TRIAL_S = 4.0
-#: Cores that other programs may use, and the drift of the probe during a trial, before it does not count.
-MOST_OTHERS, MOST_DRIFT = 0.05, 0.15
+TRIAL_S = 3.0
+#: Cores that other programs may use before a trial does not count.
+MOST_OTHERS = 0.05
+#: A trial whose workers needed so much more CPU time per batch than in the best trial of the same setting was
+#: disturbed: the machine was slower, which a shared one is for seconds without any load that it could show.
+MOST_SLOWER = 0.05
+#: Trials of one setting at the most, beyond its repeats.
 ATTEMPTS = 3
 SILENCE = 180.0
 
@@ -126,17 +131,18 @@ def _run_job(
     first = settings[0]
     with Child(_serve, spec, first, effort, doing=f"validating {first.workload}") as child:
         tell("calibrating", 0)
-        title, calibration, probe = child.receive(START_TIMEOUT + SILENCE)[1]
-        job = Job(first.workload, title, calibration, probe)
+        title, calibration = child.receive(START_TIMEOUT + SILENCE)[1]
+        job = Job(first.workload, title, calibration)
         points = [_predicted(number, calibration, setting, engine, effort) for setting in settings]
         ledger = keep(job, points)
-        for turn, place in enumerate(_turns(settings)):
-            if time.monotonic() > until:
-                break
-            tell("running the real pipeline", turn)
-            point = points[place]
-            points[place] = replace(point, trials=(*point.trials, *_attempt(child, point)))
+        turns = deque(_turns(settings))
+        while turns and time.monotonic() < until:
+            place = turns.popleft()
+            tell("running the real pipeline", sum(len(point.trials) for point in points))
+            points[place] = _attempt(child, points[place])
             ledger = keep(job, points)
+            if place not in turns and not _settled(points[place]):
+                turns.append(place)
     return ledger
 
 
@@ -147,23 +153,38 @@ def _turns(settings: Sequence[Setting]) -> list[int]:
     return turns
 
 
-def _attempt(child: Child, point: Point) -> list[Measured]:
-    """A trial; a disturbed one is repeated, and kept in the ledger as dirty."""
-    found: list[Measured] = []
-    while len(found) < ATTEMPTS and not (found and not found[-1].dirty):
-        child.send(Order(point.setting, point.step_s, RunLength(point.warm_up + point.steps, point.warm_up)))
-        measured: Measured = child.receive(SILENCE)[1]
-        found.append(replace(measured, dirty=disturbance(measured)))
-    return found
+def _settled(point: Point) -> bool:
+    """Whether the setting has as many undisturbed trials as it wants, or as many attempts as it gets."""
+    wanted = point.setting.repeats
+    return len(point.clean) >= wanted or len(point.trials) >= wanted + ATTEMPTS
 
 
-def disturbance(measured: Measured) -> str:
-    """Why a trial does not count, or nothing."""
+def _attempt(child: Child, point: Point) -> Point:
+    """One more trial, and with it a new look at which of all are disturbed."""
+    child.send(Order(point.setting, point.step_s, RunLength(point.warm_up + point.steps, point.warm_up)))
+    measured: Measured = child.receive(SILENCE)[1]
+    return judged(replace(point, trials=(*point.trials, measured)))
+
+
+def judged(point: Point) -> Point:
+    """The point with its disturbed trials marked; they stay in the ledger and do not count."""
+    least = min(_work(point, trial) for trial in point.trials)
+    return replace(
+        point, trials=tuple(replace(t, dirty=disturbance(t, _work(point, t) / least - 1.0)) for t in point.trials)
+    )
+
+
+def _work(point: Point, trial: Measured) -> float:
+    """CPU seconds of a worker per batch."""
+    return trial.sample_s * point.setting.batch_size + trial.collate_s
+
+
+def disturbance(measured: Measured, slower: float) -> str:
+    """Why a trial does not count, or nothing; ``slower``: work per batch over that of the setting's best, less 1."""
     if measured.others_cores > MOST_OTHERS:
         return f"other programs used {measured.others_cores:.2f} cores"
-    drift = measured.probe_after_s / measured.probe_before_s - 1.0
-    if abs(drift) > MOST_DRIFT:
-        return f"the machine's speed changed by {drift:+.0%} meanwhile"
+    if slower > MOST_SLOWER:
+        return f"the same work took {slower:.0%} more CPU time than in this setting's best trial"
     return ""
 
 
@@ -188,14 +209,13 @@ def _serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> No
     real = spec.build()
     limit_threads()
     torch.set_num_threads(1)
-    probe = probe_speed()
     training = Training(first.model, first.precision, effort.device, first.batch_size) if first.model else None
     found = calibrate(
         real, first.option, first.batch_size, pin_memory=first.pin_memory, rounds=effort.rounds, run_s=effort.run_s
     )
     if training is not None:
         found = replace(found, training=training.cost())
-    link.send("calibrated", (real.name, found, probe))
+    link.send("calibrated", (real.name, found))
     while True:
         link.send("measured", _trial(real, link.receive(), training))
 
@@ -210,7 +230,6 @@ def _trial(real: Workload, order: Order, training: Training | None) -> Measured:
         ordered=setting.ordered,
         pin_memory=setting.pin_memory,
     )
-    before = probe_speed()
     with _on_cores(setting.cores):
         began, mine, all_busy = time.perf_counter(), _own_seconds(), busy_seconds()
         pipe = open_pipe(Timed(real), layout, seed=os.getpid())
@@ -227,10 +246,9 @@ def _trial(real: Workload, order: Order, training: Training | None) -> Measured:
         step_ends_us=_microseconds(trial, [step.end for step in trial.steps]) if training else (),
         lateness_s=0.0 if training else trial.lateness,
         sample_s=sum(sum(cost.cpu) for cost in trial.costs) / len(trial.costs) / setting.batch_size,
+        collate_s=sum(cost.collate for cost in trial.costs) / len(trial.costs),
         receive_s=sum(step.cpu for step in trial.steps) / len(trial.steps),
         others_cores=max(0.0, others / span),
-        probe_before_s=before,
-        probe_after_s=probe_speed(),
     )
 
 
@@ -261,19 +279,6 @@ def _own_seconds() -> float:
     """CPU seconds of this process and of those of its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
-
-
-def probe_speed() -> float:
-    """Seconds that a fixed piece of work takes now, the least of seven: what tells a slower machine from a slow job."""
-    return min(_probe() for _ in range(7))
-
-
-def _probe() -> float:
-    began = time.perf_counter()
-    total = 0
-    for number in range(30_000):
-        total += number * number
-    return time.perf_counter() - began
 
 
 def make_data(specs: dict[str, WorkloadSpec]) -> None:
