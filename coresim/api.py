@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -196,8 +197,11 @@ def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile 
 
 def _engine(name: str) -> Engine:
     if name == "fast":
-        from coresim.sim.fast import simulate as fast  # noqa: PLC0415 - numba takes half a second to import
+        from coresim.sim.fast import COMPILING, must_compile  # noqa: PLC0415 - numba takes half a second to import
+        from coresim.sim.fast import simulate as fast  # noqa: PLC0415
 
+        if must_compile():
+            logging.getLogger("coresim").warning(COMPILING)
         return fast
     if name == "reference":
         from coresim.sim.reference import simulate as reference  # noqa: PLC0415

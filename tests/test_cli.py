@@ -220,6 +220,16 @@ def test_trace_is_written_whole_or_not_at_all(capsys, tmp_path, scenario):
     assert call(capsys, "simulate", scenario, "--trace", tmp_path / "no" / "trace.json")[0] == 2
 
 
+def test_the_first_batches_are_drawn(capsys, tmp_path, scenario):
+    path = tmp_path / "gantt.svg"
+    assert call(capsys, "simulate", scenario, "--gantt", path)[0] == 0
+    text = path.read_text()
+    assert "<svg" in text
+    assert len(text) > 10_000
+    code, _, err = call(capsys, "simulate", scenario, "--gantt", tmp_path / "gantt.xyz")
+    assert (code, len(err.splitlines())) == (2, 1)
+
+
 def test_a_full_disk_is_one_line():
     with open("/dev/full", "w") as full:
         done = subprocess.run(

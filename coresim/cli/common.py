@@ -71,12 +71,10 @@ def engine_named(name: str) -> Engine:
         from coresim.sim.reference import simulate as reference
 
         return reference
-    from coresim.sim import kernel, recurrence
-    from coresim.sim.compiled import is_compiled
-    from coresim.sim.fast import simulate
+    from coresim.sim.fast import COMPILING, must_compile, simulate
 
-    if not (is_compiled(kernel.run) and is_compiled(recurrence.run)):
-        print("coresim: compiling the simulator, once on this machine (about half a minute) ...", file=sys.stderr)
+    if must_compile():
+        print(f"coresim: {COMPILING} ...", file=sys.stderr)
     return simulate
 
 

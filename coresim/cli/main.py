@@ -14,7 +14,7 @@ from coresim.errors import EXIT_INTERRUPTED, CoresimError
 
 VERBS = (
     "recommend", "simulate", "measure", "report", "validate", "doctor", "catalogue", "workloads", "machines", "plan",
-    "compare", "schema",
+    "compare", "watch", "schema",
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from coresim.model.profile import Profile
 
 DEFAULT_OUTPUT = "profile.json"
+FIGURES = (".png", ".svg", ".pdf")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,6 +117,13 @@ def check_writable(path: str) -> None:
         raise InputError(f"cannot write {target}: no folder {target.parent}; make it first")
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise InputError(f"cannot write {target}: no permission; choose a folder that you can write to")
+
+
+def check_figure(path: str) -> None:
+    """InputError where no figure can be written to ``path``: a form that is not known, or as `check_writable`."""
+    if Path(path).suffix not in FIGURES:
+        raise InputError(f"{path}: a figure is written as {', '.join(FIGURES)}; end its name with one of them")
+    check_writable(path)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from coresim.cli.common import add_json, add_set, core_count, metadata, read_input, require, whole_number
+from coresim.cli.measure import check_figure
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -32,6 +33,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--trace", metavar="FILE", help="write a Chrome/Perfetto trace of the first replication's start"
     )
+    parser.add_argument(
+        "--gantt", metavar="FILE", help="draw the first batches of options 1, 2 and 3 (.png, .svg, .pdf)"
+    )
     add_set(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -46,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     from coresim.sim.estimate import Plan, estimate
 
     require(args.seed >= 0, f"--seed {args.seed}: must not be negative")
+    if args.gantt:
+        check_figure(args.gantt)
     scenario, profile = read_input(args.input, args.settings)
     setting = resolve_setting(scenario, args.option, args.workers, args.cores, args.prefetch_factor)
     pipeline = build(scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor)
@@ -57,6 +63,10 @@ def run(args: argparse.Namespace) -> int:
         from coresim.report.trace import write_trace
 
         write_trace(args.trace, pipeline, plan, engine)
+    if args.gantt:
+        from coresim.report.figures import plot_gantt, save_figure
+
+        save_figure(plot_gantt(scenario, setting.cores, max(1, setting.workers), engine, seed=args.seed), args.gantt)
     if args.json:
         fingerprint = profile.host.fingerprint if profile else None
         about = metadata(args.seed, args.input, profile.accelerator.basis if profile else None, fingerprint)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import add_json, engine_named, require, share
-from coresim.cli.measure import check_writable, progress_on_stderr
+from coresim.cli.measure import check_figure, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, MissingPartError
 from coresim.units import parse_duration
 
@@ -57,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
     require(not (args.grid and (args.dataset or args.workload or args.quick or args.step_time or args.batch_size)),
             "--grid: the file says what to run; leave out the other flags of 'what to run'")  # fmt: skip
     require(not (args.dataset and args.workload), "--dataset and --workload: each says what to run; leave one out")
-    for path in (args.output, args.figure):
-        if path:
-            check_writable(path)
+    check_writable(args.output)
+    if args.figure:
+        check_figure(args.figure)
     _need_torch()
     with tempfile.TemporaryDirectory(prefix="coresim-") as folder:
         grid, specs = _job(args, folder)

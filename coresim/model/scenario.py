@@ -60,11 +60,17 @@ class Accelerator:
     )
     run_ahead: int = key(COUNT_OR_NONE, "steps that the trainer may launch before it waits; 0: it waits for each", 0)
     count: int = key(COUNT, "accelerators on the host, data-parallel", 1)
+    hosts: int = key(COUNT, "identical hosts, data-parallel; all of them take part in every step", 1)
     allreduce: float = key(DURATION, "time of the all-reduce after each data-parallel step", 0.0)
     slowdown: tuple[float, ...] = key(
         TABLE, "relative step time with 0, 1, 2, ... cores busy; the last holds on", (1.0,)
     )
     name: str | None = key(TEXT, "what the device is called", None)
+
+    @property
+    def total(self) -> int:
+        """Accelerators on all hosts."""
+        return self.count * self.hosts
 
 
 @dataclass(frozen=True)
@@ -136,14 +142,14 @@ class Scenario:
         if self.workload.samples_per_epoch is not None and self.batches_per_epoch == 0:
             raise InputError(
                 f"workload.samples_per_epoch = {self.workload.samples_per_epoch}: fewer than one batch for each"
-                f" accelerator ({self.workload.batch_size} x {self.accelerator.count}); lower batch_size"
+                f" accelerator ({self.workload.batch_size} x {self.accelerator.total}); lower batch_size"
             )
 
     @property
     def batches_per_epoch(self) -> int | None:
         """Whole batches of each accelerator in an epoch (the rest is dropped), or None for an endless one."""
         samples = self.workload.samples_per_epoch
-        return None if samples is None else samples // (self.workload.batch_size * self.accelerator.count)
+        return None if samples is None else samples // (self.workload.batch_size * self.accelerator.total)
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `read_scenario` reads back to an equal scenario."""

@@ -13,9 +13,19 @@ from coresim.errors import CoresimError
 from coresim.model.pipeline import Number, Pipeline
 from coresim.sim import books, clocks, kernel, line, plain
 from coresim.sim import layout as L
+from coresim.sim.compiled import is_compiled
 from coresim.sim.draws import Draws
 from coresim.sim.layout import Counts, Times, build, table
 from coresim.sim.run import RankAccount, Run, RunLength, Station, Trace
+
+
+#: What whoever asks is told where `must_compile` says so.
+COMPILING = "compiling the simulator, once on this machine (about half a minute)"
+
+
+def must_compile() -> bool:
+    """Whether the first simulation will compile the event kernel, which takes long; the rest takes seconds."""
+    return not is_compiled(kernel.run)
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:

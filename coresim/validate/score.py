@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from coresim import stats
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
-from coresim.validate.calibrate import Calibration
+from coresim.validate.calibrate import Calibration, Cost
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Job, Ledger, Point
 from coresim.validate.predict import EFFECTS, predict, without
@@ -145,6 +145,36 @@ def repredict(ledger: Ledger, engine: Engine) -> Ledger:
         return replace(point, prediction=predict(calibration, point.setting, length, engine))
 
     return replace(ledger, points=tuple(again(point) for point in ledger.points))
+
+
+def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
+    """The points predicted anew from what each one's own workers and trainer noted: trace-driven, no prediction ahead.
+
+    What is still missed is the model's structure (order, buffers, sharing of cores, the hand-over); what is not, was
+    that costs differed from the calibration: the machine's speed, or a contention that s(k) does not know.
+    """
+    return tuple(_with_own_costs(point, ledger.job_of(point).calibration, engine) for point in ledger.scored)
+
+
+def _with_own_costs(point: Point, calibration: Calibration, engine: Engine) -> Point:
+    length = RunLength(point.warm_up + point.steps, point.warm_up)
+    slower = stats.mean([trial.sample_s for trial in point.clean]) / calibration.sample.mean
+    receiving = stats.mean([trial.receive_s for trial in point.clean])
+    own = replace(
+        calibration,
+        sample=_scaled(calibration.sample, slower),
+        batch=_scaled(calibration.batch, slower),
+        receive=_scaled(calibration.receive, receiving / calibration.receive.mean if calibration.receive.mean else 1.0),
+        # Noted costs hold what k busy cores did to them.
+        speed=1.0,
+        speed_uncertainty=0.0,
+    )
+    setting = replace(point.setting, step_s=point.step_s)
+    return replace(point, prediction=predict(own, setting, length, engine))
+
+
+def _scaled(cost: Cost, factor: float) -> Cost:
+    return replace(cost, values=tuple(value * factor for value in cost.values))
 
 
 def cause(point: Point, job: Job) -> str:

@@ -1,0 +1,146 @@
+"""What a job's counters say of its bottleneck, in the words of `coresim.advise.verdict`, and what they cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from coresim import stats
+from coresim.model.activity import Tick
+
+#: Shares above which something counts as busy throughout, and below which a GPU counts as idle in a tick.
+FULL, ZERO = 0.9, 0.05
+#: A notable share of the time.
+NOTABLE = 0.2
+UNKNOWN = "not told by counters"
+BLIND = (
+    "GPU utilisation is the share of time in which any kernel ran: a tick of 100 % can be a GPU that waits between kernels",
+    "a trainer that spins while it waits for the GPU looks as busy as one that works",
+    "CPU use does not tell waiting for memory from computing",
+)
+BLIND_WITHOUT_GPU = "no GPU was read, so whether it idles is unknown: this is the CPU side alone"
+
+
+@dataclass(frozen=True)
+class Activity:
+    """A watched job in numbers; cores are CPU seconds per second.
+
+    Attributes:
+        verdict: what holds it back, or `UNKNOWN`.
+        why: the evidence for it.
+        advice: what to do or to try next.
+        seconds: how long it was watched.
+        gpu: mean utilisation of the GPUs, a share; None where none was read.
+        zero_runs: lengths in ticks of the stretches in which all GPUs were idle.
+        main_cores: of the trainer.
+        worker_cores: of each other process that lived to the end.
+        job_cores, host_cores: of the job and of the whole host.
+        usable_cores: what the job may use.
+        io_wait: share of the ticks in which a worker waited for a device, or the host's CPUs for a disk.
+        faults: page faults per second of the job.
+        blind: what such counters cannot tell.
+    """
+
+    verdict: str
+    why: str
+    advice: str
+    seconds: float
+    gpu: float | None
+    zero_runs: tuple[int, ...]
+    main_cores: float
+    worker_cores: tuple[float, ...]
+    job_cores: float
+    host_cores: float
+    usable_cores: float
+    io_wait: float
+    faults: float
+    blind: tuple[str, ...]
+
+
+def diagnose(ticks: Sequence[Tick], usable_cores: float) -> Activity:
+    """The verdict on at least one tick of a job that may use ``usable_cores``."""
+    gpus = [stats.mean(tick.gpus) for tick in ticks if tick.gpus]
+    facts = Activity(
+        verdict="",
+        why="",
+        advice="",
+        seconds=ticks[-1].second,
+        gpu=stats.mean(gpus) if gpus else None,
+        zero_runs=zero_runs(ticks),
+        main_cores=stats.mean([tick.main_cores for tick in ticks]),
+        worker_cores=_worker_cores(ticks),
+        job_cores=stats.mean([sum(process.cores for process in tick.processes) for tick in ticks]),
+        host_cores=stats.mean([tick.host_cores for tick in ticks]),
+        usable_cores=usable_cores,
+        io_wait=stats.mean([float(_waits(tick)) for tick in ticks]),
+        faults=stats.mean([sum(process.faults for process in tick.processes) for tick in ticks]),
+        blind=(*BLIND, *(() if gpus else (BLIND_WITHOUT_GPU,))),
+    )
+    name, why, advice = next(found for holds, *found in _RULES if holds(facts))
+    return Activity(**{**facts.__dict__, "verdict": name, "why": why, "advice": advice})
+
+
+def zero_runs(ticks: Sequence[Tick]) -> tuple[int, ...]:
+    """Lengths of the stretches of ticks in which every GPU was idle."""
+    idle = [bool(tick.gpus) and max(tick.gpus) <= ZERO for tick in ticks]
+    return tuple(sum(1 for _ in run) for is_idle, run in groupby(idle) if is_idle)
+
+
+def _worker_cores(ticks: Sequence[Tick]) -> tuple[float, ...]:
+    """Of those that used a notable part of a core; helpers that sleep are no workers."""
+    alive = {process.pid for process in ticks[-1].workers}
+    use = {pid: [p.cores for tick in ticks for p in tick.workers if p.pid == pid] for pid in sorted(alive)}
+    means = [stats.mean(found) for found in use.values()]
+    return tuple(mean for mean in means if mean > ZERO)
+
+
+def _waits(tick: Tick) -> bool:
+    return any(process.state == "D" for process in tick.processes) or tick.io_wait_cores > NOTABLE
+
+
+#: The first that holds is the verdict: condition, name, evidence, advice.
+_RULES: tuple[tuple[Callable[[Activity], bool], str, str, str], ...] = (
+    (
+        lambda a: a.gpu is not None and a.gpu >= FULL,
+        "GPU-bound",
+        "kernels ran nearly all the time",
+        "more cores will not help: a faster step would; coresim measure tells what a step takes",
+    ),
+    (
+        lambda a: a.io_wait >= NOTABLE,
+        "storage",
+        "processes waited for a device in many ticks",
+        "fetch with more concurrency, cache, or use a faster or more compact format",
+    ),
+    (
+        lambda a: a.job_cores >= FULL * a.usable_cores,
+        "too few cores",
+        "the job kept nearly all cores busy that it may use",
+        "give the job more cores, or make preprocessing cheaper: coresim recommend says how many",
+    ),
+    (
+        lambda a: bool(a.worker_cores) and min(a.worker_cores) >= FULL,
+        "too few workers",
+        "every worker was busy all the time while cores were free",
+        "raise num_workers",
+    ),
+    (
+        lambda a: not a.worker_cores and a.main_cores >= FULL,
+        "no overlap",
+        "the trainer alone was busy, and no worker prepared batches beside it",
+        "prepare batches in workers while the GPU works (option 2)",
+    ),
+    (
+        lambda a: a.main_cores >= FULL,
+        "serial consumer",
+        "the trainer's own process was busy all the time while its workers were not",
+        "send fewer, larger tensors; pin in a thread; or it spins for the GPU, which is no harm",
+    ),
+    (
+        lambda a: True,
+        UNKNOWN,
+        "nothing was busy throughout",
+        "coresim recommend measures the job instead of watching it",
+    ),
+)

@@ -1,0 +1,97 @@
+"""``coresim watch``: look at a training that runs, from outside."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from coresim.cli.common import add_json, require
+from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
+from coresim.units import parse_duration
+
+if TYPE_CHECKING:
+    from coresim.model.activity import Tick
+
+PATIENCE_S = 10.0
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Register the verb."""
+    parser = subparsers.add_parser(
+        "watch",
+        help="watch a running training from outside: GPU, cores, workers, waiting",
+        description="Sample a running job's GPU utilisation (NVML), CPU, worker states, I/O wait and page faults, and end"
+        " with a verdict in the words of recommend. Give a command after --, or the process with --pid. Ctrl-C ends"
+        " the watch, and with it a command that it started; a process named with --pid goes on.",
+    )
+    parser.add_argument("--pid", type=int, metavar="N", help="the job's first process, which runs already")
+    parser.add_argument("--interval", default="1 s", metavar="TIME", help="time between two looks (default: 1 s)")
+    parser.add_argument("--time", metavar="TIME", help="how long to watch (default: until the job ends)")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="start this and watch it")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Watch, print a line per tick on stderr, and the verdict on stdout."""
+    command = [word for place, word in enumerate(args.command) if place or word != "--"]
+    require(bool(command) != (args.pid is not None), "watch: give either --pid N or a command after --")
+    interval = parse_duration(args.interval, "--interval")
+    require(interval > 0, "--interval: must be more than nothing")
+    until = parse_duration(args.time, "--time") if args.time else float("inf")
+    started = _start(command, quiet=args.json) if command else None
+    try:
+        ticks = _watch(started.pid if started else args.pid, interval, until)
+    finally:
+        if started is not None:
+            _end(started)
+    return _print(args, ticks)
+
+
+def _start(command: list[str], quiet: bool) -> subprocess.Popen[bytes]:
+    """Start the job; with --json its own output goes to stderr, for stdout is the answer's alone."""
+    try:
+        return subprocess.Popen(command, stdout=sys.stderr if quiet else None)
+    except OSError as error:
+        raise InputError(f"watch: cannot start {command[0]!r}: {error.strerror}; check the command") from None
+
+
+def _end(started: subprocess.Popen[bytes]) -> None:
+    """Leave no process behind."""
+    if started.poll() is None:
+        started.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            started.wait(PATIENCE_S)
+        started.kill()
+        started.wait()
+
+
+def _watch(pid: int, interval: float, until: float) -> list[Tick]:
+    """Ticks until the job or the time ends, or Ctrl-C; what was seen by then is answered."""
+    from coresim.measuring.watch import watch
+    from coresim.report.activity import tick_line
+
+    ticks: list[Tick] = []
+    with suppress(KeyboardInterrupt):
+        for tick in watch(pid, interval):
+            ticks.append(tick)
+            print(tick_line(tick), file=sys.stderr, flush=True)
+            if tick.second >= until:
+                break
+    return ticks
+
+
+def _print(args: argparse.Namespace, ticks: list[Tick]) -> int:
+    from coresim.advise.activity import diagnose
+    from coresim.measuring.host import read_host
+    from coresim.report.activity import activity_document, activity_text
+
+    if not ticks:
+        raise CoresimError("watch: the job ended before the first look; use a shorter --interval")
+    found = diagnose(ticks, read_host(load_window=0.0).usable_cores)
+    print(json.dumps(activity_document(found, ticks), indent=1) if args.json else activity_text(found))
+    return EXIT_ANSWERED

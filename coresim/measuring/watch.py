@@ -1,0 +1,105 @@
+"""Watch a running job from outside: no root, no change to its code, a few milliseconds per second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from coresim.errors import InputError
+from coresim.model.activity import Process, Tick
+
+Clock = Callable[[], float]
+
+
+def watch(
+    pid: int,
+    interval: float = 1.0,
+    *,
+    clock: Clock = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    gpus: Callable[[], tuple[float, ...]] | None = None,
+) -> Iterator[Tick]:
+    """One tick per ``interval`` seconds until the process ends.
+
+    Args:
+        pid: the job's first process; its children, and theirs, are the job.
+        interval: seconds between two ticks.
+        clock: monotonic seconds.
+        sleep: waits for so many seconds.
+        gpus: utilisation of each GPU as shares; None: NVML where it is there.
+
+    Raises:
+        InputError: no such process.
+    """
+    if not psutil.pid_exists(pid):
+        raise InputError(f"--pid {pid}: no such process; name one that runs")
+    read_gpus = open_gpus() if gpus is None else gpus
+    began = before = clock()
+    tree, host = _tree(pid), psutil.cpu_times()
+    while True:
+        sleep(max(0.0, interval - (clock() - before)))
+        now, later, host_now = clock(), _tree(pid), psutil.cpu_times()
+        if pid not in later or later[pid].state == "Z":
+            return
+        span = max(now - before, 1e-9)
+        yield Tick(
+            second=now - began,
+            processes=tuple(_process(pid, other, tree.get(other), later[other], span) for other in later),
+            host_cores=(_busy(host_now) - _busy(host)) / span,
+            io_wait_cores=(getattr(host_now, "iowait", 0.0) - getattr(host, "iowait", 0.0)) / span,
+            gpus=read_gpus(),
+        )
+        before, tree, host = now, later, host_now
+
+
+def open_gpus() -> Callable[[], tuple[float, ...]]:
+    """A reader of each GPU's utilisation as NVML gives it; it gives nothing where there is no NVML or no GPU."""
+    try:
+        import pynvml  # noqa: PLC0415 (only where a driver may be)
+
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except Exception:  # whatever is wrong with a driver: the CPU side is watched all the same
+        return tuple
+    return lambda: tuple(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100 for handle in handles)
+
+
+class _Counters:
+    """One process's counters since it began."""
+
+    def __init__(self, seconds: float, state: str, faults: int) -> None:
+        self.seconds, self.state, self.faults = seconds, state, faults
+
+
+def _tree(pid: int) -> dict[int, _Counters]:
+    """Counters of the process and all below it; one that ends meanwhile is left out."""
+    found: dict[int, _Counters] = {}
+    with suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.Error, OSError, ValueError, IndexError):
+                found[process.pid] = _counters(process)
+    return found
+
+
+def _counters(process: Any) -> _Counters:
+    """From ``/proc/PID/stat`` (proc(5)): fields 10 and 12 are minor and major faults, 3 the state."""
+    times = process.cpu_times()
+    text = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
+    fields = text.rpartition(")")[2].split()
+    return _Counters(times.user + times.system, fields[0], int(fields[7]) + int(fields[9]))
+
+
+def _process(main: int, pid: int, before: _Counters | None, now: _Counters, span: float) -> Process:
+    """A process that is new has done all that it did within the tick."""
+    seconds, faults = (before.seconds, before.faults) if before else (0.0, 0)
+    return Process(pid, pid == main, (now.seconds - seconds) / span, now.state, (now.faults - faults) / span)
+
+
+def _busy(times: Any) -> float:
+    return float(times.user + times.system + times.nice + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0))

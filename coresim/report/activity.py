@@ -1,0 +1,52 @@
+"""A watched job as text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from coresim.advise.activity import Activity
+from coresim.model.activity import Tick
+from coresim.report.text import percent
+
+
+def tick_line(tick: Tick) -> str:
+    """One line per tick, while it goes on."""
+    gpu = " ".join(f"{100 * share:3.0f}%" for share in tick.gpus) or "-"
+    workers = [process for process in tick.workers if process.cores > 0.01 or process.state in "RD"]
+    states = "".join(process.state for process in workers) or "-"
+    return (
+        f"{tick.second:7.1f} s  GPU {gpu}  trainer {tick.main_cores:4.2f}  workers"
+        f" {sum(p.cores for p in workers):5.2f} cores ({states})  host {tick.host_cores:5.2f}"
+        f"  I/O wait {tick.io_wait_cores:4.2f}"
+    )
+
+
+def activity_text(found: Activity) -> str:
+    """The verdict first, then the numbers, then what they cannot tell."""
+    runs = found.zero_runs
+    gpu = "no GPU was read" if found.gpu is None else f"GPU utilisation {percent(found.gpu)}"
+    if runs:
+        gpu += f"; {len(runs)} stretches of zero utilisation, the longest {max(runs)} ticks, {sum(runs)} in all"
+    workers = ", ".join(f"{cores:.2f}" for cores in found.worker_cores) or "none"
+    lines = [
+        f"Verdict: {found.verdict} ({found.why}).",
+        f"  What to do: {found.advice}.",
+        "",
+        f"Watched {found.seconds:.0f} s: {gpu}.",
+        f"  cores: the job used {found.job_cores:.2f} of {found.usable_cores:g}; trainer {found.main_cores:.2f};"
+        f" workers {workers}; whole host {found.host_cores:.2f}",
+        f"  waiting for a device in {percent(found.io_wait)} of the ticks; {found.faults:.0f} page faults/s",
+        "",
+        "What counters cannot tell:",
+        *(f"  - {text}" for text in found.blind),
+    ]
+    return "\n".join(lines)
+
+
+def activity_document(found: Activity, ticks: list[Tick]) -> dict[str, Any]:
+    """The same as one JSON object; shares, seconds, cores."""
+    return {
+        "activity": asdict(found),
+        "ticks": [asdict(tick) | {"processes": [p._asdict() for p in tick.processes]} for tick in ticks],
+    }

@@ -1,0 +1,127 @@
+"""Watching a running job: the verdict from counters, and real processes watched from outside."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+
+from coresim.advise.activity import UNKNOWN, diagnose, zero_runs
+from coresim.cli.main import main
+from coresim.errors import InputError
+from coresim.measuring.watch import watch
+from coresim.model.activity import Process, Tick
+from coresim.report.activity import activity_text, tick_line
+
+TRAINING = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 10**6
+    def __getitem__(self, index):
+        total = 0
+        for number in range(300_000):
+            total += number * number
+        return torch.full((16,), float(total % 7)), 1.0
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for values, label in DataLoader(Slow(), batch_size=4, num_workers=2):
+        loss = (model(values).squeeze(1) - label).pow(2).mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+
+
+def tick(second: float, main: float = 0.1, workers: tuple[float, ...] = (), state: str = "S", **other: object) -> Tick:
+    processes = [Process(1, True, main, "S", 0.0)]
+    processes += [Process(2 + place, False, cores, state, 10.0) for place, cores in enumerate(workers)]
+    values = {"host_cores": main + sum(workers), "io_wait_cores": 0.0, "gpus": ()} | other
+    return Tick(second, tuple(processes), **values)  # type: ignore[arg-type]
+
+
+def verdict(usable: float, **other: object) -> str:
+    return diagnose([tick(1.0, **other), tick(2.0, **other)], usable).verdict  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("usable", "seen", "name"),
+    [
+        (8, {"gpus": (0.97,), "workers": (1.0, 1.0)}, "GPU-bound"),
+        (8, {"gpus": (0.3,), "workers": (1.0, 1.0)}, "too few workers"),
+        (2, {"gpus": (0.3,), "workers": (0.95, 0.95)}, "too few cores"),
+        (8, {"gpus": (0.3,), "workers": (0.3, 0.3), "state": "D"}, "storage"),
+        (8, {"gpus": (0.3,), "workers": (0.3, 0.3), "main": 1.0}, "serial consumer"),
+        (8, {"main": 1.0}, "no overlap"),
+        (8, {"main": 0.2, "workers": (0.4, 0.3)}, UNKNOWN),
+    ],
+)
+def test_the_verdict_is_what_was_busy(usable: float, seen: dict, name: str):
+    assert verdict(usable, **seen) == name
+
+
+def test_sleeping_helpers_are_no_workers():
+    found = diagnose([tick(1.0, workers=(1.0, 0.0)), tick(2.0, workers=(1.0, 0.0))], 8)
+    assert found.worker_cores == (1.0,)
+    assert found.verdict == "too few workers"
+
+
+def test_runs_of_zero_utilisation_are_counted():
+    shares = (0.0, 0.0, 0.9, 0.0, 0.5, 0.0, 0.0, 0.0)
+    assert zero_runs([tick(n, gpus=(share,)) for n, share in enumerate(shares)]) == (2, 1, 3)
+    assert zero_runs([tick(n, gpus=(0.0, 0.9)) for n in range(3)]) == ()
+    assert zero_runs([tick(n) for n in range(3)]) == ()
+
+
+def test_the_text_says_what_counters_cannot_tell():
+    text = activity_text(diagnose([tick(1.0, main=1.0)], 4))
+    assert text.startswith("Verdict: no overlap")
+    assert "no GPU was read" in text and "spins" in text
+    assert "GPU  30%" in tick_line(tick(1.0, gpus=(0.3,)))
+
+
+def test_a_process_that_is_not_there_is_named():
+    with pytest.raises(InputError, match="no such process"):
+        next(watch(2**22 + 5))
+
+
+def test_a_busy_process_is_seen_until_it_ends():
+    code = "import time\nend = time.process_time() + 1.2\nwhile time.process_time() < end: pass"
+    job = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        ticks = list(watch(job.pid, 0.25))
+    finally:
+        job.kill()
+        job.wait()
+    assert sum(tick.main_cores for tick in ticks) * 0.25 > 0.4
+    assert all(tick.processes[0].pid == job.pid for tick in ticks)
+
+
+def test_usage_errors(capsys: pytest.CaptureFixture[str]):
+    assert main(["watch"]) == 2
+    assert main(["watch", "--pid", "1", "--", "ls"]) == 2
+    assert main(["watch", "--", "no-such-command-at-all"]) == 2
+    assert "no-such-command-at-all" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the training is torch's")
+def test_a_real_training_that_starves_on_its_loader(tmp_path, capsys: pytest.CaptureFixture[str]):
+    import psutil
+
+    (tmp_path / "train.py").write_text(TRAINING)
+    command = [sys.executable, str(tmp_path / "train.py")]
+    assert main(["watch", "--json", "--interval", "500 ms", "--time", "12 s", "--", *command]) == 0
+    found = json.loads(capsys.readouterr().out)
+    activity = found["activity"]
+    # Workers that cannot prepare fast enough are busy, and the trainer is not.
+    assert activity["job_cores"] > 0.3
+    assert activity["main_cores"] < 0.5 * activity["job_cores"]
+    assert len(activity["worker_cores"]) == 2
+    assert activity["verdict"] in ("too few workers", "too few cores", UNKNOWN)
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
