@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from coresim.errors import EXIT_INTERRUPTED, CoresimError
 
-VERBS = ("recommend", "simulate", "measure", "doctor", "catalogue", "schema")
+VERBS = ("recommend", "simulate", "measure", "doctor", "catalogue", "presets", "schema")
 
 
 class Parser(argparse.ArgumentParser):
