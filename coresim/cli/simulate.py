@@ -6,7 +6,17 @@ import argparse
 import json
 from typing import Any
 
-from coresim.cli.common import add_json, add_preset, add_set, core_count, metadata, read_input, require, settings_of, whole_number
+from coresim.cli.common import (
+    add_json,
+    add_preset,
+    add_set,
+    core_count,
+    metadata,
+    read_input,
+    require,
+    settings_of,
+    whole_number,
+)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:

@@ -108,13 +108,14 @@ def batches_out(scenario: Scenario, workers: int, prefetch_factor: int) -> int:
     """Batches out between dispatch and pick-up.
 
     N threads that put batches into a queue of Q have N + Q out: when the queue is full, each holds one. Threads that
-    take samples have what they hold at once out beside the queue, in whole batches; those that share a batch, one.
+    take samples hold one each, here rounded down to whole batches. Those that write samples into their batch at once
+    have two batches under way for each that they can fill together, as `calibration/probe_tfdata.py` found.
     """
-    loader = scenario.loader
+    loader, size = scenario.loader, scenario.workload.batch_size
     if loader.credits == "per_worker":
         return workers * prefetch_factor
-    in_work = {"batch": workers, "sample": workers // scenario.workload.batch_size, "split": 1}
-    return prefetch_factor + in_work[loader.grain]
+    in_work = {"batch": workers, "sample": workers // size, "in_place": 2 * math.ceil(workers / size), "split": 1}
+    return prefetch_factor + loader.more_queued + in_work[loader.grain]
 
 
 def _preparation(scenario: Scenario, fetches: bool = True) -> tuple[Phase, ...]:
@@ -164,10 +165,11 @@ def _loader(scenario: Scenario, workers: int) -> tuple[tuple[Stage, ...], bool]:
 def _workers(scenario: Scenario, workers: int, ordered: bool) -> Iterator[Stage]:
     """The workers; behind them what they queue for: the interpreter's lock, and the thread that makes batches."""
     loader, workload = scenario.loader, scenario.workload
-    if loader.grain == "sample":
-        batch = replace(scenario, workload=replace(workload, batch_size=1, collate=ZERO))
-        # Finished samples wait in their worker's place, so that a slow one holds up the rest.
-        yield Stage("loader", workers, _preparation(batch), grain="sample", buffer=1, ordered=ordered)
+    if loader.grain in ("sample", "in_place"):
+        # Finished samples that wait in their worker's place let a slow one hold up the rest.
+        waits = loader.grain == "sample"
+        phases = _preparation(_one_sample(scenario, collates=not waits))
+        yield Stage("loader", workers, phases, grain="sample", buffer=1 if waits else None, ordered=ordered)
     else:
         shares = loader.grain == "split"
         phases = _preparation(_with_split(scenario, workers) if shares else scenario)
@@ -176,8 +178,16 @@ def _workers(scenario: Scenario, workers: int, ordered: bool) -> Iterator[Stage]
         yield Stage("loader", 1 if shares else workers, phases, ordered=ordered, dispatch=loader.dispatch)
     if loader.gil:
         yield _interpreter(scenario, ordered)
-    if loader.grain == "sample" and not workload.collate.is_zero:
+    if loader.grain == "sample":
+        # Even where it takes no time: it clears the place in which a batch is gathered, for the next one.
         yield Stage("batch", 1, (Phase("collate", "cores", workload.collate),))
+
+
+def _one_sample(scenario: Scenario, collates: bool) -> Scenario:
+    """A batch of one, with its part of collating where each sample is written into its batch at once."""
+    workload = scenario.workload
+    collate = workload.collate.scaled(1.0 / workload.batch_size) if collates else ZERO
+    return replace(scenario, workload=replace(workload, batch_size=1, collate=collate))
 
 
 def _with_split(scenario: Scenario, threads: int) -> Scenario:
@@ -192,7 +202,7 @@ def _interpreter(scenario: Scenario, ordered: bool) -> Stage:
     longer than in the real one by at most h per item.
     """
     workload, loader = scenario.workload, scenario.loader
-    sample = loader.grain == "sample"
+    sample = loader.grain in ("sample", "in_place")
     size = 1 if sample else workload.batch_size
     held = [
         Phase("lock", "wait", workload.preprocess.scaled(loader.gil), repeats=size),

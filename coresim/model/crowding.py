@@ -1,8 +1,7 @@
 """Library threads inside loader workers: when workers x threads exceed the cores, and what that costs.
 
-Sharing cores costs nothing in `coresim.model.pipeline`; threads that spin and wait for one another do. What is published
-bounds the loss per excess thread per core from both sides only loosely, so it is a range, which the answer's interval
-shows. Source: https://github.com/open-mmlab/mmdetection/pull/6867 and issues/3306. 8 workers of 64 threads took 2.14 s
+Sharing cores costs nothing in `coresim.model.pipeline`; threads that spin and wait for one another do. What is
+published bounds the loss per excess thread per core only loosely, so it is a range, which the answer's interval shows. Source: https://github.com/open-mmlab/mmdetection/pull/6867 and issues/3306. 8 workers of 64 threads took 2.14 s
 instead of 0.24 s for a batch: x 8.9, on what 8 workers kept busy, so about 64 threads per core: 0.125 for each thread
 beyond the first. 2048 threads on 64 cores cost a GPU-bound job only 0.019 of 0.213 s: perhaps nothing.
 """
@@ -38,7 +37,7 @@ class Crowding:
 
 
 def crowding(scenario: Scenario, workers: int, cores: float) -> Crowding | None:
-    """What the library threads of ``workers`` workers per accelerator do on ``cores`` cores of the host; None: nothing."""
+    """What the library threads of ``workers`` workers per accelerator do on the host's ``cores``; None: nothing."""
     each = scenario.loader.library_threads
     threads = max(1, workers) * each * scenario.accelerator.count
     if each == 1 or threads <= cores:

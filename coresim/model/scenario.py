@@ -100,7 +100,9 @@ class Loader:
     buffer: int = key(COUNT, "option 3: batches that each queue holds", 2)
     split: int = key(COUNT, "threads that share the preprocessing of one batch", 1)
     grain: str = key(
-        choice("batch", "sample", "split"), "what a worker prepares: whole batches, samples, or a part of each batch",
+        choice("batch", "sample", "in_place", "split"),
+        "what a worker prepares: whole batches; samples, which wait in its place; samples, written into their batch at"
+        " once; or a part of each batch",
         "batch",
     )
     credits: str = key(
@@ -108,6 +110,7 @@ class Loader:
         "what prefetch_factor counts: batches out per worker, or those that one queue holds beside those in work",
         "per_worker",
     )
+    more_queued: int = key(COUNT_OR_NONE, "batches that other queues of the loader hold, with credits = queue", 0)
     max_workers: int | None = key(COUNT, "the most workers per GPU that the loader can have", None)
     in_process: bool = key(
         FLAG, "whether workers are threads of the trainer's process: nothing to start or to receive", False
@@ -157,7 +160,8 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.loader.gil and not self.loader.in_process:
             raise InputError(
-                f"loader.gil = {self.loader.gil:g}: processes have a lock each; set loader.in_process = true, or gil = 0"
+                f"loader.gil = {self.loader.gil:g}: processes have a lock each; set"
+                " loader.in_process = true, or gil = 0"
             )
         if self.accelerator.step.is_zero:
             raise InputError("accelerator.step = 0: a step must take time; measure it or look it up")
@@ -311,9 +315,7 @@ def with_services(scenario: Scenario, factor: float, *names: str, spread: float 
     ``spread`` is the factor's own relative standard uncertainty.
     """
     workload = {name: getattr(scenario.workload, name).scaled(factor, spread) for name in names if name in _TIMES}
-    device = {
-        name: getattr(scenario.accelerator, name).scaled(factor, spread) for name in names if name not in _TIMES
-    }
+    device = {name: getattr(scenario.accelerator, name).scaled(factor, spread) for name in names if name not in _TIMES}
     return replace(
         scenario,
         workload=replace(scenario.workload, **workload),

@@ -56,6 +56,6 @@ def crowding_text(crowded: Crowding) -> str:
     """That library threads fight, what it costs, and what cures it."""
     low, high = (100 * (crowded.factor * math.exp(sign * 2 * crowded.uncertainty) - 1) for sign in (-1, 1))
     return (
-        f"{crowded.threads} library threads on {crowded.cores:g} cores: CPU work grows by {100 * (crowded.factor - 1):.0f}"
-        f" % (by {max(0.0, low):.0f} to {high:.0f} %, from published cases); set {CURE}"
+        f"{crowded.threads} library threads on {crowded.cores:g} cores: CPU work grows by"
+        f" {100 * (crowded.factor - 1):.0f} % (by {max(0.0, low):.0f} to {high:.0f} %, from published cases); set {CURE}"
     )
