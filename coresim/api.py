@@ -55,7 +55,7 @@ def recommend(
     source: Input | None = None,
     *,
     settings: Sequence[str] = (),
-    options: tuple[int, ...] = (1, 2, 3),
+    options: tuple[int, ...] | None = None,
     max_cores: int | None = None,
     seed: int = 1,
     engine: str = "fast",
@@ -66,7 +66,7 @@ def recommend(
     Args:
         source: a scenario, a profile, tables, or a path; None measures this machine first.
         settings: overrides such as ``"accelerator.step=98 ms"``.
-        options: which organisations of the pipeline to consider.
+        options: which organisations of the pipeline to consider; by default those of the loader's preset.
         max_cores: largest core count per accelerator to try.
         seed: of all random draws.
         engine: ``fast`` or ``reference``.
@@ -107,7 +107,7 @@ def write_report(
 def simulate(
     source: Input,
     *,
-    option: int = 2,
+    option: int | None = None,
     workers: int | None = None,
     cores: float | None = None,
     prefetch_factor: int | None = None,
@@ -121,7 +121,7 @@ def simulate(
 
     Args:
         source: a scenario, a profile, tables, or a path.
-        option: 1 (no overlap), 2 (overlapped) or 3 (staged).
+        option: 1 (no overlap), 2 (overlapped) or 3 (staged); None: 2, or what the loader's preset is.
         workers: loader workers per accelerator; 0 is option 1; None: the scenario's.
         cores: physical cores of the whole host; None: the scenario's.
         prefetch_factor: batches out per worker, instead of the scenario's.

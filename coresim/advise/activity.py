@@ -15,7 +15,7 @@ FULL, ZERO = 0.9, 0.05
 NOTABLE = 0.2
 UNKNOWN = "not told by counters"
 BLIND = (
-    "GPU utilisation is the share of time in which any kernel ran: a tick of 100 % can be a GPU that waits between kernels",
+    "GPU utilisation is the share of time in which any kernel ran: at 100 % it may still wait between kernels",
     "a trainer that spins while it waits for the GPU looks as busy as one that works",
     "CPU use does not tell waiting for memory from computing",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coresim.model.build import batches_out
 from coresim.model.scenario import Scenario
 
 
@@ -11,26 +12,50 @@ from coresim.model.scenario import Scenario
 class Memory:
     """Bytes for all accelerators of the host.
 
-    ``shm``: finished and growing batches in shared memory: at most workers x prefetch_factor dispatched and one in the
-    trainer's hands, of ``batch_bytes`` each (credits, as in `coresim.model.pipeline`). ``workers``: the private memory
-    of the worker processes, None where it was not measured.
+    Attributes:
+        batches: finished and growing batches: those between dispatch and pick-up and one in the trainer's hands, of
+            ``batch_bytes`` each (credits, as in `coresim.model.pipeline`).
+        workers: the private memory of worker processes, None where it was not measured.
+        shared: whether the batches lie in /dev/shm (worker processes) and not in the trainer's own memory.
+        shm_size, ram_size: what there is, None where that is not known.
     """
 
-    shm: float
+    batches: float
     workers: float | None
+    shared: bool
     shm_size: float | None
+    ram_size: float | None
+
+    @property
+    def total(self) -> float:
+        """All of it: /dev/shm is memory too."""
+        return self.batches + (self.workers or 0.0)
 
     @property
     def fits_shm(self) -> bool | None:
-        """Whether /dev/shm holds it; None where its size is not known."""
-        return None if self.shm_size is None else self.shm <= self.shm_size
+        """Whether /dev/shm holds its part; None where its size is not known."""
+        if not self.shared:
+            return True
+        return None if self.shm_size is None else self.batches <= self.shm_size
+
+    @property
+    def fits_ram(self) -> bool | None:
+        """Whether the memory holds it all; None where its size is not known."""
+        return None if self.ram_size is None else self.total <= self.ram_size
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing that is known says that it does not fit."""
+        return self.fits_shm is not False and self.fits_ram is not False
 
 
 def memory_of(scenario: Scenario, workers: int, prefetch_factor: int) -> Memory | None:
-    """The memory of a setting, or None where the batch's size is not known."""
+    """The memory of a setting of option 2, or None where the batch's size is not known."""
     workload, count = scenario.workload, scenario.accelerator.count
     if workload.batch_bytes is None:
         return None
-    batches = workers * prefetch_factor + 1
-    private = None if workload.worker_bytes is None else workload.worker_bytes * workers * count
-    return Memory(batches * workload.batch_bytes * count, private, scenario.host.shm_bytes)
+    out = batches_out(scenario, workers, prefetch_factor) + 1
+    processes = not scenario.loader.in_process
+    private = workload.worker_bytes * workers * count if workload.worker_bytes and processes else None
+    host = scenario.host
+    return Memory(out * workload.batch_bytes * count, private, processes, host.shm_bytes, host.memory_bytes)

@@ -82,14 +82,14 @@ class Recommendation:
 
 
 def recommend(
-    scenario: Scenario, study: Study, options: tuple[int, ...] = (1, 2, 3), max_cores: int | None = None
+    scenario: Scenario, study: Study, options: tuple[int, ...] | None = None, max_cores: int | None = None
 ) -> Recommendation:
     """Simulate the options over core counts and choose.
 
     Args:
         scenario: the job.
         study: engine, plan and executor.
-        options: which options to consider.
+        options: which options to consider; by default those that the loader's preset can be.
         max_cores: largest core count per accelerator to try, instead of the sensible maximum.
     """
     if max_cores is not None and max_cores < 1:
@@ -129,9 +129,9 @@ def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:
     return replace(found, cores=found.cores / count, whole=math.ceil(found.cores / count), numbers=each)
 
 
-def _kinds(scenario: Scenario, options: tuple[int, ...]) -> tuple[int, ...]:
+def _kinds(scenario: Scenario, options: tuple[int, ...] | None) -> tuple[int, ...]:
     """A pipeline of the user's own is one option, whatever it is called."""
-    return (3,) if scenario.stages else options
+    return (3,) if scenario.stages else options or scenario.preset.options
 
 
 def _answer(option: int, points: list[Point], target: float) -> OptionAnswer:

@@ -124,7 +124,9 @@ def worker_candidates(scenario: Scenario, option: int, cores: float) -> list[int
     waiting = workload.batch_size * workload.fetch.mean if option == 2 else 0.0
     stretch = (1.0 + waiting / busy) if busy else 8.0
     most = min(LARGEST_SWEEP, math.ceil((cores + 1) * min(stretch, 16.0) / split) + 1)
-    cap = scenario.batches_per_epoch or most
+    # Workers that prepare whole batches are idle beyond the batches of an epoch.
+    cap = (scenario.loader.grain == "batch" and scenario.batches_per_epoch) or most
+    cap = min(cap, scenario.loader.max_workers or cap)
     near = {max(1, math.floor(cores / split) + shift) for shift in (-2, -1, 0, 1)}
     wide = {max(1, math.ceil(most * share)) for share in (0.25, 0.5, 0.75, 1.0)} if stretch > 1.2 else set()
     return sorted({min(count, cap) for count in near | wide})

@@ -56,12 +56,18 @@ def _own_preparation(setting: Setting) -> Setting:
     return replace(setting, scenario=with_services(setting.scenario, 0.0, "preprocess", "collate"))
 
 
+def _no_lock(setting: Setting) -> Setting:
+    loader = replace(setting.scenario.loader, gil=0.0)
+    return replace(setting, scenario=replace(setting.scenario, loader=loader))
+
+
 #: Cause, what removing it means, and what to do about it; of causes that help alike the first is named.
 CAUSES: tuple[tuple[str, Callable[[Setting], Setting], str], ...] = (
     ("too few workers", _more_workers, "raise num_workers"),
     ("too few cores", _more_cores, "give the job more cores, or make preprocessing cheaper"),
     ("bandwidth", _free_bandwidth, "cores fight for memory: move fewer bytes per sample, not more cores"),
     ("storage", _faster("fetch"), "fetch with more concurrency, cache, or use a faster or more compact format"),
+    ("interpreter lock", _no_lock, "processes instead of threads, code that releases the lock, or no GIL"),
     ("serial consumer", _faster("consumer", "pin"), "send fewer, larger tensors; smaller dtypes; pin in a thread"),
     ("copy", _faster("copy"), "pin memory and copy on a stream of its own; send uint8 and convert on the GPU"),
     ("launch-bound", _faster("launch"), "larger batches, CUDA graphs or compilation: fewer launches per second"),
@@ -87,7 +93,15 @@ def judge(setting: Setting, target: float, study: Study) -> Verdict:
         name, without, advice = _worst(setting, _idle(setting, study), study)
     remaining = _apply(name, setting)
     following = GPU_BOUND if without <= target + NOISE else _worst(remaining, without, study)[0]
-    return Verdict(name, following, without, advice)
+    return Verdict(name, following, without, _possible(advice, name, setting))
+
+
+def _possible(advice: str, name: str, setting: Setting) -> str:
+    """Not more workers where the loader can have no more."""
+    most = setting.scenario.loader.max_workers
+    if name != "too few workers" or most is None or setting.workers < most:
+        return advice
+    return f"a loader that can have more than {most} worker{'' if most == 1 else 's'}: this one cannot"
 
 
 def _idle(setting: Setting, study: Study) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -25,6 +26,20 @@ def add_set(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
         help="override a key of the scenario or profile, such as 'accelerator.step=98 ms'; repeatable",
     )  # fmt: skip
+
+
+def add_preset(parser: argparse.ArgumentParser) -> None:
+    """The ``--preset`` flag."""
+    parser.add_argument(
+        "--preset", metavar="NAME",
+        help="the framework's input pipeline, such as tf.data; the same as --set loader.preset=NAME (coresim presets)",
+    )  # fmt: skip
+
+
+def settings_of(args: argparse.Namespace) -> list[str]:
+    """The overrides of ``--preset`` and ``--set``."""
+    preset = [] if args.preset is None else [f"loader.preset={json.dumps(args.preset)}"]
+    return [*preset, *args.settings]
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import (
     add_json,
+    add_preset,
     add_set,
     metadata,
     read_input,
     require,
+    settings_of,
     share,
     study_of,
     whole_number,
@@ -40,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("input", nargs="?", help="a scenario (.toml) or a saved profile (.json); absent: measure here")
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
     parser.add_argument(
-        "--options", type=option_list, default=(1, 2, 3), help="which options to consider (default 1,2,3)"
+        "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
     )
     parser.add_argument("--max-cores", type=whole_number(1), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
@@ -49,6 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("--save", metavar="FILE", help="also save the measured profile")
     add_arguments(parser)
+    add_preset(parser)
     add_set(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -78,7 +81,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     """What to recommend for, from the file or from measuring."""
     from coresim.model.scenario import override, read_scenario
 
-    settings = [*args.settings]
+    settings = settings_of(args)
     if args.idle_target is not None:
         settings.append(f"target.gpu_idle={args.idle_target!r}")
     if args.input:

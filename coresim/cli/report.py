@@ -24,7 +24,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--title", metavar="TEXT", help="title of the report (default: names the input)")
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
     parser.add_argument(
-        "--options", type=option_list, default=(1, 2, 3), help="which options to consider (default 1,2,3)"
+        "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
     )
     parser.add_argument("--max-cores", type=whole_number(1), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")

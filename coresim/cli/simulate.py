@@ -6,7 +6,17 @@ import argparse
 import json
 from typing import Any
 
-from coresim.cli.common import add_json, add_set, core_count, metadata, read_input, require, whole_number
+from coresim.cli.common import (
+    add_json,
+    add_preset,
+    add_set,
+    core_count,
+    metadata,
+    read_input,
+    require,
+    settings_of,
+    whole_number,
+)
 from coresim.cli.measure import check_figure
 
 
@@ -15,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser("simulate", help="simulate one setting", description=__doc__)
     parser.add_argument("input", help="a scenario (.toml) or a saved profile (.json)")
     parser.add_argument(
-        "--option", type=int, choices=(1, 2, 3), default=2, help="organisation of the pipeline (default 2)"
+        "--option", type=int, choices=(1, 2, 3), help="organisation of the pipeline (default 2, or what --preset is)"
     )
     parser.add_argument(
         "--workers", type=whole_number(0), help="loader workers per GPU; 0 is option 1 (default: the input's)"
@@ -36,6 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--gantt", metavar="FILE", help="draw the first batches of options 1, 2 and 3 (.png, .svg, .pdf)"
     )
+    add_preset(parser)
     add_set(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -52,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     require(args.seed >= 0, f"--seed {args.seed}: must not be negative")
     if args.gantt:
         check_figure(args.gantt)
-    scenario, profile = read_input(args.input, args.settings)
+    scenario, profile = read_input(args.input, settings_of(args))
     setting = resolve_setting(scenario, args.option, args.workers, args.cores, args.prefetch_factor)
     pipeline = build(scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor)
     shown = {**setting._asdict(), "engine": args.engine}

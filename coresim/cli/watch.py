@@ -24,8 +24,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "watch",
         help="watch a running training from outside: GPU, cores, workers, waiting",
-        description="Sample a running job's GPU utilisation (NVML), CPU, worker states, I/O wait and page faults, and end"
-        " with a verdict in the words of recommend. Give a command after --, or the process with --pid. Ctrl-C ends"
+        description="Sample a running job's GPU utilisation (NVML), CPU, worker states, I/O wait and page faults, and"
+        " end with a verdict in the words of recommend. Give a command after --, or the process with --pid. Ctrl-C ends"
         " the watch, and with it a command that it started; a process named with --pid goes on.",
     )
     parser.add_argument("--pid", type=int, metavar="N", help="the job's first process, which runs already")

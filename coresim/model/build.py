@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from coresim.errors import InputError
+from coresim.model.crowding import crowding
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
-from coresim.model.scenario import Scenario, StageTable
+from coresim.model.scenario import Scenario, StageTable, with_services
 from coresim.model.service import ZERO
 
 OPTIONS = {1: "no overlap", 2: "overlapped", 3: "staged"}
@@ -28,12 +30,16 @@ def build(
     """
     if option not in OPTIONS:
         raise InputError(f"option {option!r}: use 1 (no overlap), 2 (overlapped) or 3 (staged)")
+    crowded = crowding(scenario, workers, cores)
+    if crowded is not None:
+        scenario = with_services(scenario, crowded.factor, "preprocess", "collate", spread=crowded.uncertainty)
     stages, trainer, credits = _organise(scenario, option, workers, prefetch_factor or scenario.loader.prefetch_factor)
     device, host, workload = scenario.accelerator, scenario.host, scenario.workload
+    starts = option != 1 and not scenario.loader.in_process
     return Pipeline(
         stages=stages,
         trainer=trainer,
-        step=Phase("step", service=device.step),
+        step=Phase("step", service=device.step.scaled(1.0 + workload.device_preprocess / device.step.mean)),
         cores=float(cores),
         batch_size=workload.batch_size,
         credits=credits,
@@ -46,8 +52,8 @@ def build(
         allreduce=device.allreduce if device.total > 1 else 0.0,
         epoch_batches=scenario.batches_per_epoch,
         persistent=scenario.loader.persistent_workers,
-        startup=workload.startup * (0 if option == 1 else workers),
-        worker_startup=workload.worker_startup,
+        startup=workload.startup * workers if starts else 0.0,
+        worker_startup=workload.worker_startup if starts else 0.0,
         speed_uncertainty=host.speed_uncertainty,
     )
 
@@ -62,9 +68,11 @@ class Setting(NamedTuple):
 
 
 def resolve_setting(
-    scenario: Scenario, option: int, workers: int | None, cores: float | None, prefetch_factor: int | None
+    scenario: Scenario, option: int | None, workers: int | None, cores: float | None, prefetch_factor: int | None
 ) -> Setting:
     """What is asked for, and the scenario's own where nothing is: no workers means option 1."""
+    own = scenario.preset.options
+    option = option or (2 if 2 in own else own[0])
     count = scenario.accelerator.count
     factor = prefetch_factor or scenario.loader.prefetch_factor
     workers = scenario.loader.workers if workers is None else workers
@@ -75,7 +83,10 @@ def resolve_setting(
         raise InputError("workers: missing, and the input has neither loader.workers nor host.cores; say how many")
     if workers == 0:
         raise InputError(f"workers = 0: option {option} needs at least one; say 1, or take option 1")
-    found = workers or max(1, math.floor((cores or 1.0) / count) - 1)
+    most = scenario.loader.max_workers
+    if workers is not None and most is not None and workers > most:
+        raise InputError(f"workers = {workers}: loader.max_workers is {most}; say that many, or raise it")
+    found = workers or min(max(1, math.floor((cores or 1.0) / count) - 1), most or 10**9)
     return Setting(option, found, cores or float((found + 1) * count), factor)
 
 
@@ -89,7 +100,23 @@ def _organise(
     if option == 3:
         return _staged(scenario, workers), _trainer(scenario, receives=False, copies=False), None
     stages, copied = _loader(scenario, workers)
-    return stages, _trainer(scenario, receives=not copied, copies=not copied), workers * prefetch_factor
+    receives = not (copied or scenario.loader.in_process)
+    trainer = _trainer(scenario, receives=receives, copies=not copied)
+    return stages, trainer, batches_out(scenario, workers, prefetch_factor)
+
+
+def batches_out(scenario: Scenario, workers: int, prefetch_factor: int) -> int:
+    """Batches out between dispatch and pick-up.
+
+    N threads that put batches into a queue of Q have N + Q out: when the queue is full, each holds one. Threads that
+    take samples hold one each, here rounded down to whole batches. Those that write samples into their batch at once
+    have two batches under way for each that they can fill together, as `calibration/probe_tfdata.py` found.
+    """
+    loader, size = scenario.loader, scenario.workload.batch_size
+    if loader.credits == "per_worker":
+        return workers * prefetch_factor
+    in_work = {"batch": workers, "sample": workers // size, "in_place": 2 * math.ceil(workers / size), "split": 1}
+    return prefetch_factor + loader.more_queued + in_work[loader.grain]
 
 
 def _preparation(scenario: Scenario, fetches: bool = True) -> tuple[Phase, ...]:
@@ -117,31 +144,81 @@ def _trainer(scenario: Scenario, inline: tuple[Phase, ...] = (), receives: bool 
         consumer=Phase("consumer", "cores", workload.consumer) if receives else Phase("consumer"),
         copy=copy,
         launch=Phase("launch", "cores", device.launch),
-        copy_mode="none" if copy.service.is_zero else ("sync" if mode == "thread" else mode),
+        copy_mode="none" if copy.service.is_zero else ("sync" if mode in ("thread", "worker") else mode),
         spin=device.sync == "spin",
         run_ahead=device.run_ahead,
     )
 
 
 def _loader(scenario: Scenario, workers: int) -> tuple[tuple[Stage, ...], bool]:
-    """Option 2's stages, and whether a thread of them copies to the device."""
+    """Option 2's stages, and whether one of them, and not the trainer, copies to the device."""
     loader, workload = scenario.loader, scenario.workload
     pins = loader.pin_memory and not workload.pin.is_zero
-    threaded = loader.copy_mode == "thread"
     # A pin thread takes batches as they come; the order is restored behind it.
-    ordered = loader.ordered and not pins
-    stages = [Stage("loader", workers, _preparation(scenario), ordered=ordered, dispatch=loader.dispatch)]
+    stages = list(_workers(scenario, workers, ordered=loader.ordered and not pins))
     if pins:
         stages.append(Stage("pin", 1, (Phase("pin", "cores", workload.pin),), ordered=loader.ordered))
-    if threaded:
+    if loader.copy_mode == "thread":
         stages.append(_copy_stage(scenario, buffer=1))
-    return tuple(stages), threaded
+    return tuple(stages), loader.copy_mode in ("thread", "worker")
+
+
+def _workers(scenario: Scenario, workers: int, ordered: bool) -> Iterator[Stage]:
+    """The workers; behind them what they queue for: the interpreter's lock, and the thread that makes batches."""
+    loader, workload = scenario.loader, scenario.workload
+    if loader.grain in ("sample", "in_place"):
+        # Finished samples that wait in their worker's place let a slow one hold up the rest.
+        waits = loader.grain == "sample"
+        phases = _preparation(_one_sample(scenario, collates=not waits))
+        yield Stage("loader", workers, phases, grain="sample", buffer=1 if waits else None, ordered=ordered)
+    else:
+        shares = loader.grain == "split"
+        phases = _preparation(_with_split(scenario, workers) if shares else scenario)
+        if loader.copy_mode == "worker" and not workload.copy.is_zero:
+            phases = (*phases, Phase("copy", "wait", workload.copy))
+        yield Stage("loader", 1 if shares else workers, phases, ordered=ordered, dispatch=loader.dispatch)
+    if loader.gil:
+        yield _interpreter(scenario, ordered)
+    if loader.grain == "sample":
+        # Even where it takes no time: it clears the place in which a batch is gathered, for the next one.
+        yield Stage("batch", 1, (Phase("collate", "cores", workload.collate),))
+
+
+def _one_sample(scenario: Scenario, collates: bool) -> Scenario:
+    """A batch of one, with its part of collating where each sample is written into its batch at once."""
+    workload = scenario.workload
+    collate = workload.collate.scaled(1.0 / workload.batch_size) if collates else ZERO
+    return replace(scenario, workload=replace(workload, batch_size=1, collate=collate))
+
+
+def _with_split(scenario: Scenario, threads: int) -> Scenario:
+    return replace(scenario, loader=replace(scenario.loader, split=threads))
+
+
+def _interpreter(scenario: Scenario, ordered: bool) -> Stage:
+    """The lock as a server of its own, behind the work and holding no core: it bounds the rate.
+
+    Work that holds the lock for h of its S seconds, in N threads, runs at min(N / S, 1 / h) when times are constant
+    (the bottleneck law); the trainer's launches hold the same lock, and are added to h. The wait for the lock is
+    longer than in the real one by at most h per item.
+    """
+    workload, loader = scenario.workload, scenario.loader
+    sample = loader.grain in ("sample", "in_place")
+    size = 1 if sample else workload.batch_size
+    held = [
+        Phase("lock", "wait", workload.preprocess.scaled(loader.gil), repeats=size),
+        Phase("lock of collate", "wait", ZERO if sample else workload.collate.scaled(loader.gil)),
+        Phase("lock of launch", "wait", scenario.accelerator.launch.scaled(size / workload.batch_size)),
+    ]
+    phases = tuple(phase for phase in held if not phase.service.is_zero) or (held[0],)
+    return Stage("interpreter", 1, phases, grain="sample" if sample else "batch", ordered=ordered)
 
 
 def _copy_stage(scenario: Scenario, buffer: int) -> Stage:
     """A thread that receives batches and copies them to the device, ahead of the trainer."""
     workload = scenario.workload
-    phases = (Phase("consumer", "cores", workload.consumer), Phase("copy", "wait", workload.copy))
+    received = ZERO if scenario.loader.in_process else workload.consumer
+    phases = (Phase("consumer", "cores", received), Phase("copy", "wait", workload.copy))
     return Stage("copy", 1, phases, buffer=buffer, ordered=scenario.loader.ordered)
 
 

@@ -1,12 +1,36 @@
-"""Loader presets as data: the ``[loader]`` keys that a framework's loader stands for."""
+"""Loader presets as data: the ``[loader]`` keys that a framework's loader stands for, and how that was checked."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
-#: PyTorch: torch/utils/data/dataloader.py (2.13): ``_try_put_index`` deals batches round robin, one more at each
-#: pick-up; ``_next_data`` delivers in order unless ``in_order=False``.
-PRESETS: dict[str, dict[str, Any]] = {
-    "pytorch": {"dispatch": "round_robin", "ordered": True},
-    "pytorch-unordered": {"dispatch": "round_robin", "ordered": False},
-}
+
+@dataclass(frozen=True)
+class Preset:
+    """One row of ``coresim/data/presets.toml``, whose head says what each field means."""
+
+    name: str
+    system: str
+    loader: Mapping[str, Any]
+    options: tuple[int, ...]
+    settings: str
+    framework: str
+    checked: str
+    how: str
+    limits: str
+
+
+def _load() -> dict[str, Preset]:
+    text = resources.files("coresim").joinpath("data/presets.toml").read_text(encoding="utf-8")
+    return {
+        name: Preset(name, **{**row, "loader": MappingProxyType(row["loader"]), "options": tuple(row["options"])})
+        for name, row in tomllib.loads(text).items()
+    }
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(_load())

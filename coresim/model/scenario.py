@@ -27,7 +27,7 @@ from coresim.model.keys import (
     unknown_key,
     write_section,
 )
-from coresim.model.presets import PRESETS
+from coresim.model.presets import PRESETS, Preset
 from coresim.model.service import ZERO, Service
 
 
@@ -47,6 +47,11 @@ class Workload:
     worker_startup: float = key(DURATION, "CPU time that a new worker needs before its first batch", 0.0)
     batch_bytes: float | None = key(POSITIVE, "bytes of one collated batch, for the memory estimate", None)
     worker_bytes: float | None = key(POSITIVE, "private bytes of one worker process, for the memory estimate", None)
+    sample_bytes: float | None = key(POSITIVE, "bytes of one stored sample, to price storage and caching", None)
+    device_preprocess: float = key(
+        DURATION, "accelerator time to preprocess one batch there, added to each of its steps", 0.0
+    )
+    decode_share: float | None = key(FRACTION, "share of preprocess that decodes, to price other decoders", None)
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,29 @@ class Loader:
     fetchers: int = key(COUNT, "option 3: fetches in flight", 16)
     buffer: int = key(COUNT, "option 3: batches that each queue holds", 2)
     split: int = key(COUNT, "threads that share the preprocessing of one batch", 1)
-    copy_mode: str = key(choice("sync", "stream", "overlap", "thread"), "how batches reach the device", "sync")
+    grain: str = key(
+        choice("batch", "sample", "in_place", "split"),
+        "what a worker prepares: whole batches; samples, which wait in its place; samples, written into their batch at"
+        " once; or a part of each batch",
+        "batch",
+    )
+    credits: str = key(
+        choice("per_worker", "queue"),
+        "what prefetch_factor counts: batches out per worker, or those that one queue holds beside those in work",
+        "per_worker",
+    )
+    more_queued: int = key(COUNT_OR_NONE, "batches that other queues of the loader hold, with credits = queue", 0)
+    max_workers: int | None = key(COUNT, "the most workers per GPU that the loader can have", None)
+    in_process: bool = key(
+        FLAG, "whether workers are threads of the trainer's process: nothing to start or to receive", False
+    )
+    gil: float = key(
+        FRACTION, "share of preprocessing during which a worker holds the one lock of the trainer's interpreter", 0.0
+    )
+    library_threads: int = key(COUNT, "threads that a library (OpenMP, OpenCV, torch) runs in every worker", 1)
+    copy_mode: str = key(
+        choice("sync", "stream", "overlap", "thread", "worker"), "how batches reach the device", "sync"
+    )
     pin_memory: bool = key(FLAG, "whether a pin thread copies batches to pinned memory", False)
     persistent_workers: bool = key(FLAG, "whether workers live from epoch to epoch", True)
 
@@ -137,6 +164,11 @@ class Scenario:
     stages: tuple[StageTable, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.loader.gil and not self.loader.in_process:
+            raise InputError(
+                f"loader.gil = {self.loader.gil:g}: processes have a lock each; set"
+                " loader.in_process = true, or gil = 0"
+            )
         if self.accelerator.step.is_zero:
             raise InputError("accelerator.step = 0: a step must take time; measure it or look it up")
         if self.workload.samples_per_epoch is not None and self.batches_per_epoch == 0:
@@ -144,6 +176,11 @@ class Scenario:
                 f"workload.samples_per_epoch = {self.workload.samples_per_epoch}: fewer than one batch for each"
                 f" accelerator ({self.workload.batch_size} x {self.accelerator.total}); lower batch_size"
             )
+
+    @property
+    def preset(self) -> Preset:
+        """The row of the preset that the loader names."""
+        return PRESETS[self.loader.preset]
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -156,7 +193,7 @@ class Scenario:
         document = {name: write_section(getattr(self, name)) for name in SECTIONS}
         # A preset changes defaults, so what it stands for is written out beside it.
         if "preset" in document["loader"]:
-            document["loader"] |= {name: getattr(self.loader, name) for name in PRESETS[self.loader.preset]}
+            document["loader"] |= {name: getattr(self.loader, name) for name in self.preset.loader}
         if self.stages:
             document["stage"] = [write_section(stage) for stage in self.stages]  # type: ignore[assignment]
         return {name: table for name, table in document.items() if table}
@@ -187,7 +224,7 @@ def _read(document: dict[str, Any]) -> Scenario:
     loader = document.get("loader", {})
     preset = loader.get("preset", "pytorch") if isinstance(loader, dict) else "pytorch"
     if isinstance(loader, dict) and isinstance(preset, str) and preset in PRESETS:
-        document = {**document, "loader": {**PRESETS[preset], **loader}}
+        document = {**document, "loader": {**PRESETS[preset].loader, **loader}}
     for name in ("workload", "accelerator"):
         if name not in document:
             raise InputError(
@@ -278,10 +315,13 @@ def scenario_schema() -> dict[str, Any]:
     }
 
 
-def with_services(scenario: Scenario, factor: float, *names: str) -> Scenario:
-    """The scenario with the named times of the workload (or ``step``, ``launch``) multiplied by ``factor``."""
-    workload = {name: getattr(scenario.workload, name).scaled(factor) for name in names if name in _TIMES}
-    device = {name: getattr(scenario.accelerator, name).scaled(factor) for name in names if name not in _TIMES}
+def with_services(scenario: Scenario, factor: float, *names: str, spread: float = 0.0) -> Scenario:
+    """The scenario with the named times of the workload (or ``step``, ``launch``) multiplied by ``factor``.
+
+    ``spread`` is the factor's own relative standard uncertainty.
+    """
+    workload = {name: getattr(scenario.workload, name).scaled(factor, spread) for name in names if name in _TIMES}
+    device = {name: getattr(scenario.accelerator, name).scaled(factor, spread) for name in names if name not in _TIMES}
     return replace(
         scenario,
         workload=replace(scenario.workload, **workload),

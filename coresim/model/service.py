@@ -40,11 +40,12 @@ class Service:
         """Whether the time is always zero."""
         return self.mean == 0.0
 
-    def scaled(self, factor: float) -> Service:
-        """The same shape with every time multiplied by ``factor``."""
+    def scaled(self, factor: float, spread: float = 0.0) -> Service:
+        """The same shape with every time multiplied by ``factor``, itself uncertain by ``spread`` (relative)."""
+        uncertainty = math.hypot(self.uncertainty, spread)
         if self.values:
-            return empirical(tuple(value * factor for value in self.values), self.uncertainty)
-        return replace(self, mean=self.mean * factor)
+            return empirical(tuple(value * factor for value in self.values), uncertainty)
+        return replace(self, mean=self.mean * factor, uncertainty=uncertainty)
 
     def to_table(self) -> dict[str, Any]:
         """The table that `read_service` reads back to an equal value."""

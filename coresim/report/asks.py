@@ -6,7 +6,7 @@ import math
 
 from coresim.advise.fleet import Row
 from coresim.advise.memory import memory_of
-from coresim.report.text import pins_memory
+from coresim.report.settings import pins_memory
 
 #: Room in /dev/shm beyond the batches that are out.
 _SHM_ROOM = 1.25
@@ -43,7 +43,7 @@ def shm_mib(row: Row) -> int | None:
     memory = memory_of(scenario, row.outcome.workers, row.outcome.prefetch_factor)
     if memory is None:
         return None
-    each = memory.shm / scenario.accelerator.count
+    each = memory.batches / scenario.accelerator.count
     return max(64, math.ceil(_SHM_ROOM * each * row.candidate.gpu_count / 2**20))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
-from coresim.report.text import pins_memory
+from coresim.report.settings import loader_settings, pins_memory
 from coresim.sim.estimate import Estimate
 
 SCHEMA_VERSION = 1
@@ -99,6 +99,8 @@ def _recommended(answer: Recommendation) -> dict[str, Any]:
         "prefetch_factor": point.prefetch_factor,
         "pin_memory": pins_memory(answer.scenario),
         "persistent_workers": loader.persistent_workers,
+        "preset": loader.preset,
+        "settings": loader_settings(answer.scenario, point.workers, point.prefetch_factor),
         **_idle(point.estimate),
         "throughput_samples_per_s": point.estimate.throughput_samples_per_s,
         "verdict": answer.verdict.name,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping
 
@@ -10,10 +9,12 @@ from coresim.advise.memory import memory_of
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
+from coresim.model.crowding import crowding
 from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
+from coresim.report.settings import crowding_text, loader_settings, memory_text
 from coresim.sim.estimate import Estimate
-from coresim.units import format_bytes, format_duration
+from coresim.units import format_duration
 
 WIDTH = 110
 
@@ -129,37 +130,27 @@ def _wrapped(line: str) -> str:
 
 
 def loader_text(answer: Recommendation) -> str:
-    """Arguments of a DataLoader and the shared memory they take; empty for a pipeline of the user's own."""
-    if answer.scenario.stages:
-        return ""
-    overlapped = next((option for option in answer.options if option.option == 2), None)
-    best = None if overlapped is None else overlapped.answer or overlapped.knee
+    """The settings of the loader that the preset names, and the memory that they take."""
+    scenario = answer.scenario
+    own = scenario.preset.options
+    option = next((found for found in answer.options if found.option == (2 if 2 in own else own[0])), None)
+    best = None if option is None or scenario.stages else option.answer or option.knee
     if best is None:
         return ""
-    if answer.point.option == 2:
+    if answer.point.option == best.option:
         best = answer.point
-    keep = answer.scenario.loader.persistent_workers
+    idle = percent(best.estimate.gpu_idle)
     lines = [
-        f"With a DataLoader ({plural(best.cores, 'core')}, GPU idle {percent(best.estimate.gpu_idle)}):"
-        f" num_workers={best.workers}, prefetch_factor={best.prefetch_factor},"
-        f" pin_memory={pins_memory(answer.scenario)}, persistent_workers={keep}"
+        f"With {scenario.preset.system} ({plural(best.cores, 'core')}, GPU idle {idle}):"
+        f" {loader_settings(scenario, best.workers, best.prefetch_factor)}"
     ]
-    memory = memory_of(answer.scenario, best.workers, best.prefetch_factor)
-    if memory is not None:
-        lines.append(f"  memory: {format_bytes(memory.shm)} of /dev/shm" + _shm(memory.fits_shm, memory.shm))
+    memory = memory_of(scenario, best.workers, best.prefetch_factor)
+    if memory is not None and best.option == 2:
+        lines.append(f"  memory: {memory_text(memory)}")
+    crowded = crowding(scenario, best.workers, best.cores * scenario.accelerator.count)
+    if crowded is not None:
+        lines.append(f"  {crowding_text(crowded)}")
     return "\n".join(lines)
-
-
-def pins_memory(scenario: Scenario) -> bool:
-    """Whether to pin: it makes the copy to the device fast, unless the scenario knows its cost and does without."""
-    return scenario.loader.pin_memory or scenario.workload.pin.is_zero
-
-
-def _shm(fits: bool | None, needed: float) -> str:
-    size = f"--shm-size={math.ceil(1.25 * needed / 2**20)}m"
-    if fits is False:
-        return f", which does NOT fit in this host's: raise it ({size})"
-    return f" ({size} in a container)"
 
 
 def _verdict(answer: Recommendation) -> str:

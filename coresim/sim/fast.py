@@ -18,7 +18,6 @@ from coresim.sim.draws import Draws
 from coresim.sim.layout import Counts, Times, build, table
 from coresim.sim.run import RankAccount, Run, RunLength, Station, Trace
 
-
 #: What whoever asks is told where `must_compile` says so.
 COMPILING = "compiling the simulator, once on this machine (about half a minute)"
 

@@ -1,0 +1,48 @@
+"""Library threads inside loader workers: when workers x threads exceed the cores, and what that costs.
+
+Sharing cores costs nothing in `coresim.model.pipeline`; threads that spin and wait for one another do. What is
+published bounds the loss per excess thread per core only loosely, so it is a range, which the answer's interval shows.
+Source: https://github.com/open-mmlab/mmdetection/pull/6867 and issues/3306. 8 workers of 64 threads took 2.14 s
+instead of 0.24 s for a batch: x 8.9, on what 8 workers kept busy, so about 64 threads per core: 0.125 for each thread
+beyond the first. 2048 threads on 64 cores cost a GPU-bound job only 0.019 of 0.213 s: perhaps nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from coresim.model.scenario import Scenario
+
+#: Relative growth of the CPU work per thread per core beyond the first: the middle of what is published, and its ends.
+LOSS, LEAST, MOST = 0.0625, 0.0, 0.125
+#: What keeps a library to one thread, in every worker (``worker_init_fn``).
+CURE = "OMP_NUM_THREADS=1, cv2.setNumThreads(0) and torch.set_num_threads(1) in worker_init_fn"
+
+
+@dataclass(frozen=True)
+class Crowding:
+    """Runnable threads of a host and what they do to the CPU work.
+
+    Attributes:
+        threads: of all workers of all accelerators.
+        cores: that they share.
+        factor: by which CPU work of preparation grows.
+        uncertainty: relative standard uncertainty of ``factor``: half the range of what is published.
+    """
+
+    threads: int
+    cores: float
+    factor: float
+    uncertainty: float
+
+
+def crowding(scenario: Scenario, workers: int, cores: float) -> Crowding | None:
+    """What the library threads of ``workers`` workers per accelerator do on the host's ``cores``; None: nothing."""
+    each = scenario.loader.library_threads
+    threads = max(1, workers) * each * scenario.accelerator.count
+    if each == 1 or threads <= cores:
+        return None
+    excess = threads / cores - 1.0
+    factor = 1.0 + LOSS * excess
+    return Crowding(threads, cores, factor, math.log((1.0 + MOST * excess) / factor) / 2)

@@ -1,0 +1,62 @@
+"""A loader's settings in the words of its framework, and what they take of the host."""
+
+from __future__ import annotations
+
+import math
+
+from coresim.advise.memory import Memory
+from coresim.model.crowding import CURE, Crowding
+from coresim.model.scenario import Scenario
+from coresim.units import format_bytes
+
+
+def loader_settings(scenario: Scenario, workers: int, prefetch_factor: int) -> str:
+    """The framework's own settings: the preset's template, filled in."""
+    loader = scenario.loader
+    return scenario.preset.settings.format(
+        workers=workers,
+        workers_plus_one=workers + 1,
+        prefetch=prefetch_factor,
+        prefetch_plus_one=prefetch_factor + 1,
+        prefetch_plus_two=prefetch_factor + 2,
+        batch_size=scenario.workload.batch_size,
+        ordered=loader.ordered,
+        pin_memory=pins_memory(scenario),
+        persistent_workers=loader.persistent_workers,
+        fetchers=loader.fetchers,
+        buffer=loader.buffer,
+    )
+
+
+def pins_memory(scenario: Scenario) -> bool:
+    """Whether to pin: it makes the copy to the device fast, unless the scenario knows its cost and does without."""
+    return scenario.loader.pin_memory or scenario.workload.pin.is_zero
+
+
+def memory_text(memory: Memory) -> str:
+    """What a setting takes, whether it fits, and the line that makes it fit."""
+    if not memory.shared:
+        return f"{format_bytes(memory.batches)} of batches in the trainer's process" + _ram(memory)
+    size = math.ceil(1.25 * memory.batches / 2**20)
+    if memory.fits_shm is False:
+        cure = f", which does NOT fit in this host's: raise it (--shm-size={size}m, or an emptyDir of {size}Mi)"
+    else:
+        cure = f" (--shm-size={size}m in a container)"
+    return f"{format_bytes(memory.batches)} of /dev/shm{cure}{_ram(memory)}"
+
+
+def _ram(memory: Memory) -> str:
+    workers = "" if memory.workers is None else f"; {format_bytes(memory.workers)} of workers"
+    if memory.fits_ram is False:
+        return f"{workers}; together they do NOT fit in the {format_bytes(memory.ram_size or 0.0)} of this job"
+    return workers
+
+
+def crowding_text(crowded: Crowding) -> str:
+    """That library threads fight, what it costs, and what cures it."""
+    low, high = (100 * (crowded.factor * math.exp(sign * 2 * crowded.uncertainty) - 1) for sign in (-1, 1))
+    return (
+        f"{crowded.threads} library threads on {crowded.cores:g} cores: CPU work grows by"
+        f" {100 * (crowded.factor - 1):.0f} % (by {max(0.0, low):.0f} to {high:.0f} %, from published cases);"
+        f" set {CURE}"
+    )

@@ -1,0 +1,143 @@
+"""Presets: each row is whole, reads back, and stands for the pipeline that its framework has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import coresim
+from coresim.cli.main import main
+from coresim.errors import InputError
+from coresim.model.build import build
+from coresim.model.pipeline import Pipeline
+from coresim.model.presets import PRESETS
+from coresim.model.scenario import Scenario, read_scenario
+from coresim.report.settings import loader_settings
+
+
+def scenario(preset: str, **loader: Any) -> Scenario:
+    return read_scenario(
+        {
+            "workload": {"batch_size": 8, "preprocess": "4 ms", "consumer": "3 ms", "copy": "2 ms", "startup": "1 s"},
+            "accelerator": {"step": "20 ms", "sync": "block"},
+            "loader": {"preset": preset, **loader},
+        }
+    )
+
+
+def pipeline(preset: str, workers: int, prefetch: int, **loader: Any) -> Pipeline:
+    return build(scenario(preset, **loader), PRESETS[preset].options[0], 64.0, workers, prefetch)
+
+
+def throughput(preset: str, workers: int, **loader: Any) -> float:
+    tables = scenario(preset, **loader).to_dict() | {"accelerator": {"step": "10 us", "sync": "block"}}
+    tables["workload"].pop("copy")
+    return coresim.simulate(tables, workers=workers, cores=64).result.throughput_samples_per_s
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_row_reads_back_and_says_how_it_was_checked(name: str) -> None:
+    found, row = scenario(name), PRESETS[name]
+    assert read_scenario(found.to_dict()) == found
+    assert all(getattr(found.loader, key) == value for key, value in row.loader.items())
+    assert row.checked in ("probe", "source", "documentation") and row.framework and row.how and row.limits
+    assert row.options and "{" not in loader_settings(found, 3, 2).replace("{ prefetch", "")
+
+
+def test_a_given_key_wins_over_the_preset() -> None:
+    assert scenario("tf.data", ordered=False).loader.ordered is False
+    assert read_scenario(scenario("tf.data", ordered=False).to_dict()).loader.ordered is False
+
+
+def test_settings_are_the_framework_s_own() -> None:
+    assert "num_parallel_calls=3" in loader_settings(scenario("tf.data"), 3, 2)
+    assert loader_settings(scenario("caffe"), 1, 2) == "data_param { prefetch: 4 }"
+    assert "prefetch_queue_depth=2" in loader_settings(scenario("dali"), 3, 1)
+
+
+def test_threads_start_nothing_and_receive_nothing() -> None:
+    threads, processes = pipeline("threads-free", 2, 1), build(scenario("pytorch"), 2, 64.0, 2, 1)
+    assert threads.trainer.consumer.service.is_zero and threads.startup == 0.0
+    assert not processes.trainer.consumer.service.is_zero and processes.startup == 2.0
+
+
+def test_the_lock_bounds_threads_at_its_share_of_the_work() -> None:
+    # 4 ms a sample of which the lock is held for half: 500 samples/s at the most, 250 from one thread.
+    assert throughput("threads-gil", 8, gil=0.5) == pytest.approx(500, rel=0.02)
+    assert throughput("threads-gil", 1, gil=0.5) == pytest.approx(250, rel=0.02)
+    assert throughput("threads-free", 8) == pytest.approx(2000, rel=0.02)
+
+
+def test_processes_have_no_common_lock() -> None:
+    with pytest.raises(InputError, match="processes have a lock each"):
+        scenario("pytorch", gil=0.5)
+
+
+def test_dali_s_threads_share_each_batch() -> None:
+    # 8 samples of 4 ms in 4 threads: 8 ms a batch; a fifth thread leaves one with two samples still.
+    assert throughput("dali", 4) == pytest.approx(1000, rel=0.02)
+    assert throughput("dali", 5) == pytest.approx(1000, rel=0.02)
+
+
+def test_preprocessing_on_the_device_lengthens_its_step() -> None:
+    tables = scenario("dali").to_dict()
+    tables["workload"]["device_preprocess"] = "5 ms"
+    assert build(read_scenario(tables), 2, 64.0, 4).step.service.mean == pytest.approx(0.025)
+
+
+def differences(times: Sequence[float]) -> list[float]:
+    return [after - before for before, after in pairwise(times)]
+
+
+def caffe_stand_in(buffers: int, load: float, copy: float, step: float, steps: int) -> list[float]:
+    """When each batch is taken: one thread with ``buffers`` buffers; a buffer returns when the next batch is taken."""
+    taken: list[float] = []
+    ready = trained = 0.0
+    for index in range(steps):
+        free = taken[index - buffers + 1] if index >= buffers else 0.0
+        ready = max(ready, free) + load + copy
+        trained = max(trained, ready)
+        taken.append(trained)
+        trained += step
+    return taken
+
+
+@pytest.mark.parametrize(("buffers", "step"), [(2, "20 ms"), (4, "20 ms"), (4, "40 ms")])
+def test_caffe_is_its_stand_in(buffers: int, step: str) -> None:
+    from coresim.sim.draws import draw
+    from coresim.sim.reference import simulate
+    from coresim.sim.run import RunLength
+
+    tables = scenario("caffe").to_dict() | {"accelerator": {"step": step, "sync": "block"}}
+    line = build(read_scenario(tables), 2, 64.0, 1, max(1, buffers - 2))
+    found = simulate(line, draw(line, 40, seed=1), RunLength(40, trace=True)).traces[0].pick_up
+    expected = caffe_stand_in(max(3, buffers), 0.032, 0.002, float(step.split()[0]) / 1e3, 40)
+    assert differences(found[10:]) == pytest.approx(differences(expected[10:]))
+
+
+def test_caffe_has_one_worker() -> None:
+    with pytest.raises(InputError, match="max_workers is 1"):
+        coresim.simulate(scenario("caffe"), workers=2)
+
+
+def test_library_threads_beyond_the_cores_cost_work_and_say_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
+    def work(threads: int, cores: float) -> float:
+        found = build(scenario("pytorch", library_threads=threads), 2, cores, 4)
+        return found.stages[0].phases[0].service.mean
+
+    assert work(1, 2.0) == work(2, 8.0) == pytest.approx(0.004)
+    assert work(2, 4.0) == pytest.approx(0.004 * (1 + 0.0625))
+
+
+def test_the_verb_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in PRESETS)
+    assert main(["presets", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)["presets"]] == list(PRESETS)
+    assert main(["presets", "tensorlow"]) == 2
+    assert "use one of pytorch" in capsys.readouterr().err

@@ -1,0 +1,102 @@
+"""What the probes of real frameworks recorded, replayed: the model dispatches and delivers batch by batch alike."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coresim.model.build import build
+from coresim.model.pipeline import Pipeline
+from coresim.model.scenario import read_scenario
+from coresim.sim.draws import Draws, draw
+from coresim.sim.reference import simulate
+from coresim.sim.run import RunLength, Trace
+
+PROBES = Path(__file__).resolve().parents[1] / "calibration" / "probes"
+#: The nearest that two events of an order may be, s: a busy machine is later than this only rarely.
+APART = 0.08
+
+
+def runs(name: str, what: str) -> list[Any]:
+    document = json.loads((PROBES / f"{name}.json").read_text())
+    assert document["format"] == "coresim-probe" and document["framework"] and document["time_utc"]
+    return [run for run in document["runs"] if run["what"] == what]
+
+
+def pipeline(preset: str, run: dict[str, Any], step: str = "9 s", **loader: Any) -> Pipeline:
+    tables = {
+        "workload": {"batch_size": run.get("batch_size", 1), "preprocess": "5 ms"},
+        "accelerator": {"step": step, "sync": "block"},
+        "loader": {"preset": preset, **loader},
+    }
+    prefetch = run.get("prefetch_factor", run.get("prefetch", 1))
+    return build(read_scenario(tables), 1 if run["workers"] == 0 else 2, 99.0, run["workers"], prefetch)
+
+
+def trace(line: Pipeline, draws: Draws, steps: int) -> Trace:
+    return simulate(line, draws, RunLength(steps, trace=True)).traces[0]
+
+
+def started(line: Pipeline, taken: int) -> list[int]:
+    """Items started before the next batch is taken, after 1, 2, ... ``taken`` were."""
+    steps = taken + 40
+    found = trace(line, draw(line, steps, seed=1), steps)
+    starts = [time for time in found.taken[0] if time is not None]
+    return [sum(time < found.pick_up[count] for time in starts) for count in range(1, taken + 1)]
+
+
+@pytest.mark.parametrize("run", runs("pytorch", "credits"), ids=str)
+def test_pytorch_returns_a_credit_at_each_pick_up(run: dict[str, Any]) -> None:
+    if run["workers"] == 0:
+        assert run["before"] == 0 and run["started"] == [1, 2, 3, 4, 5]
+        assert pipeline("pytorch-inline", run).stages == ()
+        return
+    line = pipeline("pytorch" if run["ordered"] else "pytorch-unordered", run)
+    assert run["before"] == line.credits
+    assert run["started"] == started(line, len(run["started"]))
+
+
+@pytest.mark.parametrize("run", runs("pytorch", "order"), ids=str)
+def test_pytorch_deals_and_delivers_in_the_model_s_order(run: dict[str, Any]) -> None:
+    line = pipeline("pytorch" if run["ordered"] else "pytorch-unordered", run, step="0.1 ms")
+    times = np.array([*run["times_s"], *([9.0] * 20)])[:, None]
+    tapes = dict(draw(line, len(times), seed=1).tapes) | {"loader.preprocess": times}
+    found = trace(line, Draws(tapes), len(run["batch"]))
+    assert list(found.batch) == run["batch"]
+    servers = [found.server[0][batch] for batch in found.batch]
+    assert servers == run["worker"]
+    ends = sorted(time for time in found.done[0] if time is not None)
+    assert run["ordered"] or min(after - before for before, after in pairwise(ends)) > APART
+
+
+@pytest.mark.parametrize("run", runs("threads", "credits"), ids=str)
+def test_a_bounded_queue_of_threads(run: dict[str, Any]) -> None:
+    assert run["started"] == started(pipeline("threads-free", run), len(run["started"]))
+
+
+@pytest.mark.parametrize("run", runs("tfdata", "credits"), ids=str)
+def test_tf_data_runs_ahead_as_far_as_the_model(run: dict[str, Any]) -> None:
+    workers, size = run["workers"], run["batch_size"]
+    line = pipeline("tf.data", run, grain="in_place" if run["fused"] else "sample", ordered=run["ordered"])
+    found = started(line, len(run["started"]))
+    beyond = [real - model for real, model in zip(run["started"], found, strict=True)]
+    if not run["fused"]:
+        # The last samples do not fill a batch; the model starts whole batches only.
+        assert beyond == [workers % size] * len(beyond)
+    elif workers <= 2 * size:
+        assert beyond == [0] * len(beyond)
+    else:
+        assert all(-2 * size <= gap <= 0 for gap in beyond)
+
+
+@pytest.mark.parametrize("run", runs("spdl", "credits"), ids=str)
+def test_spdl_runs_ahead_as_far_as_the_model(run: dict[str, Any]) -> None:
+    found = started(pipeline("spdl", run), len(run["started"]))
+    beyond = [real - model for real, model in zip(run["started"], found, strict=True)]
+    whole = run["workers"] // run["batch_size"] * run["batch_size"]
+    assert beyond == [run["workers"] + 2 - whole] * len(beyond)
