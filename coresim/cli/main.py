@@ -14,7 +14,7 @@ from coresim.errors import EXIT_INTERRUPTED, CoresimError
 
 VERBS = (
     "recommend", "simulate", "measure", "report", "validate", "doctor", "catalogue", "presets", "workloads", "machines",
-    "plan", "compare", "watch", "schema",
+    "plan", "compare", "whatif", "watch", "schema",
 )  # fmt: skip
 
 

@@ -1,0 +1,143 @@
+"""What would help, side by side: the job after each remedy is simulated like today's, in all of the remedy's variants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from coresim.advise.memory import Memory, memory_of
+from coresim.advise.need import cores_needed
+from coresim.advise.remedies import REMEDIES, Remedy
+from coresim.advise.sweep import Point, Study, best_point, predict
+from coresim.errors import InputError
+from coresim.model.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A job after a remedy (or today's, without one), on the cores that it has today.
+
+    Attributes:
+        remedy: what was done; None: today.
+        idle_low, idle, idle_high: GPU idle, shares; over all variants and their intervals.
+        throughput: samples/s over all accelerators, of the middle variant.
+        workers: loader workers per accelerator, of the middle variant.
+        cores: cores per accelerator that it runs on.
+        cores_needed: fewest and most cores per accelerator that meet the target, over the variants; None: none do.
+        memory: what the loader takes, where that is known.
+    """
+
+    remedy: Remedy | None
+    idle_low: float
+    idle: float
+    idle_high: float
+    throughput: float
+    workers: int
+    cores: float
+    cores_needed: tuple[int | None, int | None]
+    memory: Memory | None
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Today and every remedy, the best first.
+
+    ``need_cores`` says whether more cores, or something that spares them, is the way: where the target is met, or where
+    more cores do not meet it, the first thing to say is not to buy any.
+    """
+
+    scenario: Scenario
+    option: int
+    today: Outcome
+    outcomes: tuple[Outcome, ...]
+    need_cores: bool
+
+
+def what_if(scenario: Scenario, study: Study, names: Sequence[str] = (), option: int = 2) -> WhatIf:
+    """Simulate today's job and the remedies that apply to it.
+
+    Args:
+        scenario: the job; ``host.cores`` says what it runs on today, else what it needs is taken.
+        study: engine, plan and executor.
+        names: which remedies; none: all that apply.
+        option: the organisation of the pipeline.
+
+    Raises:
+        InputError: a remedy that is not known, or does not apply to this job.
+    """
+    cores = _cores_today(scenario, option, study)
+    today = _outcome(None, (scenario,), option, cores, study)
+    chosen = _chosen(scenario, names)
+    outcomes = [_tried(remedy, scenario, option, cores, study) for remedy in chosen]
+    target = scenario.target.gpu_idle
+    return WhatIf(
+        scenario=scenario,
+        option=option,
+        today=today,
+        outcomes=tuple(sorted(outcomes, key=lambda found: found.idle)),
+        need_cores=today.idle > target and today.cores_needed[0] is not None,
+    )
+
+
+def applicable(scenario: Scenario) -> list[Remedy]:
+    """The remedies that can change anything in this job."""
+    return [
+        remedy for remedy in REMEDIES if remedy.more or any(change(scenario) != scenario for change in remedy.changes)
+    ]
+
+
+def _chosen(scenario: Scenario, names: Iterable[str]) -> list[Remedy]:
+    able = {remedy.name: remedy for remedy in applicable(scenario)}
+    known = [remedy.name for remedy in REMEDIES]
+    for name in names:
+        if name not in known:
+            raise InputError(f"remedy {name!r}: not known; use {', '.join(known)}")
+        if name not in able:
+            raise InputError(f"remedy {name!r}: changes nothing in this job; use {', '.join(able)}")
+    return [able[name] for name in names] or list(able.values())
+
+
+def _cores_today(scenario: Scenario, option: int, study: Study) -> float:
+    if scenario.host.cores is not None:
+        return scenario.host.cores / scenario.accelerator.count
+    needed = cores_needed(scenario, option, study)
+    return float(needed.cores if needed else 1)
+
+
+def _tried(remedy: Remedy, scenario: Scenario, option: int, cores: float, study: Study) -> Outcome:
+    if remedy.more == "cores":
+        needed = cores_needed(scenario, option, study)
+        cores = float(needed.cores) if needed else 4 * cores
+    changed = tuple(change(scenario) for change in remedy.changes) or (scenario,)
+    return _outcome(remedy, changed, option, cores, study)
+
+
+def _outcome(remedy: Remedy | None, variants: Sequence[Scenario], option: int, cores: float, study: Study) -> Outcome:
+    free = remedy is not None and bool(remedy.more)
+    points = [_point(variant, option, cores, study, free) for variant in variants]
+    needed = [cores_needed(variant, option, study) for variant in variants]
+    counts = [point.cores if point else None for point in needed]
+    middle = len(points) // 2
+    estimates = [point.estimate for point in points]
+    return Outcome(
+        remedy=remedy,
+        idle_low=min(found.gpu_idle_low for found in estimates),
+        idle=sum(found.gpu_idle for found in estimates) / len(estimates),
+        idle_high=max(found.gpu_idle_high for found in estimates),
+        throughput=sum(found.throughput_samples_per_s for found in estimates) / len(estimates),
+        workers=points[middle].workers,
+        cores=cores,
+        cores_needed=(
+            min((count for count in counts if count is not None), default=None),
+            None if None in counts else max(count for count in counts if count is not None),
+        ),
+        memory=memory_of(variants[middle], points[middle].workers, points[middle].prefetch_factor),
+    )
+
+
+def _point(scenario: Scenario, option: int, cores: float, study: Study, free: bool) -> Point:
+    """The job's own number of workers where it has one and the remedy leaves it, else the best."""
+    own, factor = scenario.loader.workers, scenario.loader.prefetch_factor
+    if own is None or own == 0 or free or option == 1:
+        return best_point(scenario, option, cores, study)
+    return Point(option, max(1, round(cores)), own, factor, predict(scenario, option, cores, own, factor, study))

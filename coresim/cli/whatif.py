@@ -1,0 +1,44 @@
+"""``coresim whatif``: today beside each remedy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from coresim.cli.common import add_json, add_preset, add_set, read_input, settings_of, share, study_of, whole_number
+from coresim.cli.measure import progress_on_stderr
+from coresim.errors import EXIT_ANSWERED
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Register the verb."""
+    parser = subparsers.add_parser(
+        "whatif",
+        help="what would help: today beside each remedy, and what it costs",
+        description="Simulate a job as it is and after each remedy: more workers, cores or prefetch, another decoder or"
+        " format, the GPU, threads, a cache, ... What is assumed is stated as a range. --set changes the job first.",
+    )
+    parser.add_argument("input", help="a scenario (.toml) or a saved profile (.json)")
+    parser.add_argument("--remedy", action="append", default=[], metavar="NAME", help="only this one; repeatable")
+    parser.add_argument("--option", type=int, choices=(1, 2, 3), default=2, help="organisation (default 2)")
+    parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
+    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
+    add_preset(parser)
+    add_set(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate and print; exit code 0."""
+    from coresim.advise.what_if import what_if
+    from coresim.report.remedies import what_if_document, what_if_text
+    from coresim.sim.estimate import Plan
+
+    target = [] if args.idle_target is None else [f"target.gpu_idle={args.idle_target!r}"]
+    scenario, _ = read_input(args.input, [*settings_of(args), *target])
+    with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
+        found = what_if(scenario, study, args.remedy, args.option)
+    print(json.dumps(what_if_document(found), indent=1) if args.json else what_if_text(found))
+    return EXIT_ANSWERED

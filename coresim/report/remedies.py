@@ -1,0 +1,84 @@
+"""Remedies side by side, as text, as a table of a report, and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from coresim.advise.what_if import Outcome, WhatIf
+from coresim.report.content import Table
+from coresim.report.text import percent, plural
+from coresim.units import format_bytes
+
+COLUMNS = ("remedy", "GPU idle", "samples/s", "cores needed", "memory", "rests on")
+
+
+def what_if_text(found: WhatIf) -> str:
+    """The conclusion, the table, and what each line means and costs."""
+    rows = [_row("today", found.today), *(_row(_name(outcome), outcome) for outcome in found.outcomes)]
+    widths = [max(len(row[place]) for row in (COLUMNS, *rows)) for place in range(len(COLUMNS))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (COLUMNS, *rows)
+    ]
+    notes = [
+        f"  {outcome.remedy.name}: {outcome.remedy.what}. {outcome.remedy.basis}. It costs {outcome.remedy.price}."
+        for outcome in found.outcomes
+        if outcome.remedy
+    ]
+    return "\n".join([conclusion(found), "", *lines, "", "What they are", *notes])
+
+
+def conclusion(found: WhatIf) -> str:
+    """The first line: whether to buy cores, and what helps most."""
+    target, today = found.scenario.target.gpu_idle, found.today
+    where = f"On {plural(today.cores, 'core')} per GPU the GPU idles {percent(today.idle)}"
+    best = next((o for o in found.outcomes if o.idle_high <= target), found.outcomes[0] if found.outcomes else None)
+    helps = "" if best is None else f" Best here: {_name(best)} ({percent(best.idle)} idle)."
+    if today.idle <= target:
+        return f"Do not buy cores: {where[0].lower()}{where[1:]}, within the target of {percent(target)}."
+    if not found.need_cores:
+        return f"Do not buy cores: {where[0].lower()}{where[1:]}, and no number of them meets {percent(target)}.{helps}"
+    return f"{where}; {_cores(today)} cores would keep it within {percent(target)}.{helps}"
+
+
+def remedies_table(found: WhatIf) -> Table:
+    """The table of a report."""
+    rows = [_row("today", found.today), *(_row(_name(outcome), outcome) for outcome in found.outcomes)]
+    return Table(COLUMNS, tuple(rows), note="Ranges that are assumed are stated by coresim whatif.")
+
+
+def what_if_document(found: WhatIf) -> dict[str, Any]:
+    """JSON-ready; shares, samples/s, bytes."""
+    return {"conclusion": conclusion(found), "option": found.option, "need_cores": found.need_cores,
+            "today": _document(found.today), "remedies": [_document(o) for o in found.outcomes]}  # fmt: skip
+
+
+def _document(outcome: Outcome) -> dict[str, Any]:
+    remedy = outcome.remedy
+    about = {} if remedy is None else {n: getattr(remedy, n) for n in ("name", "what", "rests", "basis", "price")}
+    memory = None if outcome.memory is None else asdict(outcome.memory)
+    return {
+        **about, "gpu_idle": outcome.idle, "gpu_idle_low": outcome.idle_low, "gpu_idle_high": outcome.idle_high,
+        "throughput_samples_per_s": outcome.throughput, "workers": outcome.workers, "cores_per_gpu": outcome.cores,
+        "cores_needed_low": outcome.cores_needed[0], "cores_needed_high": outcome.cores_needed[1],
+        "memory_bytes": memory,
+    }  # fmt: skip
+
+
+def _name(outcome: Outcome) -> str:
+    return outcome.remedy.name if outcome.remedy else "today"
+
+
+def _row(name: str, outcome: Outcome) -> tuple[str, ...]:
+    idle = f"{percent(outcome.idle)} [{100 * outcome.idle_low:.1f}, {100 * outcome.idle_high:.1f}]"
+    memory = "" if outcome.memory is None else format_bytes(outcome.memory.total)
+    rests = "this job's numbers" if outcome.remedy is None else outcome.remedy.rests
+    return name, idle, f"{outcome.throughput:.0f}", _cores(outcome), memory, rests
+
+
+def _cores(outcome: Outcome) -> str:
+    low, high = outcome.cores_needed
+    if low is None:
+        return "none do"
+    return f"{low}" if low == high else f"{low} to {'none' if high is None else high}"

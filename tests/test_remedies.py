@@ -1,0 +1,120 @@
+"""Remedies: what they change, whether they help where they should, and what is said first."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from coresim.advise.remedies import REMEDIES
+from coresim.advise.sweep import Study
+from coresim.advise.what_if import applicable, what_if
+from coresim.cli.main import main
+from coresim.errors import InputError
+from coresim.model.scenario import Scenario, read_scenario
+from coresim.report.remedies import conclusion, what_if_document, what_if_text
+from coresim.sim.estimate import Plan
+from coresim.sim.fast import simulate
+
+STUDY = Study(simulate, Plan(steps=120, least=3, most=3, inputs=0))
+
+
+def job(cores: int = 4, step: str = "60 ms", **workload: object) -> Scenario:
+    work = {"batch_size": 32, "preprocess": "6 ms", "batch_bytes": 19e6} | workload
+    return read_scenario({"workload": work, "accelerator": {"step": step}, "host": {"cores": cores}})
+
+
+def by_name(found: object) -> dict:
+    return {outcome.remedy.name: outcome for outcome in found.outcomes}  # type: ignore[attr-defined]
+
+
+def test_too_few_cores_are_cured_by_cores_and_by_what_spares_them():
+    found = what_if(job(), STUDY, ["more-cores", "offline", "gpu-transforms", "more-prefetch"])
+    names = by_name(found)
+    assert found.today.idle > 0.2
+    assert found.need_cores
+    assert names["more-cores"].idle <= 0.05
+    assert names["more-cores"].cores == found.today.cores_needed[0] > 4
+    assert names["offline"].idle < 0.05
+    # A buffer cannot cure a rate.
+    assert names["more-prefetch"].idle > found.today.idle - 0.02
+    assert conclusion(found).startswith("On 4 cores per GPU")
+
+
+def test_where_storage_binds_the_first_line_says_not_to_buy_cores():
+    # Fetching is limited to two at once for all workers: no core helps.
+    scenario = read_scenario(
+        {
+            "workload": {"batch_size": 32, "preprocess": "0.5 ms", "fetch": "10 ms"},
+            "accelerator": {"step": "40 ms"},
+            "host": {"cores": 8, "storage_streams": 2},
+        }
+    )
+    found = what_if(scenario, STUDY, ["cache-in-ram", "more-workers"])
+    assert not found.need_cores
+    assert conclusion(found).startswith("Do not buy cores")
+    assert by_name(found)["cache-in-ram"].idle < 0.1 < by_name(found)["more-workers"].idle
+    assert found.outcomes[0].remedy is not None and found.outcomes[0].remedy.name == "cache-in-ram"
+
+
+def test_a_job_that_meets_its_target_needs_nothing():
+    found = what_if(job(cores=16, step="300 ms"), STUDY, ["more-workers"])
+    assert conclusion(found).startswith("Do not buy cores")
+
+
+def test_a_faster_step_asks_for_more_cores():
+    found = what_if(job(), STUDY, ["mixed-precision"])
+    low, high = by_name(found)["mixed-precision"].cores_needed
+    assert low is not None and low > found.today.cores_needed[0]
+    assert high is None or high > low
+
+
+def test_out_of_order_pays_for_heavy_tails():
+    tail = {"mean": "6 ms", "cv": 4.0, "distribution": "lognormal"}
+    scenario = job(cores=16, step="40 ms", batch_size=4, preprocess=tail)
+    found = what_if(scenario, STUDY, ["out-of-order"])
+    assert by_name(found)["out-of-order"].idle < found.today.idle - 0.02
+
+
+def test_the_jobs_own_workers_are_kept_unless_they_are_the_remedy():
+    scenario = read_scenario(job(cores=8).to_dict() | {"loader": {"workers": 2}})
+    found = what_if(scenario, STUDY, ["more-workers", "offline"])
+    assert found.today.workers == 2
+    assert by_name(found)["more-workers"].workers > 2
+    assert by_name(found)["offline"].workers == 2
+
+
+def test_every_assumption_says_its_range_and_spans_an_interval():
+    found = what_if(job(), STUDY)
+    for outcome in found.outcomes:
+        assert outcome.remedy is not None
+        if outcome.remedy.rests == "assumed" and len(outcome.remedy.changes) > 1:
+            assert any(character.isdigit() for character in outcome.remedy.basis), outcome.remedy.name
+    text = what_if_text(found)
+    assert text.splitlines()[2].startswith("remedy")
+    assert all(remedy.name in text for remedy in applicable(job()))
+    assert json.loads(json.dumps(what_if_document(found)))["today"]["cores_per_gpu"] == 4
+
+
+def test_remedies_that_change_nothing_do_not_apply():
+    names = {remedy.name for remedy in applicable(job())}
+    assert "cache-in-ram" not in names
+    assert "cache-in-ram" in {remedy.name for remedy in applicable(job(fetch="2 ms"))}
+    with pytest.raises(InputError, match="changes nothing"):
+        what_if(job(), STUDY, ["cache-in-ram"])
+    with pytest.raises(InputError, match="not known"):
+        what_if(job(), STUDY, ["pray"])
+    assert len({remedy.name for remedy in REMEDIES}) == len(REMEDIES)
+
+
+def test_the_verb(tmp_path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "job.toml"
+    path.write_text(
+        '[workload]\nbatch_size = 32\npreprocess = "6 ms"\n[accelerator]\nstep = "60 ms"\n[host]\ncores = 4\n'
+    )
+    assert main(["whatif", str(path), "--remedy", "offline", "--set", "workload.collate=1 ms"]) == 0
+    assert "offline" in capsys.readouterr().out
+    assert main(["whatif", str(path), "--remedy", "offline", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["remedies"][0]["name"] == "offline"
+    assert main(["whatif", str(path), "--remedy", "pray"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
