@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from coresim.advise.memory import memory_of
 from coresim.model.build import build
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
@@ -129,7 +130,23 @@ def worker_candidates(scenario: Scenario, option: int, cores: float) -> list[int
     cap = min(cap, scenario.loader.max_workers or cap)
     near = {max(1, math.floor(cores / split) + shift) for shift in (-2, -1, 0, 1)}
     wide = {max(1, math.ceil(most * share)) for share in (0.25, 0.5, 0.75, 1.0)} if stretch > 1.2 else set()
-    return sorted({min(count, cap) for count in near | wide})
+    tried = sorted({min(count, cap) for count in near | wide})
+    if option != 2:
+        return tried
+    factor = scenario.loader.prefetch_factor
+    return [count for count in tried if fits(scenario, count, factor)] or _most_that_fit(scenario)
+
+
+def fits(scenario: Scenario, workers: int, prefetch_factor: int) -> bool:
+    """Whether nothing known says that memory or /dev/shm is too small for a setting of option 2."""
+    memory = memory_of(scenario, workers, prefetch_factor)
+    return memory is None or memory.fits
+
+
+def _most_that_fit(scenario: Scenario) -> list[int]:
+    """Where the workers that the cores could use do not fit, the most that do; one, where none does (it is said)."""
+    factor = scenario.loader.prefetch_factor
+    return [max((count for count in range(1, LARGEST_SWEEP) if fits(scenario, count, factor)), default=1)]
 
 
 def scan_prefetch(scenario: Scenario, point: Point, study: Study) -> Point:
@@ -138,6 +155,8 @@ def scan_prefetch(scenario: Scenario, point: Point, study: Study) -> Point:
         return point
     best = point
     for factor in (1, 2, 3, 4, 8):
+        if not fits(scenario, point.workers, factor):
+            continue
         found = predict(scenario, 2, point.cores, point.workers, factor, study)
         if found.gpu_idle < best.estimate.gpu_idle - NOISE:
             best = replace(point, prefetch_factor=factor, estimate=found)

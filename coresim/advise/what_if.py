@@ -1,4 +1,4 @@
-"""What would help, side by side: the job after each remedy is simulated like today's, in all of the remedy's variants."""
+"""What would help, side by side: the job after each remedy is simulated like today's, in all its variants."""
 
 from __future__ import annotations
 
