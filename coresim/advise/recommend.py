@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from coresim.advise.epochs import EpochStart, epoch_start
 from coresim.advise.sensitivity import Elasticity, elasticities
 from coresim.advise.sweep import Point, Study, best_point, curve, pipeline_of, scan_prefetch, sensible_maximum
 from coresim.advise.verdict import Setting, Verdict, judge
@@ -54,6 +55,7 @@ class Recommendation:
             is not known, or not reached by as many cores as s(k) is known for.
         own_host: the same job on the host's own cores, if the scenario says how many there are.
         elasticities: what moves GPU idle at ``point``, the strongest first.
+        epoch_start: what each start of an epoch costs at ``point``; None for option 1.
     """
 
     scenario: Scenario
@@ -68,6 +70,7 @@ class Recommendation:
     saturating_cores: int | None
     own_host: OwnHost | None
     elasticities: tuple[Elasticity, ...]
+    epoch_start: EpochStart | None
 
     @property
     def rule_of_thumb_cores(self) -> int:
@@ -116,6 +119,7 @@ def recommend(
         saturating_cores=_saturation(scenario),
         own_host=_own_host(scenario, chosen, point, study),
         elasticities=elasticities(_setting(scenario, point), study),
+        epoch_start=epoch_start(scenario, point, study),
     )
 
 

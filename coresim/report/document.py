@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from coresim.advise.recommend import OptionAnswer, Recommendation
@@ -78,6 +79,7 @@ def recommendation_document(answer: Recommendation, metadata: dict[str, Any]) ->
             {"input": item.name, "gpu_idle_change_per_10_percent": item.change, "elasticity": item.elasticity}
             for item in answer.elasticities
         ],
+        "epoch_start": None if answer.epoch_start is None else asdict(answer.epoch_start),
         "target_gpu_idle": answer.scenario.target.gpu_idle,
         "metadata": metadata,
     }  # fmt: skip

@@ -221,6 +221,12 @@ def evidence_lines(answer: Recommendation) -> list[str]:
         f"Rule of thumb (1 per GPU + 1 per worker + 4 per node): {plural(answer.rule_of_thumb_cores, 'core')} for the"
         f" node of {plural(scenario.accelerator.count, 'GPU')}"
     )
+    if answer.epoch_start is not None:
+        start = answer.epoch_start
+        lines.append(
+            f"Every epoch starts with {format_duration(start.persistent_s)} lost; without persistent workers"
+            f" {format_duration(start.respawned_s)}"
+        )
     return lines
 
 
