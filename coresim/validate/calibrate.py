@@ -210,7 +210,7 @@ def _sample_cpu(trial: Trial) -> float:
 def _calibration(option: int, batch_size: int, pin_memory: bool, runs: dict[str, list[Trial]]) -> Calibration:
     alone, idle, busy, two, two_busy = (runs.get(kind, []) for kind in ("alone", "idle", "busy", "two", "two busy"))
     receiving = idle or alone
-    speeds = [_sample_cpu(one) / _sample_cpu(both) for one, both in zip(alone, two, strict=False)]
+    speeds = [_speed(option, one, both) for one, both in zip(alone, two, strict=False)]
     return Calibration(
         option=option,
         batch_size=batch_size,
@@ -224,6 +224,17 @@ def _calibration(option: int, batch_size: int, pin_memory: bool, runs: dict[str,
         speed_uncertainty=_uncertainty(speeds) if len(speeds) > 1 else 0.0,
         period_s=_period(alone[0]),
     )
+
+
+def _speed(option: int, one: Trial, two: Trial) -> float:
+    """s(2): how fast each of two workers is beside the other.
+
+    Processes slow one another down in CPU time. Threads also wait for the interpreter's lock, which is no CPU time, so
+    theirs is what two get done beside what one does.
+    """
+    if option == 3:
+        return one.seconds_per_step / (2.0 * two.seconds_per_step)
+    return _sample_cpu(one) / _sample_cpu(two)
 
 
 def _handover(trials: Sequence[Trial]) -> Cost:
