@@ -11,6 +11,7 @@ repeats.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -24,9 +25,9 @@ from coresim.validate.training import RUN_AHEAD, StepCost
 from coresim.validate.trial import Step, Trial, run_trial
 from coresim.workloads.base import Workload as Real
 
-ROUNDS = 3
+ROUNDS = 5
 #: Wall seconds of one run of a round.
-RUN_S = 1.5
+RUN_S = 1.0
 LEAST_STEPS, MOST_STEPS = 6, 400
 MOST_VALUES = 1000
 #: A sample waits for something else than a core where it does so for over this share of its time.
@@ -177,7 +178,7 @@ def calibrate(
             progress("calibrating", number / rounds)
         for kind, (layout, ratio, count) in kinds.items():
             found[kind].append(_run(data, layout, ratio * period, count, seed=number + 1))
-    return _calibration(option, batch_size, pin_memory, {kind: _best_first(runs) for kind, runs in found.items()})
+    return _calibration(option, batch_size, pin_memory, found)
 
 
 def _run(data: Timed, layout: Layout, step_s: float, steps: int, seed: int) -> Trial:
@@ -198,11 +199,6 @@ def _share(values: Sequence[float], share: float) -> tuple[float, ...]:
     return tuple(stats.quantile(values, (place + 0.5) / count) for place in range(count))
 
 
-def _best_first(runs: Sequence[Trial]) -> list[Trial]:
-    """The run in which a sample needed the least CPU time first: the others were disturbed more, never less."""
-    return sorted(runs, key=_sample_cpu)
-
-
 def _sample_cpu(trial: Trial) -> float:
     return stats.mean([stats.mean(cost.cpu) for cost in trial.costs])
 
@@ -220,9 +216,9 @@ def _calibration(option: int, batch_size: int, pin_memory: bool, runs: dict[str,
         receive=_received(option, receiving),
         handover=(_handover(idle), _handover(busy), _handover(two_busy)) if option == 2 else (NOTHING,) * 3,
         pin=Cost((stats.mean([trial.side_cpu for trial in idle]),)) if pin_memory and idle else NOTHING,
-        speed=min(1.0, speeds[0]) if speeds else 1.0,
-        speed_uncertainty=_uncertainty(speeds) if len(speeds) > 1 else 0.0,
-        period_s=_period(alone[0]),
+        speed=min(1.0, stats.median(speeds)) if speeds else 1.0,
+        speed_uncertainty=_uncertainty(speeds) if speeds else 0.0,
+        period_s=stats.median([_period(trial) for trial in alone]),
     )
 
 
@@ -274,8 +270,8 @@ def _beyond_samples(trial: Trial, option: int) -> list[float]:
 
 
 def _cost(runs: Sequence[Sequence[float]]) -> Cost:
-    """The best run's values, at most `MOST_VALUES` evenly chosen."""
-    values = runs[0]
+    """The values of the run whose mean is the middle one, at most `MOST_VALUES` evenly chosen."""
+    values = sorted(runs, key=stats.mean)[len(runs) // 2]
     stride = -(-len(values) // MOST_VALUES)
     chosen = sorted(values)[stride // 2 :: stride] if stride > 1 else values
     scale = stats.mean(values) / stats.mean(chosen) if stats.mean(chosen) > 0 else 1.0
@@ -283,6 +279,12 @@ def _cost(runs: Sequence[Sequence[float]]) -> Cost:
 
 
 def _uncertainty(means: Sequence[float]) -> float:
-    """Relative difference between the best run and the one next to it: what a good moment of the machine repeats to."""
-    nearest = min((abs(other / means[0] - 1.0) for other in means[1:]), default=0.0) if means[0] > 0 else 0.0
-    return min(nearest, 1.0)
+    """Relative standard uncertainty of what the next run shows: the root mean square distance from the middle one.
+
+    Not that of the mean: a trial is one more run of a machine that changes its speed.
+    """
+    centre = sorted(means)[len(means) // 2]
+    if centre <= 0 or len(means) < 2:
+        return 0.0
+    squares = sum((mean / centre - 1.0) ** 2 for mean in means) / (len(means) - 1)
+    return min(1.0, math.sqrt(squares))
