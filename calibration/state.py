@@ -37,14 +37,22 @@ def main() -> None:
     parts = [HEAD]
     for path in sorted(HERE.glob("*.ledger.json")):
         ledger = load_ledger(path)
-        picture = path.name.replace(".ledger.json", ".svg")
-        save_figure(plot_validation(ledger), str(HERE / picture))
-        parts.append(_section(path.name, picture, ledger))
+        name = path.name.removesuffix(".ledger.json")
+        save_figure(plot_validation(ledger), str(HERE / f"{name}.svg"))
+        # What a person has to say of a ledger stands beside it.
+        note = HERE / f"{name}.note.md"
+        parts.append(_section(path.name, f"{name}.svg", ledger, note.read_text() if note.exists() else ""))
     (HERE / "README.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def _section(name: str, picture: str, ledger: Ledger) -> str:
-    parts = [_about(name, ledger), _misses(ledger), f"![predicted over measured]({picture})", _bounds(ledger)]
+def _section(name: str, picture: str, ledger: Ledger, note: str) -> str:
+    parts = [
+        _about(name, ledger),
+        note.strip(),
+        _misses(ledger),
+        f"![predicted over measured]({picture})",
+        _bounds(ledger),
+    ]
     parts += [_own_costs(ledger), _kinds(ledger), _worth(ledger), _noise(ledger)]
     return "\n\n".join(part for part in parts if part) + "\n"
 

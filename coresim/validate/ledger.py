@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from coresim import __version__, stats
@@ -170,8 +172,16 @@ def empty_ledger(host: HostFacts, grid: Grid, command: str) -> Ledger:
         grid=grid.name,
         grid_sha256=grid.sha256,
         grid_trials=grid.trials,
-        versions={name: version for name in ("torch", "numpy", "numba") if (version := _version(name))},
+        versions={name: version for name in ("torch", "numpy", "numba") if (version := _version(name))}
+        | {"code": _code_digest()},
     )
+
+
+def _code_digest() -> str:
+    """What tells two states of the same version apart: a digest of the package's modules."""
+    folder = Path(__file__).parents[1]
+    modules = sorted(folder.rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()[:12]
 
 
 def _accelerators(grid: Grid) -> str:
