@@ -350,3 +350,84 @@ def test_a_failure_in_a_stage_reaches_the_trainer():
             pipe.next()
     finally:
         pipe.close()
+
+
+def test_recommend_shows_the_latest_ledger_of_its_host_and_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    import json
+
+    from coresim.cli.main import main
+    from coresim.model.profile import load_profile
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = Path(__file__).parents[1] / "notebooks" / "profile.json"
+    profile = load_profile(path)
+    main(["recommend", str(path), "--max-cores", "2", "--options", "2"])
+    assert "not validated here" in capsys.readouterr().out
+    known = replace(
+        ledger(point(SETTING, 0.3, 0.28, 0.3)),
+        host_fingerprint=profile.host.fingerprint,
+        jobs=(Job("images", profile.workload, CALIBRATION),),
+    )
+    keep(known)
+    main(["recommend", str(path), "--max-cores", "2", "--options", "2"])
+    assert "1.0 points on average over 1 settings" in capsys.readouterr().out.replace("\n    ", " ")
+    main(["recommend", str(path), "--max-cores", "2", "--options", "2", "--json"])
+    assert "1.0 points" in json.loads(capsys.readouterr().out)["metadata"]["validation"]
+
+
+@needs_torch
+def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from coresim.cli.main import main
+    from coresim.validate import session
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(session, "MOST_OTHERS", 99.0)
+    real = session.Effort
+    monkeypatch.setattr(session, "Effort", lambda **more: real(rounds=2, run_s=0.1, trial_s=0.2, **more))
+    grid = tmp_path / "grid.toml"
+    grid.write_text('[[block]]\nworkload = "tiny"\nbatch_size = 64\nworkers = [1, 2]\nratio = [1.0]\n')
+    output = tmp_path / "ledger.json"
+    arguments = ["validate", "--grid", str(grid), "-o", str(output), "--max-error", "1"]
+    assert main([*arguments, "--time", "1 ms"]) == 5
+    assert "nothing can be said" in capsys.readouterr().out
+    assert main([*arguments, "--figure", str(tmp_path / "f.svg")]) == 0
+    found = load_ledger(output)
+    assert len(found.points) == 2 and all(p.trials and p.trials[0].step_starts_us for p in found.points)
+    assert "<svg" in (tmp_path / "f.svg").read_text()
+    assert list((tmp_path / "state" / "coresim" / "ledgers").iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--grid", "missing.toml"),
+        ("--grid", "g.toml", "--quick"),
+        ("--workload", "images", "--dataset", "a:b"),
+        ("--figure", "f.xyz"),
+        ("--workload", "no-such-job"),
+        ("--step-time", "12"),
+    ],
+)
+def test_bad_usage_of_validate_is_one_line(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from coresim.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("coresim.cli.validate._need_torch", lambda: None)
+    assert main(["validate", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+
+
+def test_a_ledger_as_a_frame():
+    from coresim.report.tables import ledger_frame
+
+    frame = ledger_frame(ledger(point(SETTING, 0.3, 0.28), point(replace(SETTING, workers=3), 0.3, 0.3)))
+    assert frame["error_points"].round(6).tolist() == [2.0, 0.0]
+    assert frame["workers"].tolist() == [2, 3]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coresim.advise.recommend import Recommendation
     from coresim.model.profile import Profile
     from coresim.sim.estimate import Estimate
+    from coresim.validate.ledger import Ledger
 
 
 def curve_frame(answer: Recommendation) -> pd.DataFrame:
@@ -94,3 +95,27 @@ def write_parquet(plan: FleetPlan, path: str | os.PathLike[str]) -> None:
         fleet_frame(plan).to_parquet(path, index=False)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}; name a file that you can write") from None
+
+
+def ledger_frame(ledger: Ledger) -> pd.DataFrame:
+    """One row for each point of a validation that counts: its setting, idle measured and predicted, in percent."""
+    rows = [
+        {
+            "workload": point.setting.workload,
+            "option": point.setting.option,
+            "workers": point.setting.workers,
+            "cores": point.setting.cores,
+            "prefetch_factor": point.setting.prefetch_factor,
+            "sync": point.setting.sync,
+            "ordered": point.setting.ordered,
+            "step_ms": 1e3 * point.step_s,
+            "measured_idle_percent": 100 * point.idle,
+            "predicted_idle_percent": 100 * point.prediction.idle,
+            "error_points": 100 * point.error,
+            "rates_idle_percent": 100 * point.rate_idle,
+            "queue_idle_percent": 100 * point.buffer_idle,
+            "covered": point.covered,
+        }
+        for point in ledger.scored
+    ]
+    return pd.DataFrame(rows)
