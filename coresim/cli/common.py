@@ -47,8 +47,11 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object alone on stdout")
 
 
-def read_input(path: str, settings: list[str]) -> tuple[Scenario, Profile | None]:
-    """A scenario from a scenario file or a saved profile, with overrides; and the profile, if it is one."""
+def read_input(path: str, settings: list[str], cold: bool = False) -> tuple[Scenario, Profile | None]:
+    """A scenario from a scenario file or a saved profile, with overrides; and the profile, if it is one.
+
+    ``cold``: samples come from storage and not from the page cache; only a profile tells what that costs.
+    """
     from coresim.model.profile import Profile, load_document
     from coresim.model.scenario import override, read_scenario
 
@@ -56,7 +59,8 @@ def read_input(path: str, settings: list[str]) -> tuple[Scenario, Profile | None
     profile = document if isinstance(document, Profile) else None
     if profile:
         _note(profile, path, settings)
-    tables = document.scenario_tables() if isinstance(document, Profile) else document
+    require(profile is not None or not cold, f"--cold: {path} is a scenario; give workload.fetch instead")
+    tables = document.scenario_tables(cold or None) if isinstance(document, Profile) else document
     return read_scenario(override(tables, settings), path), profile
 
 

@@ -49,6 +49,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy reference"
     )
+    parser.add_argument(
+        "--cold", action="store_true", help="samples come from storage, as it was measured, not from the page cache"
+    )
     parser.add_argument("--save", metavar="FILE", help="also save the measured profile")
     add_arguments(parser)
     add_preset(parser)
@@ -89,7 +92,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
             given = getattr(args, name)
             flag = f"--{name.replace('_', '-')}"
             require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out, or use --set")
-        return read_input(args.input, settings)
+        return read_input(args.input, settings, args.cold)
     # Bad overrides and an unwritable path must be told before a minute of measuring, not after.
     override({}, settings)
     if args.save:
@@ -97,7 +100,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     profile = measure_profile(request_from(args))
     if args.save:
         profile.save(args.save)
-    return read_scenario(override(profile.scenario_tables(), settings), "measured here"), profile
+    return read_scenario(override(profile.scenario_tables(args.cold or None), settings), "measured here"), profile
 
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
