@@ -49,6 +49,7 @@ HOMES = {
         "coresim/workloads/base.py",
     ),
     "torchvision": ("coresim/measuring/models.py",),
+    "pynvml": ("coresim/measuring/watch.py",),
     "psutil": ("coresim/measuring/",),
     "tqdm": ("coresim/cli/",),
     "jinja2": ("coresim/report/html.py",),
