@@ -11,7 +11,7 @@ from coresim.model.scenario import read_scenario
 
 def tables(**accelerator: object) -> dict:
     work = {"batch_size": 8, "preprocess": {"mean": "5 ms", "cv": 0.5, "distribution": "gamma"}}
-    return {"workload": work, "accelerator": {"step": "25 ms"} | accelerator, "host": {"cores": 4}}
+    return {"workload": work, "accelerator": {"step": "20 ms"} | accelerator, "host": {"cores": 4}}
 
 
 def test_hosts_are_read_and_written_back():

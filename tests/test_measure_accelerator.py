@@ -363,7 +363,7 @@ def test_torchvision_is_preferred_where_it_imports(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     assert models.build_model("resnet18") != "theirs"
     assert models.describe_model("resnet18") == "resnet18 (coresim)"
-    with pytest.raises(InputError, match="resnet50, resnet18, tiny"):
+    with pytest.raises(InputError, match="resnet50, resnet18, vit_b_16, tiny"):
         models.build_model("resnet51")
 
 

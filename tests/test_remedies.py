@@ -19,7 +19,7 @@ from coresim.sim.fast import simulate
 STUDY = Study(simulate, Plan(steps=120, least=3, most=3, inputs=0))
 
 
-def job(cores: int = 4, step: str = "60 ms", **workload: object) -> Scenario:
+def job(cores: int = 4, step: str = "30 ms", **workload: object) -> Scenario:
     work = {"batch_size": 32, "preprocess": "6 ms", "batch_bytes": 19e6} | workload
     return read_scenario({"workload": work, "accelerator": {"step": step}, "host": {"cores": cores}})
 
@@ -71,7 +71,7 @@ def test_a_faster_step_asks_for_more_cores():
 
 def test_out_of_order_pays_for_heavy_tails():
     tail = {"mean": "6 ms", "cv": 4.0, "distribution": "lognormal"}
-    scenario = job(cores=16, step="40 ms", batch_size=4, preprocess=tail)
+    scenario = job(cores=4, step="12 ms", batch_size=4, preprocess=tail)
     found = what_if(scenario, STUDY, ["out-of-order"])
     assert by_name(found)["out-of-order"].idle < found.today.idle - 0.02
 

@@ -64,7 +64,7 @@ gpu_idle = 0.05
 #: Every key of every section, each away from its default.
 FULL: dict[str, Any] = {
     "workload": {
-        "batch_size": 4, "samples_per_epoch": 80, "startup": "30 ms", "worker_startup": "0.1 s", "batch_bytes": 1e6,
+        "batch_size": 4, "samples_per_epoch": 240, "startup": "30 ms", "worker_startup": "0.1 s", "batch_bytes": 1e6,
         "worker_bytes": 5e8, "pin": {"mean": "1 ms", "cv": 0.5, "distribution": "gamma", "uncertainty": 0.02},
         "preprocess": {"values": [3, 5, 11, 7, 0.1], "unit": "ms", "mean": "5.1 ms", "uncertainty": 0.1},
         "fetch": "0.25 ms", "collate": {"mean": "2 ms", "cv": 0.1}, "consumer": {"values": ["1 ms", "2 ms"]},
@@ -72,7 +72,7 @@ FULL: dict[str, Any] = {
         "decode_share": 0.6,
     },
     "accelerator": {
-        "step": "19 ms", "launch": "1 ms", "sync": "block", "run_ahead": 2, "count": 2, "allreduce": "3 ms",
+        "step": "19 ms", "launch": "1 ms", "sync": "block", "run_ahead": 2, "count": 2, "hosts": 3, "allreduce": "3 ms",
         "slowdown": [1, 1.5], "name": "a device",
     },
     "host": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -386,8 +387,8 @@ def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_sto
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(session, "MOST_OTHERS", 99.0)
-    real = session.Effort
-    monkeypatch.setattr(session, "Effort", lambda **more: real(rounds=2, run_s=0.1, trial_s=0.2, **more))
+    short = partial(session.Effort.__init__, rounds=2, run_s=0.1, trial_s=0.2)
+    monkeypatch.setattr(session.Effort, "__init__", lambda self, **more: short(self, **more))
     grid = tmp_path / "grid.toml"
     grid.write_text('[[block]]\nworkload = "tiny"\nbatch_size = 64\nworkers = [1, 2]\nratio = [1.0]\n')
     output = tmp_path / "ledger.json"

@@ -124,4 +124,14 @@ def test_a_real_training_that_starves_on_its_loader(tmp_path, capsys: pytest.Cap
     assert activity["main_cores"] < 0.5 * activity["job_cores"]
     assert len(activity["worker_cores"]) == 2
     assert activity["verdict"] in ("too few workers", "too few cores", UNKNOWN)
-    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+    gone = psutil.wait_procs([p for p in psutil.process_iter() if str(tmp_path) in " ".join(_words(p))], timeout=5)
+    assert not gone[1]
+
+
+def _words(process: object) -> list[str]:
+    import psutil
+
+    try:
+        return process.cmdline()  # type: ignore[attr-defined, no-any-return]
+    except psutil.Error:
+        return []

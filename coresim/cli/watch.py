@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from coresim.model.activity import Tick
 
 PATIENCE_S = 10.0
+STDERR = 2
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -55,19 +58,20 @@ def run(args: argparse.Namespace) -> int:
 def _start(command: list[str], quiet: bool) -> subprocess.Popen[bytes]:
     """Start the job; with --json its own output goes to stderr, for stdout is the answer's alone."""
     try:
-        return subprocess.Popen(command, stdout=sys.stderr if quiet else None)
+        return subprocess.Popen(command, stdout=STDERR if quiet else None, process_group=0)
     except OSError as error:
         raise InputError(f"watch: cannot start {command[0]!r}: {error.strerror}; check the command") from None
 
 
 def _end(started: subprocess.Popen[bytes]) -> None:
-    """Leave no process behind."""
-    if started.poll() is None:
-        started.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            started.wait(PATIENCE_S)
-        started.kill()
-        started.wait()
+    """Leave no process behind: a trainer that is ended leaves its workers, which are of its group."""
+    with suppress(ProcessLookupError):
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                started.wait(PATIENCE_S)
+        os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
 
 
 def _watch(pid: int, interval: float, until: float) -> list[Tick]:

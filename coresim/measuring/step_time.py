@@ -26,7 +26,7 @@ from coresim.model.profile_tables import relative_error
 from coresim.units import format_duration
 from coresim.workloads.base import WorkloadSpec, load_object, seed_everything
 
-NETS = ("resnet50", "resnet18", "tiny")
+NETS = ("resnet50", "resnet18", "vit_b_16", "tiny")
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.
 SECONDS = 5.0
 _TORCH_PRECISIONS = {"mixed": "bf16", "fp32": "fp32", "tf32": "fp32"}
@@ -69,7 +69,7 @@ class StepRequest:
     def net(self) -> str | None:
         """The one of `NETS` that ``model`` names (the first where it is None), or None."""
         name = NETS[0] if self.model is None else re.sub(r"v1\.5|[^a-z0-9]", "", self.model.lower())
-        return name if name in NETS else None
+        return next((net for net in NETS if net.replace("_", "") == name), None)
 
 
 @dataclass(frozen=True)
