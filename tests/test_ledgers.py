@@ -1,0 +1,42 @@
+"""Recorded reality: what the ledgers in calibration/ predicted comes out again, and their errors stay what they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coresim.sim.fast import simulate
+from coresim.validate.grid import load_grid
+from coresim.validate.ledger import load_ledger
+from coresim.validate.score import repredict, score, with_own_costs
+
+FOLDER = Path(__file__).parents[1] / "calibration"
+LEDGERS = sorted(FOLDER.glob("*.ledger.json"))
+
+
+@pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
+def test_recorded_predictions_come_out_again(path: Path):
+    recorded = load_ledger(path)
+    some = replace(recorded, points=recorded.points[::11])
+    for before, now in zip(some.points, repredict(some, simulate).points, strict=True):
+        assert now.prediction.idle == pytest.approx(before.prediction.idle, abs=1e-9)
+        assert now.prediction.low == pytest.approx(before.prediction.low, abs=1e-9)
+
+
+@pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
+def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
+    """A guard at what was seen when they were recorded (1.8 and 3.2 points), not the bound that is aimed at."""
+    recorded = load_ledger(path)
+    own = score(with_own_costs(replace(recorded, points=recorded.points[::5]), simulate))
+    assert own.idle_mean < 0.045
+    assert own.idle_mean < own.rate_mean
+
+
+@pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
+def test_every_ledger_names_the_declared_grid(path: Path):
+    grid, recorded = load_grid(FOLDER / "grid.toml"), load_ledger(path)
+    assert recorded.grid_sha256 == grid.sha256
+    assert {point.setting for point in recorded.points} <= set(grid.settings)
+    assert path.name in (FOLDER / "README.md").read_text()
