@@ -1,4 +1,4 @@
-"""Recorded reality: what the ledgers in calibration/ predicted comes out again, and their errors stay what they were."""
+"""Recorded reality: what the ledgers in calibration/ predicted comes out again; their errors stay what they were."""
 
 from __future__ import annotations
 
