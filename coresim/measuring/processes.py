@@ -57,6 +57,8 @@ class Child:
         self._link, theirs = Pipe()
         life, self._life = Pipe(duplex=False)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
+        # What multiprocessing keeps in files (sockets of a loader's workers) must not outlive a process that is killed.
+        self._room = tempfile.TemporaryDirectory(prefix="coresim-", ignore_cleanup_errors=True)
         boot = _BOOT.format(path=[entry or os.getcwd() for entry in sys.path], link=theirs.fileno(), life=life.fileno())
         self._process = subprocess.Popen(
             [sys.executable, "-c", boot],
@@ -65,7 +67,7 @@ class Child:
             stderr=self._said,
             pass_fds=(theirs.fileno(), life.fileno()),
             start_new_session=True,
-            env={**os.environ, **ONE_THREAD},
+            env={**os.environ, **ONE_THREAD, "TMPDIR": self._room.name},
         )
         theirs.close()
         life.close()
@@ -81,6 +83,7 @@ class Child:
         self._link.close()
         self._life.close()
         self._said.close()
+        self._room.cleanup()
 
     @property
     def pid(self) -> int:
