@@ -12,8 +12,8 @@ import pytest
 from coresim.errors import InputError, NewerFileError, UnknownKeyError
 from coresim.report.validation import one_line, trusted, validation_document, validation_text
 from coresim.sim.fast import simulate
-from coresim.validate.calibrate import NOTHING, Calibration
-from coresim.validate.calibrate import Cost as Service
+from coresim.validate.costs import NOTHING, Calibration
+from coresim.validate.costs import Cost as Service
 from coresim.validate.grid import Setting, fixed_step, job_grid, load_grid, quick_grid
 from coresim.validate.latest import keep, latest
 from coresim.validate.ledger import Job, Ledger, Measured, Point, load_ledger
@@ -46,7 +46,7 @@ class Scripted(Pipe):
     def next(self) -> tuple[object, Cost]:
         ready = next(self._ready)
         self.now = max(self.now, ready) + self._receive + self._prepare
-        return None, Cost(ready, ready, (0.001,), (0.001,), 0.0)
+        return None, Cost(ready, ready, (0.001,), (0.001,), 0.0, 0)
 
     def wait(self, moment: float) -> None:
         self.now = max(self.now, moment) + self.late
@@ -383,12 +383,12 @@ def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_sto
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     from coresim.cli.main import main
-    from coresim.validate import session
+    from coresim.validate import process, session
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(session, "MOST_OTHERS", 99.0)
-    short = partial(session.Effort.__init__, rounds=2, run_s=0.1, trial_s=0.2)
-    monkeypatch.setattr(session.Effort, "__init__", lambda self, **more: short(self, **more))
+    short = partial(process.Effort.__init__, rounds=2, run_s=0.1, trial_s=0.2)
+    monkeypatch.setattr(process.Effort, "__init__", lambda self, **more: short(self, **more))
     grid = tmp_path / "grid.toml"
     grid.write_text('[[block]]\nworkload = "tiny"\nbatch_size = 64\nworkers = [1, 2]\nratio = [1.0]\n')
     output = tmp_path / "ledger.json"

@@ -101,7 +101,8 @@ def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, Workloa
 
 def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpec]) -> Ledger:
     from coresim.validate.latest import keep
-    from coresim.validate.session import Effort, make_data, validate
+    from coresim.validate.process import Effort
+    from coresim.validate.session import make_data, validate
 
     engine = engine_named("fast")
     ledger = _begun(args.output, grid)
@@ -116,6 +117,7 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
             seconds=parse_duration(args.time, "--time") if args.time else None,
             save=lambda found: found.save(args.output),
             progress=progress,
+            notice=lambda line: print(f"coresim: {line}", file=sys.stderr),
         )
     ledger.save(args.output)
     keep(ledger)

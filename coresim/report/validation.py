@@ -131,13 +131,16 @@ def label(point: Point) -> str:
     words = (
         f"option {s.option}, {s.workers} workers, {s.cores} cores, prefetch {s.prefetch_factor}, batch {s.batch_size}"
     )
-    return words + (", spin" if s.sync == "spin" else "") + ("" if s.ordered else ", unordered")
+    words += ", spin" if s.sync == "spin" else ""
+    words += ", by quota" if s.limit == "quota" else ""
+    return words + ("" if s.ordered else ", unordered")
 
 
 def _row(point: Point) -> str:
     s, p = point.setting, point.prediction
     setting = f"{s.option}: {s.workers}w/{s.cores}c pf{s.prefetch_factor} b{s.batch_size}"
     setting += (" spin" if s.sync == "spin" else "") + ("" if s.ordered else " unord")
+    setting += " quota" if s.limit == "quota" else ""
     span = f"{100 * p.idle:.1f} [{100 * p.low:.1f}, {100 * p.high:.1f}]"
     return (
         f"{s.workload:<14}{setting:<34}{1e3 * point.step_s:>6.1f} ms  {100 * point.idle:>7.1f}% {span:>22}"

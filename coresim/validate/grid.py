@@ -20,12 +20,12 @@ from coresim.files import read_text, read_toml
 _LISTS = {
     "batch_size": int, "option": int, "workers": int, "cores": int, "prefetch_factor": int, "ratio": float,
     "sync": str, "ordered": bool, "at": int, "step_s": float,
-    "model": str, "precision": str, "pin_memory": bool,
+    "model": str, "precision": str, "pin_memory": bool, "limit": str,
 }  # fmt: skip
 DEFAULTS: dict[str, list[Any]] = {
     "option": [2], "workers": [1], "cores": [2], "prefetch_factor": [2], "sync": ["block"], "ordered": [True],
     "model": [""], "precision": ["fp32"], "pin_memory": [False],
-    "at": [0], "step_s": [0.0],
+    "at": [0], "step_s": [0.0], "limit": ["affinity"],
 }  # fmt: skip
 
 
@@ -35,7 +35,8 @@ class Setting:
 
     The rate is that of ``at`` workers, or of the setting's own where ``at`` is 0: with the same ``at``, other numbers
     of workers face the same step time. ``step_s`` > 0 is the step time itself, in seconds; then the ratio is not used.
-    ``model`` is what is really trained; "" is the emulated accelerator. A model has its own step time.
+    ``model`` is what is really trained; "" is the emulated accelerator. A model has its own step time. ``limit`` says
+    how the cores are limited: by ``affinity`` to as many CPUs, or by a CPU ``quota`` over all CPUs.
     """
 
     workload: str
@@ -53,12 +54,14 @@ class Setting:
     precision: str = "fp32"
     pin_memory: bool = False
     repeats: int = 1
+    limit: str = "affinity"
 
     def __post_init__(self) -> None:
         where = f"grid: {self.workload}"
         _require(self.option in (1, 2, 3), f"{where}: option {self.option!r}; use 1, 2 or 3")
         _require(self.ratio > 0, f"{where}: ratio {self.ratio!r}; a positive number is needed")
         _require(self.sync in ("block", "spin"), f"{where}: sync {self.sync!r}; use block or spin")
+        _require(self.limit in ("affinity", "quota"), f"{where}: limit {self.limit!r}; use affinity or quota")
         _require(self.step_s >= 0, f"{where}: step_s {self.step_s!r}; seconds, or 0 for a ratio")
         least = {"batch_size": 1, "workers": 0, "cores": 1, "prefetch_factor": 1, "at": 0, "repeats": 1}
         for name, bound in least.items():

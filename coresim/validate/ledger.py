@@ -15,7 +15,7 @@ from coresim import __version__, stats
 from coresim.errors import InputError
 from coresim.files import check_version, read_json, write_json
 from coresim.model.host import HostFacts
-from coresim.validate.calibrate import Calibration
+from coresim.validate.costs import Calibration
 from coresim.validate.grid import Grid, Setting
 from coresim.validate.predict import Prediction
 
@@ -36,6 +36,8 @@ class Measured:
         sample_s, collate_s, receive_s: mean CPU time of a sample, of collating and of receiving a batch; they tell a
             disturbed trial and explain a miss, and feed no prediction.
         others_cores: cores that other programs kept busy meanwhile.
+        pace: CPU time of the probe's fixed batch over that in the calibration, the mean of before and after the trial.
+        pace_change: relative change of the probe from before to after.
         dirty: why the trial does not count, or "".
     """
 
@@ -48,6 +50,8 @@ class Measured:
     collate_s: float
     receive_s: float
     others_cores: float
+    pace: float = 1.0
+    pace_change: float = 0.0
     dirty: str = ""
 
 
@@ -106,12 +110,14 @@ class Point:
 class Job:
     """One calibration: of an organisation, for a workload and batch size.
 
-    ``title`` is what a profile of the workload calls it.
+    ``title`` is what a profile of the workload calls it. ``seconds``: wall time of the calibration and of all
+    predictions from it.
     """
 
     workload: str
     title: str
     calibration: Calibration
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

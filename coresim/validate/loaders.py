@@ -7,6 +7,7 @@ what every sample and batch cost, so that calibration and trial see the very sam
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Cost(NamedTuple):
         began, made: when its first sample was begun, and when the batch was ready.
         wall, cpu: per sample, if asked for; else the sums alone.
         collate: CPU seconds of the collation.
+        worker: the process that made it.
         copy: CPU seconds of copying it in a thread of its own (option 3).
     """
 
@@ -35,6 +37,7 @@ class Cost(NamedTuple):
     wall: tuple[float, ...]
     cpu: tuple[float, ...]
     collate: float
+    worker: int
     copy: float = 0.0
 
 
@@ -50,11 +53,11 @@ class Sample(NamedTuple):
 class Timed:
     """A map-style data set over a workload; ``index`` may exceed its length and then starts over."""
 
-    def __init__(self, workload: Workload, detail: bool = False) -> None:
+    def __init__(self, workload: Workload, detail: bool = False, rng: np.random.Generator | None = None) -> None:
         self.workload, self.detail = workload, detail
         self._steps = workload.steps()
         self._size = min(len(workload), 10**6)
-        self._rng: np.random.Generator | None = None
+        self._rng = rng
 
     def __len__(self) -> int:
         return 2**62
@@ -77,7 +80,7 @@ class Timed:
         cpu = tuple(sample.cpu for sample in samples)
         if not self.detail:
             wall, cpu = (sum(wall),), (sum(cpu),)
-        return batch, Cost(samples[0].began, made, wall, cpu, collate)
+        return batch, Cost(samples[0].began, made, wall, cpu, collate, os.getpid())
 
 
 def collation(workload: Workload) -> Any:

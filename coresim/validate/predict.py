@@ -13,9 +13,9 @@ from coresim.model.scenario import Loader, Scenario
 from coresim.model.service import ZERO, Service
 from coresim.sim.draws import draw, perturb_speed
 from coresim.sim.estimate import LEAST_ROWS, Engine, idle_of
-from coresim.sim.run import Run, RunLength
+from coresim.sim.run import Run, RunLength, Trace
 from coresim.theory.queues import buffer_idle, rate_idle
-from coresim.validate.calibrate import Calibration
+from coresim.validate.costs import Calibration
 from coresim.validate.grid import Setting
 from coresim.validate.loaders import FETCHERS
 
@@ -24,6 +24,7 @@ NOMINAL, PERTURBED = 8, 40
 #: Steps of a trial: enough to last about this long, within bounds.
 LEAST_STEPS, MOST_STEPS = 24, 500
 ENDLESS = 1e12
+ROUNDS = 2
 
 Change = Callable[[Scenario], Scenario]
 
@@ -75,32 +76,63 @@ def trial_length(calibration: Calibration, setting: Setting, seconds: float) -> 
     return RunLength(warm_up + cycle * round(wanted / cycle), warm_up)
 
 
-def scenario_of(calibration: Calibration, setting: Setting) -> Scenario:
-    """The scenario of a trial."""
+def scenario_of(calibration: Calibration, setting: Setting, busy: float) -> Scenario:
+    """The scenario of a trial; ``busy``: share of the hand-overs at which the worker makes another batch meanwhile."""
     loader = Loader(ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS)
     if calibration.training is not None:
         return calibration.training_scenario(calibration.training, replace(loader, pin_memory=setting.pin_memory))
-    step = step_time(calibration, setting)
-    waiting = calibration.waiting(setting.workers, min(1.0, rate_period(calibration, setting) / step))
-    return calibration.emulated_scenario(step, setting.sync, loader, waiting)
+    waiting = calibration.waiting(setting.workers, busy)
+    return calibration.emulated_scenario(step_time(calibration, setting), setting.sync, loader, waiting)
+
+
+def at_work(calibration: Calibration, setting: Setting, length: RunLength, engine: Engine) -> float:
+    """Share of the hand-overs at which the worker that made the batch is at work on another, from a simulated run.
+
+    How long a hand-over takes depends on that share, and the share on how long it takes: two rounds settle it.
+    """
+    busy = min(1.0, rate_period(calibration, setting) / step_time(calibration, setting))
+    if setting.option != 2 or calibration.training is not None:
+        return busy
+    for _ in range(ROUNDS):
+        pipeline = _pipeline(scenario_of(calibration, setting, busy), setting)
+        run = engine(pipeline, draw(pipeline, _rows(length), 1, 0), replace(length, trace=True))
+        busy = _busy_makers(run.traces[0], length.warm_up)
+    return busy
+
+
+def _busy_makers(trace: Trace, warm_up: int) -> float:
+    taken, done, server = trace.taken[0], trace.done[0], trace.server[0]
+    spans: dict[int | None, list[tuple[float, float]]] = {}
+    for worker, begin, end in zip(server, taken, done, strict=True):
+        if begin is not None:
+            spans.setdefault(worker, []).append((float(begin), float("inf") if end is None else float(end)))
+    busy = []
+    for moment, batch in list(zip(trace.pick_up, trace.batch, strict=True))[warm_up:]:
+        # A batch that the worker begins only because this one was picked up is begun after the hand-over.
+        own = done[batch]
+        busy.append(any((begin < moment or begin == own) and moment < end for begin, end in spans[server[batch]]))
+    return stats.mean([float(found) for found in busy])
 
 
 def predict(calibration: Calibration, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> Prediction:
     """The simulation's prediction for trials of that length.
 
     The interval at level `LEVEL` holds one trial: each of the simulated ones is as long as the real one and draws its
-    own inputs within their uncertainty, so the noise of a short run is in it too.
+    own inputs within their uncertainty and the machine's drift, so the noise of a short run is in it too.
     """
-    pipeline = _pipeline(scenario_of(calibration, setting), setting)
+    setting = replace(setting, step_s=step_time(calibration, setting))
+    busy = at_work(calibration, setting, length, engine)
+    pipeline = _pipeline(scenario_of(calibration, setting, busy), setting)
     runs = _runs(pipeline, length, engine, seed)
-    idles = [idle_of(run) for run in _perturbed(pipeline, length, engine, seed)]
+    unsure = _pipeline(scenario_of(calibration.drifting(), setting, busy), setting)
+    idles = [idle_of(run) for run in _perturbed(unsure, length, engine, seed)]
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return Prediction(stats.mean([idle_of(run) for run in runs]), low, high, _period(runs, length))
 
 
 def without(effect: str, calibration: Calibration, setting: Setting, length: RunLength, engine: Engine) -> float:
     """Predicted idle with one of `EFFECTS` switched off."""
-    scenario = EFFECTS[effect](scenario_of(calibration, setting))
+    scenario = EFFECTS[effect](scenario_of(calibration, setting, at_work(calibration, setting, length, engine)))
     pipeline = _pipeline(scenario, setting)
     if effect == "core sharing":
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))

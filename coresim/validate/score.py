@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from coresim import stats
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
-from coresim.validate.calibrate import Calibration, Cost
+from coresim.validate.costs import Calibration
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Job, Ledger, Point
 from coresim.validate.predict import EFFECTS, predict, without
@@ -147,6 +147,19 @@ def repredict(ledger: Ledger, engine: Engine) -> Ledger:
     return replace(ledger, points=tuple(again(point) for point in ledger.points))
 
 
+def at_pace(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
+    """The points predicted for the pace that a probe saw before and after each one's trials, none of which feeds it."""
+
+    def again(point: Point) -> Point:
+        calibration = ledger.job_of(point).calibration
+        pace = stats.mean([trial.pace for trial in point.clean])
+        length = RunLength(point.warm_up + point.steps, point.warm_up)
+        setting = replace(point.setting, step_s=point.step_s)
+        return replace(point, prediction=predict(calibration.slower(pace), setting, length, engine))
+
+    return tuple(again(point) for point in ledger.scored)
+
+
 def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
     """The points predicted anew from what each one's own workers and trainer noted: trace-driven, no prediction ahead.
 
@@ -162,19 +175,15 @@ def _with_own_costs(point: Point, calibration: Calibration, engine: Engine) -> P
     receiving = stats.mean([trial.receive_s for trial in point.clean])
     own = replace(
         calibration,
-        sample=_scaled(calibration.sample, slower),
-        batch=_scaled(calibration.batch, slower),
-        receive=_scaled(calibration.receive, receiving / calibration.receive.mean if calibration.receive.mean else 1.0),
+        sample=calibration.sample.scaled(slower),
+        batch=calibration.batch.scaled(slower),
+        receive=calibration.receive.scaled(receiving / calibration.receive.mean if calibration.receive.mean else 1.0),
         # Noted costs hold what k busy cores did to them.
         speed=1.0,
         speed_uncertainty=0.0,
     )
     setting = replace(point.setting, step_s=point.step_s)
     return replace(point, prediction=predict(own, setting, length, engine))
-
-
-def _scaled(cost: Cost, factor: float) -> Cost:
-    return replace(cost, values=tuple(value * factor for value in cost.values))
 
 
 def cause(point: Point, job: Job) -> str:

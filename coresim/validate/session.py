@@ -10,57 +10,34 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from coresim.measuring.processes import START_TIMEOUT, Child, Link, limit_threads
-from coresim.measuring.protocol import busy_seconds
+from coresim.measuring.processes import START_TIMEOUT, Child, Link
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
-from coresim.validate.calibrate import ROUNDS, RUN_S, Calibration, calibrate
+from coresim.validate.costs import Calibration
 from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Job, Ledger, Measured, Point
-from coresim.validate.loaders import Layout, Pipe, Timed, open_pipe
+from coresim.validate.limits import QuotaGroup
 from coresim.validate.predict import by_buffer, by_rates, predict, step_time, trial_length
-from coresim.validate.training import Training, run_training
-from coresim.validate.trial import Trial, run_trial, sleep_until, spin_until
-from coresim.workloads.base import Workload, WorkloadSpec
+from coresim.validate.process import Effort, Order, serve
+from coresim.workloads.base import WorkloadSpec
 
-TRIAL_S = 3.0
-#: Cores that other programs may use before a trial does not count.
-MOST_OTHERS = 0.05
-#: A trial whose workers needed so much more CPU time per batch than in the best trial of the same setting was
-#: disturbed: the machine was slower, which a shared one is for seconds without any load that it could show.
-MOST_SLOWER = 0.05
+#: Share of the machine's cores that other programs may use before a trial does not count.
+MOST_OTHERS = 0.025
+#: A trial whose workers needed so much more CPU time per batch than in the best trial of the same setting, each beside
+#: the probe's, was disturbed: the machine was slower in between, which a shared one is for seconds.
+MOST_SLOWER = 0.10
+#: So may the probe change from before to after a trial.
+MOST_CHANGE = 0.10
 #: Trials of one setting at the most, beyond its repeats.
 ATTEMPTS = 3
 SILENCE = 180.0
 
 Progress = Callable[[str, float], None] | None
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long everything is measured, and where: rounds and seconds of each calibration run, seconds of each trial.
-
-    ``device`` is where models are trained, in grids that name one.
-    """
-
-    rounds: int = ROUNDS
-    run_s: float = RUN_S
-    trial_s: float = TRIAL_S
-    device: str = "cuda"
-
-
-class Order(NamedTuple):
-    """One trial that a measuring process is told to make."""
-
-    setting: Setting
-    step_s: float
-    length: RunLength
 
 
 def validate(
@@ -69,10 +46,11 @@ def validate(
     ledger: Ledger,
     engine: Engine,
     *,
-    effort: Effort = Effort(),
+    effort: Effort,
     seconds: float | None = None,
     save: Callable[[Ledger], None] = lambda ledger: None,
     progress: Progress = None,
+    notice: Callable[[str], None] = lambda line: None,
 ) -> Ledger:
     """Make all trials of the grid that the ledger does not hold yet.
 
@@ -85,6 +63,7 @@ def validate(
         seconds: begin no trial after so many seconds; None: no limit.
         save: told the ledger after each trial, so that an interruption loses one trial at most.
         progress: told what is going on, and the fraction done.
+        notice: told, in one line, what of the grid cannot be run here.
 
     Raises:
         InputError: a workload cannot be built or fails.
@@ -93,23 +72,39 @@ def validate(
     until = float("inf") if seconds is None else time.monotonic() + seconds
     done = {point.setting for point in ledger.points}
     left = [setting for setting in grid.settings if setting not in done]
-    total = sum(setting.repeats for setting in left) or 1
-    made = 0
-    for job in dict.fromkeys(setting.job for setting in left):
-        settings = [setting for setting in left if setting.job == job]
-        if time.monotonic() > until:
-            break
-        base = ledger
+    with _quota_group(left) as group:
+        if group is None and (barred := [setting for setting in left if setting.limit == "quota"]):
+            notice(f"no CPU control group may be written here: {len(barred)} settings with a quota are left out")
+            left = [setting for setting in left if setting.limit != "quota"]
+        total = sum(setting.repeats for setting in left) or 1
+        made = 0
+        for job in dict.fromkeys(setting.job for setting in left):
+            settings = [setting for setting in left if setting.job == job]
+            if time.monotonic() > until:
+                break
+            base = ledger
 
-        def keep(found: Job, points: Sequence[Point], base: Ledger = base) -> Ledger:
-            whole = base.with_job(found, points)
-            save(whole)
-            return whole
+            def keep(found: Job, points: Sequence[Point], base: Ledger = base) -> Ledger:
+                whole = base.with_job(found, points)
+                save(whole)
+                return whole
 
-        tell = partial(_tell, progress, settings[0].workload, made, total)
-        ledger = _run_job(specs[settings[0].workload], settings, len(base.jobs), engine, effort, until, keep, tell)
-        made += sum(setting.repeats for setting in settings)
+            name = settings[0].workload
+            tell = partial(_tell, progress, name, made, total)
+            ledger = _run_job(specs[name], settings, len(base.jobs), engine, effort, until, keep, tell, group)
+            made += sum(setting.repeats for setting in settings)
     return ledger
+
+
+@contextlib.contextmanager
+def _quota_group(settings: Sequence[Setting]) -> Iterator[QuotaGroup | None]:
+    """A control group of our own while it is needed; the process that makes it outlives those in it and removes it."""
+    group = QuotaGroup.make() if any(setting.limit == "quota" for setting in settings) else None
+    try:
+        yield group
+    finally:
+        if group is not None:
+            group.remove()
 
 
 def _tell(progress: Progress, name: str, before: int, total: int, what: str, trials: int) -> None:
@@ -126,20 +121,22 @@ def _run_job(
     until: float,
     keep: Callable[[Job, Sequence[Point]], Ledger],
     tell: Callable[[str, int], None],
+    group: QuotaGroup | None,
 ) -> Ledger:
     """Calibrate, predict all of the job's settings, then let the same process make their trials, each kept at once."""
     first = settings[0]
-    with Child(_serve, spec, first, effort, doing=f"validating {first.workload}") as child:
+    with Child(serve, spec, first, effort, doing=f"validating {first.workload}") as child:
         tell("calibrating", 0)
+        began = time.monotonic()
         title, calibration = child.receive(START_TIMEOUT + SILENCE)[1]
-        job = Job(first.workload, title, calibration)
         points = [_predicted(number, calibration, setting, engine, effort) for setting in settings]
+        job = Job(first.workload, title, calibration, time.monotonic() - began)
         ledger = keep(job, points)
         turns = deque(_turns(settings))
         while turns and time.monotonic() < until:
             place = turns.popleft()
             tell("running the real pipeline", sum(len(point.trials) for point in points))
-            points[place] = _attempt(child, points[place])
+            points[place] = _attempt(child, points[place], group)
             ledger = keep(job, points)
             if place not in turns and not _settled(points[place]):
                 turns.append(place)
@@ -159,9 +156,10 @@ def _settled(point: Point) -> bool:
     return len(point.clean) >= wanted or len(point.trials) >= wanted + ATTEMPTS
 
 
-def _attempt(child: Child, point: Point) -> Point:
+def _attempt(child: Child, point: Point, group: QuotaGroup | None) -> Point:
     """One more trial, and with it a new look at which of all are disturbed."""
-    child.send(Order(point.setting, point.step_s, RunLength(point.warm_up + point.steps, point.warm_up)))
+    length = RunLength(point.warm_up + point.steps, point.warm_up)
+    child.send(Order(point.setting, point.step_s, length, group if point.setting.limit == "quota" else None))
     measured: Measured = child.receive(SILENCE)[1]
     return judged(replace(point, trials=(*point.trials, measured)))
 
@@ -175,14 +173,16 @@ def judged(point: Point) -> Point:
 
 
 def _work(point: Point, trial: Measured) -> float:
-    """CPU seconds of a worker per batch."""
-    return trial.sample_s * point.setting.batch_size + trial.collate_s
+    """CPU seconds of a worker per batch, at the calibration's pace."""
+    return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.pace
 
 
 def disturbance(measured: Measured, slower: float) -> str:
     """Why a trial does not count, or nothing; ``slower``: work per batch over that of the setting's best, less 1."""
-    if measured.others_cores > MOST_OTHERS:
+    if measured.others_cores > MOST_OTHERS * (os.cpu_count() or 1):
         return f"other programs used {measured.others_cores:.2f} cores"
+    if abs(measured.pace_change) > MOST_CHANGE:
+        return f"the machine's pace changed by {measured.pace_change:+.0%} from before to after"
     if slower > MOST_SLOWER:
         return f"the same work took {slower:.0%} more CPU time than in this setting's best trial"
     return ""
@@ -200,85 +200,6 @@ def _predicted(job: int, calibration: Calibration, setting: Setting, engine: Eng
         rate_idle=by_rates(calibration, setting),
         buffer_idle=by_buffer(calibration, setting),
     )
-
-
-def _serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> None:
-    """A measuring process's life: calibrate, then make trials as told."""
-    import torch  # noqa: PLC0415 (torch is optional and heavy)
-
-    real = spec.build()
-    limit_threads()
-    torch.set_num_threads(1)
-    training = Training(first.model, first.precision, effort.device, first.batch_size) if first.model else None
-    found = calibrate(
-        real, first.option, first.batch_size, pin_memory=first.pin_memory, rounds=effort.rounds, run_s=effort.run_s
-    )
-    if training is not None:
-        found = replace(found, training=training.cost())
-    link.send("calibrated", (real.name, found))
-    while True:
-        link.send("measured", _trial(real, link.receive(), training))
-
-
-def _trial(real: Workload, order: Order, training: Training | None) -> Measured:
-    setting = order.setting
-    layout = Layout(
-        option=setting.option,
-        workers=setting.workers,
-        batch_size=setting.batch_size,
-        prefetch_factor=setting.prefetch_factor,
-        ordered=setting.ordered,
-        pin_memory=setting.pin_memory,
-    )
-    with _on_cores(setting.cores):
-        began, mine, all_busy = time.perf_counter(), _own_seconds(), busy_seconds()
-        pipe = open_pipe(Timed(real), layout, seed=os.getpid())
-        try:
-            trial = _run(pipe, order, training)
-        finally:
-            pipe.close()
-        others = (busy_seconds() - all_busy) - (_own_seconds() - mine)
-        span = time.perf_counter() - began
-    return Measured(
-        idle=trial.idle,
-        seconds_per_step=trial.seconds_per_step,
-        step_starts_us=_microseconds(trial, [step.start for step in trial.steps]),
-        step_ends_us=_microseconds(trial, [step.end for step in trial.steps]) if training else (),
-        lateness_s=0.0 if training else trial.lateness,
-        sample_s=sum(sum(cost.cpu) for cost in trial.costs) / len(trial.costs) / setting.batch_size,
-        collate_s=sum(cost.collate for cost in trial.costs) / len(trial.costs),
-        receive_s=sum(step.cpu for step in trial.steps) / len(trial.steps),
-        others_cores=max(0.0, others / span),
-    )
-
-
-def _run(pipe: Pipe, order: Order, training: Training | None) -> Trial:
-    warm_up, steps = order.length.warm_up, order.length.steps - order.length.warm_up
-    if training is not None:
-        return run_training(pipe, training, warm_up, steps)
-    wait = spin_until if order.setting.sync == "spin" else sleep_until
-    return run_trial(pipe, order.step_s, warm_up, steps, wait=wait)
-
-
-def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
-    return tuple(round((moment - trial.before) * 1e6) for moment in moments)
-
-
-@contextlib.contextmanager
-def _on_cores(cores: int) -> Any:
-    """This process, and the workers that it forks, on the first ``cores`` CPUs that it may use."""
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(allowed)[:cores])
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, allowed)
-
-
-def _own_seconds() -> float:
-    """CPU seconds of this process and of those of its children that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def make_data(specs: dict[str, WorkloadSpec]) -> None:

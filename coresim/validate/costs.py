@@ -1,0 +1,147 @@
+"""What an organisation's real pipeline costs, as a calibration noted it, and the scenarios that these costs make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from coresim import stats
+from coresim.model.scenario import Accelerator, Host, Loader, Scenario, Workload
+from coresim.model.service import ZERO, Service, empirical
+from coresim.validate.training import RUN_AHEAD, StepCost
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A time in seconds as it was noted, and the relative standard uncertainty of its mean."""
+
+    values: tuple[float, ...]
+    uncertainty: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """Mean, s."""
+        return stats.mean(self.values)
+
+    def scaled(self, factor: float) -> Cost:
+        """Every value times ``factor``."""
+        return replace(self, values=tuple(value * factor for value in self.values))
+
+    def less_certain(self, more: float) -> Cost:
+        """With an independent relative standard uncertainty of ``more`` besides its own."""
+        return replace(self, uncertainty=min(1.0, math.hypot(self.uncertainty, more)))
+
+    def service(self) -> Service:
+        """The same as a service time."""
+        return empirical(self.values, self.uncertainty) if self.mean > 0 else ZERO
+
+
+NOTHING = Cost((0.0,))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One organisation's costs for one workload and batch size, at the pace of its probes.
+
+    Attributes:
+        option: the organisation.
+        batch_size: samples per batch.
+        sample: CPU time of one sample.
+        wait: time of one sample without a core.
+        batch: what a worker needs per batch beyond its samples (collation, pickling, queues).
+        receive: CPU time of the trainer to receive a ready batch.
+        handover: what receiving a ready batch takes beyond that, waiting for its worker: one that rests, one at work,
+            one of two at work. Times of locks and wake-ups, which the pace does not touch.
+        pin: CPU time of the thread that copies a batch to pinned memory.
+        speed: s(2), the speed of each of two busy cores.
+        speed_uncertainty: its relative standard uncertainty.
+        training: what a step of the model in training costs; None: the accelerator is emulated.
+        period_s: mean time from batch to batch with one worker and an endlessly fast accelerator.
+        pace_s: CPU time of the probe's fixed batch, the median over the calibration; 0: no probe was made.
+        drift: relative standard deviation of the probes around it.
+    """
+
+    option: int
+    batch_size: int
+    sample: Cost
+    wait: Cost
+    batch: Cost
+    receive: Cost
+    handover: tuple[Cost, Cost, Cost]
+    pin: Cost
+    speed: float
+    speed_uncertainty: float
+    period_s: float
+    pace_s: float = 0.0
+    drift: float = 0.0
+    training: StepCost | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Calibration:
+        """The calibration that `to_dict` wrote."""
+        costs = {
+            name: Cost(tuple(document[name]["values"]), document[name]["uncertainty"])
+            for name in ("sample", "wait", "batch", "receive", "pin")
+        }
+        rest, one, two = (Cost(tuple(cost["values"]), cost["uncertainty"]) for cost in document["handover"])
+        training = document["training"] and StepCost.from_dict(document["training"])
+        return cls(**{**document, **costs, "handover": (rest, one, two), "training": training})
+
+    def slower(self, factor: float) -> Calibration:
+        """The same costs on a machine that needs ``factor`` times as much CPU time, as a probe found it."""
+        costs = {name: getattr(self, name).scaled(factor) for name in ("sample", "batch", "receive", "pin")}
+        return replace(self, **costs, period_s=self.period_s * factor, drift=0.0)
+
+    def drifting(self) -> Calibration:
+        """The same costs, as uncertain as they are for a moment whose pace is not known."""
+        costs = {name: getattr(self, name).less_certain(self.drift) for name in ("sample", "batch", "receive", "pin")}
+        return replace(self, **costs)
+
+    def waiting(self, workers: int, busy: float) -> Service:
+        """The hand-over's waiting when in a share ``busy`` of the cases the worker that made the batch is at work.
+
+        The trainer needs an answer from that worker, and one at work is slow to give it.
+        """
+        rest, work = self.handover[0], self.handover[1 if workers < 2 else 2]
+        values = (*_share(rest.values, 1.0 - busy), *_share(work.values, busy))
+        return Cost(values, max(rest.uncertainty, work.uncertainty)).service()
+
+    def emulated_scenario(self, step_s: float, sync: str, loader: Loader, waiting: Service) -> Scenario:
+        """The scenario that predicts a trial with an emulated accelerator."""
+        return Scenario(
+            workload=Workload(
+                batch_size=self.batch_size,
+                preprocess=self.sample.service(),
+                fetch=self.wait.service(),
+                collate=self.batch.service(),
+                consumer=self.receive.service(),
+                copy=waiting,
+            ),
+            accelerator=Accelerator(step=Service(step_s), sync=sync),
+            host=Host(speed=(1.0, self.speed), speed_uncertainty=self.speed_uncertainty),
+            loader=loader,
+        )
+
+    def training_scenario(self, step: StepCost, loader: Loader) -> Scenario:
+        """The scenario that predicts real training: the device's own step, launch and copies."""
+        base = self.emulated_scenario(1.0, "spin", loader, ZERO)
+        pinned = loader.pin_memory and step.copy_pinned is not None
+        copy = step.copy_pinned if pinned and step.copy_pinned is not None else step.copy
+        workload = replace(base.workload, copy=Service(copy) if copy else ZERO, pin=self.pin.service())
+        device = Accelerator(
+            step=empirical(step.step), launch=empirical(step.launch), run_ahead=RUN_AHEAD, slowdown=step.slowdown
+        )
+        mode = "stream" if pinned else "sync"
+        return replace(base, workload=workload, accelerator=device, loader=replace(loader, copy_mode=mode))
+
+
+def _share(values: Sequence[float], share: float) -> tuple[float, ...]:
+    """A share of 200 evenly chosen quantiles of the values."""
+    count = round(200 * share)
+    return tuple(stats.quantile(values, (place + 0.5) / count) for place in range(count))

@@ -1,0 +1,98 @@
+"""Fewer cores for a trial: by affinity, or by the CPU quota of a control group, as a container's limit is.
+
+A quota lets every worker run on every CPU until the period's CPU time is used up; then all of them stop until the next
+(https://docs.kernel.org/scheduler/sched-bwc.html). It needs a control group that may be written, which root has on most
+machines and a container's user has not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+PERIOD_US = 100_000
+#: The last process of a group is gone some moments after it was waited for.
+REMOVING_S = 2.0
+
+
+class QuotaGroup:
+    """A control group of our own below this process's; `remove` it at the end.
+
+    Args:
+        folder: the group's folder; it exists.
+        home: the group to go back to.
+    """
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        self.folder, self.home = folder, home
+
+    @classmethod
+    def make(cls, root: Path = Path("/")) -> QuotaGroup | None:
+        """A new group, or None where none may be made."""
+        for home, setting in _homes(root):
+            folder = home / f"coresim-{os.getpid()}"
+            try:
+                folder.mkdir(exist_ok=True)
+            except OSError:
+                continue
+            if (folder / setting).exists():
+                return cls(folder, home)
+            _remove(folder)
+        return None
+
+    @contextlib.contextmanager
+    def cores(self, count: float) -> Iterator[None]:
+        """This process, and the workers that it forks, with ``count`` CPU seconds per second."""
+        quota = round(count * PERIOD_US)
+        if (self.folder / "cpu.max").exists():
+            (self.folder / "cpu.max").write_text(f"{quota} {PERIOD_US}")
+        else:
+            (self.folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (self.folder / "cpu.cfs_quota_us").write_text(str(quota))
+        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+        try:
+            yield
+        finally:
+            (self.home / "cgroup.procs").write_text(str(os.getpid()))
+
+    def remove(self) -> None:
+        """Remove the group once its processes are gone; what cannot be removed is empty and stays."""
+        _remove(self.folder)
+
+
+def _homes(root: Path) -> Iterator[tuple[Path, str]]:
+    """Folders of this process's own CPU group, v1 and v2, and the file that a group below must show."""
+    groups = (root / "proc/self/cgroup").read_text() if (root / "proc/self/cgroup").exists() else ""
+    for line in groups.splitlines():
+        _, names, path = line.split(":", 2)
+        below = path.lstrip("/")
+        if "cpu" in names.split(","):
+            for mount in (names, "cpu"):
+                yield root / "sys/fs/cgroup" / mount / below, "cpu.cfs_quota_us"
+        elif not names:
+            yield root / "sys/fs/cgroup" / below, "cpu.max"
+
+
+def _remove(folder: Path) -> None:
+    until = time.monotonic() + REMOVING_S
+    while folder.exists():
+        try:
+            folder.rmdir()
+        except OSError:
+            if time.monotonic() > until:
+                return
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def on_cpus(cpus: Sequence[int]) -> Iterator[None]:
+    """This process, and the workers that it forks, on these CPUs."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)

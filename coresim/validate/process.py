@@ -1,0 +1,141 @@
+"""The measuring process of a validation: it calibrates one job, then makes trials as it is told.
+
+It forks the loader's workers, which the process that asks must never do: libraries may have started threads there.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from coresim.measuring.processes import Link, limit_threads
+from coresim.measuring.protocol import busy_seconds
+from coresim.sim.run import RunLength
+from coresim.validate.calibrate import ROUNDS, RUN_S, calibrate
+from coresim.validate.grid import Setting
+from coresim.validate.ledger import Measured
+from coresim.validate.limits import QuotaGroup, on_cpus
+from coresim.validate.loaders import Layout, Pipe, Timed, open_pipe
+from coresim.validate.pace import Pace
+from coresim.validate.training import Training, run_training
+from coresim.validate.trial import Trial, run_trial, sleep_until, spin_until
+from coresim.workloads.base import Workload, WorkloadSpec
+
+TRIAL_S = 3.0
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long everything is measured, and where: rounds and seconds of each calibration run, seconds of each trial.
+
+    ``device`` is where models are trained, in grids that name one.
+    """
+
+    rounds: int = ROUNDS
+    run_s: float = RUN_S
+    trial_s: float = TRIAL_S
+    device: str = "cuda"
+
+
+class Order(NamedTuple):
+    """One trial that a measuring process is told to make; ``group``: for a quota, the parent's control group."""
+
+    setting: Setting
+    step_s: float
+    length: RunLength
+    group: QuotaGroup | None = None
+
+
+def serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> None:
+    """The process's life: calibrate, then make trials as told."""
+    import torch  # noqa: PLC0415 (torch is optional and heavy)
+
+    real = spec.build()
+    limit_threads()
+    torch.set_num_threads(1)
+    training = Training(first.model, first.precision, effort.device, first.batch_size) if first.model else None
+    pace = Pace(real, first.batch_size)
+    found = calibrate(
+        real,
+        first.option,
+        first.batch_size,
+        pace,
+        pin_memory=first.pin_memory,
+        rounds=effort.rounds,
+        run_s=effort.run_s,
+    )
+    if training is not None:
+        found = replace(found, training=training.cost())
+    link.send("calibrated", (real.name, found))
+    while True:
+        order = link.receive()
+        cpus = _cpus(order)
+        before = pace.now(cpus)
+        with _limited(order, cpus):
+            measured = _trial(real, order, training)
+        after = pace.now(cpus)
+        both = (before + after) / 2.0 / found.pace_s
+        link.send("measured", replace(measured, pace=both, pace_change=after / before - 1.0))
+
+
+def _cpus(order: Order) -> list[int]:
+    """The CPUs of a trial: all where a quota limits it, else as many as it has cores."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return allowed if order.group else allowed[: order.setting.cores]
+
+
+def _limited(order: Order, cpus: Sequence[int]) -> AbstractContextManager[None]:
+    return order.group.cores(order.setting.cores) if order.group else on_cpus(cpus)
+
+
+def _trial(real: Workload, order: Order, training: Training | None) -> Measured:
+    setting = order.setting
+    layout = Layout(
+        option=setting.option,
+        workers=setting.workers,
+        batch_size=setting.batch_size,
+        prefetch_factor=setting.prefetch_factor,
+        ordered=setting.ordered,
+        pin_memory=setting.pin_memory,
+    )
+    began, mine, all_busy = time.perf_counter(), _own_seconds(), busy_seconds()
+    pipe = open_pipe(Timed(real), layout, seed=os.getpid())
+    try:
+        trial = _run(pipe, order, training)
+    finally:
+        pipe.close()
+    others = (busy_seconds() - all_busy) - (_own_seconds() - mine)
+    span = time.perf_counter() - began
+    return Measured(
+        idle=trial.idle,
+        seconds_per_step=trial.seconds_per_step,
+        step_starts_us=_microseconds(trial, [step.start for step in trial.steps]),
+        step_ends_us=_microseconds(trial, [step.end for step in trial.steps]) if training else (),
+        lateness_s=0.0 if training else trial.lateness,
+        sample_s=sum(sum(cost.cpu) for cost in trial.costs) / len(trial.costs) / setting.batch_size,
+        collate_s=sum(cost.collate for cost in trial.costs) / len(trial.costs),
+        receive_s=sum(step.cpu for step in trial.steps) / len(trial.steps),
+        others_cores=max(0.0, others / span),
+    )
+
+
+def _run(pipe: Pipe, order: Order, training: Training | None) -> Trial:
+    warm_up, steps = order.length.warm_up, order.length.steps - order.length.warm_up
+    if training is not None:
+        return run_training(pipe, training, warm_up, steps)
+    wait = spin_until if order.setting.sync == "spin" else sleep_until
+    return run_trial(pipe, order.step_s, warm_up, steps, wait=wait)
+
+
+def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
+    return tuple(round((moment - trial.before) * 1e6) for moment in moments)
+
+
+def _own_seconds() -> float:
+    """CPU seconds of this process and of those of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
