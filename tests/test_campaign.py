@@ -63,6 +63,7 @@ class Fakes:
             "bandwidth": [one("bandwidth.triad.1", 1e9, "B/s"), one("bandwidth.triad.2", 1.6e9, "B/s")],
             "storage": [one("storage.cold.read", 0.02)],
             "transport": [one("transport.batch", 0.003, "s/batch")],
+            "sending": [one("transport.send", 0.002, "s/batch")],
         }
         measuring: dict[str, Any] = {name: self._measuring(name, found) for name, found in timed.items()}
         return Tools(
@@ -136,6 +137,20 @@ def test_order_and_what_comes_of_it() -> None:
     assert made.provenance.host_fingerprint == SMALL_SHM.fingerprint
     assert fakes.arguments["storage"] == ((HERE,),) and fakes.arguments["transport"] == (4096, 2)
     read_scenario(made.scenario_tables())
+
+
+def test_sending_is_measured_where_the_real_loader_is() -> None:
+    fakes = Fakes()
+    fakes.parts = GPU_PARTS
+    made = run(fakes)
+    assert fakes.calls[-1] == "sending" and budgets(fakes)["sending"] == pytest.approx(4.0)
+    assert read_scenario(made.scenario_tables()).workload.send.mean == pytest.approx(0.0025)
+    assert "sending" not in run_calls(Fakes())
+
+
+def run_calls(fakes: Fakes) -> list[str]:
+    run(fakes)
+    return fakes.calls
 
 
 def test_the_fit_is_kept_as_numbers() -> None:

@@ -44,6 +44,7 @@ HOMES = {
     "soundfile": ("coresim/workloads/packages.py",),
     "torch": (
         "coresim/measuring/models.py",
+        "coresim/measuring/sending.py",
         "coresim/measuring/transport.py",
         "coresim/validate/",
         "coresim/workloads/base.py",

@@ -195,6 +195,8 @@ def test_without_torch_the_pipe_is_not_taken_for_the_loader() -> None:
     consumer = read_scenario(plain.scenario_tables()).workload.consumer
     assert consumer.mean == pytest.approx(0.34e-3 + 0.21e-3 * found.arrays_per_batch + 0.16e-9 * found.bytes_per_batch)
     assert consumer.uncertainty > 0.3
+    send = read_scenario(plain.scenario_tables()).workload.send
+    assert send.mean == pytest.approx(0.7e-3 + 0.8e-9 * found.bytes_per_batch) and send.uncertainty > 0.3
 
 
 def test_tables_of_a_given_step() -> None:

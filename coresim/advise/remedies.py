@@ -65,7 +65,7 @@ def _step(factor: float) -> Change:
 def _batch_twice(scenario: Scenario) -> Scenario:
     """Twice the samples: per-batch times and the step grow with it, the launch does not."""
     workload = scenario.workload
-    times = {name: getattr(workload, name).scaled(2.0) for name in ("collate", "consumer", "pin", "copy")}
+    times = {name: getattr(workload, name).scaled(2.0) for name in ("collate", "send", "consumer", "pin", "copy")}
     size = None if workload.batch_bytes is None else 2 * workload.batch_bytes
     grown = replace(workload, batch_size=2 * workload.batch_size, batch_bytes=size, **times)
     return _step(2.0)(replace(scenario, workload=grown))

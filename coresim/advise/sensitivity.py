@@ -10,7 +10,7 @@ from coresim.model.scenario import Scenario, with_services
 from coresim.model.service import Service
 
 CHANGE = 0.1
-INPUTS = ("step", "preprocess", "fetch", "collate", "consumer", "copy", "launch")
+INPUTS = ("step", "preprocess", "fetch", "collate", "send", "consumer", "copy", "launch")
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def worker_candidates(scenario: Scenario, option: int, cores: float) -> list[int
     if scenario.stages:
         return [1]
     workload, split = scenario.workload, scenario.loader.split
-    busy = workload.batch_size * workload.preprocess.mean + workload.collate.mean
+    busy = workload.batch_size * workload.preprocess.mean + workload.collate.mean + workload.send.mean
     waiting = workload.batch_size * workload.fetch.mean if option == 2 else 0.0
     stretch = (1.0 + waiting / busy) if busy else 8.0
     most = min(LARGEST_SWEEP, math.ceil((cores + 1) * min(stretch, 16.0) / split) + 1)

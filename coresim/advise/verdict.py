@@ -53,7 +53,7 @@ def _free_bandwidth(setting: Setting) -> Setting:
 
 
 def _own_preparation(setting: Setting) -> Setting:
-    return replace(setting, scenario=with_services(setting.scenario, 0.0, "preprocess", "collate"))
+    return replace(setting, scenario=with_services(setting.scenario, 0.0, "preprocess", "collate", "send"))
 
 
 def _no_lock(setting: Setting) -> Setting:

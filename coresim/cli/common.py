@@ -78,8 +78,8 @@ def _note(profile: Profile, path: str, settings: list[str]) -> None:
     keys = [setting.partition("=")[0].split(".") for setting in settings]
     if any("batch_size" in key for key in keys) and not any("step" in key for key in keys):
         print(
-            f"coresim: --set batch_size: step, collate, consumer and copy stay as for a batch of {profile.batch_size};"
-            " set them too, or measure with --batch-size",
+            "coresim: --set batch_size: step, collate, send, consumer and copy stay as for a batch of"
+            f" {profile.batch_size}; set them too, or measure with --batch-size",
             file=sys.stderr,
         )
 

@@ -13,6 +13,7 @@ scaling      7    `coresim.measuring.scaling`
 bandwidth    3    `coresim.measuring.bandwidth`
 storage      3    `coresim.measuring.storage`, where the workload names files
 transport   rest  `coresim.measuring.transport`: 2 to 8 s
+sending      4    `coresim.measuring.sending`, where torch is installed
 ========== ====== ==========================================================
 """
 
@@ -34,6 +35,7 @@ from coresim.measuring.bandwidth import measure_bandwidth
 from coresim.measuring.host import optional_parts, read_host
 from coresim.measuring.preprocess import WorkloadFacts, look, measure_preparation
 from coresim.measuring.scaling import measure_scaling
+from coresim.measuring.sending import measure_sending
 from coresim.measuring.step_time import Job, StepRequest, find_step_time
 from coresim.measuring.storage import measure_storage
 from coresim.measuring.transport import measure_transport
@@ -46,7 +48,7 @@ from coresim.workloads.registry import DEFAULT, target_of
 BUDGET = 40.0
 QUICK_BUDGET = 8.0
 LEAST_BUDGET = 2.0
-SHARES = {"prepare": 0.3, "scaling": 0.175, "bandwidth": 0.075, "storage": 0.075}
+SHARES = {"prepare": 0.3, "scaling": 0.175, "bandwidth": 0.075, "storage": 0.075, "sending": 0.1}
 TRANSPORT_SHARES = (0.05, 0.2)
 LABELS = {
     "look": "looking at the workload",
@@ -56,6 +58,7 @@ LABELS = {
     "bandwidth": "memory bandwidth",
     "storage": "reading files",
     "transport": "handing batches over",
+    "sending": "sending batches",
 }
 NO_FILES = protocol.Caution(
     "storage was not measured",
@@ -70,7 +73,8 @@ SPANS = {
     "scaling": (0.5, 0.7),
     "bandwidth": (0.7, 0.8),
     "storage": (0.8, 0.88),
-    "transport": (0.88, 1.0),
+    "transport": (0.88, 0.95),
+    "sending": (0.95, 1.0),
 }
 PROCESSES, QUICK_PROCESSES = 3, 2
 
@@ -135,6 +139,7 @@ class Tools:
     bandwidth: Callable[..., list[Measurement]] = measure_bandwidth
     storage: Callable[..., list[Measurement]] = measure_storage
     transport: Callable[..., list[Measurement]] = measure_transport
+    sending: Callable[..., list[Measurement]] = measure_sending
     accelerator: Callable[[AcceleratorConfig], AcceleratorResult] = measure_accelerator
 
 
@@ -243,3 +248,6 @@ class _Campaign:
         left = min(most, max(least, self._request.seconds - (self._clock() - started)))
         size, arrays = facts.bytes_per_batch, facts.arrays_per_batch
         self._measure("transport", self._tools.transport, size, arrays, budget_s=left)
+        if any(part.name == "torch" and part.present for part in self._tools.parts()):
+            seconds = SHARES["sending"] * self._request.seconds
+            self._measure("sending", self._tools.sending, self._spec, budget_s=seconds)

@@ -32,7 +32,7 @@ def build(
         raise InputError(f"option {option!r}: use 1 (no overlap), 2 (overlapped) or 3 (staged)")
     crowded = crowding(scenario, workers, cores)
     if crowded is not None:
-        scenario = with_services(scenario, crowded.factor, "preprocess", "collate", spread=crowded.uncertainty)
+        scenario = with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
     stages, trainer, credits = _organise(scenario, option, workers, prefetch_factor or scenario.loader.prefetch_factor)
     device, host, workload = scenario.accelerator, scenario.host, scenario.workload
     starts = option != 1 and not scenario.loader.in_process
@@ -165,6 +165,7 @@ def _loader(scenario: Scenario, workers: int) -> tuple[tuple[Stage, ...], bool]:
 
 def _workers(scenario: Scenario, workers: int, ordered: bool) -> Iterator[Stage]:
     """The workers; behind them what they queue for: the interpreter's lock, and the thread that makes batches."""
+    scenario = _with_sending(scenario)
     loader, workload = scenario.loader, scenario.workload
     if loader.grain in ("sample", "in_place"):
         # Finished samples that wait in their worker's place let a slow one hold up the rest.
@@ -182,6 +183,14 @@ def _workers(scenario: Scenario, workers: int, ordered: bool) -> Iterator[Stage]
     if loader.grain == "sample":
         # Even where it takes no time: it clears the place in which a batch is gathered, for the next one.
         yield Stage("batch", 1, (Phase("collate", "cores", workload.collate),))
+
+
+def _with_sending(scenario: Scenario) -> Scenario:
+    """A worker process sends what it has collated: one longer service, since nothing can come between the two."""
+    workload = scenario.workload
+    if scenario.loader.in_process or workload.send.is_zero:
+        return scenario
+    return replace(scenario, workload=replace(workload, collate=workload.collate.longer(workload.send)))
 
 
 def _one_sample(scenario: Scenario, collates: bool) -> Scenario:

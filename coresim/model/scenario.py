@@ -39,6 +39,7 @@ class Workload:
     preprocess: Service = key(SERVICE, 'CPU time to prepare one sample on an unshared core, such as "5.2 ms"', ZERO)
     fetch: Service = key(SERVICE, "time to fetch one sample; holds no core", ZERO)
     collate: Service = key(SERVICE, "CPU time to collate one batch, in the worker", ZERO)
+    send: Service = key(SERVICE, "CPU time of a worker process to hand one batch over, beyond collating", ZERO)
     consumer: Service = key(SERVICE, "CPU time to receive one batch from a worker, serial, in the trainer", ZERO)
     pin: Service = key(SERVICE, "CPU time to copy one batch to pinned memory, in the pin thread", ZERO)
     copy: Service = key(SERVICE, "time to copy one batch from host to device", ZERO)
@@ -202,7 +203,7 @@ class Scenario:
 SECTIONS: dict[str, Any] = {
     "workload": Workload, "accelerator": Accelerator, "host": Host, "loader": Loader, "target": Target,
 }  # fmt: skip
-_TIMES = ("fetch", "preprocess", "collate", "consumer", "pin", "copy")
+_TIMES = ("fetch", "preprocess", "collate", "send", "consumer", "pin", "copy")
 
 
 def read_scenario(document: dict[str, Any], source: str = "scenario") -> Scenario:

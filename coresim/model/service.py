@@ -47,6 +47,20 @@ class Service:
             return empirical(tuple(value * factor for value in self.values), uncertainty)
         return replace(self, mean=self.mean * factor, uncertainty=uncertainty)
 
+    def longer(self, more: Service) -> Service:
+        """Every time longer by the mean of ``more``; the spread in seconds stays, and uncertainties are independent.
+
+        A parametric time keeps its mean and its standard deviation, an exponential one as a gamma.
+        """
+        mean = self.mean + more.mean
+        if not mean:
+            return self
+        uncertainty = math.hypot(self.mean * self.uncertainty, more.mean * more.uncertainty) / mean
+        if self.values:
+            return empirical(tuple(value + more.mean for value in self.values), uncertainty)
+        kind = "gamma" if self.distribution == "exponential" else self.distribution
+        return replace(self, mean=mean, cv=self.cv * self.mean / mean, distribution=kind, uncertainty=uncertainty)
+
     def to_table(self) -> dict[str, Any]:
         """The table that `read_service` reads back to an equal value."""
         table: dict[str, Any] = {"distribution": self.distribution}

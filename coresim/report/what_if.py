@@ -21,7 +21,7 @@ PLAN = Plan(steps=120, least=1, most=1, inputs=0)
 #: Core counts of the curve, and steps of the timeline, at the most.
 POINTS, STEPS = 12, 12
 #: What a batch costs as a whole grows with its samples.
-PER_BATCH = ("collate", "consumer", "pin", "copy")
+PER_BATCH = ("collate", "send", "consumer", "pin", "copy")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coresim.workloads.base import Workload, default_collate
+from coresim.measuring.sending import collation
+from coresim.workloads.base import Workload
 
 #: Option 3's fetches in flight.
 FETCHERS = 8
@@ -81,25 +82,6 @@ class Timed:
         if not self.detail:
             wall, cpu = (sum(wall),), (sum(cpu),)
         return batch, Cost(samples[0].began, made, wall, cpu, collate, os.getpid())
-
-
-def collation(workload: Workload) -> Any:
-    """What a DataLoader would do: torch's default, which collates into shared memory inside a worker."""
-    own = type(workload).collate is not Workload.collate
-    if own:
-        return workload.collate
-    try:
-        from torch.utils.data import default_collate as torch_collate  # noqa: PLC0415 (torch is optional and heavy)
-    except ModuleNotFoundError:
-        return default_collate
-    return lambda samples: _collate_or_list(torch_collate, samples)
-
-
-def _collate_or_list(torch_collate: Any, samples: list[Any]) -> Any:
-    try:
-        return torch_collate(samples)
-    except TypeError:  # what torch cannot stack, such as bytes, our own default keeps as a list
-        return default_collate(samples)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,70 @@
+"""What a loader's worker needs to hand a batch over beyond collating."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coresim.measuring import sending
+from coresim.measuring.sending import collation, measure_sending, send_costs
+from coresim.model.build import build
+from coresim.model.scenario import Accelerator, Loader, Scenario, Workload
+from coresim.model.service import Service, empirical
+from coresim.workloads.base import WorkloadSpec
+from coresim.workloads.registry import target_of
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the real loader is torch's")
+
+
+def test_a_service_grows_and_keeps_its_spread_in_seconds():
+    more = Service(1.0, uncertainty=0.5)
+    assert Service(3.0, uncertainty=0.1).longer(more) == Service(4.0, uncertainty=pytest.approx(0.34**0.5 / 4))
+    assert empirical((1.0, 3.0)).longer(Service(1.0)).values == (2.0, 4.0)
+    shaped = Service(1.0, 1.0, "exponential").longer(Service(3.0))
+    assert (shaped.mean, shaped.cv, shaped.distribution) == (4.0, 0.25, "gamma")
+    assert Service(0.0).longer(Service(0.0)) == Service(0.0)
+
+
+def collate_of(option: int, **loader: object) -> float:
+    workload = Workload(batch_size=4, preprocess=Service(0.001), collate=Service(0.002), send=Service(0.003))
+    scenario = Scenario(workload, Accelerator(Service(0.1)), loader=Loader(**loader))  # type: ignore[arg-type]
+    phases = {phase.name: phase for _, phase, _ in build(scenario, option, 4, 2).phases()}
+    return phases["collate"].service.mean
+
+
+def test_worker_processes_send_and_nobody_else():
+    assert collate_of(1) == pytest.approx(0.002)
+    assert collate_of(2) == pytest.approx(0.005)
+    assert collate_of(3) == pytest.approx(0.002)
+    assert collate_of(2, in_process=True) == pytest.approx(0.002)
+
+
+def test_the_difference_of_worker_and_bare_process_is_the_cost(monkeypatch: pytest.MonkeyPatch):
+    bare, worker = iter([0.010, 0.010, 0.012, 0.020]), iter([0.015, 0.016, 0.018])
+    monkeypatch.setattr(sending, "_bare", lambda batch, collate, count: next(bare))
+    monkeypatch.setattr(sending, "_in_worker", lambda batch, collate, count: next(worker))
+    assert send_costs([1], list, budget=0.0) == pytest.approx([0.005, 0.004, 0.0])
+
+
+@needs_torch
+def test_a_larger_batch_costs_a_real_worker_more():
+    costs = {}
+    for size in (1_000, 4_000_000):
+        batch = [np.ones(size, dtype=np.float32) for _ in range(2)]
+        from torch.utils.data import default_collate
+
+        costs[size] = min(send_costs(batch, default_collate, budget=0.3))
+    assert costs[4_000_000] > costs[1_000]
+
+
+@needs_torch
+def test_it_is_measured_with_the_workload_s_own_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    spec = WorkloadSpec(target_of("tensors"), str(tmp_path), batch_size=8)
+    spec.make()
+    found = measure_sending(spec, processes=1, budget_s=0.3)
+    assert [m.name for m in found] == ["transport.send"] and found[0].unit == "s/batch"
+    assert found[0].mean > 0 and "scaled" not in found[0].how
+    assert callable(collation(spec.build()))
