@@ -49,7 +49,7 @@ HOMES = {
         "coresim/validate/",
         "coresim/workloads/base.py",
     ),
-    "torchvision": ("coresim/measuring/models.py",),
+    "torchvision": ("coresim/measuring/models.py", "coresim/validate/gpu_decode.py"),
     "pynvml": ("coresim/measuring/watch.py",),
     "psutil": ("coresim/measuring/",),
     "tqdm": ("coresim/cli/",),

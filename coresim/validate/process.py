@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from coresim.measuring.processes import Link, limit_threads
 from coresim.measuring.protocol import busy_seconds
+from coresim.measuring.sending import prepared
 from coresim.sim.run import RunLength
 from coresim.validate.calibrate import ROUNDS, RUN_S, calibrate
 from coresim.validate.grid import Setting
@@ -24,6 +25,7 @@ from coresim.validate.pace import Pace
 from coresim.validate.training import Training, run_training
 from coresim.validate.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.workloads.base import Workload, WorkloadSpec
+from coresim.workloads.images import EncodedImageWorkload
 
 TRIAL_S = 3.0
 
@@ -57,7 +59,7 @@ def serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> Non
     real = spec.build()
     limit_threads()
     torch.set_num_threads(1)
-    training = Training(first.model, first.precision, effort.device, first.batch_size) if first.model else None
+    training = _training(real, first, effort.device) if first.model else None
     pace = Pace(real, first.batch_size)
     found = calibrate(
         real,
@@ -80,6 +82,13 @@ def serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> Non
         after = pace.now(cpus)
         both = (before + after) / 2.0 / found.pace_s
         link.send("measured", replace(measured, pace=both, pace_change=after / before - 1.0))
+
+
+def _training(real: Workload, first: Setting, device: str) -> Training:
+    encoded = None
+    if isinstance(real, EncodedImageWorkload):
+        encoded = real.collate(prepared(real, first.batch_size))
+    return Training(first.model, first.precision, device, first.batch_size, encoded)
 
 
 def _cpus(order: Order) -> list[int]:

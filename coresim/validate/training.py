@@ -17,6 +17,7 @@ from coresim import stats
 from coresim.measuring.accelerator import busy_levels, measure_busy, measure_step, warm_up
 from coresim.measuring.models import build_model, default_step, synthetic_batch
 from coresim.measuring.transfer import Clock, measure_copies, open_clock, open_device, to_device
+from coresim.validate.gpu_decode import jpeg_decoder
 from coresim.validate.loaders import Cost, Pipe
 from coresim.validate.trial import Step, Trial, after_warm_up
 
@@ -57,22 +58,26 @@ class Training:
         precision: ``fp32`` or ``bf16``.
         device: ``cuda``, ``cuda:N`` or ``cpu``.
         batch_size: samples per batch.
+        encoded: a batch of undecoded JPEG files, where the device decodes; its decoding is then part of the step.
     """
 
-    def __init__(self, model: str, precision: str, device: str, batch_size: int) -> None:
+    def __init__(self, model: str, precision: str, device: str, batch_size: int, encoded: Any = None) -> None:
         self.device = open_device(device)
         self.clock: Clock = open_clock(self.device)
-        self._step = default_step(build_model(model), self.device, precision)
-        self._host = synthetic_batch(batch_size, 224)
+        self._train = default_step(build_model(model), self.device, precision)
+        images, self._labels = synthetic_batch(batch_size, 224)
+        self._images = images if encoded is None else encoded
+        self._decode = None if encoded is None else jpeg_decoder(self.device)
 
     def cost(self, seconds: float = 3.0) -> StepCost:
         """Measure the step on resident data, launch, copies, and the step beside busy cores."""
-        resident = to_device(self._host, self.device)
+        resident = (self._on_device(self._images), to_device(self._labels, self.device))
         warm = warm_up(self._step, resident, self.clock, seconds)
         count = max(3, min(STEPS, int(seconds / max(warm.step, 1e-9))))
         found = {m.name: m for m in measure_step(self._step, resident, self.clock, warm=warm, count=count)}
         found |= {m.name: m for m in self._beside_busy_cores(resident, count)}
-        found |= {m.name: m for m in measure_copies(self._host, self.device, self.clock)}
+        if self._decode is None:  # else the decoder copies what it decodes
+            found |= {m.name: m for m in measure_copies((self._images, self._labels), self.device, self.clock)}
         return _step_cost({name: measurement.values[0] for name, measurement in found.items()})
 
     def _beside_busy_cores(self, resident: Any, count: int) -> list[Any]:
@@ -80,14 +85,22 @@ class Training:
 
     def train(self, batch: Any) -> tuple[Any, Any]:
         """Copy a batch of images to the device and train on it; the marks around the step."""
-        images, labels = self._labelled(batch)
-        images = images.to(self.device, non_blocking=True)
+        images = self._on_device(batch)
+        labels = to_device(self._labels, self.device)
         begin = self.clock.mark()
         self._step((images, labels))
         return begin, self.clock.mark()
 
-    def _labelled(self, batch: Any) -> tuple[Any, Any]:
-        return (batch[0] if isinstance(batch, tuple | list) else batch), to_device(self._host[1], self.device)
+    def _on_device(self, batch: Any) -> Any:
+        """Images on the device; encoded ones stay where they are, and the step begins with decoding them."""
+        if self._decode is not None:
+            return batch
+        images = batch[0] if isinstance(batch, tuple | list) else batch
+        return images.to(self.device, non_blocking=True)
+
+    def _step(self, batch: tuple[Any, Any]) -> None:
+        images, labels = batch
+        self._train((images if self._decode is None else self._decode(images), labels))
 
 
 def run_training(

@@ -41,6 +41,24 @@ class ImageWorkload(PictureWorkload):
         return normalised(flipped(np.asarray(random_crop(x, rng)), rng))
 
 
+class EncodedImageWorkload(ImageWorkload):
+    """The JPEG files as they are, for a device that decodes them: workers only read and join bytes."""
+
+    name = "imagenet-like JPEG, undecoded"
+
+    def decode(self, raw: bytes) -> np.ndarray:  # type: ignore[override]
+        """The bytes as numbers."""
+        return np.frombuffer(raw, dtype=np.uint8)
+
+    def transform(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # type: ignore[override]
+        """Nothing: the device transforms."""
+        return x
+
+    def collate(self, samples: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """All bytes in a row, and the length of each file."""
+        return np.concatenate(samples), np.array([len(sample) for sample in samples])
+
+
 class PngWorkload(ImageWorkload):
     """The same kind of pictures as PNG files: no loss, several times the bytes, and inflating in place of JPEG."""
 

@@ -40,6 +40,9 @@ WORKLOADS = {
         "coresim.workloads.images:ImageWorkload",
         "ImageNet-like JPEG, random crop and flip: the usual recipe of image classification",
     ),
+    "images-encoded": Entry(
+        "coresim.workloads.images:EncodedImageWorkload", "the JPEG files undecoded: what is left where the GPU decodes"
+    ),
     "images-heavy": Entry(
         "coresim.workloads.augmented:HeavyAugmentWorkload", "the same with RandAugment and erasing: heavy augmentation"
     ),

@@ -1,0 +1,49 @@
+"""JPEG files decoded on the device, by nvJPEG through torchvision, then cropped, resized and normalised there.
+
+https://docs.pytorch.org/vision/stable/generated/torchvision.io.decode_jpeg.html: a list of encoded tensors on the host
+gives a list of decoded ones on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coresim.errors import MissingPartError
+from coresim.measuring.models import load_torch
+from coresim.workloads.images import crop_box
+from coresim.workloads.pictures import DEVIATION, MEAN
+
+SIDE = 224
+
+Decode = Callable[[Any], Any]
+
+
+def jpeg_decoder(device: Any, seed: int = 0) -> Decode:
+    """A function from a batch of `EncodedImageWorkload` (bytes in a row, length of each) to float32 NCHW on ``device``.
+
+    Raises:
+        MissingPartError: torchvision is not installed.
+    """
+    torch = load_torch()
+    try:
+        from torchvision.io import ImageReadMode, decode_jpeg  # noqa: PLC0415 (torchvision is optional and heavy)
+    except ImportError:
+        raise MissingPartError("decoding on the GPU: torchvision is not installed; install it") from None
+    rng = np.random.default_rng(seed)
+    mean, deviation = (torch.from_numpy(values).to(device).view(1, 3, 1, 1) for values in (MEAN, DEVIATION))
+
+    def cropped(picture: Any) -> Any:
+        left, top, width, height = crop_box(picture.shape[2], picture.shape[1], rng)
+        part = picture[None, :, top : top + height, left : left + width].float()
+        return torch.nn.functional.interpolate(part, size=(SIDE, SIDE), mode="bilinear", antialias=True)
+
+    def decode(batch: Any) -> Any:
+        row, lengths = batch
+        parts = list(torch.split(torch.as_tensor(row), [int(length) for length in lengths]))
+        pictures = decode_jpeg(parts, mode=ImageReadMode.RGB, device=device)
+        return (torch.cat([cropped(picture) for picture in pictures]) / 255.0 - mean) / deviation
+
+    return decode
