@@ -16,7 +16,7 @@ from coresim.validate.costs import Cost as Spent
 from coresim.validate.loaders import Cost
 from coresim.validate.pace import FRESH_S, Pace
 from coresim.validate.predict import at_work, predict, trial_length
-from coresim.validate.score import at_pace
+from coresim.validate.score import at_pace, cause, effort
 from coresim.validate.session import disturbance, judged
 from coresim.validate.trial import Step, Trial
 from coresim.workloads.base import Workload
@@ -123,3 +123,18 @@ def test_a_trial_during_which_the_pace_changed_does_not_count():
     slow = measured(0.2, sample_s=0.003, collate_s=0.0015, pace=1.5)
     known = judged(replace(point(SETTING, 0.3), trials=(measured(0.3), slow)))
     assert [trial.dirty for trial in known.trials] == ["", ""]  # the probe knew that the machine was slower
+
+
+def test_the_answer_s_cost_is_held_beside_the_sweep_it_stands_in_for():
+    scan = [replace(point(replace(SETTING, workers=n, at=2), 0.3, 0.3), warm_up=10, steps=90) for n in (1, 2, 3)]
+    found = ledger(*scan)
+    found = replace(found, jobs=(replace(found.jobs[0], seconds=12.0),))
+    spent = effort(found)
+    assert spent is not None and spent.answer_s == 12.0
+    assert spent.sweep_s == pytest.approx(3 * 100 * 0.01 / 0.7)
+    assert effort(ledger(scan[0])) is None
+
+
+def test_a_miss_at_another_pace_names_it():
+    slow = replace(point(SETTING, 0.1), trials=(measured(0.3, pace=1.4),))
+    assert "the machine's pace +40%" in cause(slow, ledger(slow).jobs[0])

@@ -108,6 +108,8 @@ def _busy_makers(trace: Trace, warm_up: int) -> float:
             spans.setdefault(worker, []).append((float(begin), float("inf") if end is None else float(end)))
     busy = []
     for moment, batch in list(zip(trace.pick_up, trace.batch, strict=True))[warm_up:]:
+        if batch >= len(done):  # out of order, one from beyond what the trace holds
+            continue
         # A batch that the worker begins only because this one was picked up is begun after the hand-over.
         own = done[batch]
         busy.append(any((begin < moment or begin == own) and moment < end for begin, end in spans[server[batch]]))

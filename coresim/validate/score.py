@@ -160,6 +160,25 @@ def at_pace(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
     return tuple(again(point) for point in ledger.scored)
 
 
+@dataclass(frozen=True)
+class Effort:
+    """Wall seconds, over all scans of workers: of the calibrations and predictions, and of the scans' own trials."""
+
+    answer_s: float
+    sweep_s: float
+
+
+def effort(ledger: Ledger) -> Effort | None:
+    """What the answers cost beside the sweeps of ``num_workers`` that they stand in for; None without a scan."""
+    scans = {choice.setting.job for choice in choices(ledger.scored)}
+    jobs = {point.job for point in ledger.points if point.setting.job in scans}
+    swept = [p for p in ledger.scored if p.job in jobs and p.setting.at and p.setting.option == 2]
+    if not swept:
+        return None
+    sweep_s = sum((p.warm_up + p.steps) * trial.seconds_per_step for p in swept for trial in p.clean)
+    return Effort(sum(ledger.jobs[number].seconds for number in jobs), sweep_s)
+
+
 def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
     """The points predicted anew from what each one's own workers and trainer noted: trace-driven, no prediction ahead.
 
@@ -199,9 +218,10 @@ def cause(point: Point, job: Job) -> str:
 
 
 def cost_changes(point: Point, calibration: Calibration) -> Mapping[str, float]:
-    """Relative change of what the trial's workers and trainer noted against the calibration."""
+    """Relative change of what the probe around the trial, its workers and its trainer noted against the calibration."""
     found = {}
     trials = point.clean
+    found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
     if calibration.sample.mean > 0:
         found["a sample's CPU time"] = stats.mean([t.sample_s for t in trials]) / calibration.sample.mean - 1.0
     if point.setting.option == 2 and calibration.receive.mean > 0:
