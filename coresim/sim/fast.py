@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from coresim.errors import CoresimError
 from coresim.model.pipeline import Number, Pipeline
-from coresim.sim import books, clocks, kernel, line, plain
+from coresim.sim import kernel, plain
 from coresim.sim import layout as L
-from coresim.sim.compiled import is_compiled
 from coresim.sim.draws import Draws
 from coresim.sim.layout import Counts, Times, build, table
 from coresim.sim.run import RankAccount, Run, RunLength, Station, Trace
@@ -24,7 +21,7 @@ COMPILING = "compiling the simulator, once on this machine (about half a minute)
 
 def must_compile() -> bool:
     """Whether the first simulation will compile the event kernel, which takes long; the rest takes seconds."""
-    return not is_compiled(kernel.run)
+    return not kernel.run.at_hand()
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:
@@ -47,31 +44,10 @@ def simulate_events(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:
     exact = any(tape.dtype == object for tape in draws.tapes.values())
     number = object if exact else np.float64
     counts, times = build(pipeline, draws, length, number)
-    engine = uncompiled()["run"] if exact else kernel.run
+    engine = kernel.run.plain if exact else kernel.run
     if engine(counts, times) == kernel.STUCK:
         raise CoresimError("the described pipeline is stuck: no batch can move; check its stages and buffers")
     return _result(pipeline, length, counts, times)
-
-
-@cache
-def uncompiled() -> dict[str, Any]:
-    """The kernel's functions as plain Python: the same code, bound to one another instead of to machine code."""
-    names: dict[str, Any] = {}
-    for module in (clocks, books, line, kernel):
-        names |= vars(module)
-    names |= _plain(names, names)
-    # The kernel reaches the layout's functions through the module's name.
-    names["L"] = SimpleNamespace(**vars(L) | _plain(vars(L), vars(L)))
-    return names
-
-
-def _plain(names: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
-    functions = {name: getattr(value, "py_func", value) for name, value in names.items()}
-    return {
-        name: FunctionType(value.__code__, scope, name)
-        for name, value in functions.items()
-        if isinstance(value, FunctionType)
-    }
 
 
 def _result(pipeline: Pipeline, length: RunLength, n: Counts, t: Times) -> Run:
