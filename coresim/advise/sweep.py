@@ -69,7 +69,8 @@ def predict(
     """The estimate of one setting."""
     pipeline = pipeline_of(scenario, option, cores, workers, prefetch_factor)
     # Cores beyond those that can be busy change nothing: option 1 is the same at every count.
-    pipeline = replace(pipeline, cores=min(pipeline.cores, float(pipeline.busiest())))
+    if pipeline.cores > pipeline.busiest():
+        pipeline = replace(pipeline, cores=float(pipeline.busiest()))
     key = (study.plan, pipeline)
     if key not in study.cache:
         study.cache[key] = estimate(pipeline, study.plan, study.engine, study.cache)

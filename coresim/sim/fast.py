@@ -65,19 +65,16 @@ def _result(pipeline: Pipeline, length: RunLength, n: Counts, t: Times) -> Run:
 
 def _account(pipeline: Pipeline, length: RunLength, n: Counts, t: Times, rank: int) -> RankAccount:
     total = pipeline.total_ranks
-    inline = [phase.name for phase in pipeline.trainer.inline]
-    device = ["busy", "launch", "barrier", "copy", "startup", "starved", *inline, "consumer"]
-    trainer = ["starved", "device", "copy", "startup", *inline, "consumer", "launch"]
+    device, trainer, segments = _names(pipeline)
     unit = pipeline.batch_size if pipeline.stages and pipeline.stages[0].grain == "sample" else 1
-    record = table(n, t, L.RANK_TIME, total, L.R_TIMES)[rank].tolist()
-    ends, busy = (table(n, t, place, total, length.blocks)[rank].tolist() for place in (L.BLOCK_END, L.BLOCK_BUSY))
-    names = segment_names(pipeline)
+    record = _row(n, t, L.RANK_TIME, rank, L.R_TIMES)
+    ends, busy = (_row(n, t, place, rank, length.blocks) for place in (L.BLOCK_END, L.BLOCK_BUSY))
     return RankAccount(
         begin=record[L.R_BEGIN],
         end=record[L.R_END],
-        accelerator=_named(device, table(n, t, L.DEVICE_TIME, total, len(device))[rank]),
-        starved_by=_named(names, table(n, t, L.STARVED, total, len(names))[rank]),
-        trainer=_named(trainer, table(n, t, L.TRAINER_TIME, total, len(trainer))[rank]),
+        accelerator=_named(device, _row(n, t, L.DEVICE_TIME, rank, len(device))),
+        starved_by=_named(segments, _row(n, t, L.STARVED, rank, len(segments))),
+        trainer=_named(trainer, _row(n, t, L.TRAINER_TIME, rank, len(trainer))),
         stations=tuple(_station(pipeline, n, t, rank, stage) for stage in range(len(pipeline.stages))),
         outstanding=record[L.R_OUTSTANDING_TIME] / unit,
         block_ends=tuple(ends),
@@ -85,10 +82,25 @@ def _account(pipeline: Pipeline, length: RunLength, n: Counts, t: Times, rank: i
     )
 
 
-def _named(names: list[str], times: Any) -> Mapping[str, Number]:
+def _row(n: Counts, array: Any, place: int, index: int, columns: int) -> list[Any]:
+    """One record of a table."""
+    start = int(n[place]) + index * columns
+    row: list[Any] = array[start : start + columns].tolist()
+    return row
+
+
+def _names(pipeline: Pipeline) -> tuple[list[str], list[str], list[str]]:
+    """What the accelerator's, the trainer's and the starved time are by, in the order of their tables."""
+    inline = [phase.name for phase in pipeline.trainer.inline]
+    device = ["busy", "launch", "barrier", "copy", "startup", "starved", *inline, "consumer"]
+    trainer = ["starved", "device", "copy", "startup", *inline, "consumer", "launch"]
+    return device, trainer, segment_names(pipeline)
+
+
+def _named(names: list[str], times: list[Any]) -> Mapping[str, Number]:
     """Sum by name: two phases may have the same one."""
     sums: dict[str, Number] = {}
-    for name, time in zip(names, times.tolist(), strict=True):
+    for name, time in zip(names, times, strict=True):
         sums[name] = sums.get(name, 0) + time
     return sums
 
@@ -102,10 +114,9 @@ def segment_names(pipeline: Pipeline) -> list[str]:
 
 
 def _station(pipeline: Pipeline, n: Counts, t: Times, rank: int, stage: int) -> Station:
-    stages = pipeline.total_ranks * len(pipeline.stages)
     index = rank * len(pipeline.stages) + stage
-    times = table(n, t, L.STAGE_TIME, stages, L.J_TIMES)[index].tolist()
-    items = int(table(n, n, L.STAGE, stages, L.J_COUNTS)[index, L.J_ITEMS])
+    times = _row(n, t, L.STAGE_TIME, index, L.J_TIMES)
+    items = _row(n, n, L.STAGE, index, L.J_COUNTS)[L.J_ITEMS]
     servers = pipeline.stages[stage].servers
     return Station(servers, times[L.J_BUSY_TIME], times[L.J_WORK], times[L.J_BLOCKED_TIME], items)
 

@@ -10,6 +10,8 @@ Nothing grows with the number of steps unless a trace is asked for.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -117,14 +119,39 @@ def slot_times(n: Counts, slot: int) -> int:
 
 def build(pipeline: Pipeline, draws: Draws, length: RunLength, number: Any) -> tuple[Counts, Times]:
     """Both arrays at time 0, before the trainers have begun; ``number`` is the dtype of times (float64 or object)."""
-    scalars = _scalars(pipeline, length)
+    tapes = [np.asarray(draws.tapes[key], dtype=number) for key, _, _ in pipeline.phases()]
+    form = _Form(pipeline.structure, length, tuple(tape.shape for tape in tapes), number, pipeline)
+    # A trace is large: not one to keep.
+    counts, times = (_blank.__wrapped__ if length.trace else _blank)(form)
+    counts, times = counts.copy(), times.copy()
+    for place, values in zip((CORE_RATE, STORAGE_RATE, ACCELERATOR_RATE, BUSY_CORES), _rates(pipeline, number), strict=True):
+        times[counts[place] : counts[place] + len(values)] = values
+    times[counts[TAPE] : counts[TAPE] + sum(tape.size for tape in tapes)] = np.concatenate([t.ravel() for t in tapes])
+    return counts, times
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the two arrays depend on besides the tapes' and the rates' values; ``pipeline`` is any of that structure."""
+
+    structure: tuple[Any, ...]
+    length: RunLength
+    tapes: tuple[tuple[int, ...], ...]
+    number: Any
+    pipeline: Pipeline = field(compare=False)
+
+
+@lru_cache(maxsize=16)
+def _blank(form: _Form) -> tuple[Counts, Times]:
+    """Both arrays with room for tapes and rates: replications, and settings that differ in speed, begin alike."""
+    pipeline, scalars = form.pipeline, _scalars(form.pipeline, form.length)
     counts, times = _Table(HEADER), _Table(T_HEADER)
-    _add_description(counts, times, pipeline, draws, number)
+    _add_description(counts, times, pipeline, form.tapes)
     _add_state(counts, times, pipeline, scalars)
     places = counts.places | times.places
     header = [*scalars, *(places[place] for place in range(SERVERS, HEADER))]
     scalar_times = [pipeline.startup, pipeline.worker_startup, pipeline.allreduce]
-    return counts.filled(header, np.int64), times.filled(scalar_times, number)
+    return counts.filled(header, np.int64), times.filled(scalar_times, form.number)
 
 
 class _Table:
@@ -195,9 +222,10 @@ def _slots(pipeline: Pipeline) -> int:
     return 1 << total.bit_length()
 
 
-def _add_description(counts: _Table, times: _Table, pipeline: Pipeline, draws: Draws, number: Any) -> None:
+def _add_description(
+    counts: _Table, times: _Table, pipeline: Pipeline, tapes: tuple[tuple[int, ...], ...]
+) -> None:
     stages, keyed = pipeline.stages, list(pipeline.phases())
-    tapes = [np.asarray(draws.tapes[key], dtype=number) for key, _, _ in keyed]
     servers = [stage.servers for stage in stages]
     phases = [len(stage.phases) for stage in stages]
     counts.add(SERVERS, servers)
@@ -211,27 +239,32 @@ def _add_description(counts: _Table, times: _Table, pipeline: Pipeline, draws: D
     counts.add(STAGE_OF, [*owners, TRAINER, DEVICE, COPIER])
     counts.add(RESOURCE, [CLOCKS[phase.resource] for _, phase, _ in keyed])
     counts.add(SPLIT, [phase.split for _, phase, _ in keyed])
-    counts.add(TAPE_ROWS, [len(tape) for tape in tapes])
-    counts.add(TAPE_STRIDE, [len(tape) // pipeline.total_ranks for tape in tapes])
-    counts.add(TAPE_AT, _starts([tape.size for tape in tapes]))
-    times.add(TAPE, np.concatenate([tape.ravel() for tape in tapes]))
-    for place, values in zip((CORE_RATE, STORAGE_RATE, ACCELERATOR_RATE, BUSY_CORES), _rates(pipeline), strict=True):
-        times.add(place, values)
+    counts.add(TAPE_ROWS, [rows for rows, _ in tapes])
+    counts.add(TAPE_STRIDE, [rows // pipeline.total_ranks for rows, _ in tapes])
+    counts.add(TAPE_AT, _starts([rows * tasks for rows, tasks in tapes]))
+    times.reserve(TAPE, sum(rows * tasks for rows, tasks in tapes))
+    for place in (CORE_RATE, STORAGE_RATE, ACCELERATOR_RATE, BUSY_CORES):
+        times.reserve(place, pipeline.busiest() + 1)
 
 
-def _rates(pipeline: Pipeline) -> tuple[list[Any], ...]:
+def _rates(pipeline: Pipeline, number: Any) -> tuple[Times, ...]:
     """Rates by population: of core tasks, storage phases, accelerators; and busy cores.
 
-    No rate is ever read for a population of none; the filler keeps the index equal to the population.
+    These are the pipeline's own `core_rate`, `storage_rate` and `accelerator_rate`, for all populations at once. None
+    is ever read for a population of none; the filler keeps the index equal to the population.
     """
-    busiest = pipeline.busiest()
-    tasks = range(1, busiest + 1)
-    return (
-        [1, *map(pipeline.core_rate, tasks)],
-        [1, *map(pipeline.storage_rate, tasks)],
-        [pipeline.accelerator_rate(task) for task in range(busiest + 1)],
-        [min(task, pipeline.cores) for task in range(busiest + 1)],
-    )
+    at = np.arange(pipeline.busiest() + 1)
+    one, tasks, cores = pipeline.one, at.astype(number), pipeline.cores
+    speed, slowdown = (np.array(table, number) for table in (pipeline.speed, pipeline.slowdown))
+    crowded, tasks[0] = tasks > cores, 1
+    core = speed[np.minimum(np.maximum(at - 1, 0), len(speed) - 1)] * tasks * one / tasks
+    core[crowded] = pipeline.core_work(cores) / tasks[crowded]
+    storage, streams = np.full(len(at), one, number), pipeline.storage_streams
+    if streams is not None:
+        storage[tasks > streams] = streams * one / tasks[tasks > streams]
+    accelerator = one / slowdown[np.minimum(at, len(slowdown) - 1)]
+    accelerator[crowded] = pipeline.accelerator_rate(len(at))
+    return core, storage, accelerator, np.minimum(at.astype(number), cores)
 
 
 def _starts(sizes: list[int]) -> list[int]:
