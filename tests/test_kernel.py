@@ -17,10 +17,10 @@ import pytest
 from generated import random_job
 
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
-from coresim.sim import fast
+from coresim.sim import clocks, fast, kernel
 from coresim.sim import layout as L
+from coresim.sim.arrays import build
 from coresim.sim.draws import Draws, draw
-from coresim.sim.layout import build
 from coresim.sim.run import Run, RunLength
 from coresim.stats import t_interval
 from coresim.theory.birth_death import closed_line, example
@@ -96,7 +96,8 @@ import sys, random, json
 sys.modules["numba"] = None
 from generated import random_job
 from coresim.sim import fast, kernel
-assert not hasattr(kernel.run, "py_func")
+assert kernel.run.at_hand()
+sys.modules["llvmlite"] = None
 for seed in json.loads(sys.argv[1]):
     run = fast.simulate_events(*random_job(random.Random(seed), exact=False))
     print(json.dumps([run.makespan, run.events, [list(trace.end) for trace in run.traces]]))
@@ -115,12 +116,40 @@ def test_it_gives_the_same_numbers_without_numba() -> None:
     ]
 
 
+# Machine code follows addresses: it checks no index
+
+
+class Fenced(np.ndarray):
+    """An array whose indices neither count from its end nor leave it."""
+
+    def __getitem__(self, index: Any) -> Any:
+        assert not isinstance(index, int | np.integer) or 0 <= index < len(self)
+        return super().__getitem__(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        assert not isinstance(index, int | np.integer) or 0 <= index < len(self)
+        super().__setitem__(index, value)
+
+
+def test_no_index_leaves_its_array() -> None:
+    for seed in range(60):
+        counts, times = build(*random_job(random.Random(seed), exact=False), np.float64)
+        assert kernel.run.plain(counts.view(Fenced), times.view(Fenced)) == 0
+
+
+def test_arrays_of_another_kind_are_refused() -> None:
+    counts, times = build(*in_floats(*line(1, F(1), 1, (1,), 1)), RunLength(1), np.float64)
+    kernel.run(counts.copy(), times.copy())
+    for bad in ((counts, times.astype(np.float32)), (counts.astype(np.int32), times), (counts[::2], times)):
+        with pytest.raises(TypeError, match="int64 and float64"):
+            kernel.run(*bad)
+
+
 # With numba, from disk
 
 _AT_HAND = """
 from coresim.sim import kernel
-from coresim.sim.compiled import is_compiled
-print(is_compiled(kernel.run))
+print(kernel.run.at_hand())
 """
 
 
@@ -186,12 +215,11 @@ def heap_cost(size: int) -> float:
     """Comparisons per task that is started and ended, with so many under way."""
     pipeline, draws = line(size, F(2), size, (1,), 1)
     n, t = build(pipeline, draws, RunLength(1), object)
-    engine = fast.uncompiled()
     deadlines = random.Random(1).sample(range(10 * size), size)
     Counted.compared = 0
     for actor, deadline in enumerate(deadlines):
-        engine["push_at"](n, t, 0, L.CORES, Counted(deadline), actor)
-    order = [deadlines[engine["pop"](n, t, 0, L.CORES)] for _ in deadlines]
+        clocks.push_at(n, t, 0, L.CORES, Counted(deadline), actor)
+    order = [deadlines[clocks.pop(n, t, 0, L.CORES)] for _ in deadlines]
     assert order == sorted(deadlines)
     return Counted.compared / size
 

@@ -32,6 +32,7 @@ EXCEPTIONS = {("__init__", "api")}
 HOMES = {
     "simpy": ("coresim/sim/reference",),
     "numba": ("coresim/sim/compiled.py",),
+    "llvmlite": ("coresim/sim/compiled.py",),
     "pandas": ("coresim/report/tables.py",),
     "matplotlib": (
         "coresim/report/figures.py",

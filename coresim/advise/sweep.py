@@ -44,13 +44,15 @@ class Study:
     progress: Progress | None = None
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def map(self, function: Callable[[Any], Any], items: Sequence[Any], what: str, done: int, total: int) -> list[Any]:
-        """Apply a function to all items, on the executor if there is one; report progress from ``done`` of ``total``."""
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], what: str, before: int, total: int
+    ) -> list[Any]:
+        """Apply a function to all items, on the executor if there is one; report progress, of ``before`` and these."""
         results = []
-        for done, result in enumerate((self.executor.map if self.executor else map)(function, items), start=done + 1):
+        for result in (self.executor.map if self.executor else map)(function, items):
             results.append(result)
             if self.progress:
-                self.progress(what, done / total)
+                self.progress(what, (before + len(results)) / total)
         return results
 
     @property

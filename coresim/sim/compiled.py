@@ -29,6 +29,8 @@ Code = Callable[[NDArray[Any], NDArray[Any]], int]
 #: The files whose functions are compiled.
 _SOURCES = ("books", "clocks", "compiled", "draws", "kernel", "layout", "line", "recurrence")
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
+#: Of the parts, which are called by nothing but each other.
+_INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
 _parts: set[Callable[..., Any]] = set()
 _lock = Lock()
 
@@ -52,6 +54,7 @@ class Entry:
         self._code: Code | None = None
 
     def __call__(self, counts: NDArray[Any], times: NDArray[Any]) -> int:
+        """Run it."""
         if self._code is None:
             with _lock:
                 self._code = self._code or _code(self.plain)
@@ -118,7 +121,7 @@ def _find(plain: Callable[..., Any]) -> Path | None:
 
 
 def _keep(plain: Callable[..., Any], code: bytes) -> None:
-    """Write it whole or not at all, in the first folder that can be written to; without one it is made anew next time."""
+    """Write it whole or not at all, in the first folder that can be written to; else it is made anew each time."""
     for folder in _folders():
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -171,10 +174,12 @@ def _compile(plain: Callable[[Any, Any], int]) -> bytes:
     """
     import numba  # noqa: PLC0415 - see the module's text
 
-    integers, floats = numba.types.CPointer(numba.types.int64), numba.types.CPointer(numba.types.float64)
-    made = numba.cfunc(numba.types.int64(integers, floats), **_OPTIONS)(_bound(plain, numba, {}).py_func)
+    types: Any = numba.types
+    integers, floats = types.CPointer(types.int64), types.CPointer(types.float64)
+    made: Any = numba.cfunc(types.int64(integers, floats), **_OPTIONS)(_bound(plain, numba, {}).py_func)
     _, _, (content, _) = made._library.serialize_using_object_code()
-    return made._wrapper_name.encode() + b"\n" + content  # type: ignore[no-any-return]
+    code: bytes = made._wrapper_name.encode() + b"\n" + content
+    return code
 
 
 def _bound(function: Callable[..., Any], numba: Any, done: dict[Any, Any]) -> Any:
@@ -182,25 +187,20 @@ def _bound(function: Callable[..., Any], numba: Any, done: dict[Any, Any]) -> An
     if function not in done:
         scope: dict[str, Any] = dict(vars(sys.modules[function.__module__]))
         twin = FunctionType(function.__code__, scope, function.__name__)
-        done[function] = numba.njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)(twin)
+        done[function] = numba.njit(**_OPTIONS, **_INNER)(twin)
         for name in function.__code__.co_names:
-            value = scope.get(name)
-            if isinstance(value, Entry):
-                value = value.plain
-            if _is_part(value):
-                scope[name] = _bound(value, numba, done)
-            elif isinstance(value, ModuleType) and value.__name__.startswith(__package__):
-                scope[name] = _twin(value, numba, done)
+            if name in scope:
+                scope[name] = _twin(scope[name], numba, done)
     return done[function]
 
 
-def _twin(module: ModuleType, numba: Any, done: dict[Any, Any]) -> ModuleType:
-    if module not in done:
-        twin = done[module] = ModuleType(module.__name__)
-        for name, value in vars(module).items():
-            setattr(twin, name, _bound(value, numba, done) if _is_part(value) else value)
-    return done[module]  # type: ignore[no-any-return]
-
-
-def _is_part(value: object) -> bool:
-    return isinstance(value, FunctionType) and value in _parts
+def _twin(value: Any, numba: Any, done: dict[Any, Any]) -> Any:
+    """The value that a part sees in place of this one."""
+    if isinstance(value, FunctionType) and value in _parts:
+        return _bound(value, numba, done)
+    if isinstance(value, ModuleType) and value.__name__.startswith(__package__):
+        if value not in done:
+            done[value] = ModuleType(value.__name__)
+            vars(done[value]).update({name: _twin(item, numba, done) for name, item in vars(value).items()})
+        return done[value]
+    return value

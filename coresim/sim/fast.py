@@ -11,8 +11,9 @@ from coresim.errors import CoresimError
 from coresim.model.pipeline import Number, Pipeline
 from coresim.sim import kernel, plain
 from coresim.sim import layout as L
+from coresim.sim.arrays import build
 from coresim.sim.draws import Draws
-from coresim.sim.layout import Counts, Times, build, table
+from coresim.sim.layout import Counts, Times, table
 from coresim.sim.run import RankAccount, Run, RunLength, Station, Trace
 
 #: What whoever asks is told where `must_compile` says so.
@@ -64,7 +65,6 @@ def _result(pipeline: Pipeline, length: RunLength, n: Counts, t: Times) -> Run:
 
 
 def _account(pipeline: Pipeline, length: RunLength, n: Counts, t: Times, rank: int) -> RankAccount:
-    total = pipeline.total_ranks
     device, trainer, segments = _names(pipeline)
     unit = pipeline.batch_size if pipeline.stages and pipeline.stages[0].grain == "sample" else 1
     record = _row(n, t, L.RANK_TIME, rank, L.R_TIMES)

@@ -25,7 +25,7 @@ from coresim.sim.books import (
     open_window,
     settle,
 )
-from coresim.sim.clocks import advance, pop, push, push_at, time_to
+from coresim.sim.clocks import advance, is_due, pop, push, push_at, time_to
 from coresim.sim.compiled import compiled, entry
 from coresim.sim.layout import Counts, Times
 from coresim.sim.line import (
@@ -51,7 +51,6 @@ STUCK = -1
 def begin_step(n: Counts, t: Times, host: int, rank: int) -> None:
     """The trainer turns to its next step, perhaps the first of an epoch."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     if n[r + L.R_STEP] == n[r + L.R_OPENED]:
         if n[r + L.R_STEP] == 0 or n[L.PERSISTENT] == 0:
             n[r + L.R_STATE] = STARTING
@@ -65,7 +64,6 @@ def begin_step(n: Counts, t: Times, host: int, rank: int) -> None:
 def open_epoch(n: Counts, t: Times, host: int, rank: int) -> None:
     """The batches of the next epoch may be dispatched."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     if t[L.WORKER_STARTUP] > 0 and n[L.STAGES] > 0 and (n[r + L.R_STEP] == 0 or n[L.PERSISTENT] == 0):
         for local in range(n[n[L.SERVERS]]):
             n[L.actor_at(n, rank * n[L.ACTORS] + local) + L.A_FRESH] = 1
@@ -77,7 +75,6 @@ def open_epoch(n: Counts, t: Times, host: int, rank: int) -> None:
 def seek_batch(n: Counts, t: Times, host: int, rank: int) -> None:
     """The trainer prepares a batch itself, or waits for one."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     if n[L.INLINE] > 0:
         n[r + L.R_STATE] = PREPARING
         n[r + L.R_PHASE] = 0
@@ -92,7 +89,6 @@ def seek_batch(n: Counts, t: Times, host: int, rank: int) -> None:
 def end_inline(n: Counts, t: Times, host: int, rank: int) -> None:
     """One parallel task of the trainer's own preparation is over."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     trainer = rank * n[L.ACTORS] + n[L.ACTORS] - 3
     n[L.actor_at(n, trainer) + L.A_PENDING] -= 1
     if n[L.actor_at(n, trainer) + L.A_PENDING] > 0:
@@ -108,7 +104,6 @@ def end_inline(n: Counts, t: Times, host: int, rank: int) -> None:
 def consume(n: Counts, t: Times, host: int, rank: int, batch: int) -> None:
     """The trainer has a batch in hand and does its own work on it."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     if n[L.TRACE] == 1 and n[r + L.R_STEP] < n[L.STEPS]:
         t[n[L.TRACE_STEP] + (rank * 3 + PICK_UP) * n[L.STEPS] + n[r + L.R_STEP]] = t[L.host_times(n, host) + L.H_NOW]
         n[n[L.TRACE_BATCH] + rank * n[L.STEPS] + n[r + L.R_STEP]] = batch
@@ -121,7 +116,6 @@ def consume(n: Counts, t: Times, host: int, rank: int, batch: int) -> None:
 def pick_up(n: Counts, t: Times, host: int, rank: int) -> bool:
     """The trainer takes its batch, if it waits for one and there is one; whether it did."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     if n[r + L.R_STATE] != WAITING:
         return False
     slot = offered(n, t, rank, n[L.STAGES] - 1)
@@ -157,7 +151,6 @@ def blame(n: Counts, t: Times, host: int, rank: int, slot: int) -> None:
 def copy_batch(n: Counts, t: Times, host: int, rank: int) -> None:
     """The batch goes to the accelerator, in the way of the copy mode."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     if n[L.COPY_MODE] == SYNC:
         n[L.host_at(n, host) + L.H_SPINNING] += n[L.SPIN]
         if n[r + L.R_DONE] < n[r + L.R_STEP]:
@@ -185,7 +178,6 @@ def start_copy(n: Counts, t: Times, host: int, rank: int) -> None:
 def end_copy(n: Counts, t: Times, host: int, rank: int) -> None:
     """The copy engine has finished a copy."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     n[r + L.R_COPIED] += 1
     if n[r + L.R_COPIED] < n[r + L.R_COPIES]:
         begin_phase(n, t, host, rank, rank * n[L.ACTORS] + n[L.ACTORS] - 1, n[L.CONSUMER] + 1, n[r + L.R_COPIED])
@@ -196,7 +188,6 @@ def end_copy(n: Counts, t: Times, host: int, rank: int) -> None:
 def launch(n: Counts, t: Times, host: int, rank: int) -> None:
     """The trainer begins to launch the step; the accelerator may begin with it."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     n[r + L.R_STATE] = LAUNCHING
     n[r + L.R_SUBMITTED] += 1
     begin_phase(n, t, host, rank, rank * n[L.ACTORS] + n[L.ACTORS] - 3, n[L.CONSUMER] + 2, n[r + L.R_STEP])
@@ -207,7 +198,6 @@ def launch(n: Counts, t: Times, host: int, rank: int) -> None:
 def end_launch(n: Counts, t: Times, host: int, rank: int) -> None:
     """The step is launched; the trainer goes on, or waits for the accelerator."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     n[r + L.R_LAUNCHED] += 1
     n[r + L.R_STEP] += 1
     if n[r + L.R_DEVICE] == UNLAUNCHED:
@@ -223,7 +213,6 @@ def end_launch(n: Counts, t: Times, host: int, rank: int) -> None:
 def start_device(n: Counts, t: Times, host: int, rank: int) -> None:
     """The accelerator begins its next step, if all that the step needs is there."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     if n[r + L.R_DEVICE] != IDLE or n[r + L.R_DONE] == n[r + L.R_SUBMITTED]:
         return
     if n[L.COPY_MODE] == STREAM:
@@ -237,7 +226,6 @@ def start_device(n: Counts, t: Times, host: int, rank: int) -> None:
 def start_work(n: Counts, t: Times, host: int, rank: int) -> None:
     """The accelerator's work on a step begins."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     n[r + L.R_DEVICE] = WORKING
     if n[L.TRACE] == 1 and n[r + L.R_DONE] < n[L.STEPS]:
         t[n[L.TRACE_STEP] + (rank * 3 + BEGIN) * n[L.STEPS] + n[r + L.R_DONE]] = t[L.host_times(n, host) + L.H_NOW]
@@ -250,7 +238,6 @@ def start_work(n: Counts, t: Times, host: int, rank: int) -> None:
 def end_work(n: Counts, t: Times, host: int, rank: int) -> None:
     """The accelerator has done the work of a step (or the copy before it)."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     if n[r + L.R_DEVICE] == FETCHING:
         start_work(n, t, host, rank)
     elif n[r + L.R_LAUNCHED] == n[r + L.R_DONE]:
@@ -275,7 +262,6 @@ def arrive(n: Counts, t: Times, host: int, rank: int) -> None:
 def end_step(n: Counts, t: Times, host: int, rank: int) -> None:
     """The accelerator has finished a step."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     settle(n, t, host, rank)
     if n[L.TRACE] == 1 and n[r + L.R_DONE] < n[L.STEPS]:
         t[n[L.TRACE_STEP] + (rank * 3 + FINISH) * n[L.STEPS] + n[r + L.R_DONE]] = t[L.host_times(n, host) + L.H_NOW]
@@ -378,6 +364,9 @@ def act(n: Counts, t: Times, host: int) -> None:
 def run_host(n: Counts, t: Times, host: int) -> int:
     """Run one host until all its ranks are finished or wait at the barrier; 0, or STUCK if nothing can ever happen."""
     while n[L.host_at(n, host) + L.H_PAUSED] == 0 and n[L.host_at(n, host) + L.H_FINISHED] < n[L.RANKS]:
+        if n[L.host_at(n, host) + L.H_DIRTY] > 0 and not is_due(n, t, host):
+            act(n, t, host)
+            continue
         clock, soonest = -1, time_to(n, t, host, L.WAIT)
         if soonest >= 0:
             clock = L.WAIT
@@ -385,13 +374,10 @@ def run_host(n: Counts, t: Times, host: int) -> int:
             seconds = time_to(n, t, host, other)
             if seconds >= 0 and (clock < 0 or seconds < soonest):
                 clock, soonest = other, seconds
-        if n[L.host_at(n, host) + L.H_DIRTY] > 0 and (clock < 0 or soonest > 0):
-            act(n, t, host)
-        elif clock < 0:
+        if clock < 0:
             return STUCK
-        else:
-            advance(n, t, host, clock, soonest)
-            handle(n, t, host, pop(n, t, host, clock))
+        advance(n, t, host, clock, soonest)
+        handle(n, t, host, pop(n, t, host, clock))
     return 0
 
 

@@ -52,7 +52,6 @@ def push_server(n: Counts, t: Times, actor: int) -> None:
     rank = n[L.actor_at(n, actor) + L.A_RANK]
     stage = n[L.actor_at(n, actor) + L.A_STAGE]
     j = L.stage_at(n, rank * n[L.STAGES] + stage)
-    L.stage_times(n, rank * n[L.STAGES] + stage)
     base = rank * n[L.ACTORS] + n[n[L.FIRST_ACTOR] + stage]
     at = n[j + L.J_FREE]
     n[j + L.J_FREE] += 1
@@ -69,7 +68,6 @@ def push_server(n: Counts, t: Times, actor: int) -> None:
 def pop_server(n: Counts, t: Times, rank: int, stage: int) -> int:
     """The free server of the lowest number, which is then no longer free."""
     j = L.stage_at(n, rank * n[L.STAGES] + stage)
-    L.stage_times(n, rank * n[L.STAGES] + stage)
     base = rank * n[L.ACTORS] + n[n[L.FIRST_ACTOR] + stage]
     n[j + L.J_FREE] -= 1
     first, last = n[n[L.FREE_SERVER] + base], n[n[L.FREE_SERVER] + base + n[j + L.J_FREE]]
@@ -104,7 +102,6 @@ def free_server(n: Counts, t: Times, actor: int) -> None:
 def limit(n: Counts, t: Times, rank: int) -> int:
     """Batches of a rank that may have been dispatched so far."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     if n[L.CREDITS] >= 0 and n[r + L.R_PICKED] + n[L.CREDITS] < n[r + L.R_OPENED]:
         return n[r + L.R_PICKED] + n[L.CREDITS]
     return n[r + L.R_OPENED]
@@ -170,7 +167,6 @@ def own_number(n: Counts, t: Times, rank: int, actor: int) -> int:
 def new_slot(n: Counts, t: Times, rank: int, number: int) -> int:
     """A slot for an item of this number."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     n[r + L.R_FREE_SLOTS] -= 1
     slot = n[n[L.FREE_SLOT] + rank * n[L.SLOTS] + n[r + L.R_FREE_SLOTS]]
     n[L.slot_at(n, slot) + L.S_NUMBER] = number
@@ -181,7 +177,6 @@ def new_slot(n: Counts, t: Times, rank: int, number: int) -> int:
 def drop_slot(n: Counts, t: Times, rank: int, slot: int) -> None:
     """The item is gone."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     n[n[L.FREE_SLOT] + rank * n[L.SLOTS] + n[r + L.R_FREE_SLOTS]] = slot
     n[r + L.R_FREE_SLOTS] += 1
 
@@ -278,7 +273,6 @@ def end_service(n: Counts, t: Times, host: int, rank: int, actor: int, stage: in
 def insert(n: Counts, t: Times, index: int, slot: int) -> None:
     """Put a finished item where its stage's followers look for it: by number if ordered, else by time and number."""
     j = L.stage_at(n, index)
-    L.stage_times(n, index)
     base = index * n[L.SLOTS]
     number = n[L.slot_at(n, slot) + L.S_NUMBER]
     if n[n[L.ORDERED] + n[L.stage_at(n, index) + L.J_STAGE]]:
@@ -302,7 +296,6 @@ def insert(n: Counts, t: Times, index: int, slot: int) -> None:
 def next_finished(n: Counts, t: Times, index: int) -> int:
     """The finished item that a bounded stage hands over next, or -1 if there is none or no room."""
     j = L.stage_at(n, index)
-    L.stage_times(n, index)
     base = index * n[L.SLOTS]
     if n[n[L.ORDERED] + n[L.stage_at(n, index) + L.J_STAGE]]:
         if n[j + L.J_NEXT_HAND] - n[j + L.J_NEXT_TAKE] >= n[n[L.BUFFER] + n[L.stage_at(n, index) + L.J_STAGE]]:
@@ -357,7 +350,6 @@ def hand_over(n: Counts, t: Times, host: int, rank: int) -> None:
 def front(n: Counts, t: Times, index: int) -> int:
     """The item that stands ready first behind a stage, or -1."""
     j = L.stage_at(n, index)
-    L.stage_times(n, index)
     stage = n[L.stage_at(n, index) + L.J_STAGE]
     if n[n[L.ORDERED] + stage]:
         if n[n[L.BUFFER] + stage] >= 0 and n[j + L.J_NEXT_TAKE] >= n[j + L.J_NEXT_HAND]:
@@ -372,7 +364,6 @@ def front(n: Counts, t: Times, index: int) -> int:
 def remove_front(n: Counts, t: Times, index: int) -> None:
     """The item that stands ready first behind a stage is taken away."""
     j = L.stage_at(n, index)
-    L.stage_times(n, index)
     if n[n[L.ORDERED] + n[L.stage_at(n, index) + L.J_STAGE]]:
         n[n[L.RING] + index * n[L.SLOTS] + (n[j + L.J_NEXT_TAKE] & n[L.MASK])] = -1
         n[j + L.J_NEXT_TAKE] += 1
@@ -414,7 +405,6 @@ def gather(n: Counts, t: Times, rank: int, stage: int) -> bool:
     """The gatherer takes one sample, if it may; whether it did."""
     index = rank * n[L.STAGES] + stage
     j = L.stage_at(n, index)
-    L.stage_times(n, index)
     if n[j + L.J_GATHERED] == n[L.BATCH]:
         return False
     slot = front(n, t, index)
@@ -435,7 +425,6 @@ def gather(n: Counts, t: Times, rank: int, stage: int) -> bool:
 def split_batch(n: Counts, t: Times, rank: int, stage: int) -> bool:
     """The splitter before a stage takes a batch, if it may; whether it did."""
     j = L.stage_at(n, rank * n[L.STAGES] + stage)
-    L.stage_times(n, rank * n[L.STAGES] + stage)
     if n[j + L.J_SPLIT_LEFT] > 0:
         return False
     slot = offered(n, t, rank, stage - 1)
@@ -451,11 +440,9 @@ def split_batch(n: Counts, t: Times, rank: int, stage: int) -> bool:
 def next_sample(n: Counts, t: Times, rank: int, stage: int) -> int:
     """The next sample of the batch being split, in a slot of its own; -1 if there is none."""
     j = L.stage_at(n, rank * n[L.STAGES] + stage)
-    L.stage_times(n, rank * n[L.STAGES] + stage)
     if n[j + L.J_SPLIT_LEFT] == 0:
         return -1
     whole = L.slot_at(n, n[j + L.J_SPLIT_SLOT])
-    L.slot_times(n, n[j + L.J_SPLIT_SLOT])
     slot = new_slot(n, t, rank, n[whole + L.S_NUMBER] * n[L.BATCH] + n[L.BATCH] - n[j + L.J_SPLIT_LEFT])
     n[L.slot_at(n, slot) + L.S_SERVER] = n[whole + L.S_SERVER]
     for segment in range(n[L.SEGMENTS]):
@@ -472,7 +459,6 @@ def next_sample(n: Counts, t: Times, rank: int, stage: int) -> int:
 def first_item(n: Counts, t: Times, host: int, rank: int, actor: int) -> int:
     """The item that a free server of stage 0 begins, in a slot of its own."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     number = n[r + L.R_NEXT]
     if n[L.ROBIN] > 0:
         number = own_number(n, t, rank, actor)
@@ -528,7 +514,6 @@ def take_one(n: Counts, t: Times, host: int, rank: int) -> bool:
 def prepare_line(n: Counts, t: Times, rank: int) -> None:
     """All slots and servers are free."""
     r = L.rank_at(n, rank)
-    L.rank_times(n, rank)
     for slot in range(n[L.SLOTS]):
         n[n[L.FREE_SLOT] + rank * n[L.SLOTS] + slot] = rank * n[L.SLOTS] + slot
     n[r + L.R_FREE_SLOTS] = n[L.SLOTS]

@@ -210,7 +210,7 @@ def clip(n: Counts, t: Times, steps: int, high: float) -> None:
 
 @entry
 def run(n: Counts, t: Times) -> int:
-    """The whole run; 0. A batch done at an edge belongs to what follows, so those tied with the last pick-up are known."""
+    """The whole run; 0. A batch done at an edge belongs to what follows, so ties with the last pick-up are counted."""
     warm_up, steps, edge = n[WARM_UP], n[STEPS], n[AHEAD] - 1 + n[CREDITS]
     walk(n, t, warm_up, ACCOUNT)
     t[BEGIN] = t[ENDED]
