@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -171,6 +172,37 @@ def test_machine_code_on_disk_is_outdated_by_an_edit_of_any_part(tmp_path: Path)
         assert at_hand() == "False"
         path.write_text(text)
         assert at_hand() == "True"
+
+
+_LOADED = """
+import random, sys
+import numpy as np
+from generated import random_job
+from test_recurrence import plain_job
+from coresim.sim import draws, fast, kernel, plain, recurrence
+entries = {
+    "pool": lambda: draws._pool(np.ones((2, 3)), 2).tolist(),
+    "kernel": lambda: fast.simulate_events(*random_job(random.Random(1), exact=False)).makespan,
+    "recurrence": lambda: plain.simulate(*plain_job(random.Random(1), True)).makespan,
+}
+assert kernel.run.at_hand() and recurrence.run.at_hand() and draws.pool_gaps.at_hand()
+print([entries[name]() for name in sys.argv[1:]])
+assert "numba" not in sys.modules
+"""
+
+
+def test_machine_code_on_disk_needs_no_numba_whatever_is_loaded_first() -> None:
+    pytest.importorskip("numba")
+    names = ["pool", "kernel", "recurrence"]
+    printed = []
+    for order in (names, names, names[::-1]):  # the first time some may have to be compiled
+        code = _LOADED if printed else _LOADED.replace("assert", "0 and")
+        path = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        command = [sys.executable, "-c", code, *order]
+        done = subprocess.run(command, capture_output=True, text=True, env=path, timeout=250, check=False)
+        assert done.returncode == 0, done.stderr
+        printed.append(json.loads(done.stdout))
+    assert printed[0] == printed[1] == printed[2][::-1]
 
 
 # Memory and cost, by counting

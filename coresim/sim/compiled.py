@@ -152,14 +152,18 @@ def _load(code: bytes) -> Code:
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(content))
     engine.finalize_object()
-    # A call through ctypes gives the interpreter's lock away.
-    run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(engine.get_function_address(name.decode()))
+    # numba's way to call a function: where the result goes, where an exception would, the arguments; it tells whether
+    # there was one. A call through ctypes gives the interpreter's lock away.
+    convention = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)
+    run = convention(engine.get_function_address(name.decode()))
 
     def call(counts: NDArray[Any], times: NDArray[Any]) -> int:
         if counts.dtype != np.int64 or times.dtype != np.float64 or not (counts.flags.forc and times.flags.forc):
             raise TypeError(f"arrays of int64 and float64 are needed, not of {counts.dtype} and {times.dtype}")
-        result: int = run(counts.ctypes.data, times.ctypes.data)
-        return result
+        result, raised = ctypes.c_int64(), ctypes.c_void_p()
+        if run(ctypes.addressof(result), ctypes.addressof(raised), counts.ctypes.data, times.ctypes.data):
+            raise RuntimeError(f"{name.decode()}: failed")
+        return result.value
 
     return call
 
@@ -168,17 +172,20 @@ def _load(code: bytes) -> Code:
 
 
 def _compile(plain: Callable[[Any, Any], int]) -> bytes:
-    """Name, line break, object file: a C function of the addresses of the counts and the times.
+    """Name, line break, object file: numba's function of the addresses of the counts and the times.
 
-    Addresses and not arrays: an index is then taken as it is, without the test whether it counts from the end.
+    Addresses and not arrays: an index is then taken as it is, without the test whether it counts from the end. numba's
+    wrappers for Python and C are left out: they need numba.
     """
     import numba  # noqa: PLC0415 - see the module's text
 
     types: Any = numba.types
-    integers, floats = types.CPointer(types.int64), types.CPointer(types.float64)
-    made: Any = numba.cfunc(types.int64(integers, floats), **_OPTIONS)(_bound(plain, numba, {}).py_func)
-    _, _, (content, _) = made._library.serialize_using_object_code()
-    code: bytes = made._wrapper_name.encode() + b"\n" + content
+    arguments = types.CPointer(types.int64), types.CPointer(types.float64)
+    dispatcher = _bound(plain, numba, {})
+    dispatcher.compile(arguments)
+    made = dispatcher.overloads[arguments]
+    _, _, (content, _) = made.library.serialize_using_object_code()
+    code: bytes = made.fndesc.llvm_func_name.encode() + b"\n" + content
     return code
 
 
