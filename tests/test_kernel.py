@@ -18,7 +18,7 @@ import pytest
 from generated import random_job
 
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
-from coresim.sim import clocks, fast, kernel
+from coresim.sim import clocks, compiled, fast, kernel
 from coresim.sim import layout as L
 from coresim.sim.arrays import build
 from coresim.sim.draws import Draws, draw
@@ -165,13 +165,18 @@ def test_machine_code_on_disk_is_outdated_by_an_edit_of_any_part(tmp_path: Path)
 
     if at_hand() != "True":
         pytest.skip("machine code is kept elsewhere on this machine")
-    for part in ("clocks", "line"):
+    for part in ("clocks", "servers"):
         path = tmp_path / "coresim" / "sim" / f"{part}.py"
         text = path.read_text()
         path.write_text(text + "\n# edited\n")
         assert at_hand() == "False"
         path.write_text(text)
         assert at_hand() == "True"
+
+
+def test_machine_code_is_dated_by_every_file_that_goes_into_it() -> None:
+    files = {part.__module__.rpartition(".")[2] for part in compiled._parts}
+    assert files | {"compiled"} == set(compiled._SOURCES)
 
 
 _LOADED = """

@@ -27,7 +27,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Code = Callable[[NDArray[Any], NDArray[Any]], int]
 
 #: The files whose functions are compiled.
-_SOURCES = ("books", "clocks", "compiled", "draws", "kernel", "layout", "line", "recurrence")
+_SOURCES = (
+    "books", "clocks", "compiled", "draws", "items", "kernel", "layout", "line", "recurrence", "servers", "trainer",
+)  # fmt: skip
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
 #: Of the parts, which are called by nothing but each other.
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
