@@ -33,8 +33,8 @@ sys.path.insert(0, str(ROOT))
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer  # noqa: E402
 from coresim.model.service import Service  # noqa: E402
 from coresim.sim import fast, reference  # noqa: E402
+from coresim.sim.arrays import build  # noqa: E402
 from coresim.sim.draws import draw  # noqa: E402
-from coresim.sim.layout import build  # noqa: E402
 from coresim.sim.run import RunLength  # noqa: E402
 from coresim.theory.birth_death import closed_line, example  # noqa: E402
 

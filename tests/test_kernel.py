@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -17,10 +18,10 @@ import pytest
 from generated import random_job
 
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
-from coresim.sim import fast
+from coresim.sim import clocks, compiled, fast, kernel
 from coresim.sim import layout as L
+from coresim.sim.arrays import build
 from coresim.sim.draws import Draws, draw
-from coresim.sim.layout import build
 from coresim.sim.run import Run, RunLength
 from coresim.stats import t_interval
 from coresim.theory.birth_death import closed_line, example
@@ -96,7 +97,8 @@ import sys, random, json
 sys.modules["numba"] = None
 from generated import random_job
 from coresim.sim import fast, kernel
-assert not hasattr(kernel.run, "py_func")
+assert kernel.run.at_hand()
+sys.modules["llvmlite"] = None
 for seed in json.loads(sys.argv[1]):
     run = fast.simulate_events(*random_job(random.Random(seed), exact=False))
     print(json.dumps([run.makespan, run.events, [list(trace.end) for trace in run.traces]]))
@@ -115,12 +117,40 @@ def test_it_gives_the_same_numbers_without_numba() -> None:
     ]
 
 
+# Machine code follows addresses: it checks no index
+
+
+class Fenced(np.ndarray):
+    """An array whose indices neither count from its end nor leave it."""
+
+    def __getitem__(self, index: Any) -> Any:
+        assert not isinstance(index, int | np.integer) or 0 <= index < len(self)
+        return super().__getitem__(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        assert not isinstance(index, int | np.integer) or 0 <= index < len(self)
+        super().__setitem__(index, value)
+
+
+def test_no_index_leaves_its_array() -> None:
+    for seed in range(60):
+        counts, times = build(*random_job(random.Random(seed), exact=False), np.float64)
+        assert kernel.run.plain(counts.view(Fenced), times.view(Fenced)) == 0
+
+
+def test_arrays_of_another_kind_are_refused() -> None:
+    counts, times = build(*in_floats(*line(1, F(1), 1, (1,), 1)), RunLength(1), np.float64)
+    kernel.run(counts.copy(), times.copy())
+    for bad in ((counts, times.astype(np.float32)), (counts.astype(np.int32), times), (counts[::2], times)):
+        with pytest.raises(TypeError, match="int64 and float64"):
+            kernel.run(*bad)
+
+
 # With numba, from disk
 
 _AT_HAND = """
 from coresim.sim import kernel
-from coresim.sim.compiled import is_compiled
-print(is_compiled(kernel.run))
+print(kernel.run.at_hand())
 """
 
 
@@ -135,13 +165,49 @@ def test_machine_code_on_disk_is_outdated_by_an_edit_of_any_part(tmp_path: Path)
 
     if at_hand() != "True":
         pytest.skip("machine code is kept elsewhere on this machine")
-    for part in ("clocks", "line"):
+    for part in ("clocks", "servers"):
         path = tmp_path / "coresim" / "sim" / f"{part}.py"
         text = path.read_text()
         path.write_text(text + "\n# edited\n")
         assert at_hand() == "False"
         path.write_text(text)
         assert at_hand() == "True"
+
+
+def test_machine_code_is_dated_by_every_file_that_goes_into_it() -> None:
+    files = {part.__module__.rpartition(".")[2] for part in compiled._parts}
+    assert files | {"compiled"} == set(compiled._SOURCES)
+
+
+_LOADED = """
+import random, sys
+import numpy as np
+from generated import random_job
+from test_recurrence import plain_job
+from coresim.sim import draws, fast, kernel, plain, recurrence
+entries = {
+    "pool": lambda: draws._pool(np.ones((2, 3)), 2).tolist(),
+    "kernel": lambda: fast.simulate_events(*random_job(random.Random(1), exact=False)).makespan,
+    "recurrence": lambda: plain.simulate(*plain_job(random.Random(1), True)).makespan,
+}
+assert kernel.run.at_hand() and recurrence.run.at_hand() and draws.pool_gaps.at_hand()
+print([entries[name]() for name in sys.argv[1:]])
+assert "numba" not in sys.modules
+"""
+
+
+def test_machine_code_on_disk_needs_no_numba_whatever_is_loaded_first() -> None:
+    pytest.importorskip("numba")
+    names = ["pool", "kernel", "recurrence"]
+    printed = []
+    for order in (names, names, names[::-1]):  # the first time some may have to be compiled
+        code = _LOADED if printed else _LOADED.replace("assert", "0 and")
+        path = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        command = [sys.executable, "-c", code, *order]
+        done = subprocess.run(command, capture_output=True, text=True, env=path, timeout=250, check=False)
+        assert done.returncode == 0, done.stderr
+        printed.append(json.loads(done.stdout))
+    assert printed[0] == printed[1] == printed[2][::-1]
 
 
 # Memory and cost, by counting
@@ -186,12 +252,11 @@ def heap_cost(size: int) -> float:
     """Comparisons per task that is started and ended, with so many under way."""
     pipeline, draws = line(size, F(2), size, (1,), 1)
     n, t = build(pipeline, draws, RunLength(1), object)
-    engine = fast.uncompiled()
     deadlines = random.Random(1).sample(range(10 * size), size)
     Counted.compared = 0
     for actor, deadline in enumerate(deadlines):
-        engine["push_at"](n, t, 0, L.CORES, Counted(deadline), actor)
-    order = [deadlines[engine["pop"](n, t, 0, L.CORES)] for _ in deadlines]
+        clocks.push_at(n, t, 0, L.CORES, Counted(deadline), actor)
+    order = [deadlines[clocks.pop(n, t, 0, L.CORES)] for _ in deadlines]
     assert order == sorted(deadlines)
     return Counted.compared / size
 

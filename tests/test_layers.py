@@ -32,6 +32,7 @@ EXCEPTIONS = {("__init__", "api")}
 HOMES = {
     "simpy": ("coresim/sim/reference",),
     "numba": ("coresim/sim/compiled.py",),
+    "llvmlite": ("coresim/sim/compiled.py",),
     "pandas": ("coresim/report/tables.py",),
     "matplotlib": (
         "coresim/report/figures.py",
@@ -72,8 +73,6 @@ LONG_FILES = {
     "coresim/measuring/host.py": (460, "the readers of one machine's facts, each a few lines"),
     "coresim/measuring/preprocess.py": (340, "one micro-benchmark with its job, its child and its summary"),
     "coresim/model/scenario.py": (340, "every key of a scenario, what they mean together, and the reader of both"),
-    "coresim/sim/kernel.py": (440, "one state machine: trainers, accelerators and the loop over events"),
-    "coresim/sim/line.py": (560, "one state machine: how items move through the stages"),
 }
 
 

@@ -220,7 +220,8 @@ import sys, random
 sys.modules["numba"] = None
 from test_recurrence import plain_job
 from coresim.sim import plain, recurrence
-assert not hasattr(recurrence.run, "py_func")
+assert recurrence.run.at_hand()
+sys.modules["llvmlite"] = None
 for seed in range(30):
     print(plain.simulate(*plain_job(random.Random(seed), seed % 2 == 0)))
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,11 +13,13 @@ from coresim.model.build import build
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate
-from coresim.theory.bounds import demands
+from coresim.theory.bounds import binding, bounds, demands
 
 #: Idle that two settings may differ by and still count as equal: half a point.
 NOISE = 0.005
 LARGEST_SWEEP = 256
+#: Core counts of a curve that are simulated before it is asked whether more can matter.
+PART = 8
 Progress = Callable[[str, float], None]
 
 
@@ -42,14 +44,15 @@ class Study:
     progress: Progress | None = None
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def map(self, function: Callable[[Any], Any], items: Iterable[Any], what: str) -> list[Any]:
-        """Apply a function to all items, on the executor if there is one; report progress."""
-        work = list(items)
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], what: str, before: int, total: int
+    ) -> list[Any]:
+        """Apply a function to all items, on the executor if there is one; report progress, of ``before`` and these."""
         results = []
-        for done, result in enumerate((self.executor.map if self.executor else map)(function, work), start=1):
+        for result in (self.executor.map if self.executor else map)(function, items):
             results.append(result)
             if self.progress:
-                self.progress(what, done / len(work))
+                self.progress(what, (before + len(results)) / total)
         return results
 
     @property
@@ -69,7 +72,8 @@ def predict(
     """The estimate of one setting."""
     pipeline = pipeline_of(scenario, option, cores, workers, prefetch_factor)
     # Cores beyond those that can be busy change nothing: option 1 is the same at every count.
-    pipeline = replace(pipeline, cores=min(pipeline.cores, float(pipeline.busiest())))
+    if pipeline.cores > pipeline.busiest():
+        pipeline = replace(pipeline, cores=float(pipeline.busiest()))
     key = (study.plan, pipeline)
     if key not in study.cache:
         study.cache[key] = estimate(pipeline, study.plan, study.engine, study.cache)
@@ -91,12 +95,33 @@ def sensible_maximum(scenario: Scenario) -> int:
 
 
 def curve(scenario: Scenario, option: int, counts: Iterable[int], study: Study) -> list[Point]:
-    """The best setting at each core count, fewest workers first, with its estimate."""
+    """The best setting at each core count, in rising order, with its estimate.
 
-    def point(cores: int) -> Point:
-        return best_point(scenario, option, cores, study)
+    Beyond a count whose whole interval is as low as idle can be, nothing is left to gain: the workers stay, and as soon
+    as there are cores for all of them so does the estimate.
+    """
+    left, points = sorted(counts), list[Point]()
+    while left:
+        part, left = left[:PART], left[PART:]
+        last = points[-1] if points and _is_least(scenario, points[-1]) else None
 
-    return study.map(point, counts, f"option {option}")
+        def point(cores: int, last: Point | None = last) -> Point:
+            return _with_more(scenario, last, cores, study) if last else best_point(scenario, option, cores, study)
+
+        points += study.map(point, part, f"option {option}", len(points), len(points) + len(part) + len(left))
+    return points
+
+
+def _with_more(scenario: Scenario, point: Point, cores: int, study: Study) -> Point:
+    found = predict(scenario, point.option, cores, point.workers, point.prefetch_factor, study)
+    return replace(point, cores=cores, estimate=found)
+
+
+def _is_least(scenario: Scenario, point: Point) -> bool:
+    """Whether the point's interval ends within noise of the idle that no number of cores and workers goes below."""
+    ample = pipeline_of(scenario, point.option, LARGEST_SWEEP, LARGEST_SWEEP, point.prefetch_factor)
+    least = 1.0 - binding(bounds(ample)).limit_batches_per_s * scenario.accelerator.step.mean
+    return point.estimate.gpu_idle_high <= max(0.0, least) + NOISE / 2
 
 
 def best_point(scenario: Scenario, option: int, cores: float, study: Study) -> Point:
@@ -106,7 +131,11 @@ def best_point(scenario: Scenario, option: int, cores: float, study: Study) -> P
     workers = tried[0]
     if len(tried) > 1:
         rough = replace(study, plan=study.rough)
-        idles = {n: predict(scenario, option, cores, n, factor, rough).gpu_idle for n in tried}
+        idles = dict[int, float]()
+        for count in tried:
+            idles[count] = predict(scenario, option, cores, count, factor, rough).gpu_idle
+            if idles[count] <= NOISE / 2:
+                break  # more workers cannot be better by more than noise
         workers = min(n for n, idle in idles.items() if idle <= min(idles.values()) + NOISE / 2)
     return Point(option, math.ceil(cores), workers, factor, predict(scenario, option, cores, workers, factor, study))
 

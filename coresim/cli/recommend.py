@@ -123,8 +123,11 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> No
 
 def _validated(profile: Profile) -> str | None:
     """What the latest validation of this host and workload said, or None."""
-    from coresim.report.validation import one_line
     from coresim.validate.latest import latest
 
     found = latest(profile.host.fingerprint, profile.workload)
-    return one_line(found) if found else None
+    if found is None:
+        return None
+    from coresim.report.validation import one_line
+
+    return one_line(found)

@@ -183,8 +183,8 @@ class Pipeline:
             if getattr(self, name) is not None:
                 _check_count(getattr(self, name), name)
         _check(_finite(self.cores) and self.cores > 0, f"cores {self.cores!r}: must be positive")
-        _check(len(self.speed) > 0 and all(_finite(s) and s > 0 for s in self.speed), "speed: must be positive")
-        _check(len(self.slowdown) > 0 and all(_finite(s) and s > 0 for s in self.slowdown), "slowdown: positive")
+        _check(_are_positive(self.speed), "speed: must be positive")
+        _check(_are_positive(self.slowdown), "slowdown: positive")
         _check(self.storage_streams is None or self.storage_streams > 0, "storage_streams: must be positive")
         _check(bool(self.stages) != bool(self.trainer.inline), "either stages or the trainer's inline phases")
         _check(self.hosts == 1 or self.barrier, "several hosts without a barrier are independent: simulate one")
@@ -215,6 +215,14 @@ class Pipeline:
         _check(gathered, f"stage {stage.name}: ordered with a buffer, but {before.name} before it is not ordered")
 
     @property
+    def structure(self) -> tuple[Any, ...]:
+        """All that is no rate: two pipelines of one structure differ in the host's cores, speeds and streams alone."""
+        return (
+            self.stages, self.trainer, self.step, self.batch_size, self.credits, self.ranks, self.hosts, self.barrier,
+            self.allreduce, self.epoch_batches, self.persistent, self.startup, self.worker_startup,
+        )  # fmt: skip
+
+    @property
     def total_ranks(self) -> int:
         """Accelerators on all hosts."""
         return self.ranks * self.hosts
@@ -234,20 +242,28 @@ class Pipeline:
         inline = max((phase.split for phase in self.trainer.inline), default=1)
         return self.ranks * (servers + inline)
 
+    @property
+    def one(self) -> Number:
+        """The number 1 of the kind that the host is described in: by it, whole numbers divide exactly."""
+        return 1.0 if isinstance(self.cores, float) else Fraction(1)
+
     def core_rate(self, tasks: int) -> Number:
         """Progress per second of each of ``tasks`` runnable tasks: s(k) k / tasks with k = min(tasks, cores)."""
-        busy = min(tasks, self.cores)
-        return _at(self.speed, busy - 1) * busy * _one_like(self.cores) / tasks
+        return self.core_work(min(tasks, self.cores)) / tasks
+
+    def core_work(self, busy: Number) -> Number:
+        """CPU seconds per second that so many busy cores do together: s(k) k."""
+        return _at(self.speed, busy - 1) * busy * self.one
 
     def storage_rate(self, reads: int) -> Number:
         """Progress per second of each of ``reads`` storage phases: all at full speed up to ``storage_streams``."""
         if self.storage_streams is None or reads <= self.storage_streams:
-            return _one_like(self.cores)
-        return self.storage_streams * _one_like(self.cores) / reads
+            return self.one
+        return self.storage_streams * self.one / reads
 
     def accelerator_rate(self, tasks: int) -> Number:
         """Progress per second of a step while ``tasks`` are runnable: 1 / slowdown at that many busy cores."""
-        return _one_like(self.cores) / _at(self.slowdown, min(tasks, self.cores))
+        return self.one / _at(self.slowdown, min(tasks, self.cores))
 
 
 def _at(table: tuple[Number, ...], position: Number) -> Number:
@@ -262,8 +278,8 @@ def _at(table: tuple[Number, ...], position: Number) -> Number:
     return table[low] + (position - low) * (table[low + 1] - table[low])
 
 
-def _one_like(number: Number) -> Number:
-    return 1.0 if isinstance(number, float) else Fraction(1)
+def _are_positive(table: tuple[Number, ...]) -> bool:
+    return bool(table) and bool not in map(type, table) and all(map(math.isfinite, table)) and min(table) > 0
 
 
 def _finite(number: Number) -> bool:

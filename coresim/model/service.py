@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from coresim import stats
@@ -34,6 +35,14 @@ class Service:
     distribution: str = "constant"
     values: tuple[float, ...] = ()
     uncertainty: float = 0.0
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Kept, because there may be thousands of values, and every point of a sweep looks its draws up.
+        return hash((self.mean, self.cv, self.distribution, self.values, self.uncertainty))
 
     @property
     def is_zero(self) -> bool:

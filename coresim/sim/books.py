@@ -177,3 +177,30 @@ def close_window(n: Counts, t: Times, host: int, rank: int) -> None:
     count_outstanding(n, t, host, rank, 0)
     t[L.rank_times(n, rank) + L.R_END] = t[L.host_times(n, host) + L.H_NOW]
     n[L.rank_at(n, rank) + L.R_IN_WINDOW] = CLOSED
+
+
+@compiled
+def close_books(n: Counts, t: Times, host: int, rank: int) -> None:
+    """At the end of a step: the window may begin or end, or a block of it end."""
+    r = L.rank_at(n, rank)
+    if n[r + L.R_DONE] == n[L.WARM_UP]:
+        open_window(n, t, host, rank)
+    if n[r + L.R_DONE] == n[r + L.R_BLOCK_AT]:
+        at = rank * n[L.BLOCKS] + n[r + L.R_BLOCK]
+        t[n[L.BLOCK_END] + at] = t[L.host_times(n, host) + L.H_NOW]
+        t[n[L.BLOCK_BUSY] + at] = t[n[L.DEVICE_TIME] + rank * n[L.DEVICE_COLUMNS] + IS_BUSY]
+        n[r + L.R_BLOCK] += 1
+        set_block(n, rank)
+    if n[r + L.R_DONE] == n[L.STEPS]:
+        close_window(n, t, host, rank)
+        n[L.host_at(n, host) + L.H_FINISHED] += 1
+
+
+@compiled
+def set_block(n: Counts, rank: int) -> None:
+    """Note after which step the rank's current block ends."""
+    r = L.rank_at(n, rank)
+    window = n[L.STEPS] - n[L.WARM_UP]
+    n[r + L.R_BLOCK_AT] = n[L.WARM_UP] + (n[r + L.R_BLOCK] + 1) * window // n[L.BLOCKS]
+    if n[r + L.R_BLOCK] == n[L.BLOCKS]:
+        n[r + L.R_BLOCK_AT] = -1

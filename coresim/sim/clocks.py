@@ -96,9 +96,18 @@ def time_to(n: Counts, t: Times, host: int, clock: int) -> Any:
 
 
 @compiled
+def is_due(n: Counts, t: Times, host: int) -> bool:
+    """Whether a task ends at this instant: what `time_to` tells, without its divisions."""
+    for clock in range(4):
+        heap = host * 4 + clock
+        if n[n[L.HEAP_SIZE] + heap] > 0 and t[n[L.HEAP_TIME] + heap * n[L.HEAP_ROOM]] <= clock_time(n, t, host, clock):
+            return True
+    return False
+
+
+@compiled
 def advance(n: Counts, t: Times, host: int, clock: int, seconds: Any) -> None:
     """Let ``seconds`` pass, after which ``clock`` shows its first deadline exactly."""
-    L.host_at(n, host)
     ht = L.host_times(n, host)
     if seconds > 0:
         tasks = runnable(n, host)

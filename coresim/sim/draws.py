@@ -157,23 +157,29 @@ def _split(samples: NDArray[np.float64], tasks: int) -> NDArray[np.float64]:
 
 def _pool(samples: NDArray[np.float64], servers: int) -> NDArray[np.float64]:
     """Times between the completions of successive batches in a pool of ``servers`` that never pauses."""
-    gaps = np.empty(len(samples))
-    pool_gaps(samples, np.zeros(servers), gaps)
-    return gaps[:, None]
+    times = np.concatenate([samples.ravel(), np.zeros(servers)])
+    pool_gaps(np.array([*samples.shape, servers], np.int64), times)
+    return times[: len(samples), None]
 
 
 @entry
-def pool_gaps(samples: NDArray[np.float64], free: NDArray[np.float64], gaps: NDArray[np.float64]) -> None:
-    """Fill ``gaps`` from ``samples`` (batches x samples); ``free`` is when each server is next free."""
-    last = 0.0
-    for batch in range(samples.shape[0]):
+def pool_gaps(n: NDArray[np.int64], t: NDArray[np.float64]) -> int:
+    """Put the gaps in the place of the first samples; ``n``: batches, samples of each, servers.
+
+    ``t``: the samples, batch by batch, then when each server is next free. A gap is written when its batch has been
+    read. Returns 0.
+    """
+    size, servers = n[1], n[2]
+    free, last = n[0] * size, 0.0
+    for batch in range(n[0]):
         completed = last
-        for sample in range(samples.shape[1]):
-            first = 0
-            for server in range(1, free.shape[0]):
-                if free[server] < free[first]:
+        for sample in range(batch * size, batch * size + size):
+            first = free
+            for server in range(free + 1, free + servers):
+                if t[server] < t[first]:
                     first = server
-            free[first] += samples[batch, sample]
-            completed = max(completed, free[first])
-        gaps[batch] = completed - last
+            t[first] += t[sample]
+            completed = max(completed, t[first])
+        t[batch] = completed - last
         last = completed
+    return 0

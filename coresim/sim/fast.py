@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from coresim.errors import CoresimError
 from coresim.model.pipeline import Number, Pipeline
-from coresim.sim import books, clocks, kernel, line, plain
+from coresim.sim import kernel, plain
 from coresim.sim import layout as L
-from coresim.sim.compiled import is_compiled
+from coresim.sim.arrays import build
 from coresim.sim.draws import Draws
-from coresim.sim.layout import Counts, Times, build, table
+from coresim.sim.layout import Counts, Times, table
 from coresim.sim.run import RankAccount, Run, RunLength, Station, Trace
 
 #: What whoever asks is told where `must_compile` says so.
@@ -24,7 +22,7 @@ COMPILING = "compiling the simulator, once on this machine (about half a minute)
 
 def must_compile() -> bool:
     """Whether the first simulation will compile the event kernel, which takes long; the rest takes seconds."""
-    return not is_compiled(kernel.run)
+    return not kernel.run.at_hand()
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:
@@ -47,31 +45,10 @@ def simulate_events(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:
     exact = any(tape.dtype == object for tape in draws.tapes.values())
     number = object if exact else np.float64
     counts, times = build(pipeline, draws, length, number)
-    engine = uncompiled()["run"] if exact else kernel.run
+    engine = kernel.run.plain if exact else kernel.run
     if engine(counts, times) == kernel.STUCK:
         raise CoresimError("the described pipeline is stuck: no batch can move; check its stages and buffers")
     return _result(pipeline, length, counts, times)
-
-
-@cache
-def uncompiled() -> dict[str, Any]:
-    """The kernel's functions as plain Python: the same code, bound to one another instead of to machine code."""
-    names: dict[str, Any] = {}
-    for module in (clocks, books, line, kernel):
-        names |= vars(module)
-    names |= _plain(names, names)
-    # The kernel reaches the layout's functions through the module's name.
-    names["L"] = SimpleNamespace(**vars(L) | _plain(vars(L), vars(L)))
-    return names
-
-
-def _plain(names: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
-    functions = {name: getattr(value, "py_func", value) for name, value in names.items()}
-    return {
-        name: FunctionType(value.__code__, scope, name)
-        for name, value in functions.items()
-        if isinstance(value, FunctionType)
-    }
 
 
 def _result(pipeline: Pipeline, length: RunLength, n: Counts, t: Times) -> Run:
@@ -88,20 +65,16 @@ def _result(pipeline: Pipeline, length: RunLength, n: Counts, t: Times) -> Run:
 
 
 def _account(pipeline: Pipeline, length: RunLength, n: Counts, t: Times, rank: int) -> RankAccount:
-    total = pipeline.total_ranks
-    inline = [phase.name for phase in pipeline.trainer.inline]
-    device = ["busy", "launch", "barrier", "copy", "startup", "starved", *inline, "consumer"]
-    trainer = ["starved", "device", "copy", "startup", *inline, "consumer", "launch"]
+    device, trainer, segments = _names(pipeline)
     unit = pipeline.batch_size if pipeline.stages and pipeline.stages[0].grain == "sample" else 1
-    record = table(n, t, L.RANK_TIME, total, L.R_TIMES)[rank].tolist()
-    ends, busy = (table(n, t, place, total, length.blocks)[rank].tolist() for place in (L.BLOCK_END, L.BLOCK_BUSY))
-    names = segment_names(pipeline)
+    record = _row(n, t, L.RANK_TIME, rank, L.R_TIMES)
+    ends, busy = (_row(n, t, place, rank, length.blocks) for place in (L.BLOCK_END, L.BLOCK_BUSY))
     return RankAccount(
         begin=record[L.R_BEGIN],
         end=record[L.R_END],
-        accelerator=_named(device, table(n, t, L.DEVICE_TIME, total, len(device))[rank]),
-        starved_by=_named(names, table(n, t, L.STARVED, total, len(names))[rank]),
-        trainer=_named(trainer, table(n, t, L.TRAINER_TIME, total, len(trainer))[rank]),
+        accelerator=_named(device, _row(n, t, L.DEVICE_TIME, rank, len(device))),
+        starved_by=_named(segments, _row(n, t, L.STARVED, rank, len(segments))),
+        trainer=_named(trainer, _row(n, t, L.TRAINER_TIME, rank, len(trainer))),
         stations=tuple(_station(pipeline, n, t, rank, stage) for stage in range(len(pipeline.stages))),
         outstanding=record[L.R_OUTSTANDING_TIME] / unit,
         block_ends=tuple(ends),
@@ -109,10 +82,25 @@ def _account(pipeline: Pipeline, length: RunLength, n: Counts, t: Times, rank: i
     )
 
 
-def _named(names: list[str], times: Any) -> Mapping[str, Number]:
+def _row(n: Counts, array: Any, place: int, index: int, columns: int) -> list[Any]:
+    """One record of a table."""
+    start = int(n[place]) + index * columns
+    row: list[Any] = array[start : start + columns].tolist()
+    return row
+
+
+def _names(pipeline: Pipeline) -> tuple[list[str], list[str], list[str]]:
+    """What the accelerator's, the trainer's and the starved time are by, in the order of their tables."""
+    inline = [phase.name for phase in pipeline.trainer.inline]
+    device = ["busy", "launch", "barrier", "copy", "startup", "starved", *inline, "consumer"]
+    trainer = ["starved", "device", "copy", "startup", *inline, "consumer", "launch"]
+    return device, trainer, segment_names(pipeline)
+
+
+def _named(names: list[str], times: list[Any]) -> Mapping[str, Number]:
     """Sum by name: two phases may have the same one."""
     sums: dict[str, Number] = {}
-    for name, time in zip(names, times.tolist(), strict=True):
+    for name, time in zip(names, times, strict=True):
         sums[name] = sums.get(name, 0) + time
     return sums
 
@@ -126,10 +114,9 @@ def segment_names(pipeline: Pipeline) -> list[str]:
 
 
 def _station(pipeline: Pipeline, n: Counts, t: Times, rank: int, stage: int) -> Station:
-    stages = pipeline.total_ranks * len(pipeline.stages)
     index = rank * len(pipeline.stages) + stage
-    times = table(n, t, L.STAGE_TIME, stages, L.J_TIMES)[index].tolist()
-    items = int(table(n, n, L.STAGE, stages, L.J_COUNTS)[index, L.J_ITEMS])
+    times = _row(n, t, L.STAGE_TIME, index, L.J_TIMES)
+    items = _row(n, n, L.STAGE, index, L.J_COUNTS)[L.J_ITEMS]
     servers = pipeline.stages[stage].servers
     return Station(servers, times[L.J_BUSY_TIME], times[L.J_WORK], times[L.J_BLOCKED_TIME], items)
 

@@ -209,8 +209,8 @@ def clip(n: Counts, t: Times, steps: int, high: float) -> None:
 
 
 @entry
-def run(n: Counts, t: Times) -> None:
-    """The whole run. A batch done at an edge belongs to what follows, so those tied with the last pick-up are known."""
+def run(n: Counts, t: Times) -> int:
+    """The whole run; 0. A batch done at an edge belongs to what follows, so ties with the last pick-up are counted."""
     warm_up, steps, edge = n[WARM_UP], n[STEPS], n[AHEAD] - 1 + n[CREDITS]
     walk(n, t, warm_up, ACCOUNT)
     t[BEGIN] = t[ENDED]
@@ -227,3 +227,4 @@ def run(n: Counts, t: Times) -> None:
     t[END] = t[ENDED]
     n[ITEMS] -= n[TIED] if t[PICKED] == t[END] else 0
     clip(n, t, edge, t[END])
+    return 0

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coresim.errors import InputError
-from coresim.validate.ledger import Ledger, load_ledger
+
+if TYPE_CHECKING:
+    from coresim.validate.ledger import Ledger
 
 
 def state_folder() -> Path:
@@ -33,8 +36,12 @@ def keep(ledger: Ledger) -> None:
 def latest(fingerprint: str, title: str) -> Ledger | None:
     """The latest ledger of that host and workload, or None; a damaged or newer one counts as none."""
     path = _path(fingerprint, title)
+    if not path.exists():
+        return None
+    from coresim.validate.ledger import load_ledger  # noqa: PLC0415 - slow to import, and rarely needed
+
     try:
-        return load_ledger(path) if path.exists() else None
+        return load_ledger(path)
     except InputError:
         return None
 

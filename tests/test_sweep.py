@@ -1,0 +1,98 @@
+"""Curves over core counts: what is left out of a sweep is what cannot matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coresim.advise.sweep import NOISE, PART, Study, best_point, curve, predict, worker_candidates
+from coresim.model.build import build
+from coresim.model.scenario import Scenario, read_scenario
+from coresim.sim.arrays import rates
+from coresim.sim.draws import draw
+from coresim.sim.estimate import Plan
+from coresim.sim.fast import simulate, simulate_events
+from coresim.sim.run import Run, RunLength
+
+SHORT = Plan(steps=120, least=3, most=3, inputs=2)
+
+
+class Counting:
+    """An engine that counts its runs."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def __call__(self, *job: Any) -> Run:
+        self.runs += 1
+        return simulate(*job)
+
+
+def scenario(copy: str = "0 ms", step: str = "20 ms", **preprocess: Any) -> Scenario:
+    workload = {"batch_size": 8, "preprocess": preprocess or {"mean": "10 ms", "cv": 0.3}, "copy": copy}
+    tables = {"workload": workload, "accelerator": {"step": step}, "host": {"cores": 4}}
+    return read_scenario(tables)
+
+
+@pytest.mark.parametrize("option", [2, 3])
+@pytest.mark.parametrize("copy", ["0 ms", "3 ms"])
+def test_beyond_saturation_nothing_is_simulated_and_nothing_is_lost(option: int, copy: str) -> None:
+    job, short, long = scenario(copy), Counting(), Counting()
+    few = curve(job, option, range(1, 3 * PART + 1), Study(short, SHORT))
+    many = curve(job, option, range(1, 8 * PART + 1), Study(long, SHORT))
+    assert many[: len(few)] == few
+    assert [point.cores for point in many] == list(range(1, 8 * PART + 1))
+    assert long.runs == short.runs
+    assert len({point.workers for point in many[len(few) :]}) == 1
+    for cores in (4 * PART, 8 * PART):
+        best = best_point(job, option, cores, Study(simulate, SHORT))
+        assert many[cores - 1].estimate.gpu_idle_high <= best.estimate.gpu_idle_high + NOISE
+        assert many[cores - 1].workers <= best.workers
+
+
+def test_an_interval_that_is_wide_keeps_the_sweep_going() -> None:
+    # 80 ms of work per step of 8: ten cores, and more than sixteen where the work is a deviation longer.
+    job = scenario(step="8 ms", mean="10 ms", uncertainty=0.5)
+    points = curve(job, 2, range(1, 3 * PART + 1), Study(simulate, SHORT))
+    last = points[2 * PART - 1]
+    assert last.estimate.gpu_idle < NOISE < last.estimate.gpu_idle_high
+    assert points[-1].workers > last.workers
+
+
+def test_the_scan_of_workers_may_stop_where_none_can_be_better() -> None:
+    job, engine = scenario(), Counting()
+    for cores in (2, 5, 12):
+        study = Study(simulate, SHORT)
+        idles = {
+            count: predict(job, 2, cores, count, 2, Study(simulate, study.rough)).gpu_idle
+            for count in worker_candidates(job, 2, cores)
+        }
+        fewest = min(count for count, idle in idles.items() if idle <= min(idles.values()) + NOISE / 2)
+        assert best_point(job, 2, cores, Study(engine, SHORT)).workers == fewest
+    stopped = Counting()
+    best_point(job, 2, 12, Study(stopped, Plan(steps=120, least=3, most=3, inputs=0)))
+    assert stopped.runs == 1 + 3
+
+
+def test_rates_of_all_populations_at_once_are_those_of_each() -> None:
+    tables = {
+        "workload": {"batch_size": 4, "preprocess": "10 ms"},
+        "accelerator": {"step": "20 ms"},
+        "host": {"cores": 4, "speed": [1.0, 0.9, 0.83], "storage_streams": 2.5},
+    }
+    for cores in (1.0, 2.5, 3.0, 7.25, 40.0):
+        line = build(read_scenario(tables), 2, cores, 9)
+        core, storage, accelerator, busy = (table.tolist() for table in rates(line, float))
+        tasks = range(1, line.busiest() + 1)
+        assert core[1:] == [line.core_rate(task) for task in tasks]
+        assert storage[1:] == [line.storage_rate(task) for task in tasks]
+        assert accelerator == [line.accelerator_rate(task) for task in (0, *tasks)]
+        assert busy == [min(task, cores) for task in (0, *tasks)]
+
+
+def test_a_layout_that_is_used_again_gives_the_same_run() -> None:
+    line = build(scenario(), 2, 3, 4)
+    length = SHORT.steps
+    first, other, again = (simulate_events(line, draw(line, length, seed), RunLength(length, 20)) for seed in (1, 2, 1))
+    assert first == again != other
