@@ -68,7 +68,8 @@ FULL: dict[str, Any] = {
         "worker_bytes": 5e8, "pin": {"mean": "1 ms", "cv": 0.5, "distribution": "gamma", "uncertainty": 0.02},
         "preprocess": {"values": [3, 5, 11, 7, 0.1], "unit": "ms", "mean": "5.1 ms", "uncertainty": 0.1},
         "fetch": "0.25 ms", "collate": {"mean": "2 ms", "cv": 0.1}, "consumer": {"values": ["1 ms", "2 ms"]},
-        "copy": {"mean": "700 us", "distribution": "exponential"}, "sample_bytes": 1.1e5, "device_preprocess": "2 ms",
+        "copy": {"mean": "700 us", "distribution": "exponential"}, "sample_bytes": 1.1e5, "dataset_bytes": 9e9,
+        "device_preprocess": "2 ms",
         "decode_share": 0.6,
     },
     "accelerator": {
@@ -77,7 +78,7 @@ FULL: dict[str, Any] = {
     },
     "host": {
         "cores": 3.5, "threads_per_core": 2, "speed": [1, 0.9], "speed_uncertainty": 0.05, "storage_streams": 8,
-        "memory_bytes": 64e9, "shm_bytes": 32e9,
+        "memory_bytes": 64e9, "shm_bytes": 32e9, "storage": "ssd-nvme",
     },
     "loader": {
         "preset": "pytorch-unordered", "dispatch": "shared", "ordered": True, "workers": 3, "prefetch_factor": 5,
