@@ -84,7 +84,7 @@ FULL: dict[str, Any] = {
         "preset": "pytorch-unordered", "dispatch": "shared", "ordered": True, "workers": 3, "prefetch_factor": 5,
         "fetchers": 4, "buffer": 3, "split": 2, "copy_mode": "overlap", "pin_memory": True, "persistent_workers": False,
         "grain": "sample", "credits": "queue", "max_workers": 9, "in_process": True, "gil": 0.25, "library_threads": 2,
-        "more_queued": 1,
+        "default_threads": 3,        "more_queued": 1,
     },
     "target": {"gpu_idle": 0.1},
     "stage": [{

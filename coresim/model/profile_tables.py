@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim import stats
 from coresim.errors import InputError
+from coresim.model.crowding import SPREAD
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
 from coresim.model.service import read_service
@@ -56,6 +57,7 @@ def scenario_tables(profile: Profile, cold: bool | None = None) -> dict[str, Any
         "workload": _workload(profile, bool(cold), misses),
         "accelerator": _accelerator(profile),
         "host": _host(profile, bool(cold) or misses is not None),
+        **_loader(profile),
     }
 
 
@@ -196,6 +198,14 @@ def _host(profile: Profile, cold: bool) -> dict[str, Any]:
         "shm_bytes": facts.shm_bytes,
     }
     return {name: value for name, value in known.items() if value is not None and value != 0}
+
+
+def _loader(profile: Profile) -> dict[str, Any]:
+    """The threads that libraries run unless they are limited, as they were when everything else was measured."""
+    found, spread = profile.get("threads.worked"), profile.get("threads.spread")
+    if found is None or spread is None or spread.mean < SPREAD or found.mean <= 1:
+        return {}
+    return {"loader": {"default_threads": round(found.mean)}}
 
 
 def _streams(profile: Profile) -> float | None:

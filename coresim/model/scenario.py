@@ -132,6 +132,7 @@ class Loader:
         FRACTION, "share of preprocessing during which a worker holds the one lock of the trainer's interpreter", 0.0
     )
     library_threads: int = key(COUNT, "threads that a library (OpenMP, OpenCV, torch) runs in every worker", 1)
+    default_threads: int = key(COUNT, "the same where nothing limits them: warned of, not predicted with", 1)
     copy_mode: str = key(
         choice("sync", "stream", "overlap", "thread", "worker"), "how batches reach the device", "sync"
     )

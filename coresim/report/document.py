@@ -8,6 +8,7 @@ from typing import Any
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
+from coresim.model.crowding import CURE
 from coresim.report.settings import loader_settings, pins_memory
 from coresim.sim.estimate import Estimate
 
@@ -80,9 +81,24 @@ def recommendation_document(answer: Recommendation, metadata: dict[str, Any]) ->
             for item in answer.elasticities
         ],
         "epoch_start": None if answer.epoch_start is None else asdict(answer.epoch_start),
+        "unlimited_threads": _unlimited(answer),
         "target_gpu_idle": answer.scenario.target.gpu_idle,
         "metadata": metadata,
     }  # fmt: skip
+
+
+def _unlimited(answer: Recommendation) -> dict[str, Any] | None:
+    found = answer.unlimited
+    if found is None:
+        return None
+    return {
+        "threads_per_worker": found.each,
+        "threads": found.crowding.threads,
+        "cores": found.crowding.cores,
+        "cpu_work_factor": found.crowding.factor,
+        "cure": CURE,
+        **_idle(found.estimate),
+    }
 
 
 def finite(value: float) -> float | None:

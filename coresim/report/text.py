@@ -12,7 +12,7 @@ from coresim.model.build import OPTIONS
 from coresim.model.crowding import crowding
 from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
-from coresim.report.settings import crowding_text, loader_settings, memory_text
+from coresim.report.settings import crowding_text, loader_settings, memory_text, unlimited_text
 from coresim.report.storage import storage_lines
 from coresim.sim.estimate import Estimate
 from coresim.units import format_duration
@@ -152,6 +152,8 @@ def loader_text(answer: Recommendation) -> str:
     crowded = crowding(scenario, best.workers, best.cores * scenario.accelerator.count)
     if crowded is not None:
         lines.append(f"  {crowding_text(crowded)}")
+    if answer.unlimited is not None:
+        lines += _wrapped(unlimited_text(answer.unlimited)).splitlines()
     return "\n".join(lines)
 
 
