@@ -467,3 +467,19 @@ def test_a_real_quick_run(tmp_path: Path) -> None:
     scenario = read_scenario(made.scenario_tables())
     assert scenario.workload.preprocess.mean > 0 and scenario.workload.consumer.mean > 0
     assert not scenario.accelerator.step.is_zero and len(scenario.host.speed) >= 64
+
+
+def test_the_step_on_the_cpu_is_timed_beside_the_other_where_it_is_asked_for() -> None:
+    fakes = Fakes()
+    made = run(fakes, cpu_step=True, model="resnet18", step_time=0.1)
+    config: AcceleratorConfig = fakes.arguments["accelerator"][0]
+    assert (config.device, config.model, config.batch_size) == ("cpu", "resnet18", 4)
+    step = made["accelerator.cpu_step"]
+    # 16 samples a batch, of which 4 were timed.
+    assert step.flat == pytest.approx([4 * seconds for seconds in one("accelerator.step", 0.1, "s/step").flat])
+    device = read_scenario(made.scenario_tables()).accelerator
+    assert device.cpu_step is not None and device.cpu_step.mean == pytest.approx(step.mean)
+    assert made.accelerator.kind == "given"
+    assert made.get("accelerator.launch") is None
+    with pytest.raises(InputError, match="--cpu-step: bert cannot be measured"):
+        run(Fakes(), cpu_step=True, model="bert", step_time=0.1)

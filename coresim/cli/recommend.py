@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Flags that say how to measure; they mean nothing beside a file.
 _MEASURING = (
     "save", "workload", "dataset", "batch_size", "collate", "step", "step_time", "gpu", "model", "precision", "device",
-    "quick", "budget",
+    "cpu_step", "quick", "budget",
 )  # fmt: skip
 
 

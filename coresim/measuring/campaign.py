@@ -32,6 +32,7 @@ from coresim.measuring import protocol
 from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
 from coresim.measuring.assemble import assemble, provenance
 from coresim.measuring.bandwidth import measure_bandwidth
+from coresim.measuring.cpu_step import measure_cpu_step
 from coresim.measuring.host import optional_parts, read_host
 from coresim.measuring.preprocess import WorkloadFacts, look, measure_preparation
 from coresim.measuring.scaling import measure_scaling
@@ -90,6 +91,7 @@ class Request(StepRequest):
         dataset: ``package.module:name`` of a function that gives a dataset, or of a `Workload` class.
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
+        cpu_step: time the step on the CPU too.
         quick: fewer processes and `QUICK_BUDGET`: for a first look, and for trying things out.
         budget: wall seconds of all parts but the accelerator; None for the default.
     """
@@ -98,6 +100,7 @@ class Request(StepRequest):
     dataset: str | None = None
     batch_size: int | None = None
     collate: str | None = None
+    cpu_step: bool = False
     quick: bool = False
     budget: float | None = None
 
@@ -228,6 +231,8 @@ class _Campaign:
         found = self._part("step", find_step_time, request, job, tools.parts, tools.accelerator)
         self._found += found.measurements
         self._cautions += found.cautions
+        if request.cpu_step:
+            self._found += self._part("step", measure_cpu_step, request, job, tools.accelerator)
         source: AcceleratorSource = found.source
         return source
 

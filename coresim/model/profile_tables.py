@@ -168,6 +168,9 @@ def _accelerator(profile: Profile) -> dict[str, Any]:
         table |= {"slowdown": slowdown} if len(slowdown) > 1 else {}
     if launch is not None and not source.synchronises:
         table["launch"] = service_table(launch.values)
+    cpu = profile.get("accelerator.cpu_step")
+    if cpu is not None:
+        table["cpu_step"] = service_table(cpu.values)
     return table | ({"name": source.name} if source.name else {})
 
 

@@ -68,6 +68,7 @@ class Accelerator:
         choice("spin", "block"), "waiting for the device holds the trainer's core (spin) or frees it", "spin"
     )
     run_ahead: int = key(COUNT_OR_NONE, "steps that the trainer may launch before it waits; 0: it waits for each", 0)
+    cpu_step: Service | None = key(SERVICE, "time of the same step on all of the job's cores, without a GPU", None)
     count: int = key(COUNT, "accelerators on the host, data-parallel", 1)
     hosts: int = key(COUNT, "identical hosts, data-parallel; all of them take part in every step", 1)
     allreduce: float = key(DURATION, "time of the all-reduce after each data-parallel step", 0.0)
