@@ -59,7 +59,11 @@ class Fakes:
     def tools(self) -> Tools:
         timed = {
             "prepare": [one("prepare.fetch", 0.001), one("prepare.decode", 0.01)],
-            "threads": [one("threads.worked", 4.0, "threads"), one("threads.spread", 3.5, "threads")],
+            "worker": [
+                one("worker.private", 3e8, "B/worker"),
+                one("threads.worked", 4.0, "threads"),
+                one("threads.spread", 3.5, "threads"),
+            ],
             "scaling": [one("scaling.1", 0.01), one("scaling.2", 0.0125)],
             "bandwidth": [one("bandwidth.triad.1", 1e9, "B/s"), one("bandwidth.triad.2", 1.6e9, "B/s")],
             "storage": [one("storage.cold.read", 0.02)],
@@ -141,8 +145,8 @@ def test_order_and_what_comes_of_it() -> None:
         "transport",
     ]
     assert (made.workload, made.batch_size, made.samples, made.bytes_per_batch) == ("fake", 16, 500, 4096)
-    assert [m.name for m in made.measurements][:3] == ["prepare.fetch", "prepare.decode", "threads.worked"]
-    assert len(made.measurements) == 10 and made.host == SMALL_SHM
+    assert [m.name for m in made.measurements][:3] == ["prepare.fetch", "prepare.decode", "worker.private"]
+    assert len(made.measurements) == 11 and made.host == SMALL_SHM
     assert made.provenance.command == "coresim measure" and made.provenance.time_utc.startswith("2024")
     assert made.provenance.host_fingerprint == SMALL_SHM.fingerprint
     assert fakes.arguments["storage"] == ((HERE,),) and fakes.arguments["transport"] == (4096, 2)
@@ -163,7 +167,7 @@ def test_the_fit_is_kept_as_numbers() -> None:
 def test_cautions_come_from_everywhere() -> None:
     whats = [caution.what for caution in run(Fakes()).cautions]
     assert whats[0] == "other programs" and whats[1].startswith("/dev/shm is small")
-    assert whats[2:] == ["prepare", "threads", "scaling", "bandwidth", "storage", "transport"]
+    assert whats[2:] == ["prepare", "worker", "scaling", "bandwidth", "storage", "transport"]
 
 
 def test_without_files_there_is_no_storage_and_it_is_said() -> None:
@@ -181,7 +185,7 @@ def test_budgets_fit_in_forty_seconds() -> None:
     fakes = Fakes(takes=5.6)
     run(fakes)
     # Five parts took 5.6 s each: 12 of 40 s are left, but handing over never takes more than 8.
-    expected = {"prepare": 12.0, "threads": 1.0, "scaling": 7.0, "bandwidth": 3.0, "storage": 3.0, "transport": 8.0}
+    expected = {"prepare": 12.0, "worker": 1.0, "scaling": 7.0, "bandwidth": 3.0, "storage": 3.0, "transport": 8.0}
     assert budgets(fakes) == pytest.approx(expected) and sum(expected.values()) <= BUDGET
     assert fakes.options["prepare"]["processes"] == 3
     assert fakes.options["scaling"]["sample_s"] == pytest.approx(0.011 * 1.25)

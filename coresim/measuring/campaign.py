@@ -9,7 +9,7 @@ part        s     what
 look        --    the workload makes its data; a few samples are prepared
 step        0     `coresim.measuring.step_time`; where a CUDA device is timed, 90 s on top of the 40 s
 prepare     12    `coresim.measuring.preprocess`
-threads      1    `coresim.measuring.threads`
+worker       1    `coresim.measuring.worker`
 scaling      7    `coresim.measuring.scaling`
 bandwidth    3    `coresim.measuring.bandwidth`
 storage      3    `coresim.measuring.storage`, where the workload names files
@@ -38,8 +38,8 @@ from coresim.measuring.preprocess import WorkloadFacts, look, measure_preparatio
 from coresim.measuring.scaling import measure_scaling
 from coresim.measuring.step_time import Job, StepRequest, find_step_time
 from coresim.measuring.storage import measure_storage
-from coresim.measuring.threads import measure_threads
 from coresim.measuring.transport import measure_transport
+from coresim.measuring.worker import measure_worker
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile
@@ -49,13 +49,13 @@ from coresim.workloads.registry import DEFAULT, target_of
 BUDGET = 40.0
 QUICK_BUDGET = 8.0
 LEAST_BUDGET = 2.0
-SHARES = {"prepare": 0.3, "threads": 0.025, "scaling": 0.175, "bandwidth": 0.075, "storage": 0.075}
+SHARES = {"prepare": 0.3, "worker": 0.025, "scaling": 0.175, "bandwidth": 0.075, "storage": 0.075}
 TRANSPORT_SHARES = (0.05, 0.2)
 LABELS = {
     "look": "looking at the workload",
     "step": "finding the step time",
     "prepare": "preparing samples",
-    "threads": "threads of libraries",
+    "worker": "looking at a worker",
     "scaling": "preparing samples on several cores",
     "bandwidth": "memory bandwidth",
     "storage": "reading files",
@@ -71,7 +71,7 @@ SPANS = {
     "look": (0.0, 0.1),
     "step": (0.1, 0.15),
     "prepare": (0.15, 0.5),
-    "threads": (0.5, 0.53),
+    "worker": (0.5, 0.53),
     "scaling": (0.53, 0.7),
     "bandwidth": (0.7, 0.8),
     "storage": (0.8, 0.88),
@@ -138,7 +138,7 @@ class Tools:
     check_quiet: Callable[[], Sequence[protocol.Caution]] = protocol.check_quiet
     look: Callable[[WorkloadSpec], WorkloadFacts] = look
     prepare: Callable[..., list[Measurement]] = measure_preparation
-    threads: Callable[..., list[Measurement]] = measure_threads
+    worker: Callable[..., list[Measurement]] = measure_worker
     scaling: Callable[..., list[Measurement]] = measure_scaling
     bandwidth: Callable[..., list[Measurement]] = measure_bandwidth
     storage: Callable[..., list[Measurement]] = measure_storage
@@ -240,7 +240,7 @@ class _Campaign:
         tools, seconds = self._tools, {name: share * self._request.seconds for name, share in SHARES.items()}
         processes = self._request.processes
         self._measure("prepare", tools.prepare, self._spec, processes=processes, budget_s=seconds["prepare"])
-        self._measure("threads", tools.threads, self._spec, budget_s=seconds["threads"])
+        self._measure("worker", tools.worker, self._spec, budget_s=seconds["worker"])
         sample = sum(m.mean for m in self._found if m.name.startswith("prepare.") and m.unit == "s/sample")
         self._measure("scaling", tools.scaling, self._spec, sample_s=sample, budget_s=seconds["scaling"])
         self._measure("bandwidth", tools.bandwidth, budget_s=seconds["bandwidth"])

@@ -117,6 +117,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         table["worker_startup"] = f"{start.mean!r} s"
     sizes = {
         "batch_bytes": profile.bytes_per_batch,
+        "worker_bytes": _mean(profile, "worker.private"),
         "sample_bytes": profile.bytes_per_sample,
         "dataset_bytes": _data_bytes(profile),
     }
@@ -201,6 +202,11 @@ def _host(profile: Profile, cold: bool) -> dict[str, Any]:
         "shm_bytes": facts.shm_bytes,
     }
     return {name: value for name, value in known.items() if value is not None and value != 0}
+
+
+def _mean(profile: Profile, name: str) -> float | None:
+    found = profile.get(name)
+    return None if found is None else found.mean
 
 
 def _loader(profile: Profile) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How many threads a sample's libraries keep busy inside a worker, when nothing limits them.
+"""What a worker takes besides the time of its samples: threads, when nothing limits them, and memory of its own.
 
 All other measurements limit libraries to one thread. Here a fresh process leaves them as they come, as a DataLoader's
 worker does: torch alone is told to use one thread (`torch/utils/data/_utils/worker.py`); OpenCV, OpenMP and BLAS are
@@ -25,11 +25,12 @@ LEAST_SAMPLES, MOST_SAMPLES = 4, 4096
 HOW_THREADS = (
     "fresh process with torch limited to 1 thread, as in a DataLoader's worker, and other libraries as they come"
 )
+HOW_PRIVATE = "memory of a spawned worker alone, after preparing; a forked one shares part of it with the trainer"
 HOW_SPREAD = f"{HOW_THREADS}; CPU time of all its threads over that of the busiest"
 HOW_WORKED = f"{HOW_THREADS}; threads with at least {WORKED:.0%} of the CPU time of the busiest"
 
 
-def measure_threads(
+def measure_worker(
     spec: WorkloadSpec,
     *,
     budget_s: float = 1.0,
@@ -37,9 +38,10 @@ def measure_threads(
     progress: Progress = None,
     cautions: Cautions = None,
 ) -> list[Measurement]:
-    """Measure ``threads.worked`` and ``threads.spread`` (threads); nothing where the system does not tell.
+    """Measure ``threads.worked``, ``threads.spread`` (threads) and ``worker.private`` (B/worker).
 
-    Neither depends on how busy the machine is. Threads that take turns, as those of Python do, count like others.
+    Nothing where the system does not tell. Neither of the first two depends on how busy the machine is. Threads that
+    take turns, as those of Python do, count like others.
 
     Args:
         spec: the workload.
@@ -51,11 +53,11 @@ def measure_threads(
     Raises:
         CoresimError: the dataset failed, or the process died or hangs.
     """
-    tell(progress, "threads of libraries", 0.0)
+    tell(progress, "looking at a worker", 0.0)
     if not task_folder().is_dir():
         return []
-    with Child(_job, spec, budget_s, limited=False, doing=f"counting threads of {spec.target}") as child:
-        _, (count, spread) = child.receive(START_TIMEOUT + timeout)
+    with Child(_job, spec, budget_s, limited=False, doing=f"looking at a worker of {spec.target}") as child:
+        _, (count, spread, private) = child.receive(START_TIMEOUT + timeout)
     if count > 1 and spread >= SPREAD:
         add(
             cautions,
@@ -70,14 +72,21 @@ def measure_threads(
     return [
         Measurement("threads.worked", "threads", ((float(count),),), HOW_WORKED),
         Measurement("threads.spread", "threads", ((spread,),), HOW_SPREAD),
+        Measurement("worker.private", "B/worker", ((float(private),),), HOW_PRIVATE),
     ]
 
 
-def _job(_: Link, spec: WorkloadSpec, budget: float) -> tuple[int, float]:
+def _job(_: Link, spec: WorkloadSpec, budget: float) -> tuple[int, float, int]:
     workload = spec.build()
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
-    return count_threads(workload, budget, Clock())
+    return *count_threads(workload, budget, Clock()), private_bytes()
+
+
+def private_bytes() -> int:
+    """Memory that this process shares with no other (Private_Clean and Private_Dirty of proc_pid_smaps(5))."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Private_"))
 
 
 def count_threads(workload: Workload, budget: float, clock: Clock) -> tuple[int, float]:

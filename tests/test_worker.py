@@ -1,4 +1,4 @@
-"""Threads inside workers: counted from the kernel's own account, priced, and said with the cure."""
+"""What a worker takes: memory, and threads, counted from the kernel's own account, priced, and said with the cure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import coresim
 from coresim.advise.threads import unlimited
 from coresim.measuring.protocol import Clock
-from coresim.measuring.threads import count_threads, measure_threads, task_folder, worked
+from coresim.measuring.worker import count_threads, measure_worker, private_bytes, task_folder, worked
 from coresim.model.crowding import CURE
 from coresim.model.measurement import Measurement
 from coresim.model.profile import load_profile
@@ -77,6 +77,14 @@ def test_what_a_thread_did_is_the_difference_of_two_readings() -> None:
 
 
 @linux
+def test_memory_of_ones_own_grows_with_what_is_written() -> None:
+    before = private_bytes()
+    block = bytearray(40 * 2**20)
+    assert 39 * 2**20 < private_bytes() - before < 60 * 2**20
+    assert len(block) > 0
+
+
+@linux
 def test_a_fresh_process_is_left_as_the_environment_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "told.py").write_text(
         "import os\n"
@@ -89,8 +97,8 @@ def test_a_fresh_process_is_left_as_the_environment_has_it(tmp_path: Path, monke
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    names = [found.name for found in measure_threads(WorkloadSpec("told:make", str(tmp_path), 2), budget_s=0.1)]
-    assert names == ["threads.worked", "threads.spread"]
+    names = [found.name for found in measure_worker(WorkloadSpec("told:make", str(tmp_path), 2), budget_s=0.1)]
+    assert names == ["threads.worked", "threads.spread", "worker.private"]
     assert (tmp_path / "said").read_text() == "free"
 
 
