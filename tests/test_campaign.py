@@ -138,7 +138,7 @@ def test_order_and_what_comes_of_it() -> None:
         "quiet",
         "look",
         "prepare",
-        "threads",
+        "worker",
         "scaling",
         "bandwidth",
         "storage",
