@@ -110,7 +110,7 @@ def test_remedies_that_change_nothing_do_not_apply():
 def test_every_remedy_that_people_name_has_its_row():
     named = """more-workers more-prefetch more-cores faster-decoder gpu-decode gpu-transforms offline offline-resize
     cache-in-ram no-gpu raw-format larger-batch mixed-precision out-of-order threads remote-workers
-    one-library-thread"""
+    one-library-thread local-nvme"""
     assert set(named.split()) == {remedy.name for remedy in REMEDIES}
     assert {remedy.rests for remedy in REMEDIES} == {"measured", "recorded", "assumed"}
     for remedy in REMEDIES:
@@ -154,6 +154,15 @@ def test_without_a_gpu_the_step_takes_the_cores_and_is_never_invented():
     # The GPU would take 32 samples in 30 ms.
     assert outcome.idle == pytest.approx(1 - outcome.throughput * 0.03 / 32, abs=0.01)
     assert outcome.remedy is not None and outcome.remedy.rests == "measured"
+
+
+def test_slow_storage_is_cured_by_a_fast_drive_where_sizes_are_known():
+    slow = read_scenario(job(sample_bytes=1.2e5).to_dict() | {"host": {"cores": 12, "storage": "hdd-7200"}})
+    found = what_if(slow, STUDY, ["local-nvme", "more-cores"])
+    assert found.today.idle > 0.9 and not found.need_cores
+    assert by_name(found)["local-nvme"].idle < 0.1
+    assert conclusion(found).startswith("Do not buy cores")
+    assert "local-nvme" not in {remedy.name for remedy in applicable(job(fetch="5 ms"))}
 
 
 def test_one_library_thread_applies_where_there_are_more():

@@ -177,6 +177,26 @@ def test_an_unknown_tier_is_refused_in_one_line(
     assert len(said.splitlines()) == 1 and "use one of hdd-7200" in said
 
 
+def test_a_set_that_memory_holds_is_not_read_again_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--storage", "hdd-7200", "--max-cores", "2", "--options", "1"]
+    main(
+        ["recommend", str(PROFILE), *flags, "--set", "workload.sample_bytes=1e5", "--set", "workload.dataset_bytes=1e6"]
+    )
+    assert "first epoch only" in capsys.readouterr().out
+    main(
+        [
+            "recommend",
+            str(PROFILE),
+            *flags,
+            "--set",
+            "workload.sample_bytes=1e5",
+            "--set",
+            "workload.dataset_bytes=1e15",
+        ]
+    )
+    assert "100 % of reads miss" in capsys.readouterr().out
+
+
 def test_cold_and_a_tier_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend", str(PROFILE), "--cold", "--storage", "s3"]) == 2
     assert "leave one out" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from coresim.model.scenario import Scenario
 from coresim.model.service import ZERO, Service
+from coresim.model.storage import from_storage
 
 Change = Callable[[Scenario], Scenario]
 
@@ -76,6 +77,19 @@ def decode(share_of_decode_left: float, seconds_per_sample: float) -> Change:
 def no_fetch(scenario: Scenario) -> Scenario:
     """Every read from memory."""
     return replace(scenario, workload=replace(scenario.workload, fetch=ZERO))
+
+
+def from_tier(name: str) -> Change:
+    """Reads wait as in a recorded tier; a set whose samples have no known size stays as it is."""
+
+    def change(scenario: Scenario) -> Scenario:
+        work = scenario.workload
+        if work.fetch.is_zero or work.sample_bytes is None or scenario.host.storage == name:
+            return scenario
+        host = replace(scenario.host, storage=name, storage_streams=None)
+        return from_storage(replace(scenario, host=host))
+
+    return change
 
 
 def on_cpu(scenario: Scenario) -> Scenario:

@@ -41,6 +41,12 @@ def fits_in_memory(scenario: Scenario) -> bool:
     return size is None or room is None or size <= room
 
 
+def whole_set(scenario: Scenario) -> str:
+    """The set as it is stored."""
+    size = data_bytes(scenario)
+    return "" if size is None else format_bytes(size)
+
+
 def stored_times(factor: float) -> Price:
     """The set stored once more, ``factor`` times as large."""
 

@@ -13,6 +13,7 @@ from coresim.advise.changes import (
     Change,
     batch_twice,
     decode,
+    from_tier,
     loader,
     no_fetch,
     on_cpu,
@@ -32,6 +33,7 @@ from coresim.advise.prices import (
     prepared_once,
     read_once,
     stored_times,
+    whole_set,
 )
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
@@ -124,6 +126,15 @@ REMEDIES: tuple[Remedy, ...] = (
         (no_fetch,),
         numbers=in_memory,
         possible=fits_in_memory,
+    ),
+    Remedy(
+        "local-nvme",
+        "every sample from a local NVMe drive",
+        "recorded",
+        "latency, bandwidth and IOPS of ssd-nvme (coresim storage)",
+        "a drive for the whole data set",
+        (from_tier("ssd-nvme"),),
+        numbers=whole_set,
     ),
     Remedy(
         "faster-decoder",
