@@ -21,7 +21,7 @@ from coresim.workloads.base import Workload, WorkloadSpec, seed_everything
 
 #: A thread counts that worked for this share of the time of the busiest: others started, waited or watched.
 WORKED = 0.1
-LEAST_SAMPLES, MOST_SAMPLES = 4, 4096
+MOST_SAMPLES = 4096
 HOW_THREADS = (
     "fresh process with torch limited to 1 thread, as in a DataLoader's worker, and other libraries as they come"
 )
@@ -91,7 +91,7 @@ def private_bytes() -> int:
 
 def count_threads(workload: Workload, budget: float, clock: Clock) -> tuple[int, float]:
     """What `measure_threads` measures, while samples are prepared for ``budget`` seconds."""
-    # The first samples start what libraries need; their pools are there afterwards.
+    # The first sample starts what libraries need; their pools are there afterwards.
     _prepare(workload, 0.0, clock)
     before = task_times()
     _prepare(workload, budget, clock)
@@ -106,7 +106,7 @@ def _prepare(workload: Workload, budget: float, clock: Clock) -> None:
         for step in workload.steps():
             value = step.call(value, rng)
         samples = [*samples[-workload.batch_size + 1 :], value] if workload.batch_size > 1 else [value]
-        if place + 1 >= LEAST_SAMPLES and clock.wall() - started > budget:
+        if clock.wall() - started >= budget:
             break
     workload.collate([samples[place % len(samples)] for place in range(workload.batch_size)])
 
