@@ -23,6 +23,7 @@ from coresim.files import read_toml, write_text
 from coresim.model.build import build
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario, override, read_scenario
+from coresim.model.storage import misses_of
 from coresim.sim.draws import Draws, draw
 from coresim.sim.estimate import Estimate, Plan, estimate
 from coresim.sim.fast import simulate
@@ -87,7 +88,6 @@ class Case:
     source: str
     given: str
     assumed: str = "nothing"
-    not_modelled: str | None = None
     #: Batches come in bursts, which a short window cuts somewhere; over so many steps that shows in no digit.
     steps: int = 4000
     scenario: Mapping[str, Any] = field(default_factory=dict)
@@ -205,6 +205,12 @@ def _own_verdict(case: Case, run: str) -> str:
     return "no cores given" if own is None else own.verdict.name
 
 
+def _missed_share(case: Case, run: str) -> float:
+    misses = misses_of(_scenario(case, run))
+    assert misses is not None, f"case {case.number}, {run}: missed_share needs the sizes of the set and the memory"
+    return misses.share
+
+
 QUANTITIES: dict[str, Callable[[Case, str], Value]] = {
     "gpu_idle": lambda case, run: _estimate(case, run).gpu_idle,
     "samples_per_s": lambda case, run: _estimate(case, run).throughput_samples_per_s,
@@ -214,6 +220,7 @@ QUANTITIES: dict[str, Callable[[Case, str], Value]] = {
     "scaling": _scaling,
     "knee_workers": _knee_workers,
     "stall_period": _stall_period,
+    "missed_share": _missed_share,
     "recommended_cores": lambda case, run: _recommend(case, run).point.cores,
     "recommended_workers": lambda case, run: _recommend(case, run).point.workers,
     "own_verdict": _own_verdict,
@@ -246,9 +253,7 @@ def table(found: list[Row]) -> str:
         "source states a part: they test the shape of the model, not its accuracy."
     )
     lines = ["case", "quantity", "predicted", "published", "must be", "error", "why"]
-    return "\n".join(
-        [head, "", *_markdown(lines, [_cells(row) for row in found]), "", *_not_modelled(), "", *_sources(), ""]
-    )
+    return "\n".join([head, "", *_markdown(lines, [_cells(row) for row in found]), "", *_sources(), ""])
 
 
 def _cells(row: Row) -> list[str]:
@@ -262,7 +267,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _is_share(item: Expectation) -> bool:
-    return item.quantity == "gpu_idle" and item.over is None
+    return item.quantity in ("gpu_idle", "missed_share") and item.over is None
 
 
 def _show(item: Expectation, value: Value) -> str:
@@ -291,11 +296,6 @@ def _error(row: Row) -> str:
     error = 100 * (found - value if share else found / value - 1)
     # Adding zero turns -0.0, which rounding may give or not, into +0.0.
     return f"{round(error, 1) + 0.0:+.1f} {'points' if share else '%'}"
-
-
-def _not_modelled() -> list[str]:
-    missing = [[f"{case.number} {case.name}", case.not_modelled] for case in load() if case.not_modelled]
-    return ["## Not modelled yet", "", *_markdown(["case", "why"], missing)]
 
 
 def _sources() -> list[str]:

@@ -18,7 +18,7 @@ from coresim.errors import InputError
 from coresim.measuring.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
 from coresim.model.fleet import Fleet, load_fleet
-from coresim.model.profile import Profile, load_document
+from coresim.model.profile import Profile, load_document, profile_tables
 from coresim.model.scenario import Scenario, override, read_scenario
 from coresim.report.answer import Answer, Measured, Simulated, answer_of
 from coresim.report.content import Table
@@ -191,7 +191,11 @@ def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile 
         return (read_scenario(override(source.to_dict(), list(settings))) if settings else source), None
     document = source if isinstance(source, Profile | dict) else load_document(source)
     profile = document if isinstance(document, Profile) else None
-    tables = document.scenario_tables() if isinstance(document, Profile) else document
+    tables = (
+        profile_tables(document, "profile" if isinstance(source, Profile) else str(source))
+        if isinstance(document, Profile)
+        else document
+    )
     return read_scenario(override(tables, list(settings))), profile
 
 

@@ -59,6 +59,11 @@ class Fakes:
     def tools(self) -> Tools:
         timed = {
             "prepare": [one("prepare.fetch", 0.001), one("prepare.decode", 0.01)],
+            "worker": [
+                one("worker.private", 3e8, "B/worker"),
+                one("threads.worked", 4.0, "threads"),
+                one("threads.spread", 3.5, "threads"),
+            ],
             "scaling": [one("scaling.1", 0.01), one("scaling.2", 0.0125)],
             "bandwidth": [one("bandwidth.triad.1", 1e9, "B/s"), one("bandwidth.triad.2", 1.6e9, "B/s")],
             "storage": [one("storage.cold.read", 0.02)],
@@ -129,10 +134,20 @@ def run(fakes: Fakes, **request: Any) -> Profile:
 def test_order_and_what_comes_of_it() -> None:
     fakes = Fakes()
     made = run(fakes)
-    assert fakes.calls == ["host", "quiet", "look", "prepare", "scaling", "bandwidth", "storage", "transport"]
+    assert fakes.calls == [
+        "host",
+        "quiet",
+        "look",
+        "prepare",
+        "worker",
+        "scaling",
+        "bandwidth",
+        "storage",
+        "transport",
+    ]
     assert (made.workload, made.batch_size, made.samples, made.bytes_per_batch) == ("fake", 16, 500, 4096)
-    assert [m.name for m in made.measurements][:3] == ["prepare.fetch", "prepare.decode", "scaling.1"]
-    assert len(made.measurements) == 8 and made.host == SMALL_SHM
+    assert [m.name for m in made.measurements][:3] == ["prepare.fetch", "prepare.decode", "worker.private"]
+    assert len(made.measurements) == 11 and made.host == SMALL_SHM
     assert made.provenance.command == "coresim measure" and made.provenance.time_utc.startswith("2024")
     assert made.provenance.host_fingerprint == SMALL_SHM.fingerprint
     assert fakes.arguments["storage"] == ((HERE,),) and fakes.arguments["transport"] == (4096, 2)
@@ -167,7 +182,7 @@ def test_the_fit_is_kept_as_numbers() -> None:
 def test_cautions_come_from_everywhere() -> None:
     whats = [caution.what for caution in run(Fakes()).cautions]
     assert whats[0] == "other programs" and whats[1].startswith("/dev/shm is small")
-    assert whats[2:] == ["prepare", "scaling", "bandwidth", "storage", "transport"]
+    assert whats[2:] == ["prepare", "worker", "scaling", "bandwidth", "storage", "transport"]
 
 
 def test_without_files_there_is_no_storage_and_it_is_said() -> None:
@@ -182,16 +197,16 @@ def budgets(fakes: Fakes) -> dict[str, float]:
 
 
 def test_budgets_fit_in_forty_seconds() -> None:
-    fakes = Fakes(takes=7.0)
+    fakes = Fakes(takes=5.6)
     run(fakes)
-    # Four parts took 7 s each: 12 of 40 s are left, but handing over never takes more than 8.
-    expected = {"prepare": 12.0, "scaling": 7.0, "bandwidth": 3.0, "storage": 3.0, "transport": 8.0}
+    # Five parts took 5.6 s each: 12 of 40 s are left, but handing over never takes more than 8.
+    expected = {"prepare": 12.0, "worker": 1.0, "scaling": 7.0, "bandwidth": 3.0, "storage": 3.0, "transport": 8.0}
     assert budgets(fakes) == pytest.approx(expected) and sum(expected.values()) <= BUDGET
     assert fakes.options["prepare"]["processes"] == 3
     assert fakes.options["scaling"]["sample_s"] == pytest.approx(0.011 * 1.25)
 
 
-@pytest.mark.parametrize(("takes", "left"), [(9.0, 4.0), (20.0, 2.0), (0.0, 8.0)])
+@pytest.mark.parametrize(("takes", "left"), [(7.2, 4.0), (20.0, 2.0), (0.0, 8.0)])
 def test_handing_over_takes_what_is_left(takes: float, left: float) -> None:
     fakes = Fakes(takes=takes)
     run(fakes)
@@ -207,7 +222,7 @@ def test_budget_scales_every_part() -> None:
 
 
 def test_timing_the_step_takes_no_time_from_the_rest() -> None:
-    fakes = Fakes(takes=9.0)
+    fakes = Fakes(takes=7.2)
     fakes.parts = GPU_PARTS
     made = run(fakes)
     assert fakes.calls[2:5] == ["look", "accelerator", "prepare"]
@@ -471,3 +486,19 @@ def test_a_real_quick_run(tmp_path: Path) -> None:
     scenario = read_scenario(made.scenario_tables())
     assert scenario.workload.preprocess.mean > 0 and scenario.workload.consumer.mean > 0
     assert not scenario.accelerator.step.is_zero and len(scenario.host.speed) >= 64
+
+
+def test_the_step_on_the_cpu_is_timed_beside_the_other_where_it_is_asked_for() -> None:
+    fakes = Fakes()
+    made = run(fakes, cpu_step=True, model="resnet18", step_time=0.1)
+    config: AcceleratorConfig = fakes.arguments["accelerator"][0]
+    assert (config.device, config.model, config.batch_size) == ("cpu", "resnet18", 4)
+    step = made["accelerator.cpu_step"]
+    # 16 samples a batch, of which 4 were timed.
+    assert step.flat == pytest.approx([4 * seconds for seconds in one("accelerator.step", 0.1, "s/step").flat])
+    device = read_scenario(made.scenario_tables()).accelerator
+    assert device.cpu_step is not None and device.cpu_step.mean == pytest.approx(step.mean)
+    assert made.accelerator.kind == "given"
+    assert made.get("accelerator.launch") is None
+    with pytest.raises(InputError, match="--cpu-step: bert cannot be measured"):
+        run(Fakes(), cpu_step=True, model="bert", step_time=0.1)

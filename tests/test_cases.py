@@ -47,8 +47,7 @@ def test_every_case_about_the_model_is_there_and_none_is_left_out_silently() -> 
     # Case 15 counts a host's cores and is in test_host.py.
     assert [case.number for case in cases.load()] == list(range(1, 15))
     for case in cases.load():
-        predictions = [item for item in case.expects if not item.calibrated]
-        assert bool(predictions) != bool(case.not_modelled), case.name
+        assert any(not item.calibrated for item in case.expects), case.name
         assert case.source and case.given
 
 

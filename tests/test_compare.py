@@ -152,3 +152,10 @@ def test_the_verb_and_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "idle within 30.0 %" in capsys.readouterr().out
     assert main(["compare", paths[0], str(tmp_path / "none.json")]) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+def test_what_compare_takes_is_said(tmp_path, capsys):
+    path = tmp_path / "job.toml"
+    path.write_text('[workload]\nbatch_size = 8\npreprocess = "5 ms"\n[accelerator]\nstep = "60 ms"\n')
+    assert main(["compare", str(path), str(path)]) == 2
+    assert "compare takes two profiles" in capsys.readouterr().err

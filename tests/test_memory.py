@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from coresim import recommend
 from coresim.advise.memory import memory_of
+from coresim.advise.sweep import Point
+from coresim.model.measurement import Measurement
+from coresim.model.profile import load_profile
 from coresim.model.scenario import Scenario, read_scenario
+
+PROFILE = Path(__file__).parents[1] / "notebooks" / "profile.json"
 
 
 def job(**host: object) -> Scenario:
@@ -47,3 +55,25 @@ def test_where_nothing_fits_the_answer_says_so():
 def test_batches_out_and_one_in_hand(workers: int, factor: int, batches: int):
     memory = memory_of(job(), workers, factor)
     assert memory is not None and memory.batches == batches * 1e9
+
+
+def test_a_saved_profile_carries_the_limits_and_is_held_to_them():
+    profile = load_profile(PROFILE)
+    batch = profile.bytes_per_batch
+    private = Measurement("worker.private", "B/worker", ((4.0 * batch,),), "test")
+    others = tuple(found for found in profile.measurements if found.name != "worker.private")
+    profile = replace(profile, measurements=(*others, private))
+
+    def answer(**limits: int) -> tuple[Point, str]:
+        found = recommend(replace(profile, host=replace(profile.host, **limits)), options=(2,), max_cores=8)
+        return found.result.point, str(found)
+
+    plenty = {"shm_bytes": 10**12, "memory_bytes": 10**12, "memory_limit_bytes": None}
+    free, _ = answer(**plenty)
+    assert free.workers > 3
+    # Two batches out per worker and one in hand: 3 workers take 7 of 7.5.
+    small, said = answer(**plenty | {"shm_bytes": int(7.5 * batch)})
+    assert small.workers == 3 and "--shm-size" in said
+    # With 4 batches' worth of memory of its own, a worker takes 6: 3 of them 19 of 20, and a control group says so.
+    limited, _ = answer(**plenty | {"memory_limit_bytes": 20 * batch})
+    assert limited.workers == 3

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -87,36 +85,6 @@ def test_preprocessing_on_the_device_lengthens_its_step() -> None:
     tables = scenario("dali").to_dict()
     tables["workload"]["device_preprocess"] = "5 ms"
     assert build(read_scenario(tables), 2, 64.0, 4).step.service.mean == pytest.approx(0.025)
-
-
-def differences(times: Sequence[float]) -> list[float]:
-    return [after - before for before, after in pairwise(times)]
-
-
-def caffe_stand_in(buffers: int, load: float, copy: float, step: float, steps: int) -> list[float]:
-    """When each batch is taken: one thread with ``buffers`` buffers; a buffer returns when the next batch is taken."""
-    taken: list[float] = []
-    ready = trained = 0.0
-    for index in range(steps):
-        free = taken[index - buffers + 1] if index >= buffers else 0.0
-        ready = max(ready, free) + load + copy
-        trained = max(trained, ready)
-        taken.append(trained)
-        trained += step
-    return taken
-
-
-@pytest.mark.parametrize(("buffers", "step"), [(2, "20 ms"), (4, "20 ms"), (4, "40 ms")])
-def test_caffe_is_its_stand_in(buffers: int, step: str) -> None:
-    from coresim.sim.draws import draw
-    from coresim.sim.reference import simulate
-    from coresim.sim.run import RunLength
-
-    tables = scenario("caffe").to_dict() | {"accelerator": {"step": step, "sync": "block"}}
-    line = build(read_scenario(tables), 2, 64.0, 1, max(1, buffers - 2))
-    found = simulate(line, draw(line, 40, seed=1), RunLength(40, trace=True)).traces[0].pick_up
-    expected = caffe_stand_in(max(3, buffers), 0.032, 0.002, float(step.split()[0]) / 1e3, 40)
-    assert differences(found[10:]) == pytest.approx(differences(expected[10:]))
 
 
 def test_caffe_has_one_worker() -> None:

@@ -107,6 +107,71 @@ def test_remedies_that_change_nothing_do_not_apply():
     assert len({remedy.name for remedy in REMEDIES}) == len(REMEDIES)
 
 
+def test_every_remedy_that_people_name_has_its_row():
+    named = """more-workers more-prefetch more-cores faster-decoder gpu-decode gpu-transforms offline offline-resize
+    cache-in-ram no-gpu raw-format larger-batch mixed-precision out-of-order threads remote-workers
+    one-library-thread local-nvme"""
+    assert set(named.split()) == {remedy.name for remedy in REMEDIES}
+    assert {remedy.rests for remedy in REMEDIES} == {"measured", "recorded", "assumed"}
+    for remedy in REMEDIES:
+        # What is assumed is a range, and simulated at both ends.
+        assert remedy.rests != "assumed" or (" to " in remedy.basis and len(remedy.changes) == 2), remedy.name
+
+
+def test_a_set_that_does_not_fit_in_memory_is_not_cached():
+    sizes = {"fetch": "5 ms", "sample_bytes": 1e5, "samples_per_epoch": 10**6}
+    tables = job(**sizes).to_dict()
+    roomy, small = (read_scenario(tables | {"host": {"cores": 4, "memory_bytes": size}}) for size in (200e9, 64e9))
+    names = ["cache-in-ram"]
+    fits, too_large = what_if(roomy, STUDY, names), what_if(small, STUDY, names)
+    assert by_name(fits)["cache-in-ram"].possible and not by_name(too_large)["cache-in-ram"].possible
+    assert "Best here: cache-in-ram" in conclusion(fits) and "Best here" not in conclusion(too_large)
+    assert "100 GB of 64 GB, which does NOT fit" in what_if_text(too_large)
+    assert "100 GB of 200 GB" in what_if_text(fits)
+
+
+def test_prices_are_in_the_jobs_own_numbers():
+    scenario = job(sample_bytes=1e5, samples_per_epoch=10**6)
+    found = by_name(what_if(scenario, STUDY, ["offline", "raw-format", "gpu-decode", "offline-resize"]))
+    # 1e6 samples of 19e6 / 32 B and 6 ms.
+    assert found["offline"].price.endswith("594 GB, 1.67 CPU hours once")
+    assert found["offline-resize"].price.endswith("1.67 CPU hours once")
+    assert "540 GB instead of 100 GB" in found["raw-format"].price
+    assert "1.6 ms to 9.6 ms of GPU time in each step, 3.2 MB sent to it" in found["gpu-decode"].price
+    plain = by_name(what_if(job(), STUDY, ["offline"]))["offline"]
+    assert plain.remedy is not None and plain.price == plain.remedy.price
+
+
+def test_without_a_gpu_the_step_takes_the_cores_and_is_never_invented():
+    assert "no-gpu" not in {remedy.name for remedy in applicable(job())}
+    with pytest.raises(InputError, match=r"accelerator\.cpu_step is not known"):
+        what_if(job(), STUDY, ["no-gpu"])
+    tables = job(cores=4).to_dict()
+    tables["accelerator"]["cpu_step"] = "200 ms"
+    outcome = by_name(what_if(read_scenario(tables), STUDY, ["no-gpu"]))["no-gpu"]
+    # 32 samples of 6 ms on 4 cores, then the step on them.
+    assert outcome.throughput == pytest.approx(32 / (0.048 + 0.2), rel=0.02)
+    # The GPU would take 32 samples in 30 ms.
+    assert outcome.idle == pytest.approx(1 - outcome.throughput * 0.03 / 32, abs=0.01)
+    assert outcome.remedy is not None and outcome.remedy.rests == "measured"
+
+
+def test_slow_storage_is_cured_by_a_fast_drive_where_sizes_are_known():
+    slow = read_scenario(job(sample_bytes=1.2e5).to_dict() | {"host": {"cores": 12, "storage": "hdd-7200"}})
+    found = what_if(slow, STUDY, ["local-nvme", "more-cores"])
+    assert found.today.idle > 0.9 and not found.need_cores
+    assert by_name(found)["local-nvme"].idle < 0.1
+    assert conclusion(found).startswith("Do not buy cores")
+    assert "local-nvme" not in {remedy.name for remedy in applicable(job(fetch="5 ms"))}
+
+
+def test_one_library_thread_applies_where_there_are_more():
+    crowded = read_scenario(job().to_dict() | {"loader": {"workers": 4, "library_threads": 16}})
+    found = what_if(crowded, STUDY, ["one-library-thread"])
+    assert by_name(found)["one-library-thread"].idle < found.today.idle
+    assert "one-library-thread" not in {remedy.name for remedy in applicable(job())}
+
+
 def test_the_verb(tmp_path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "job.toml"
     path.write_text(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from coresim.advise.epochs import EpochStart, epoch_start
 from coresim.advise.sensitivity import Elasticity, elasticities
 from coresim.advise.sweep import Point, Study, best_point, curve, pipeline_of, scan_prefetch, sensible_maximum
+from coresim.advise.threads import Unlimited, unlimited
 from coresim.advise.verdict import Setting, Verdict, judge
 from coresim.errors import InputError
 from coresim.model.scenario import Scenario
@@ -56,6 +57,7 @@ class Recommendation:
         own_host: the same job on the host's own cores, if the scenario says how many there are.
         elasticities: what moves GPU idle at ``point``, the strongest first.
         epoch_start: what each start of an epoch costs at ``point``; None for option 1.
+        unlimited: what library threads do to ``point`` where nothing limits them; None: nothing, or not known.
     """
 
     scenario: Scenario
@@ -71,6 +73,7 @@ class Recommendation:
     own_host: OwnHost | None
     elasticities: tuple[Elasticity, ...]
     epoch_start: EpochStart | None
+    unlimited: Unlimited | None
 
     @property
     def rule_of_thumb_cores(self) -> int:
@@ -120,6 +123,7 @@ def recommend(
         own_host=_own_host(scenario, chosen, point, study),
         elasticities=elasticities(_setting(scenario, point), study),
         epoch_start=epoch_start(scenario, point, study),
+        unlimited=unlimited(scenario, point, study),
     )
 
 

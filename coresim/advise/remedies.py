@@ -7,12 +7,36 @@ that is stated, for want of a measurement. What is not measured has a gentle and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from coresim.advise.changes import (
+    Change,
+    batch_twice,
+    decode,
+    from_tier,
+    loader,
+    no_fetch,
+    on_cpu,
+    on_device,
+    prefetch_more,
+    remote,
+    step,
+    threads,
+    workload,
+)
+from coresim.advise.prices import (
+    Price,
+    fits_in_memory,
+    gpu_share,
+    in_memory,
+    nothing_more,
+    prepared_once,
+    read_once,
+    stored_times,
+    whole_set,
+)
+from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
-from coresim.model.service import ZERO, Service
-
-Change = Callable[[Scenario], Scenario]
 
 
 @dataclass(frozen=True)
@@ -27,6 +51,9 @@ class Remedy:
         price: what it costs besides.
         changes: the scenario after it: one change, or a gentle and a hopeful one.
         more: ``workers`` or ``cores`` where more of them is the remedy.
+        numbers: the price in this job's own numbers, where they are known.
+        possible: whether nothing known speaks against it.
+        alone: whether the step runs on the cores and not beside them, so that nothing overlaps.
     """
 
     name: str
@@ -36,86 +63,14 @@ class Remedy:
     price: str
     changes: tuple[Change, ...]
     more: str = ""
+    numbers: Price = nothing_more
+    possible: Callable[[Scenario], bool] = lambda scenario: True
+    alone: bool = False
 
-
-def _workload(**factors: float) -> Change:
-    """Named times of the workload, multiplied."""
-
-    def change(scenario: Scenario) -> Scenario:
-        times = {name: getattr(scenario.workload, name).scaled(factor) for name, factor in factors.items()}
-        return replace(scenario, workload=replace(scenario.workload, **times))
-
-    return change
-
-
-def _loader(**fields: object) -> Change:
-    return lambda scenario: replace(scenario, loader=replace(scenario.loader, **fields))  # type: ignore[arg-type]
-
-
-def _prefetch_more(scenario: Scenario) -> Scenario:
-    return _loader(prefetch_factor=2 * scenario.loader.prefetch_factor)(scenario)
-
-
-def _step(factor: float) -> Change:
-    return lambda scenario: replace(
-        scenario, accelerator=replace(scenario.accelerator, step=scenario.accelerator.step.scaled(factor))
-    )
-
-
-def _batch_twice(scenario: Scenario) -> Scenario:
-    """Twice the samples: per-batch times and the step grow with it, the launch does not."""
-    workload = scenario.workload
-    times = {name: getattr(workload, name).scaled(2.0) for name in ("collate", "send", "consumer", "pin", "copy")}
-    size = None if workload.batch_bytes is None else 2 * workload.batch_bytes
-    grown = replace(workload, batch_size=2 * workload.batch_size, batch_bytes=size, **times)
-    return _step(2.0)(replace(scenario, workload=grown))
-
-
-def _on_device(share_left: float, seconds_per_sample: float) -> Change:
-    """A part of the preparation moves to the accelerator, which needs time for it in every step."""
-
-    def change(scenario: Scenario) -> Scenario:
-        extra = seconds_per_sample * scenario.workload.batch_size
-        moved = _workload(preprocess=share_left)(scenario)
-        device = moved.workload.device_preprocess + extra
-        return replace(moved, workload=replace(moved.workload, device_preprocess=device))
-
-    return change
-
-
-def _decode(share_of_decode_left: float, seconds_per_sample: float) -> Change:
-    """Only the decoding moves: its share as the scenario gives it, else the half of it that JPEG jobs show."""
-
-    def change(scenario: Scenario) -> Scenario:
-        share = 0.5 if scenario.workload.decode_share is None else scenario.workload.decode_share
-        return _on_device(1.0 - share * (1.0 - share_of_decode_left), seconds_per_sample)(scenario)
-
-    return change
-
-
-def _no_fetch(scenario: Scenario) -> Scenario:
-    return replace(scenario, workload=replace(scenario.workload, fetch=ZERO))
-
-
-def _threads(gil: float) -> Change:
-    """Threads hand batches over in memory; what holds the interpreter's lock runs one at a time."""
-
-    def change(scenario: Scenario) -> Scenario:
-        if scenario.loader.in_process:
-            return scenario
-        return _loader(in_process=True, dispatch="shared", credits="queue", gil=gil)(scenario)
-
-    return change
-
-
-def _remote(seconds_per_sample: float) -> Change:
-    """Other machines prepare; here a batch is only received, which takes CPU time per sample."""
-
-    def change(scenario: Scenario) -> Scenario:
-        receive = Service(seconds_per_sample)
-        return replace(scenario, workload=replace(scenario.workload, preprocess=receive, fetch=ZERO, collate=ZERO))
-
-    return change
+    def price_of(self, scenario: Scenario) -> str:
+        """The price in words and, where they are known, in the job's numbers."""
+        numbers = self.numbers(scenario)
+        return f"{self.price}: {numbers}" if numbers else self.price
 
 
 #: In the order in which they cost. Ranges without a source are ours, wide on purpose; a measurement replaces them.
@@ -135,7 +90,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "measured",
         "this job's own numbers",
         "memory",
-        (_prefetch_more,),
+        (prefetch_more,),
     ),
     Remedy(
         "out-of-order",
@@ -143,7 +98,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "measured",
         "this job's own numbers",
         "the order of samples is a matter of timing",
-        (_loader(ordered=False),),
+        (loader(ordered=False),),
     ),
     Remedy(
         "more-cores",
@@ -158,9 +113,9 @@ REMEDIES: tuple[Remedy, ...] = (
         "larger-batch",
         "twice the samples per batch",
         "assumed",
-        "step and per-batch times grow in proportion, the launch does not",
+        "step x 1.8 to 2.0, per-batch times in proportion, the launch as it is",
         "GPU memory; the training's own recipe",
-        (_batch_twice,),
+        (batch_twice(2.0), batch_twice(1.8)),
     ),
     Remedy(
         "cache-in-ram",
@@ -168,7 +123,18 @@ REMEDIES: tuple[Remedy, ...] = (
         "measured",
         "fetching takes no time",
         "RAM for the whole data set",
-        (_no_fetch,),
+        (no_fetch,),
+        numbers=in_memory,
+        possible=fits_in_memory,
+    ),
+    Remedy(
+        "local-nvme",
+        "every sample from a local NVMe drive",
+        "recorded",
+        "latency, bandwidth and IOPS of ssd-nvme (coresim storage)",
+        "a drive for the whole data set",
+        (from_tier("ssd-nvme"),),
+        numbers=whole_set,
     ),
     Remedy(
         "faster-decoder",
@@ -176,7 +142,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "preparation x 0.6 to 0.85",
         "a dependency",
-        (_workload(preprocess=0.85), _workload(preprocess=0.6)),
+        (workload(preprocess=0.85), workload(preprocess=0.6)),
     ),
     Remedy(
         "raw-format",
@@ -184,7 +150,17 @@ REMEDIES: tuple[Remedy, ...] = (
         "recorded",
         "CPU per sample x 0.64, bytes x 5.4 (calibration/formats.csv, one machine; fetch x 1 to 5.4)",
         "5.4 times the storage",
-        (_workload(preprocess=0.64, fetch=5.4), _workload(preprocess=0.64)),
+        (workload(preprocess=0.64, fetch=5.4), workload(preprocess=0.64)),
+        numbers=stored_times(5.4),
+    ),
+    Remedy(
+        "offline-resize",
+        "store the pictures no larger than training takes them; augmentation stays random",
+        "assumed",
+        "preparation x 0.35 to 0.7, bytes x 0.2 to 0.6",
+        "storage for the smaller pictures, one-off CPU hours",
+        (workload(preprocess=0.7, fetch=0.6), workload(preprocess=0.35, fetch=0.2)),
+        numbers=read_once,
     ),
     Remedy(
         "offline",
@@ -192,7 +168,16 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "preparation x 0.05 to 0.2",
         "storage for the prepared samples, one-off CPU hours, no random augmentation",
-        (_workload(preprocess=0.2), _workload(preprocess=0.05)),
+        (workload(preprocess=0.2), workload(preprocess=0.05)),
+        numbers=prepared_once,
+    ),
+    Remedy(
+        "one-library-thread",
+        f"one library thread in every worker ({CURE})",
+        "recorded",
+        "as two published cases of threads that fight price it, widely",
+        "nothing",
+        (loader(library_threads=1),),
     ),
     Remedy(
         "threads",
@@ -200,7 +185,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "the interpreter's lock is held for 0 to 30 % of the work",
         "code that releases the lock",
-        (_threads(0.3), _threads(0.0)),
+        (threads(0.3), threads(0.0)),
     ),
     Remedy(
         "gpu-decode",
@@ -208,7 +193,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "80 to 100 % of the decoding leaves the CPU, 0.05 to 0.3 ms of GPU time per sample",
         "GPU time and memory",
-        (_decode(0.2, 0.3e-3), _decode(0.0, 0.05e-3)),
+        (decode(0.2, 0.3e-3), decode(0.0, 0.05e-3)),
+        numbers=gpu_share(0.05e-3, 0.3e-3, decoded_there=True),
     ),
     Remedy(
         "gpu-transforms",
@@ -216,7 +202,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "5 to 20 % of the preparation stays, 0.1 to 0.5 ms of GPU time per sample",
         "GPU time and memory",
-        (_on_device(0.2, 0.5e-3), _on_device(0.05, 0.1e-3)),
+        (on_device(0.2, 0.5e-3), on_device(0.05, 0.1e-3)),
+        numbers=gpu_share(0.1e-3, 0.5e-3, decoded_there=True),
     ),
     Remedy(
         "mixed-precision",
@@ -224,7 +211,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "step x 0.4 to 0.7",
         "more cores: the GPU asks for more samples",
-        (_step(0.4), _step(0.7)),
+        (step(0.4), step(0.7)),
     ),
     Remedy(
         "remote-workers",
@@ -232,6 +219,15 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "receiving takes 0.05 to 0.3 ms of CPU per sample",
         "the other machines and the network",
-        (_remote(0.3e-3), _remote(0.05e-3)),
+        (remote(0.3e-3), remote(0.05e-3)),
+    ),
+    Remedy(
+        "no-gpu",
+        "the step on the CPU, on all cores; idle is what is missing to the GPU's own pace",
+        "measured",
+        "accelerator.cpu_step, preparing and stepping in turns on the same cores",
+        "time",
+        (on_cpu,),
+        alone=True,
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coresim.advise.memory import Memory, memory_of
 from coresim.advise.need import cores_needed
@@ -25,6 +25,8 @@ class Outcome:
         cores: cores per accelerator that it runs on.
         cores_needed: fewest and most cores per accelerator that meet the target, over the variants; None: none do.
         memory: what the loader takes, where that is known.
+        price: what the remedy costs besides.
+        possible: whether nothing known speaks against it: memory, or the size of the set.
     """
 
     remedy: Remedy | None
@@ -36,12 +38,15 @@ class Outcome:
     cores: float
     cores_needed: tuple[int | None, int | None]
     memory: Memory | None
+    price: str = ""
+    possible: bool = True
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Today and every remedy, the best first.
+    """Today and every remedy, the one with the most samples/s first.
 
+    GPU idle alone would rank wrongly: work that a remedy moves to the GPU keeps it busy, and not training.
     ``need_cores`` says whether more cores, or something that spares them, is the way: where the target is met, or where
     more cores do not meet it, the first thing to say is not to buy any.
     """
@@ -74,7 +79,7 @@ def what_if(scenario: Scenario, study: Study, names: Sequence[str] = (), option:
         scenario=scenario,
         option=option,
         today=today,
-        outcomes=tuple(sorted(outcomes, key=lambda found: found.idle)),
+        outcomes=tuple(sorted(outcomes, key=lambda found: -found.throughput)),
         need_cores=today.idle > target and today.cores_needed[0] is not None,
     )
 
@@ -93,7 +98,9 @@ def _chosen(scenario: Scenario, names: Iterable[str]) -> list[Remedy]:
         if name not in known:
             raise InputError(f"remedy {name!r}: not known; use {', '.join(known)}")
         if name not in able:
-            raise InputError(f"remedy {name!r}: changes nothing in this job; use {', '.join(able)}")
+            lacks = "accelerator.cpu_step is not known; give it, or measure with --cpu-step"
+            why = lacks if name == "no-gpu" else f"changes nothing in this job; use {', '.join(able)}"
+            raise InputError(f"remedy {name!r}: {why}")
     return [able[name] for name in names] or list(able.values())
 
 
@@ -109,7 +116,27 @@ def _tried(remedy: Remedy, scenario: Scenario, option: int, cores: float, study:
         needed = cores_needed(scenario, option, study)
         cores = float(needed.cores) if needed else 4 * cores
     changed = tuple(change(scenario) for change in remedy.changes) or (scenario,)
-    return _outcome(remedy, changed, option, cores, study)
+    if remedy.alone:
+        return _alone(remedy, scenario, changed[0], cores, study)
+    found = _outcome(remedy, changed, option, cores, study)
+    fits = remedy.possible(scenario) and (found.memory is None or found.memory.fits)
+    return replace(found, price=remedy.price_of(scenario), possible=fits)
+
+
+def _alone(remedy: Remedy, scenario: Scenario, changed: Scenario, cores: float, study: Study) -> Outcome:
+    """Without the accelerator nobody idles; what counts is how far the job stays behind the accelerator's own pace."""
+    found = _outcome(remedy, (changed,), 1, cores, study)
+    device = scenario.accelerator
+    pace = scenario.workload.batch_size * device.count / device.step.mean
+    # An idle share and a throughput of the same step are two words for one thing.
+    own = scenario.workload.batch_size * device.count / changed.accelerator.step.mean
+    low, middle, high = (
+        max(0.0, 1.0 - own * (1.0 - idle) / pace) for idle in (found.idle_low, found.idle, found.idle_high)
+    )
+    return replace(
+        found, idle_low=low, idle=middle, idle_high=high, workers=0, cores_needed=(None, None), memory=None,
+        price=remedy.price_of(scenario),
+    )  # fmt: skip
 
 
 def _outcome(remedy: Remedy | None, variants: Sequence[Scenario], option: int, cores: float, study: Study) -> Outcome:

@@ -47,21 +47,53 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object alone on stdout")
 
 
-def read_input(path: str, settings: list[str], cold: bool = False) -> tuple[Scenario, Profile | None]:
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    """The ``--storage`` flag."""
+    parser.add_argument(
+        "--storage", metavar="NAME",
+        help="samples come from this recorded tier, such as hdd-7200 or s3 (coresim storage); needs the bytes of a"
+        " sample, which a profile knows",
+    )  # fmt: skip
+
+
+def read_input(
+    path: str, settings: list[str], cold: bool = False, storage: str | None = None
+) -> tuple[Scenario, Profile | None]:
     """A scenario from a scenario file or a saved profile, with overrides; and the profile, if it is one.
 
     ``cold``: samples come from storage and not from the page cache; only a profile tells what that costs.
+    ``storage``: they come from this recorded tier, whatever the input says.
     """
-    from coresim.model.profile import Profile, load_document
-    from coresim.model.scenario import override, read_scenario
+    from coresim.model.profile import Profile, load_document, profile_tables
+    from coresim.model.scenario import read_scenario
 
     document = load_document(path)
     profile = document if isinstance(document, Profile) else None
     if profile:
         _note(profile, path, settings)
     require(profile is not None or not cold, f"--cold: {path} is a scenario; give workload.fetch instead")
-    tables = document.scenario_tables(cold or None) if isinstance(document, Profile) else document
-    return read_scenario(override(tables, settings), path), profile
+    check_storage(storage, cold)
+    tables = profile_tables(document, path, cold or None) if isinstance(document, Profile) else document
+    return read_scenario(overridden(tables, settings, storage), path), profile
+
+
+def check_storage(storage: str | None, cold: bool) -> None:
+    """InputError for a tier that is not known, or beside ``--cold``."""
+    if storage is None:
+        return
+    from coresim.model.keys import choice
+    from coresim.model.storage import tiers
+
+    choice(*tiers()).read(storage, "--storage")
+    require(not cold, "--cold and --storage: each says where samples come from; leave one out")
+
+
+def overridden(tables: dict[str, Any], settings: list[str], storage: str | None) -> dict[str, Any]:
+    """The tables with ``--storage`` and then ``--set`` applied."""
+    from coresim.model.scenario import override
+    from coresim.model.storage import stored
+
+    return override(stored(tables, storage) if storage else tables, settings)
 
 
 def _note(profile: Profile, path: str, settings: list[str]) -> None:

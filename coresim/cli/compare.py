@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import add_json, add_set, metadata, study_of, whole_number
-from coresim.errors import EXIT_ANSWERED, EXIT_WORSE
+from coresim.errors import EXIT_ANSWERED, EXIT_WORSE, InputError
 
 if TYPE_CHECKING:
     from coresim.advise.compare import Comparison
@@ -47,19 +47,31 @@ def _limit(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Compare and print; 6 if ``--fail-over`` is given and a real change for the worse is larger, else 0."""
     from coresim.advise.compare import compare
-    from coresim.model.profile import load_profile
+    from coresim.model.profile import profile_tables
     from coresim.model.scenario import override, read_scenario
     from coresim.sim.estimate import Plan
 
-    def read(profile: Profile) -> Scenario:
-        return read_scenario(override(profile.scenario_tables(), args.settings), args.old)
+    old, new = _profile(args.old), _profile(args.new)
 
-    old, new = load_profile(args.old), load_profile(args.new)
+    def read(profile: Profile) -> Scenario:
+        path = args.old if profile is old else args.new
+        return read_scenario(override(profile_tables(profile, path), args.settings), path)
+
     with study_of(Plan(seed=args.seed, inputs=0), args.engine) as study:
         found = compare(old, new, read, study, args.option)
     _print(args, found)
     worse = args.fail_over is not None and found.losses_over(args.fail_over)
     return EXIT_WORSE if worse else EXIT_ANSWERED
+
+
+def _profile(path: str) -> Profile:
+    """The profile of a file; a scenario has no measurements to compare."""
+    from coresim.model.profile import Profile, load_document
+
+    found = load_document(path)
+    if not isinstance(found, Profile):
+        raise InputError(f"{path}: a scenario; compare takes two profiles, as coresim measure -o FILE.json writes them")
+    return found
 
 
 def _print(args: argparse.Namespace, found: Comparison) -> None:

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from coresim.errors import EXIT_INTERRUPTED, CoresimError
 
 VERBS = (
-    "recommend", "simulate", "measure", "report", "validate", "doctor", "catalogue", "presets", "workloads", "machines",
-    "plan", "compare", "whatif", "watch", "schema",
+    "recommend", "simulate", "measure", "report", "validate", "doctor", "catalogue", "presets", "storage", "workloads",
+    "machines", "plan", "compare", "whatif", "watch", "schema",
 )  # fmt: skip
 
 

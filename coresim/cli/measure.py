@@ -38,6 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step.add_argument("--model", metavar="NAME", help='of this net, such as "resnet50" (the default)')
     step.add_argument("--precision", metavar="NAME", help="in this precision, such as bf16 or fp32")
     step.add_argument("--device", metavar="NAME", help="where to time the step: cuda, cuda:N, or cpu")
+    step.add_argument(
+        "--cpu-step", action="store_true",
+        help="time the net of --model, or your --step, on the CPU too, for whatif's no-gpu: up to a minute more",
+    )  # fmt: skip
     time = parser.add_argument_group("how long to measure")
     time.add_argument("--quick", action="store_true", help="about 15 s instead of 40 s: a first look, less certain")
     time.add_argument("--budget", metavar="TIME", help='time to measure the host\'s part, such as "2 min" (40 s)')
@@ -65,6 +69,7 @@ def request_from(args: argparse.Namespace) -> Request:
         model=args.model,
         precision=args.precision,
         device=args.device,
+        cpu_step=args.cpu_step,
         quick=args.quick,
         budget=None if args.budget is None else parse_duration(args.budget, "--budget"),
     )

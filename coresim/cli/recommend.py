@@ -10,7 +10,10 @@ from coresim.cli.common import (
     add_json,
     add_preset,
     add_set,
+    add_storage,
+    check_storage,
     metadata,
+    overridden,
     read_input,
     require,
     settings_of,
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 #: Flags that say how to measure; they mean nothing beside a file.
 _MEASURING = (
     "save", "workload", "dataset", "batch_size", "collate", "step", "step_time", "gpu", "model", "precision", "device",
-    "quick", "budget",
+    "cpu_step", "quick", "budget",
 )  # fmt: skip
 
 
@@ -55,6 +58,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--save", metavar="FILE", help="also save the measured profile")
     add_arguments(parser)
     add_preset(parser)
+    add_storage(parser)
     add_set(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -82,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     """What to recommend for, from the file or from measuring."""
-    from coresim.model.scenario import override, read_scenario
+    from coresim.model.profile import profile_tables
+    from coresim.model.scenario import read_scenario
 
     settings = settings_of(args)
     if args.idle_target is not None:
@@ -92,15 +97,17 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
             given = getattr(args, name)
             flag = f"--{name.replace('_', '-')}"
             require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out, or use --set")
-        return read_input(args.input, settings, args.cold)
+        return read_input(args.input, settings, args.cold, args.storage)
     # Bad overrides and an unwritable path must be told before a minute of measuring, not after.
-    override({}, settings)
+    overridden({}, settings, args.storage)
+    check_storage(args.storage, args.cold)
     if args.save:
         check_writable(args.save)
     profile = measure_profile(request_from(args))
     if args.save:
         profile.save(args.save)
-    return read_scenario(override(profile.scenario_tables(args.cold or None), settings), "measured here"), profile
+    tables = profile_tables(profile, "measured here", args.cold or None)
+    return read_scenario(overridden(tables, settings, args.storage), "measured here"), profile
 
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:

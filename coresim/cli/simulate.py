@@ -10,6 +10,7 @@ from coresim.cli.common import (
     add_json,
     add_preset,
     add_set,
+    add_storage,
     core_count,
     metadata,
     read_input,
@@ -47,6 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--gantt", metavar="FILE", help="draw the first batches of options 1, 2 and 3 (.png, .svg, .pdf)"
     )
     add_preset(parser)
+    add_storage(parser)
     add_set(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     require(args.seed >= 0, f"--seed {args.seed}: must not be negative")
     if args.gantt:
         check_figure(args.gantt)
-    scenario, profile = read_input(args.input, settings_of(args))
+    scenario, profile = read_input(args.input, settings_of(args), storage=args.storage)
     setting = resolve_setting(scenario, args.option, args.workers, args.cores, args.prefetch_factor)
     pipeline = build(scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor)
     shown = {**setting._asdict(), "engine": args.engine}

@@ -6,7 +6,17 @@ import argparse
 import json
 from typing import Any
 
-from coresim.cli.common import add_json, add_preset, add_set, read_input, settings_of, share, study_of, whole_number
+from coresim.cli.common import (
+    add_json,
+    add_preset,
+    add_set,
+    add_storage,
+    read_input,
+    settings_of,
+    share,
+    study_of,
+    whole_number,
+)
 from coresim.cli.measure import progress_on_stderr
 from coresim.errors import EXIT_ANSWERED
 
@@ -24,7 +34,11 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--option", type=int, choices=(1, 2, 3), default=2, help="organisation (default 2)")
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
+    parser.add_argument(
+        "--cold", action="store_true", help="samples come from storage, as it was measured, not from the page cache"
+    )
     add_preset(parser)
+    add_storage(parser)
     add_set(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -37,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from coresim.sim.estimate import Plan
 
     target = [] if args.idle_target is None else [f"target.gpu_idle={args.idle_target!r}"]
-    scenario, _ = read_input(args.input, [*settings_of(args), *target])
+    scenario, _ = read_input(args.input, [*settings_of(args), *target], args.cold, args.storage)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
         found = what_if(scenario, study, args.remedy, args.option)
     print(json.dumps(what_if_document(found), indent=1) if args.json else what_if_text(found))

@@ -9,6 +9,7 @@ part        s     what
 look        --    the workload makes its data; a few samples are prepared
 step        0     `coresim.measuring.step_time`; where a CUDA device is timed, 90 s on top of the 40 s
 prepare     12    `coresim.measuring.preprocess`
+worker       1    `coresim.measuring.worker`
 scaling      7    `coresim.measuring.scaling`
 bandwidth    3    `coresim.measuring.bandwidth`
 storage      3    `coresim.measuring.storage`, where the workload names files
@@ -32,6 +33,7 @@ from coresim.measuring import protocol
 from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
 from coresim.measuring.assemble import assemble, provenance
 from coresim.measuring.bandwidth import measure_bandwidth
+from coresim.measuring.cpu_step import measure_cpu_step
 from coresim.measuring.host import optional_parts, read_host
 from coresim.measuring.preprocess import WorkloadFacts, look, measure_preparation
 from coresim.measuring.scaling import measure_scaling
@@ -39,6 +41,7 @@ from coresim.measuring.sending import measure_sending
 from coresim.measuring.step_time import Job, StepRequest, find_step_time
 from coresim.measuring.storage import measure_storage
 from coresim.measuring.transport import measure_transport
+from coresim.measuring.worker import measure_worker
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile
@@ -48,12 +51,13 @@ from coresim.workloads.registry import DEFAULT, target_of
 BUDGET = 40.0
 QUICK_BUDGET = 8.0
 LEAST_BUDGET = 2.0
-SHARES = {"prepare": 0.3, "scaling": 0.175, "bandwidth": 0.075, "storage": 0.075, "sending": 0.1}
+SHARES = {"prepare": 0.3, "worker": 0.025, "scaling": 0.175, "bandwidth": 0.075, "storage": 0.075, "sending": 0.1}
 TRANSPORT_SHARES = (0.05, 0.2)
 LABELS = {
     "look": "looking at the workload",
     "step": "finding the step time",
     "prepare": "preparing samples",
+    "worker": "looking at a worker",
     "scaling": "preparing samples on several cores",
     "bandwidth": "memory bandwidth",
     "storage": "reading files",
@@ -70,7 +74,8 @@ SPANS = {
     "look": (0.0, 0.1),
     "step": (0.1, 0.15),
     "prepare": (0.15, 0.5),
-    "scaling": (0.5, 0.7),
+    "worker": (0.5, 0.53),
+    "scaling": (0.53, 0.7),
     "bandwidth": (0.7, 0.8),
     "storage": (0.8, 0.88),
     "transport": (0.88, 0.95),
@@ -90,6 +95,7 @@ class Request(StepRequest):
         dataset: ``package.module:name`` of a function that gives a dataset, or of a `Workload` class.
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
+        cpu_step: time the step on the CPU too.
         quick: fewer processes and `QUICK_BUDGET`: for a first look, and for trying things out.
         budget: wall seconds of all parts but the accelerator; None for the default.
     """
@@ -98,6 +104,7 @@ class Request(StepRequest):
     dataset: str | None = None
     batch_size: int | None = None
     collate: str | None = None
+    cpu_step: bool = False
     quick: bool = False
     budget: float | None = None
 
@@ -135,6 +142,7 @@ class Tools:
     check_quiet: Callable[[], Sequence[protocol.Caution]] = protocol.check_quiet
     look: Callable[[WorkloadSpec], WorkloadFacts] = look
     prepare: Callable[..., list[Measurement]] = measure_preparation
+    worker: Callable[..., list[Measurement]] = measure_worker
     scaling: Callable[..., list[Measurement]] = measure_scaling
     bandwidth: Callable[..., list[Measurement]] = measure_bandwidth
     storage: Callable[..., list[Measurement]] = measure_storage
@@ -228,6 +236,8 @@ class _Campaign:
         found = self._part("step", find_step_time, request, job, tools.parts, tools.accelerator)
         self._found += found.measurements
         self._cautions += found.cautions
+        if request.cpu_step:
+            self._found += self._part("step", measure_cpu_step, request, job, tools.accelerator)
         source: AcceleratorSource = found.source
         return source
 
@@ -235,6 +245,7 @@ class _Campaign:
         tools, seconds = self._tools, {name: share * self._request.seconds for name, share in SHARES.items()}
         processes = self._request.processes
         self._measure("prepare", tools.prepare, self._spec, processes=processes, budget_s=seconds["prepare"])
+        self._measure("worker", tools.worker, self._spec, budget_s=seconds["worker"])
         sample = sum(m.mean for m in self._found if m.name.startswith("prepare.") and m.unit == "s/sample")
         self._measure("scaling", tools.scaling, self._spec, sample_s=sample, budget_s=seconds["scaling"])
         self._measure("bandwidth", tools.bandwidth, budget_s=seconds["bandwidth"])

@@ -50,9 +50,12 @@ class Child:
         args: plain data for the job.
         cpu: the hardware thread to stay on, or None.
         doing: what errors say was going on.
+        limited: whether libraries that obey the environment may run one thread only.
     """
 
-    def __init__(self, job: Job, *args: Any, cpu: int | None = None, doing: str = "measuring") -> None:
+    def __init__(
+        self, job: Job, *args: Any, cpu: int | None = None, doing: str = "measuring", limited: bool = True
+    ) -> None:
         self.doing = doing
         self._link, theirs = Pipe()
         life, self._life = Pipe(duplex=False)
@@ -67,7 +70,7 @@ class Child:
             stderr=self._said,
             pass_fds=(theirs.fileno(), life.fileno()),
             start_new_session=True,
-            env={**os.environ, **ONE_THREAD, "TMPDIR": self._room.name},
+            env={**os.environ, **(ONE_THREAD if limited else {}), "TMPDIR": self._room.name},
         )
         theirs.close()
         life.close()

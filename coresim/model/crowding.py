@@ -16,6 +16,8 @@ from coresim.model.scenario import Scenario
 
 #: Relative growth of the CPU work per thread per core beyond the first: the middle of what is published, and its ends.
 LOSS, LEAST, MOST = 0.0625, 0.0, 0.125
+#: Threads that together do less than this much of the busiest one's work add nothing to speak of.
+SPREAD = 1.2
 #: What keeps a library to one thread, in every worker (``worker_init_fn``).
 CURE = "OMP_NUM_THREADS=1, cv2.setNumThreads(0) and torch.set_num_threads(1) in worker_init_fn"
 

@@ -23,7 +23,7 @@ from coresim.model.keys import (
     unknown_key,
 )
 from coresim.model.machines import Machine, find_machine, load_machines, read_machines
-from coresim.model.profile import Profile, load_document
+from coresim.model.profile import Profile, load_document, profile_tables
 from coresim.model.scenario import Scenario, override, read_scenario
 from coresim.model.service import Service
 
@@ -212,7 +212,7 @@ def _workload(table: WorkloadTable, folder: Path) -> Workload:
     path = folder / table.path
     document = load_document(path)
     profile = document if isinstance(document, Profile) else None
-    tables = document.scenario_tables() if isinstance(document, Profile) else document
+    tables = profile_tables(document, str(path)) if isinstance(document, Profile) else document
     scenario = read_scenario(override(tables, list(table.set)), str(path))
     name, cpu = table.name or path.stem, table.cpu or (profile.host.cpu_model if profile else None)
     gpu = table.gpu or scenario.accelerator.name

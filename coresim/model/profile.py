@@ -216,6 +216,14 @@ def load_profile(path: str | os.PathLike[str]) -> Profile:
     return Profile.from_dict(read_json(path), str(path))
 
 
+def profile_tables(profile: Profile, source: str, cold: bool | None = None) -> dict[str, Any]:
+    """`Profile.scenario_tables`, with ``source`` at the beginning of every error."""
+    try:
+        return profile.scenario_tables(cold)
+    except InputError as error:
+        raise type(error)(f"{source}: {error}") from None
+
+
 def load_document(path: str | os.PathLike[str]) -> Profile | dict[str, Any]:
     """A profile, or the raw tables of a scenario (TOML, or the same tables as JSON): the content tells which.
 

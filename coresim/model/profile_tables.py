@@ -6,8 +6,10 @@ What is decided here, and why:
   ``prepare.fetch`` is summed with the steps after it, visit by visit, into ``preprocess``.
 * What a visit waited for without a core (``prepare.wait``: a network, a sleep) is ``fetch`` instead, where it is
   over a tenth of the time; below that it cannot be told from other programs' turns.
-* A data set larger than the memory is not in the page cache: then ``fetch`` is the cold read of whole files,
-  which waits and holds no core, and storage takes as many of them at once as eight readers showed.
+* Of a data set larger than the memory the page cache misses a share (`coresim.model.page_cache`). A read that misses
+  is a cold read of a whole file, which waits and holds no core: ``fetch``. Storage takes as many of them at once as
+  eight readers showed. Copying out of the page cache is work for both and stays in ``preprocess``; asked for samples
+  that are all cold, it is left out, because a cold read was timed with it.
 * ``prepare.start`` is a new worker's own start, which the others do at the same time: ``worker_startup``.
 * A step that waits for the device spins meanwhile; that is in its launch time and in the step time as well, so
   only a step that does not wait has a ``launch``.
@@ -23,7 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from coresim import stats
 from coresim.errors import InputError
+from coresim.model.crowding import SPREAD
 from coresim.model.measurement import Measurement
+from coresim.model.page_cache import Misses, miss_share
+from coresim.model.service import read_service
+from coresim.model.storage import missing
 
 if TYPE_CHECKING:
     from coresim.model.profile import Profile
@@ -47,17 +53,18 @@ def scenario_tables(profile: Profile, cold: bool | None = None) -> dict[str, Any
 
     Args:
         profile: what was measured.
-        cold: whether samples come from storage and not from the page cache; by default, whether the data set is
-            larger than the memory.
+        cold: whether samples all come from storage and not from the page cache; by default, those that miss it where
+            the data set is larger than the memory.
 
     Raises:
         InputError: no step of the preparation was measured, or ``cold`` without cold reads.
     """
-    cold = _exceeds_memory(profile) and profile.get("storage.cold.read") is not None if cold is None else cold
+    misses = _misses(profile) if cold is None and profile.get("storage.cold.read") is not None else None
     return {
-        "workload": _workload(profile, cold),
+        "workload": _workload(profile, bool(cold), misses),
         "accelerator": _accelerator(profile),
-        "host": _host(profile, cold),
+        "host": _host(profile, bool(cold) or misses is not None),
+        **_loader(profile),
     }
 
 
@@ -78,10 +85,14 @@ def relative_error(values: Values) -> float:
     return math.sqrt(stats.variance(sample) / len(sample)) / centre if centre else 0.0
 
 
-def _exceeds_memory(profile: Profile) -> bool:
-    memory = memory_bytes(profile)
-    size = (profile.samples or 0) * (profile.bytes_per_sample or 0.0)
-    return memory is not None and size > memory
+def _misses(profile: Profile) -> Misses | None:
+    """What the page cache misses of a data set larger than the memory; None where it fits, or a size is not known."""
+    memory, size = memory_bytes(profile), _data_bytes(profile)
+    return None if memory is None or size is None or size <= memory else miss_share(size, memory)
+
+
+def _data_bytes(profile: Profile) -> float | None:
+    return (profile.samples or 0) * (profile.bytes_per_sample or 0.0) or None
 
 
 def memory_bytes(profile: Profile) -> int | None:
@@ -90,14 +101,17 @@ def memory_bytes(profile: Profile) -> int | None:
     return min(known, default=None)
 
 
-def _workload(profile: Profile, cold: bool) -> dict[str, Any]:
+def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, Any]:
     rows = _rows(profile, cold)
-    waits = profile["storage.cold.read"].values if cold else _waits(profile, rows)
-    if waits and not cold:
+    waits = () if cold or misses else _waits(profile, rows)
+    if waits:
         rows = _row_by_row(lambda visit, wait: max(0.0, visit - wait), rows, waits)
     table: dict[str, Any] = {"batch_size": profile.batch_size, "preprocess": service_table(rows)}
     if waits:
         table["fetch"] = service_table(waits)
+    elif cold or misses:
+        read = service_table(profile["storage.cold.read"].values)
+        table["fetch"] = missing(read_service(read, "storage.cold.read"), misses).to_table()
     for key, name in KEYS_PER_BATCH.items():
         found = profile.get(name)
         if found is not None:
@@ -109,7 +123,13 @@ def _workload(profile: Profile, cold: bool) -> dict[str, Any]:
     start = profile.get("prepare.start")
     if start is not None:
         table["worker_startup"] = f"{start.mean!r} s"
-    return table | ({"batch_bytes": profile.bytes_per_batch} if profile.bytes_per_batch else {})
+    sizes = {
+        "batch_bytes": profile.bytes_per_batch,
+        "worker_bytes": _mean(profile, "worker.private"),
+        "sample_bytes": profile.bytes_per_sample,
+        "dataset_bytes": _data_bytes(profile),
+    }
+    return table | {name: size for name, size in sizes.items() if size}
 
 
 def recorded_handover(size: int, arrays: int) -> dict[str, Any]:
@@ -167,6 +187,9 @@ def _accelerator(profile: Profile) -> dict[str, Any]:
         table |= {"slowdown": slowdown} if len(slowdown) > 1 else {}
     if launch is not None and not source.synchronises:
         table["launch"] = service_table(launch.values)
+    cpu = profile.get("accelerator.cpu_step")
+    if cpu is not None:
+        table["cpu_step"] = service_table(cpu.values)
     return table | ({"name": source.name} if source.name else {})
 
 
@@ -197,6 +220,19 @@ def _host(profile: Profile, cold: bool) -> dict[str, Any]:
         "shm_bytes": facts.shm_bytes,
     }
     return {name: value for name, value in known.items() if value is not None and value != 0}
+
+
+def _mean(profile: Profile, name: str) -> float | None:
+    found = profile.get(name)
+    return None if found is None else found.mean
+
+
+def _loader(profile: Profile) -> dict[str, Any]:
+    """The threads that libraries run unless they are limited, as they were when everything else was measured."""
+    found, spread = profile.get("threads.worked"), profile.get("threads.spread")
+    if found is None or spread is None or spread.mean < SPREAD or found.mean <= 1:
+        return {}
+    return {"loader": {"default_threads": round(found.mean)}}
 
 
 def _streams(profile: Profile) -> float | None:

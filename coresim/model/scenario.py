@@ -29,6 +29,7 @@ from coresim.model.keys import (
 )
 from coresim.model.presets import PRESETS, Preset
 from coresim.model.service import ZERO, Service
+from coresim.model.storage import from_storage, tiers
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ class Workload:
     batch_bytes: float | None = key(POSITIVE, "bytes of one collated batch, for the memory estimate", None)
     worker_bytes: float | None = key(POSITIVE, "private bytes of one worker process, for the memory estimate", None)
     sample_bytes: float | None = key(POSITIVE, "bytes of one stored sample, to price storage and caching", None)
+    dataset_bytes: float | None = key(
+        POSITIVE, "bytes of the stored set; absent: samples_per_epoch x sample_bytes, where both are known", None
+    )
     device_preprocess: float = key(
         DURATION, "accelerator time to preprocess one batch there, added to each of its steps", 0.0
     )
@@ -65,6 +69,7 @@ class Accelerator:
         choice("spin", "block"), "waiting for the device holds the trainer's core (spin) or frees it", "spin"
     )
     run_ahead: int = key(COUNT_OR_NONE, "steps that the trainer may launch before it waits; 0: it waits for each", 0)
+    cpu_step: Service | None = key(SERVICE, "time of the same step on all of the job's cores, without a GPU", None)
     count: int = key(COUNT, "accelerators on the host, data-parallel", 1)
     hosts: int = key(COUNT, "identical hosts, data-parallel; all of them take part in every step", 1)
     allreduce: float = key(DURATION, "time of the all-reduce after each data-parallel step", 0.0)
@@ -92,6 +97,9 @@ class Host:
     storage_streams: float | None = key(POSITIVE, "fetches that run at once at full speed; absent: no limit", None)
     memory_bytes: float | None = key(POSITIVE, "memory that the job may use", None)
     shm_bytes: float | None = key(POSITIVE, "size of /dev/shm", None)
+    storage: str | None = key(
+        choice(*tiers()), "a recorded tier that samples are read from; workload.fetch wins where it is given", None
+    )
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,7 @@ class Loader:
         FRACTION, "share of preprocessing during which a worker holds the one lock of the trainer's interpreter", 0.0
     )
     library_threads: int = key(COUNT, "threads that a library (OpenMP, OpenCV, torch) runs in every worker", 1)
+    default_threads: int = key(COUNT, "the same where nothing limits them: warned of, not predicted with", 1)
     copy_mode: str = key(
         choice("sync", "stream", "overlap", "thread", "worker"), "how batches reach the device", "sync"
     )
@@ -237,7 +246,8 @@ def _read(document: dict[str, Any]) -> Scenario:
         raise InputError("stage: write [[stage]] with two brackets, once for each stage")
     if not stages and "preprocess" not in document["workload"]:
         raise InputError('workload.preprocess: missing; CPU time to prepare one sample, such as "5.2 ms"')
-    return Scenario(**sections, stages=_read_stages(stages))
+    scenario = Scenario(**sections, stages=_read_stages(stages))
+    return scenario if "fetch" in document["workload"] else from_storage(scenario)
 
 
 def _read_stages(tables: list[Any]) -> tuple[StageTable, ...]:

@@ -8,6 +8,9 @@ from typing import Any
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
+from coresim.model.crowding import CURE
+from coresim.model.scenario import Scenario
+from coresim.model.storage import data_bytes, misses_of
 from coresim.report.settings import loader_settings, pins_memory
 from coresim.sim.estimate import Estimate
 
@@ -80,9 +83,35 @@ def recommendation_document(answer: Recommendation, metadata: dict[str, Any]) ->
             for item in answer.elasticities
         ],
         "epoch_start": None if answer.epoch_start is None else asdict(answer.epoch_start),
+        "storage": _storage(answer.scenario),
+        "unlimited_threads": _unlimited(answer),
         "target_gpu_idle": answer.scenario.target.gpu_idle,
         "metadata": metadata,
     }  # fmt: skip
+
+
+def _storage(scenario: Scenario) -> dict[str, Any]:
+    misses = misses_of(scenario)
+    return {
+        "tier": scenario.host.storage,
+        "fetch_mean_s": scenario.workload.fetch.mean,
+        "dataset_bytes": data_bytes(scenario),
+        "page_cache_miss_share": None if misses is None else misses.share,
+    }
+
+
+def _unlimited(answer: Recommendation) -> dict[str, Any] | None:
+    found = answer.unlimited
+    if found is None:
+        return None
+    return {
+        "threads_per_worker": found.each,
+        "threads": found.crowding.threads,
+        "cores": found.crowding.cores,
+        "cpu_work_factor": found.crowding.factor,
+        "cure": CURE,
+        **_idle(found.estimate),
+    }
 
 
 def finite(value: float) -> float | None:

@@ -22,7 +22,7 @@ def what_if_text(found: WhatIf) -> str:
         for row in (COLUMNS, *rows)
     ]
     notes = [
-        f"  {outcome.remedy.name}: {outcome.remedy.what}. {outcome.remedy.basis}. It costs {outcome.remedy.price}."
+        f"  {outcome.remedy.name}: {outcome.remedy.what}. {outcome.remedy.basis}. It costs {outcome.price}."
         for outcome in found.outcomes
         if outcome.remedy
     ]
@@ -33,13 +33,19 @@ def conclusion(found: WhatIf) -> str:
     """The first line: whether to buy cores, and what helps most."""
     target, today = found.scenario.target.gpu_idle, found.today
     where = f"On {plural(today.cores, 'core')} per GPU the GPU idles {percent(today.idle)}"
-    best = next((o for o in found.outcomes if o.idle_high <= target), found.outcomes[0] if found.outcomes else None)
-    helps = "" if best is None else f" Best here: {_name(best)} ({percent(best.idle)} idle)."
+    best = next((outcome for outcome in found.outcomes if outcome.possible and _spares_cores(outcome)), None)
+    helps = ""
+    if best is not None and best.throughput > today.throughput:
+        helps = f" Best here: {_name(best)} ({best.throughput:.0f} samples/s, {percent(best.idle)} idle)."
     if today.idle <= target:
         return f"Do not buy cores: {where[0].lower()}{where[1:]}, within the target of {percent(target)}."
     if not found.need_cores:
         return f"Do not buy cores: {where[0].lower()}{where[1:]}, and no number of them meets {percent(target)}.{helps}"
     return f"{where}; {_cores(today)} cores would keep it within {percent(target)}.{helps}"
+
+
+def _spares_cores(outcome: Outcome) -> bool:
+    return outcome.remedy is not None and outcome.remedy.more != "cores"
 
 
 def remedies_table(found: WhatIf) -> Table:
@@ -56,13 +62,14 @@ def what_if_document(found: WhatIf) -> dict[str, Any]:
 
 def _document(outcome: Outcome) -> dict[str, Any]:
     remedy = outcome.remedy
-    about = {} if remedy is None else {n: getattr(remedy, n) for n in ("name", "what", "rests", "basis", "price")}
+    about = {} if remedy is None else {n: getattr(remedy, n) for n in ("name", "what", "rests", "basis")}
+    about |= {} if remedy is None else {"price": outcome.price}
     memory = None if outcome.memory is None else asdict(outcome.memory)
     return {
         **about, "gpu_idle": outcome.idle, "gpu_idle_low": outcome.idle_low, "gpu_idle_high": outcome.idle_high,
         "throughput_samples_per_s": outcome.throughput, "workers": outcome.workers, "cores_per_gpu": outcome.cores,
         "cores_needed_low": outcome.cores_needed[0], "cores_needed_high": outcome.cores_needed[1],
-        "memory_bytes": memory,
+        "memory_bytes": memory, "possible": outcome.possible,
     }  # fmt: skip
 
 
@@ -73,6 +80,7 @@ def _name(outcome: Outcome) -> str:
 def _row(name: str, outcome: Outcome) -> tuple[str, ...]:
     idle = f"{percent(outcome.idle)} [{100 * outcome.idle_low:.1f}, {100 * outcome.idle_high:.1f}]"
     memory = "" if outcome.memory is None else format_bytes(outcome.memory.total)
+    memory = memory if outcome.possible else f"{memory} does not fit".strip()
     rests = "this job's numbers" if outcome.remedy is None else outcome.remedy.rests
     return name, idle, f"{outcome.throughput:.0f}", _cores(outcome), memory, rests
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from coresim.advise.memory import Memory
+from coresim.advise.threads import Unlimited
 from coresim.model.crowding import CURE, Crowding
 from coresim.model.scenario import Scenario
 from coresim.units import format_bytes
@@ -50,6 +51,16 @@ def _ram(memory: Memory) -> str:
     if memory.fits_ram is False:
         return f"{workers}; together they do NOT fit in the {format_bytes(memory.ram_size or 0.0)} of this job"
     return workers
+
+
+def unlimited_text(found: Unlimited) -> str:
+    """That the prediction counts on one thread per worker, what the libraries do by themselves, and the cure."""
+    low, high = 100 * found.estimate.gpu_idle_low, 100 * found.estimate.gpu_idle_high
+    return (
+        f"left as they are, libraries run {found.each} threads in every worker here (measured; more where there are"
+        f" more cores): {crowding_text(found.crowding)}; without that the GPU would idle"
+        f" {100 * found.estimate.gpu_idle:.1f} % [{low:.1f}, {high:.1f}]"
+    )
 
 
 def crowding_text(crowded: Crowding) -> str:

@@ -12,7 +12,8 @@ from coresim.model.build import OPTIONS
 from coresim.model.crowding import crowding
 from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
-from coresim.report.settings import crowding_text, loader_settings, memory_text
+from coresim.report.settings import crowding_text, loader_settings, memory_text, unlimited_text
+from coresim.report.storage import storage_lines
 from coresim.sim.estimate import Estimate
 from coresim.units import format_duration
 
@@ -113,6 +114,7 @@ def basis_lines(answer: Recommendation, basis: str | None, rests: tuple[str, ...
             f"{stage.name}, {plural(stage.servers, 'server')}, {format_duration(stage.service.mean)} a {stage.grain}"
             for stage in scenario.stages
         )
+    lines += storage_lines(scenario)
     left_out = [name for name in ("launch", "pin", "copy") if _is_left_out(scenario, name)]
     if left_out:
         lines.append(f"not included, because not known: the time to {', '.join(left_out)}")
@@ -150,6 +152,8 @@ def loader_text(answer: Recommendation) -> str:
     crowded = crowding(scenario, best.workers, best.cores * scenario.accelerator.count)
     if crowded is not None:
         lines.append(f"  {crowding_text(crowded)}")
+    if answer.unlimited is not None:
+        lines += _wrapped(unlimited_text(answer.unlimited)).splitlines()
     return "\n".join(lines)
 
 

@@ -1,0 +1,38 @@
+"""What threads inside workers do to a recommended setting, where nothing limits them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from coresim.advise.sweep import Point, Study, predict
+from coresim.model.crowding import Crowding, crowding
+from coresim.model.scenario import Scenario
+from coresim.sim.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class Unlimited:
+    """The setting with as many library threads in every worker as the libraries take by themselves.
+
+    Attributes:
+        each: threads of one worker.
+        crowding: threads of all workers on the host's cores, and what they cost.
+        estimate: the prediction with them.
+    """
+
+    each: int
+    crowding: Crowding
+    estimate: Estimate
+
+
+def unlimited(scenario: Scenario, point: Point, study: Study) -> Unlimited | None:
+    """None where libraries run no more threads than the prediction counts, or the cores have room for all."""
+    each = scenario.loader.default_threads
+    if each <= scenario.loader.library_threads or scenario.stages:
+        return None
+    left = replace(scenario, loader=replace(scenario.loader, library_threads=each))
+    crowded = crowding(left, point.workers, point.cores * scenario.accelerator.count)
+    if crowded is None:
+        return None
+    found = predict(left, point.option, point.cores, point.workers, point.prefetch_factor, study)
+    return Unlimited(each, crowded, found)

@@ -1,0 +1,159 @@
+"""Where samples lie: recorded tiers of storage, and what fetching a sample from one takes.
+
+The rows are in ``coresim/data/storage.csv``: what makers and providers publish, each with its source. They stand in for
+a storage that is not here to be measured; where it is, `coresim.measuring.storage` measures it.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import resources
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from coresim.errors import InputError
+from coresim.model.page_cache import Misses, miss_share
+from coresim.model.service import Service, empirical
+
+if TYPE_CHECKING:
+    from coresim.model.scenario import Scenario
+
+#: Relative standard uncertainty of a published figure on another's system: a judgement, on top of a stated range.
+JUDGED = 0.25
+#: Values by which a share of misses is told to a simulation.
+PARTS = 200
+_TEXTS = ("name", "tier", "what", "certainty", "source", "notes")
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One row: a kind of storage, idle but for this job.
+
+    Attributes:
+        name: as in ``host.storage``.
+        tier: HDD, SSD, network or object store.
+        what: what it is.
+        latency_low_s, latency_high_s: from asking to the first byte, as far apart as the source states.
+        stream_bytes_per_s: what one read gets; None: all of the bandwidth.
+        bandwidth_bytes_per_s: of all reads together; None: the source states none.
+        iops: reads/s of all together; None: as many as the latency allows.
+        concurrency: reads that are served at once; None: the source states none.
+        certainty: ``data sheet`` or ``documentation`` (of a provider).
+        source: where it is published.
+        notes: what was taken from it, and how.
+    """
+
+    name: str
+    tier: str
+    what: str
+    latency_low_s: float
+    latency_high_s: float
+    stream_bytes_per_s: float | None
+    bandwidth_bytes_per_s: float | None
+    iops: float | None
+    concurrency: float | None
+    certainty: str
+    source: str
+    notes: str
+
+    def __post_init__(self) -> None:
+        """InputError for a latency out of order, or for neither a stream's rate nor a bandwidth."""
+        if not 0 < self.latency_low_s <= self.latency_high_s:
+            raise InputError(f"storage {self.name}: latency {self.latency_low_s} to {self.latency_high_s} s")
+        if not (self.stream_bytes_per_s or self.bandwidth_bytes_per_s):
+            raise InputError(f"storage {self.name}: neither stream_bytes_per_s nor bandwidth_bytes_per_s")
+
+    def read_time(self, size: float) -> Service:
+        """Reading ``size`` bytes alone: latency (the geometric middle of its range) and transfer, s."""
+        latency = math.sqrt(self.latency_low_s * self.latency_high_s)
+        transfer = size / (self.stream_bytes_per_s or self.bandwidth_bytes_per_s or math.inf)
+        # The range is taken as two standard deviations each way, in its logarithm.
+        spread = math.log(self.latency_high_s / self.latency_low_s) / 4 * latency / (latency + transfer)
+        return Service(latency + transfer, uncertainty=math.hypot(JUDGED, spread))
+
+    def streams(self, size: float) -> float | None:
+        """Reads of ``size`` bytes that run at once at full speed; None: no limit is known.
+
+        By Little's law (reads at once = rate x time of one), from each limit on the rate; a sample is one read.
+        """
+        seconds = self.read_time(size).mean
+        limits = [self.concurrency]
+        limits.append(None if self.iops is None else self.iops * seconds)
+        limits.append(None if self.bandwidth_bytes_per_s is None else self.bandwidth_bytes_per_s / size * seconds)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+
+@lru_cache(maxsize=1)
+def tiers() -> Mapping[str, Tier]:
+    """Every recorded tier by name, in file order."""
+    text = (resources.files("coresim") / "data" / "storage.csv").read_text(encoding="utf-8")
+    rows = (Tier(**{key: _read(key, value) for key, value in row.items()}) for row in csv.DictReader(text.splitlines()))
+    return MappingProxyType({tier.name: tier for tier in rows})
+
+
+def _read(key: str, value: str) -> Any:
+    return value if key in _TEXTS else float(value) if value else None
+
+
+def data_bytes(scenario: Scenario) -> float | None:
+    """Bytes of the stored set: as given, or of all samples of an epoch; None where neither is known."""
+    work = scenario.workload
+    if work.dataset_bytes is not None or work.samples_per_epoch is None or work.sample_bytes is None:
+        return work.dataset_bytes
+    return work.samples_per_epoch * work.sample_bytes
+
+
+def misses_of(scenario: Scenario) -> Misses | None:
+    """The share of reads that the page cache misses if all of the memory were its own; None: a size is not known."""
+    size, memory = data_bytes(scenario), scenario.host.memory_bytes
+    return None if size is None or memory is None else miss_share(size, memory)
+
+
+def from_storage(scenario: Scenario) -> Scenario:
+    """Fetching as the tier that ``host.storage`` names has it, less what the page cache holds.
+
+    Raises:
+        InputError: the size of a sample is not known.
+    """
+    name, size = scenario.host.storage, scenario.workload.sample_bytes
+    if name is None:
+        return scenario
+    if size is None:
+        raise InputError(f"workload.sample_bytes: missing; host.storage = {name!r} needs the bytes of a stored sample")
+    fetch = missing(tiers()[name].read_time(size), misses_of(scenario))
+    streams = scenario.host.storage_streams or tiers()[name].streams(size)
+    work, host = replace(scenario.workload, fetch=fetch), replace(scenario.host, storage_streams=streams)
+    return replace(scenario, workload=work, host=host)
+
+
+def missing(read: Service, misses: Misses | None) -> Service:
+    """The time that a read waits when only a share of the reads misses the page cache; without ``misses``, all do.
+
+    The other reads wait for nothing: copying from the cache is work, and part of preprocessing.
+    """
+    if misses is None or misses.share >= 1.0 or read.is_zero:
+        return read
+    late = round(misses.share * PARTS)
+    if not late:
+        return Service(0.0)
+    values = read.values or (read.mean,)
+    chosen = tuple(values[place * len(values) // late] for place in range(late))
+    spread = math.hypot(read.uncertainty, misses.uncertainty / misses.share)
+    found = empirical((*chosen, *(0.0,) * (PARTS - late)), spread)
+    return replace(found.scaled(read.mean * misses.share / found.mean), uncertainty=spread)
+
+
+def stored(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A scenario's tables with samples read from the tier ``name``, whatever they said of fetching."""
+    found = {key: dict(table) if isinstance(table, Mapping) else table for key, table in tables.items()}
+    for section, key in (("workload", "fetch"), ("host", "storage_streams")):
+        if isinstance(found.get(section), dict):
+            found[section].pop(key, None)
+    host = found.setdefault("host", {})
+    if isinstance(host, dict):
+        host["storage"] = name
+    return found
