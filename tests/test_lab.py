@@ -21,7 +21,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOK = "02_what_if.ipynb"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-MISSING = [name for name in ("jupyterlab", "ipykernel", "ipywidgets", "playwright") if not importlib.util.find_spec(name)]
+MISSING = [
+    name for name in ("jupyterlab", "ipykernel", "ipywidgets", "playwright") if not importlib.util.find_spec(name)
+]
 MISSING += [] if CHROMIUM else ["a chromium binary"]
 #: For each thing that is waited for; compiling the simulator takes the longest of them.
 PATIENCE_S = 120.0

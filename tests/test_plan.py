@@ -16,14 +16,12 @@ import pytest
 
 mpl.use("Agg")
 
-from matplotlib.figure import Figure
-
 import coresim
 from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.scenario import read_scenario
 from coresim.report.content import Table
-from coresim.report.figures import Shown, plot_timeline
+from coresim.report.gantt import Shown, rows_of, traced
 from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
@@ -307,17 +305,12 @@ def test_profiles_show_themselves_too():
 def test_no_worker_looks_idle_at_the_end_of_a_timeline():
     """Of a job that its workers hold back, every worker is busy from the start to the edge of the picture."""
     scenario = read_scenario({"workload": {"batch_size": 8, "preprocess": "4 ms"}, "accelerator": {"step": "2 ms"}})
-    axes = plot_timeline(scenario, Shown(2, 5, 4), simulate, Figure().subplots(), steps=6)
-    end = axes.get_xlim()[1]
-    bars = [collection.get_paths() for collection in axes.collections if len(collection.get_paths())]
-    spans = {}
-    for paths in bars:
-        for path in paths:
-            box = path.get_extents()
-            spans.setdefault(round((box.y0 + box.y1) / 2), []).append((box.x0, box.x1))
-    workers = {row: sum(min(x1, end) - x0 for x0, x1 in found) for row, found in spans.items() if row >= 2}
-    assert len(workers) == 4
-    assert min(workers.values()) > 0.99 * end
+    line, trace = traced(scenario, Shown(2, 5, 4), simulate, steps=6, seed=1)
+    end = float(trace.end[5])
+    rows = list(rows_of(line, trace, end))
+    busy = {row.label: sum(min(bar.end, end) - bar.start for bar in row.bars) for row in rows[2:]}
+    assert list(busy) == ["loader 0", "loader 1", "loader 2", "loader 3"]
+    assert min(busy.values()) > 0.99 * end
 
 
 def test_the_timeline_of_an_answer_has_a_panel_for_each_option(answer):
