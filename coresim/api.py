@@ -82,7 +82,7 @@ def write_report(
     path: str | os.PathLike[str],
     *,
     title: str = "CPU cores per GPU",
-    remedies: Table | None = None,
+    remedies: Sequence[Table] = (),
     ledger: Table | None = None,
     **provenance: object,
 ) -> None:
@@ -92,7 +92,7 @@ def write_report(
         answer: from `recommend`.
         path: where to; its ending says the format: ``.html``, ``.md`` or ``.pdf``.
         title: of the report.
-        remedies: a table of what-ifs side by side, as `coresim.report.content.Table`.
+        remedies: tables of what-ifs side by side, as `coresim.report.remedies.remedies_tables` makes them.
         ledger: a table of predicted beside measured.
         provenance: what else to say of where it comes from, such as ``source="profile.json"``.
 

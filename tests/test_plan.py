@@ -43,7 +43,7 @@ STAGES = {
     "accelerator": {"step": "10 ms"},
     "stage": [{"name": HOSTILE, "service": "2 ms", "grain": "sample", "servers": 9}],
 }
-REMEDIES = Table(("remedy", "GPU idle", "price"), (("smaller <b>", "1.0 %", "none"),))
+REMEDIES = (Table(("remedy", "GPU idle", "price"), (("smaller <b>", "1.0 %", "none"),)),)
 LEDGER = Table(("run", "predicted", "measured"), (("a run", "5.0 %", "7.0 %"),))
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 #: Tags that have no end.
@@ -238,6 +238,29 @@ def test_the_verb_writes_the_file_and_says_whether_cores_suffice(tmp_path, capsy
     assert "CPU cores per GPU for job.toml" in page
     assert f"as given in {source}" in page
     assert ("Not enough CPU cores" in page) == (code == 4)
+    assert "What would help, side by side" in page
+    for remedy in ("today", "more-cores", "offline"):
+        assert remedy in page
+    assert "Predicted and measured" not in page
+
+
+def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(tmp_path, monkeypatch):
+    source = Path(__file__).parents[1] / "notebooks" / "profile.json"
+    profile = coresim.load(source)
+    fingerprint, job = profile.host.fingerprint, profile.workload
+    setting = Setting(job, 16, 2, 2, 2, 2, 1.0)
+    trial = Measured(0.3, 0.014, (0, 10), (), 0.0, 0.002, 0.001, 0.001, 0.0)
+    point = Point(0, setting, 0.01, 50, 10, Prediction(0.31, 0.29, 0.33, 0.02), 0.2, 0.3, (trial,))
+    ledger = Ledger(
+        "1", "c", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", fingerprint, 9, (), (point,)
+    )
+    monkeypatch.setattr(
+        "coresim.validate.latest.latest", lambda host, title: ledger if (host, title) == (fingerprint, job) else None
+    )
+    out = tmp_path / "plan.md"
+    assert main(["report", str(source), "-o", str(out), "--max-cores", "3"]) == 4
+    text = out.read_text()
+    assert "## Predicted and measured" in text and "31.0 %" in text
 
 
 @pytest.mark.parametrize(
@@ -266,6 +289,7 @@ def browse(path: Path, tmp_path: Path) -> tuple[str, list[str]]:
     return found.stdout, [line for line in found.stderr.splitlines() if "CONSOLE" in line]
 
 
+@pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: the report is not opened in a browser")
 def test_a_browser_opens_it_and_fetches_nothing(html, report, tmp_path):
     path = tmp_path / "plan.html"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ def plan_report(
     engine: Engine,
     provenance: Mapping[str, object],
     title: str = "CPU cores per GPU",
-    remedies: Table | None = None,
+    remedies: Sequence[Table] = (),
     ledger: Table | None = None,
 ) -> Report:
     """The report of an answer.
@@ -52,8 +52,8 @@ def plan_report(
     """
     result = answer.result
     sections = [_curves(result), _timeline(result, engine), _time(result), _sensitivity(result)]
-    if remedies is not None:
-        sections.append(Section("What would help, side by side", tables=(remedies,)))
+    if remedies:
+        sections.append(Section("What would help, side by side", tables=tuple(remedies)))
     if ledger is not None:
         sections.append(Section("Predicted and measured", tables=(ledger,)))
     sections += [_basis(answer, ledger is None), _inputs(result.scenario), _provenance(provenance)]

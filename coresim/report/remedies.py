@@ -42,10 +42,14 @@ def conclusion(found: WhatIf) -> str:
     return f"{where}; {_cores(today)} cores would keep it within {percent(target)}.{helps}"
 
 
-def remedies_table(found: WhatIf) -> Table:
-    """The table of a report."""
+def remedies_tables(found: WhatIf) -> tuple[Table, Table]:
+    """The tables of a report: today beside each remedy, and what each is, rests on and costs."""
     rows = [_row("today", found.today), *(_row(_name(outcome), outcome) for outcome in found.outcomes)]
-    return Table(COLUMNS, tuple(rows), note="Ranges that are assumed are stated by coresim whatif.")
+    known = [outcome.remedy for outcome in found.outcomes if outcome.remedy]
+    about = tuple((remedy.name, remedy.what, remedy.basis, remedy.price) for remedy in known)
+    title = f"On {plural(found.today.cores, 'core')} per GPU, option {found.option}"
+    beside = Table(COLUMNS, tuple(rows), title, conclusion(found))
+    return beside, Table(("remedy", "what it is", "taken for it", "it costs"), about, "What they are")
 
 
 def what_if_document(found: WhatIf) -> dict[str, Any]:
