@@ -20,7 +20,7 @@ import coresim
 from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.scenario import read_scenario
-from coresim.report.content import Table
+from coresim.report.content import Section, Table
 from coresim.report.gantt import Shown, rows_of, traced
 from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
@@ -43,7 +43,8 @@ STAGES = {
     "accelerator": {"step": "10 ms"},
     "stage": [{"name": HOSTILE, "service": "2 ms", "grain": "sample", "servers": 9}],
 }
-REMEDIES = (Table(("remedy", "GPU idle", "price"), (("smaller <b>", "1.0 %", "none"),)),)
+REMEDY = Table(("remedy", "GPU idle", "price"), (("smaller <b>", "1.0 %", "none"),))
+REMEDIES = (Section("What would help, side by side", tables=(REMEDY,)),)
 LEDGER = Table(("run", "predicted", "measured"), (("a run", "5.0 %", "7.0 %"),))
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 #: Tags that have no end.
@@ -238,7 +239,7 @@ def test_the_verb_writes_the_file_and_says_whether_cores_suffice(tmp_path, capsy
     assert "CPU cores per GPU for job.toml" in page
     assert f"as given in {source}" in page
     assert ("Not enough CPU cores" in page) == (code == 4)
-    assert "What would help, side by side" in page
+    assert page.index("What would help, side by side") < page.index("What the remedies are")
     for remedy in ("today", "more-cores", "offline"):
         assert remedy in page
     assert "Predicted and measured" not in page

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from coresim.report.answer import answer_of
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
-    from coresim.report.remedies import remedies_tables
+    from coresim.report.remedies import remedies_sections
     from coresim.sim.estimate import Plan
     from coresim.validate.latest import latest
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         title = args.title or f"CPU cores per GPU for {Path(args.input).name}"
         ledger = latest(profile.host.fingerprint, profile.workload) if profile else None
         checked = ledger_table(ledger) if ledger else None
-        remedies = remedies_tables(what_if(scenario, study, option=answer.result.point.option))
+        remedies = remedies_sections(what_if(scenario, study, option=answer.result.point.option))
         write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
     print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
     return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT
