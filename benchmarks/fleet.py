@@ -57,7 +57,8 @@ def main() -> None:
     with ProcessPoolExecutor(cores) as executor:
         found = plan_fleet(fleet, executor=executor)
     wall = time.perf_counter() - started
-    print(f"{count} workloads x {len(fleet.candidates)} machines x {len(options)} options: {len(found.rows)} rows")
+    pairs = f"{count} workloads x {len(fleet.candidates)} machines = {count * len(fleet.candidates)} pairs"
+    print(f"{pairs}, {len(options)} options: {len(found.rows)} rows")
     print(f"{len(tasks)} tasks after merging equal inputs; {wall:.1f} s on {cores} cores, {listed:.1f} s to list them")
     used = sum(resource.getrusage(who)[0] for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     print(f"{used:.1f} CPU seconds, {1e3 * used / len(found.rows):.2f} ms per row: {used / cores:.1f} s on idle cores")

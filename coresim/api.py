@@ -21,7 +21,7 @@ from coresim.model.fleet import Fleet, load_fleet
 from coresim.model.profile import Profile, load_document, profile_tables
 from coresim.model.scenario import Scenario, override, read_scenario
 from coresim.report.answer import Answer, Measured, Simulated, answer_of
-from coresim.report.content import Table
+from coresim.report.content import Section, Table
 from coresim.report.fleet import Planned
 from coresim.report.output import format_of
 from coresim.report.output import write_report as write
@@ -82,7 +82,7 @@ def write_report(
     path: str | os.PathLike[str],
     *,
     title: str = "CPU cores per GPU",
-    remedies: Table | None = None,
+    remedies: Sequence[Section] = (),
     ledger: Table | None = None,
     **provenance: object,
 ) -> None:
@@ -92,7 +92,7 @@ def write_report(
         answer: from `recommend`.
         path: where to; its ending says the format: ``.html``, ``.md`` or ``.pdf``.
         title: of the report.
-        remedies: a table of what-ifs side by side, as `coresim.report.content.Table`.
+        remedies: what-ifs side by side, as `coresim.report.remedies.remedies_sections` makes them.
         ledger: a table of predicted beside measured.
         provenance: what else to say of where it comes from, such as ``source="profile.json"``.
 

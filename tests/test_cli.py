@@ -12,38 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from shared import SCENARIO, check
 
 from coresim.cli.main import main
-
-SCENARIO = """
-[workload]
-batch_size = 256
-samples_per_epoch = 1281167
-fetch      = { mean = "0.4 ms", distribution = "exponential" }
-preprocess = { mean = "5.2 ms", cv = 0.4, distribution = "lognormal" }
-collate    = "3 ms"
-consumer   = "2 ms"
-copy       = "1.5 ms"
-[accelerator]
-step   = "98 ms"
-launch = "5 ms"
-sync   = "spin"
-count  = 1
-[host]
-cores = 16
-threads_per_core = 2
-speed = [1.0, 1.0, 0.97]
-[loader]
-preset = "pytorch"
-dispatch = "round_robin"
-ordered = true
-workers = 8
-prefetch_factor = 2
-fetchers = 16
-buffer = 2
-[target]
-gpu_idle = 0.05
-"""
 
 
 @pytest.fixture
@@ -67,25 +38,6 @@ def run(*argv, **options):
     return subprocess.run(
         [sys.executable, "-m", "coresim", *argv], capture_output=True, text=True, timeout=200, check=False, **options
     )
-
-
-def check(schema, value, where="$"):
-    """The part of JSON Schema that our schemas use."""
-    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "null": type(None)}
-    if "type" in schema:
-        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        assert any(isinstance(value, kinds[name]) for name in names), (where, value, names)
-    assert "const" not in schema or value == schema["const"], where
-    assert "enum" not in schema or value in schema["enum"], (where, value)
-    assert "minimum" not in schema or value >= schema["minimum"], (where, value)
-    assert "maximum" not in schema or value <= schema["maximum"], (where, value)
-    for name in schema.get("required", ()):
-        assert name in value, (where, name)
-    for name, inner in schema.get("properties", {}).items():
-        if name in value:
-            check(inner, value[name], f"{where}.{name}")
-    for index, item in enumerate(value if "items" in schema else ()):
-        check(schema["items"], item, f"{where}[{index}]")
 
 
 def test_recommend_prints_one_json_object_that_fits_its_schema(capsys, scenario):

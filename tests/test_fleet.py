@@ -19,17 +19,21 @@ from coresim.advise.carry import OTHER_CPU, OTHER_FORM, carry, condensed
 from coresim.advise.fleet import Row, plan_fleet
 from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.recommend import recommend
-from coresim.advise.sweep import Study
+from coresim.advise.starved import BOUNDED, SIMULATED, brief
+from coresim.advise.sweep import Study, best_point, pipeline_of
 from coresim.advise.task import FLEET_PLAN, Outcome
 from coresim.cli.main import main
 from coresim.errors import InputError, UnknownKeyError
 from coresim.model.fleet import Candidate, Fleet, Workload, fleet_schema, load_fleet
+from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import read_scenario
 from coresim.model.service import Service, empirical
 from coresim.report.asks import asks
 from coresim.report.results import ResultFile, read_results
-from coresim.sim.estimate import Plan
+from coresim.sim.draws import Draws
+from coresim.sim.estimate import Plan, run_length
 from coresim.sim.fast import simulate
+from coresim.sim.run import Run, RunLength
 
 JOB = """
 [workload]
@@ -380,3 +384,73 @@ def test_parquet_holds_the_same_table(path: Path, tmp_path: Path, capsys: pytest
 def test_an_absent_scheduler_is_one_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["plan", str(path), "--scheduler", "nonsense"])
     assert code in (2, 3) and len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+# Short runs, and hosts that are far from the target
+
+
+def starved(gpus: int, option: int, cores: float) -> tuple[Row, Row]:
+    """The row of a fleet plan, and the same pair with every input simulated in long runs."""
+    tables = {
+        "workload": {
+            "batch_size": 64,
+            "preprocess": {"mean": "12 ms", "cv": 0.4, "uncertainty": 0.15},
+            "collate": "2 ms",
+            "consumer": {"mean": "2 ms", "uncertainty": 0.05},
+        },
+        "accelerator": {"step": {"mean": "100 ms", "uncertainty": 0.1}, "launch": "4 ms", "name": "A100"},
+        "host": {"speed": [1.0, 0.95], "speed_uncertainty": 0.05},
+    }
+    work = Workload("job", read_scenario(tables), 100.0, "A100", "EPYC 7742")
+    fleet = Fleet((work,), (host("box", "A100", gpu_count=gpus, cores_per_gpu=cores),), (option,))
+    (row,) = plan_fleet(fleet).rows
+    scenario = replace(work.scenario, accelerator=replace(work.scenario.accelerator, count=gpus))
+    plan = Plan(steps=600, least=3, most=3, inputs=24)
+    point = best_point(scenario, option, cores, Study(simulate, plan))
+    found = replace(row.outcome, gpu_idle=point.estimate.gpu_idle, gpu_idle_low=point.estimate.gpu_idle_low,
+                    gpu_idle_high=point.estimate.gpu_idle_high)  # fmt: skip
+    return row, replace(row, outcome=found)
+
+
+@pytest.mark.parametrize(("gpus", "option", "cores"), [(1, 2, 4.0), (4, 2, 3.0), (1, 3, 5.0), (1, 1, 8.0), (4, 1, 2.0)])
+def test_far_from_the_target_the_interval_is_that_of_simulated_inputs(gpus: int, option: int, cores: float) -> None:
+    row, long = starved(gpus, option, cores)
+    assert row.outcome.basis == BOUNDED and row.outcome.gpu_idle > 0.3
+    assert row.outcome.gpu_idle == pytest.approx(long.outcome.gpu_idle, abs=0.02)
+    width, wanted = (r.outcome.gpu_idle_high - r.outcome.gpu_idle_low for r in (row, long))
+    # Wider, if anything: of two short runs the noise is known but roughly.
+    assert 0.03 < wanted < width < 2 * wanted
+
+
+def test_near_the_target_inputs_are_simulated() -> None:
+    fleet = Fleet((job(),), (host(cores_per_gpu=64.0), host("less", cores_per_gpu=2.0)))
+    near, far = plan_fleet(fleet).rows
+    assert near.meets_target and (near.outcome.basis, far.outcome.basis) == (SIMULATED, BOUNDED)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_gpus_share_the_steps_of_a_window(gpus: int) -> None:
+    device = replace(job().scenario.accelerator, count=gpus)
+    pipeline = pipeline_of(replace(job().scenario, accelerator=device), 2, 8, 12, 2)
+    plan = FLEET_PLAN
+    whole, short = run_length(pipeline, plan), run_length(pipeline, brief(plan, pipeline))
+    steps = gpus * (short.steps - short.warm_up)
+    assert whole.steps - whole.warm_up <= steps + gpus * 12
+    assert (short.steps < whole.steps) == (gpus > 1)
+    # The line is filled: every credit is used once.
+    assert short.warm_up >= 12 * 2
+
+
+def test_workers_that_a_bound_forbids_are_not_simulated() -> None:
+    seen = []
+
+    def engine(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:
+        seen.append(pipeline)
+        return simulate(pipeline, draws, length)
+
+    tables = {"workload": {"batch_size": 64, "preprocess": "6 ms"}, "accelerator": {"step": "100 ms"}}
+    scenario = read_scenario(tables)
+    found = cores_needed(scenario, 2, Study(engine, Plan(steps=120, least=1, most=1, inputs=0)))
+    assert found is not None and found.cores == 5
+    # 384 ms of work for a step of 100 ms: three workers cannot, so that four are the first to be tried.
+    assert seen and min(pipeline.stages[0].servers for pipeline in seen) >= 4

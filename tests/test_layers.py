@@ -37,8 +37,8 @@ HOMES = {
     "matplotlib": (
         "coresim/report/figures.py",
         "coresim/report/drawing.py",
+        "coresim/report/live.py",
         "coresim/report/pdf.py",
-        "coresim/report/widgets.py",
     ),
     "PIL": ("coresim/workloads/",),
     "h5py": ("coresim/workloads/packages.py",),

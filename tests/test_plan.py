@@ -16,14 +16,12 @@ import pytest
 
 mpl.use("Agg")
 
-from matplotlib.figure import Figure
-
 import coresim
 from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.scenario import read_scenario
-from coresim.report.content import Table
-from coresim.report.figures import Shown, plot_timeline
+from coresim.report.content import Section, Table
+from coresim.report.gantt import Shown, rows_of, traced
 from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
@@ -45,7 +43,8 @@ STAGES = {
     "accelerator": {"step": "10 ms"},
     "stage": [{"name": HOSTILE, "service": "2 ms", "grain": "sample", "servers": 9}],
 }
-REMEDIES = Table(("remedy", "GPU idle", "price"), (("smaller <b>", "1.0 %", "none"),))
+REMEDY = Table(("remedy", "GPU idle", "price"), (("smaller <b>", "1.0 %", "none"),))
+REMEDIES = (Section("What would help, side by side", tables=(REMEDY,)),)
 LEDGER = Table(("run", "predicted", "measured"), (("a run", "5.0 %", "7.0 %"),))
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 #: Tags that have no end.
@@ -240,6 +239,29 @@ def test_the_verb_writes_the_file_and_says_whether_cores_suffice(tmp_path, capsy
     assert "CPU cores per GPU for job.toml" in page
     assert f"as given in {source}" in page
     assert ("Not enough CPU cores" in page) == (code == 4)
+    assert page.index("What would help, side by side") < page.index("What the remedies are")
+    for remedy in ("today", "more-cores", "offline"):
+        assert remedy in page
+    assert "Predicted and measured" not in page
+
+
+def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(tmp_path, monkeypatch):
+    source = Path(__file__).parents[1] / "notebooks" / "profile.json"
+    profile = coresim.load(source)
+    fingerprint, job = profile.host.fingerprint, profile.workload
+    setting = Setting(job, 16, 2, 2, 2, 2, 1.0)
+    trial = Measured(0.3, 0.014, (0, 10), (), 0.0, 0.002, 0.001, 0.001, 0.0)
+    point = Point(0, setting, 0.01, 50, 10, Prediction(0.31, 0.29, 0.33, 0.02), 0.2, 0.3, (trial,))
+    ledger = Ledger(
+        "1", "c", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", fingerprint, 9, (), (point,)
+    )
+    monkeypatch.setattr(
+        "coresim.validate.latest.latest", lambda host, title: ledger if (host, title) == (fingerprint, job) else None
+    )
+    out = tmp_path / "plan.md"
+    assert main(["report", str(source), "-o", str(out), "--max-cores", "3"]) == 4
+    text = out.read_text()
+    assert "## Predicted and measured" in text and "31.0 %" in text
 
 
 @pytest.mark.parametrize(
@@ -268,6 +290,7 @@ def browse(path: Path, tmp_path: Path) -> tuple[str, list[str]]:
     return found.stdout, [line for line in found.stderr.splitlines() if "CONSOLE" in line]
 
 
+@pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: the report is not opened in a browser")
 def test_a_browser_opens_it_and_fetches_nothing(html, report, tmp_path):
     path = tmp_path / "plan.html"
@@ -307,17 +330,12 @@ def test_profiles_show_themselves_too():
 def test_no_worker_looks_idle_at_the_end_of_a_timeline():
     """Of a job that its workers hold back, every worker is busy from the start to the edge of the picture."""
     scenario = read_scenario({"workload": {"batch_size": 8, "preprocess": "4 ms"}, "accelerator": {"step": "2 ms"}})
-    axes = plot_timeline(scenario, Shown(2, 5, 4), simulate, Figure().subplots(), steps=6)
-    end = axes.get_xlim()[1]
-    bars = [collection.get_paths() for collection in axes.collections if len(collection.get_paths())]
-    spans = {}
-    for paths in bars:
-        for path in paths:
-            box = path.get_extents()
-            spans.setdefault(round((box.y0 + box.y1) / 2), []).append((box.x0, box.x1))
-    workers = {row: sum(min(x1, end) - x0 for x0, x1 in found) for row, found in spans.items() if row >= 2}
-    assert len(workers) == 4
-    assert min(workers.values()) > 0.99 * end
+    line, trace = traced(scenario, Shown(2, 5, 4), simulate, steps=6, seed=1)
+    end = float(trace.end[5])
+    rows = list(rows_of(line, trace, end))
+    busy = {row.label: sum(min(bar.end, end) - bar.start for bar in row.bars) for row in rows[2:]}
+    assert list(busy) == ["loader 0", "loader 1", "loader 2", "loader 3"]
+    assert min(busy.values()) > 0.99 * end
 
 
 def test_the_timeline_of_an_answer_has_a_panel_for_each_option(answer):

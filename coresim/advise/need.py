@@ -4,39 +4,50 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 
 from coresim.advise.sweep import Point, Study, pipeline_of, predict, sensible_maximum, worker_candidates
 from coresim.model.scenario import Scenario
-from coresim.theory.bounds import binding, bounds
+from coresim.sim.estimate import Estimate
+from coresim.theory.bounds import Bound, binding, bounds
+
+#: How a setting is simulated: `coresim.advise.sweep.predict`, or one that takes shorter runs.
+Predict = Callable[[Scenario, int, float, int, int, Study], Estimate]
 
 
-def cores_needed(scenario: Scenario, option: int, study: Study) -> Point | None:
+def cores_needed(scenario: Scenario, option: int, study: Study, predicted: Predict = predict) -> Point | None:
     """The setting with the fewest cores per accelerator whose GPU idle is within the target; None: none has it.
 
-    At every core count workers are scanned, those nearest to the cores first, until one is within the target. Over core
-    counts idle is bisected,
-    from the bound that no schedule beats to `useful_cores`: up to there another core does not lengthen a run.
+    At every core count the workers that no bound forbids are scanned, those nearest to the cores first, until one is
+    within the target. Over core counts idle is bisected, from the bound that no schedule beats to `useful_cores`: up to
+    there another core does not lengthen a run. ``predicted`` simulates one setting.
     """
     most = useful_cores(scenario)
-    low = bisect_left(range(1, most + 1), True, key=lambda cores: _allows(scenario, option, cores, most)) + 1
-    return None if low > most else _bisect(scenario, option, low, most, study)
+    if not _allows(scenario, option, most, most):
+        return None
+    low = bisect_left(range(1, most), True, key=lambda cores: _allows(scenario, option, cores, most)) + 1
+    return _bisect(scenario, option, low, most, study, predicted)
 
 
-def _allows(scenario: Scenario, option: int, cores: int, workers: int) -> bool:
-    """Whether no bound on the throughput (`coresim.theory.bounds`) forbids the target; all grow with the cores."""
+def _allows(scenario: Scenario, option: int, cores: float, workers: int) -> bool:
+    """Whether no bound forbids the target; all bounds grow with the cores."""
     pipeline = pipeline_of(scenario, option, cores, workers, scenario.loader.prefetch_factor)
-    device = scenario.accelerator
-    needed = (1.0 - scenario.target.gpu_idle) / (device.step.mean * max(device.slowdown))
     # Rounding must not turn "just enough" into "too few".
-    return binding(bounds(pipeline)).limit_batches_per_s >= needed * (1 - 1e-12)
+    return least_idle(scenario, binding(bounds(pipeline))) <= scenario.target.gpu_idle + 1e-12
 
 
-def _bisect(scenario: Scenario, option: int, low: int, high: int, study: Study) -> Point | None:
+def least_idle(scenario: Scenario, bound: Bound) -> float:
+    """The least GPU idle that any schedule can have where its throughput is bounded so."""
+    device = scenario.accelerator
+    return 1.0 - bound.limit_batches_per_s * device.step.mean * max(device.slowdown)
+
+
+def _bisect(scenario: Scenario, option: int, low: int, high: int, study: Study, predicted: Predict) -> Point | None:
     """Doubling steps upward from the bound, which is often close, then bisection in the last step."""
     step, found = 1, None
     while low <= high:
         cores = (low + high) // 2 if found else min(high, low + step - 1)
-        point = _within(scenario, option, cores, study)
+        point = _within(scenario, option, cores, study, predicted)
         if point:
             found, high = point, cores - 1
         else:
@@ -44,10 +55,12 @@ def _bisect(scenario: Scenario, option: int, low: int, high: int, study: Study) 
     return found
 
 
-def _within(scenario: Scenario, option: int, cores: int, study: Study) -> Point | None:
+def _within(scenario: Scenario, option: int, cores: int, study: Study, predicted: Predict) -> Point | None:
     factor = scenario.loader.prefetch_factor
     for workers in sorted(worker_candidates(scenario, option, cores), key=lambda count: abs(count - cores)):
-        estimate = predict(scenario, option, cores, workers, factor, study)
+        if not _allows(scenario, option, cores, workers):
+            continue
+        estimate = predicted(scenario, option, cores, workers, factor, study)
         if estimate.gpu_idle <= scenario.target.gpu_idle:
             return Point(option, cores, workers, factor, estimate)
     return None

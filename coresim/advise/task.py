@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 from coresim.advise.carry import Carried
 from coresim.advise.need import cores_needed, useful_cores
-from coresim.advise.sweep import Point, Study, best_point, predict
+from coresim.advise.starved import SIMULATED, predicted, short_of_cores
+from coresim.advise.sweep import Point, Study
 from coresim.model.scenario import Scenario
-from coresim.sim.estimate import Engine, Plan
+from coresim.sim.estimate import Engine, Estimate, Plan
 
 #: Short runs: a fleet asks which machine, and inputs that were carried there widen the interval far more.
 FLEET_PLAN = Plan(steps=120, least=2, most=2, inputs=4)
@@ -23,7 +24,8 @@ class Outcome:
     """One option of one pair, as simulated; cores and workers per GPU, throughput of the whole host in samples/s.
 
     The job uses ``cores_needed`` of the cores that there are (the rest is for others), or all where they are fewer or
-    where no core count meets the target: then ``cores_needed`` is None.
+    where no core count meets the target: then ``cores_needed`` is None. ``basis``: what the interval rests on,
+    `SIMULATED` or `coresim.advise.starved.BOUNDED`.
     """
 
     cores_needed: int | None
@@ -34,6 +36,7 @@ class Outcome:
     gpu_idle_low: float
     gpu_idle_high: float
     throughput: float
+    basis: str = SIMULATED
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def run_task(task: Task) -> dict[tuple[Cores, int], Outcome]:
     scenario = task.carried.scenario(task.scenario)
     found = {}
     for option in task.options:
-        needed = cores_needed(scenario, option, replace(study, plan=study.rough))
+        needed = cores_needed(scenario, option, replace(study, plan=study.rough), predicted)
         for cores in task.cores:
             found[cores, option] = _outcome(scenario, option, cores, needed, study)
     return found
@@ -73,10 +76,10 @@ def _outcome(scenario: Scenario, option: int, cores: Cores, needed: Point | None
     used = float(needed.cores if needed else useful_cores(scenario))
     had = cores.had or min(used, cores.most or math.inf)
     if needed and had >= needed.cores:
-        point, estimate = needed, predict(scenario, option, used, needed.workers, needed.prefetch_factor, study)
+        point, basis = replace(needed, estimate=_whole(scenario, needed, study)), SIMULATED
     else:
-        point = best_point(scenario, option, min(had, used), study)
-        estimate = point.estimate
+        point, basis = short_of_cores(scenario, option, min(had, used), study)
+    estimate = point.estimate
     return Outcome(
         needed.cores if needed else None,
         had,
@@ -86,7 +89,12 @@ def _outcome(scenario: Scenario, option: int, cores: Cores, needed: Point | None
         estimate.gpu_idle_low,
         estimate.gpu_idle_high,
         estimate.throughput_samples_per_s,
+        basis,
     )
+
+
+def _whole(scenario: Scenario, point: Point, study: Study) -> Estimate:
+    return predicted(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
 
 
 def _engine(name: str) -> Engine:

@@ -35,9 +35,11 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, simulate, write; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
+    from coresim.advise.what_if import what_if
     from coresim.report.answer import answer_of
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
+    from coresim.report.remedies import remedies_sections
     from coresim.sim.estimate import Plan
     from coresim.validate.latest import latest
 
@@ -52,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
         title = args.title or f"CPU cores per GPU for {Path(args.input).name}"
         ledger = latest(profile.host.fingerprint, profile.workload) if profile else None
         checked = ledger_table(ledger) if ledger else None
-        write_report(plan_report(answer, study.engine, about, title, ledger=checked), args.output)
+        remedies = remedies_sections(what_if(scenario, study, option=answer.result.point.option))
+        write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
     print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
     return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-NAMES = ("scenario", "recommend", "simulate", "fleet")
+NAMES = ("scenario", "fleet", "recommend", "simulate", "compare", "machines", "plan")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -20,9 +20,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the schema or schemas; exit code 0."""
     from coresim.model.fleet import fleet_schema
     from coresim.model.scenario import scenario_schema
-    from coresim.report.document import RECOMMEND_SCHEMA, SIMULATE_SCHEMA
+    from coresim.report.schemas import schemas
 
-    schemas = {"scenario": scenario_schema(), "recommend": RECOMMEND_SCHEMA, "simulate": SIMULATE_SCHEMA}
-    schemas["fleet"] = fleet_schema()
-    print(json.dumps(schemas[args.name] if args.name else schemas, indent=1))
+    found = {"scenario": scenario_schema(), "fleet": fleet_schema(), **schemas()}
+    print(json.dumps(found[args.name] if args.name else found, indent=1))
     return 0

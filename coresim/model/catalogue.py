@@ -214,6 +214,7 @@ def _tokens(name: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", _NOISE.sub(" ", name.lower()))
 
 
+@lru_cache(maxsize=1024)
 def chip(gpu: str) -> str:
     """The GPU's name without vendor words, form factor and memory size: ``a100``, ``rtx 3090``."""
     return " ".join(_tokens(_FORM.sub(" ", gpu.lower())))

@@ -1,4 +1,4 @@
-"""JSON documents of results, and their schemas. Keys carry their unit."""
+"""JSON documents of results; `coresim.report.schemas` describes them. Keys carry their unit."""
 
 from __future__ import annotations
 
@@ -11,58 +11,9 @@ from coresim.model.build import OPTIONS
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes, misses_of
+from coresim.report.schemas import SCHEMA_VERSION
 from coresim.report.settings import loader_settings, pins_memory
 from coresim.sim.estimate import Estimate
-
-SCHEMA_VERSION = 1
-_NUMBER = {"type": "number"}
-_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
-_WHOLE = {"type": "integer", "minimum": 0}
-_POINT = {
-    "cores": _WHOLE, "workers": _WHOLE, "gpu_idle": _SHARE, "gpu_idle_low": _SHARE, "gpu_idle_high": _SHARE,
-    "throughput_samples_per_s": _NUMBER,
-}  # fmt: skip
-
-
-def _object(properties: dict[str, Any], title: str | None = None) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": list(properties)}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema} if title else schema
-
-
-_SETTING = {name: kind for name, kind in _POINT.items() if name != "cores"}
-RECOMMEND_SCHEMA = _object(
-    {
-        "schema_version": {"const": SCHEMA_VERSION},
-        "recommendation": _object(
-            {
-                "option": {"enum": [1, 2, 3]}, "cores_per_gpu": _WHOLE, "prefetch_factor": _WHOLE, **_SETTING,
-                "verdict": {"type": "string"}, "next_bottleneck": {"type": "string"},
-            }
-        ),
-        "options": {
-            "type": "array",
-            "items": _object({"option": {"enum": [1, 2, 3]}, "curve": {"type": "array", "items": _object(_POINT)}}),
-        },
-        "lower_bound_cores": {"type": ["integer", "null"]},
-        "metadata": {"type": "object"},
-    },
-    "coresim recommend",
-)  # fmt: skip
-SIMULATE_SCHEMA = _object(
-    {
-        "schema_version": {"const": SCHEMA_VERSION},
-        "gpu_idle": _SHARE, "gpu_idle_low": _SHARE, "gpu_idle_high": _SHARE, "accelerator_utilisation": _SHARE,
-        "data_stall_s": _NUMBER, "throughput_samples_per_s": _NUMBER, "makespan_s": _NUMBER,
-        "stations": {
-            "type": "array",
-            "items": _object(
-                {"name": {"type": "string"}, "utilisation": _NUMBER, "blocked": _NUMBER, "starved": _NUMBER}
-            ),
-        },
-        "metadata": {"type": "object"},
-    },
-    "coresim simulate",
-)  # fmt: skip
 
 
 def recommendation_document(answer: Recommendation, metadata: dict[str, Any]) -> dict[str, Any]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from coresim.model.build import OPTIONS, build
-from coresim.report.text import chosen_option, plural
-from coresim.sim.draws import draw
-from coresim.sim.estimate import LEAST_ROWS
-from coresim.sim.run import RunLength, Trace
+from coresim.model.build import OPTIONS
+from coresim.report import gantt
+from coresim.report.gantt import SERVERS_SHOWN, Bar, Shown, rows_of, title_of, traced
+from coresim.report.text import chosen_option
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
     from coresim.sim.estimate import Engine, Estimate
+    from coresim.sim.run import Trace
     from coresim.validate.ledger import Ledger
 
 #: Okabe and Ito's colours, told apart by people with any common colour blindness.
 COLOURS = {1: "#E69F00", 2: "#0072B2", 3: "#009E73"}
 LINES = {1: "-.", 2: "-", 3: "--"}
-BUSY, BLOCKED, STEP = "#0072B2", "#D55E00", "#009E73"
-#: Servers of a stage that a timeline shows; the others do the same.
-SERVERS_SHOWN = 6
+BUSY, BLOCKED = "#0072B2", "#D55E00"
+STATE_COLOURS = {gantt.STEP: "#009E73", gantt.BUSY: BUSY, gantt.BLOCKED: BLOCKED}
 #: Steps that a timeline simulates at the most: more cannot be told apart on paper.
 LONGEST_TIMELINE = 40
 
@@ -63,15 +62,6 @@ def _curve(ax: Axes, option: OptionAnswer) -> None:
     ax.fill_between(cores, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
-class Shown(NamedTuple):
-    """A setting whose timeline is drawn; ``cores`` of the whole host, ``workers`` of each accelerator."""
-
-    option: int
-    cores: float
-    workers: int
-    prefetch_factor: int | None = None
-
-
 def timeline_of(answer: Recommendation) -> list[Shown]:
     """Each option at its answer, or at its knee where it has none."""
     count = answer.scenario.accelerator.count
@@ -100,86 +90,38 @@ def draw_timelines(
     figure: Figure, scenario: Scenario, shown: Sequence[Shown], engine: Engine, steps: int = 6, seed: int = 1
 ) -> Figure:
     """The first ``steps`` batches of each setting, one panel each, over the time that the fastest of them takes."""
-    lines, traces = zip(*(_traced(scenario, setting, engine, steps, seed) for setting in shown), strict=True)
+    lines, traces = zip(*(traced(scenario, setting, engine, steps, seed) for setting in shown), strict=True)
     heights = [3 + sum(min(stage.servers, SERVERS_SHOWN + 1) for stage in line.stages) for line in lines]
     panels = figure.subplots(len(lines), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     end = min(float(trace.end[steps - 1]) for trace in traces)
     for setting, line, trace, ax in zip(shown, lines, traces, panels, strict=True):
         _gantt(ax, line, trace, end)
-        ax.set_title(_panel_title(setting, line, scenario), loc="left")
+        ax.set_title(title_of(setting, line, scenario), loc="left")
     panels[-1].set(xlabel="time since the start (s)", xlim=(0, end))
-    keys = (("accelerator's step", STEP), ("batch in preparation", BUSY), ("finished, waits for its turn", BLOCKED))
-    figure.legend(handles=[Patch(color=colour, label=name) for name, colour in keys], loc="outside lower center",
-                  ncols=3, frameon=False, fontsize="small")  # fmt: skip
+    keys = [Patch(color=STATE_COLOURS[state], label=name) for state, name in gantt.STATES.items()]
+    figure.legend(handles=keys, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     return figure
 
 
-def plot_timeline(scenario: Scenario, shown: Shown, engine: Engine, axes: Axes, steps: int, seed: int = 1) -> Axes:
-    """The first ``steps`` batches of one setting."""
-    line, trace = _traced(scenario, shown, engine, steps, seed)
-    end = float(trace.end[steps - 1])
-    _gantt(axes, line, trace, end)
-    axes.set_title(_panel_title(shown, line, scenario), loc="left")
-    axes.set(xlabel="time since the start (s)", xlim=(0, end))
-    return axes
-
-
-def _traced(scenario: Scenario, shown: Shown, engine: Engine, steps: int, seed: int) -> tuple[Pipeline, Trace]:
-    line = build(scenario, shown.option, shown.cores, max(1, shown.workers), shown.prefetch_factor)
-    # A trace tells of the batches of its own steps: run on, so that those in preparation at the end are among them.
-    held = line.credits or sum(stage.servers + (stage.buffer or 0) for stage in line.stages)
-    return line, engine(line, draw(line, LEAST_ROWS, seed), RunLength(steps + 2 * held, trace=True)).traces[0]
-
-
-def _panel_title(setting: Shown, line: Pipeline, scenario: Scenario) -> str:
-    cores = plural(setting.cores / scenario.accelerator.count, "core")
-    own = "your stages" if scenario.stages else OPTIONS[setting.option]
-    workers = f", {plural(setting.workers, 'worker')}" if line.stages and not scenario.stages else ""
-    return f"Option {setting.option}: {own} ({cores}{workers})"
-
-
 def _gantt(ax: Axes, pipeline: Pipeline, trace: Trace, end: float) -> None:
-    rows = ["accelerator", "trainer picks up"]
-    _bars(ax, 0, zip(trace.start, trace.end, trace.batch, strict=True), STEP, end)
-    if pipeline.trainer.inline:
-        # Without overlap the trainer prepares a batch from the end of one step on: `coresim.model.pipeline`.
-        rows[1] = "trainer prepares"
-        _bars(ax, 1, zip((0.0, *trace.end[:-1]), trace.pick_up, trace.batch, strict=True), BUSY, end)
-    ax.plot([float(time) for time in trace.pick_up], [1] * len(trace.pick_up), "|", color="black", markersize=6)
-    for index, stage in enumerate(pipeline.stages):
-        first, more = len(rows), stage.servers - SERVERS_SHOWN
-        rows += [f"{stage.name} {server}" for server in range(min(stage.servers, SERVERS_SHOWN))]
-        rows += [f"({more} more)"] if more > 0 else []
-        for server in range(min(stage.servers, SERVERS_SHOWN)):
-            items = [item for item, by in enumerate(trace.server[index]) if by == server]
-            _server(ax, first + server, index, items, trace, end)
+    rows = list(rows_of(pipeline, trace, end))
+    for place, row in enumerate(rows):
+        _bars(ax, place, row.bars, end)
+        ax.plot(row.ticks, [place] * len(row.ticks), "|", color="black", markersize=6)
     # A stage's name is the user's: "$" in it is no formula.
-    ax.set_yticks(range(len(rows)), rows, parse_math=False, fontsize="small")
+    ax.set_yticks(range(len(rows)), [row.label for row in rows], parse_math=False, fontsize="small")
     ax.set_ylim(len(rows) - 0.4, -0.6)
 
 
-def _server(ax: Axes, row: int, stage: int, items: Sequence[int], trace: Trace, end: float) -> None:
-    taken, done, out = (times[stage] for times in (trace.taken, trace.done, trace.out))
-    begun = [item for item in items if taken[item] is not None]
-    _bars(ax, row, ((taken[item], _or(done[item], end), item) for item in begun), BUSY, end)
-    finished = [item for item in begun if done[item] is not None]
-    _bars(ax, row, ((done[item], _or(out[item], end), "") for item in finished), BLOCKED, end)
-
-
-def _or(time: Any, end: float) -> Any:
-    return end if time is None else time
-
-
-def _bars(ax: Axes, row: int, spans: Iterable[tuple[Any, Any, Any]], colour: str, end: float) -> None:
-    """One bar for each span that takes time, with its name where there is room for it."""
-    inside = [(float(start), float(stop - start), name) for start, stop, name in spans if start < end and stop > start]
-    if inside:
-        spans_of = [(start, width) for start, width, _ in inside]
-        ax.broken_barh(spans_of, (row - 0.35, 0.7), facecolors=colour, edgecolors="white", linewidth=0.3)
-    for start, width, name in inside:
-        if width > 0.03 * end:
-            middle = start + min(width, end - start) / 2
-            ax.text(middle, row, f"{name}", ha="center", va="center", color="white", fontsize=7, clip_on=True)
+def _bars(ax: Axes, place: int, bars: Sequence[Bar], end: float) -> None:
+    """Each bar with its name where there is room for it."""
+    if bars:
+        spans, colours = [(bar.start, bar.end - bar.start) for bar in bars], [STATE_COLOURS[bar.state] for bar in bars]
+        ax.broken_barh(spans, (place - 0.35, 0.7), facecolors=colours, edgecolors="white", linewidth=0.3)
+    for bar in bars:
+        if bar.end - bar.start > 0.03 * end:
+            middle = (bar.start + min(bar.end, end)) / 2
+            ax.text(middle, place, bar.name, ha="center", va="center", color="white", fontsize=7, clip_on=True)
 
 
 def plot_speed(answer: Recommendation, axes: Axes | None = None) -> Axes:

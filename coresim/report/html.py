@@ -1,14 +1,19 @@
-"""jinja2's one home: a report as one HTML file that needs nothing else, and an answer as a fragment for a notebook."""
+"""jinja2's one home: reports as HTML files that need nothing else, fragments for notebooks, and live pictures."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from coresim.report.content import Chart, Report
 from coresim.report.drawing import svg_of
+
+if TYPE_CHECKING:
+    from coresim.report.live import Panel
 
 
 def report_html(report: Report) -> str:
@@ -23,11 +28,21 @@ def answer_html(headline: str, facts: list[tuple[str, str]], text: str) -> str:
     return _render("answer.html.j2", headline=headline, facts=facts, text=text)
 
 
+def panels_svg(panels: Sequence[Panel], width: float, height: float) -> str:
+    """Panels as one ``<svg>`` element; every text is escaped."""
+    return _render("panels.svg.j2", panels=panels, width=width, height=height)
+
+
 def _drawn(chart: Chart, number: int) -> Markup:
     # matplotlib escapes what it writes.
     return Markup(svg_of(chart, f"chart{number}"))
 
 
 def _render(name: str, **values: Any) -> str:
-    loader = PackageLoader("coresim.report")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(name).render(**values)
+    return _environment().get_template(name).render(**values)
+
+
+@cache
+def _environment() -> Environment:
+    """Kept, for compiling a template takes longer than a slider may."""
+    return Environment(loader=PackageLoader("coresim.report"), autoescape=True, undefined=StrictUndefined)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ def plan_report(
     engine: Engine,
     provenance: Mapping[str, object],
     title: str = "CPU cores per GPU",
-    remedies: Table | None = None,
+    remedies: Sequence[Section] = (),
     ledger: Table | None = None,
 ) -> Report:
     """The report of an answer.
@@ -47,13 +47,12 @@ def plan_report(
         engine: simulates the timeline of the first batches.
         provenance: where it comes from, by key; keys that are unknown (None) are left out.
         title: of the report.
-        remedies: what-ifs side by side, if there are any.
+        remedies: what-ifs side by side (`coresim.report.remedies.remedies_sections`), if there are any.
         ledger: predicted beside measured, if there is such a comparison.
     """
     result = answer.result
     sections = [_curves(result), _timeline(result, engine), _time(result), _sensitivity(result)]
-    if remedies is not None:
-        sections.append(Section("What would help, side by side", tables=(remedies,)))
+    sections += remedies
     if ledger is not None:
         sections.append(Section("Predicted and measured", tables=(ledger,)))
     sections += [_basis(answer, ledger is None), _inputs(result.scenario), _provenance(provenance)]

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from coresim.advise.what_if import Outcome, WhatIf
-from coresim.report.content import Table
+from coresim.report.content import Section, Table
 from coresim.report.text import percent, plural
 from coresim.units import format_bytes
 
@@ -21,12 +21,15 @@ def what_if_text(found: WhatIf) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in (COLUMNS, *rows)
     ]
-    notes = [
+    return "\n".join([conclusion(found), "", *lines, "", "What they are", *_notes(found)])
+
+
+def _notes(found: WhatIf) -> list[str]:
+    return [
         f"  {outcome.remedy.name}: {outcome.remedy.what}. {outcome.remedy.basis}. It costs {outcome.price}."
         for outcome in found.outcomes
         if outcome.remedy
     ]
-    return "\n".join([conclusion(found), "", *lines, "", "What they are", *notes])
 
 
 def conclusion(found: WhatIf) -> str:
@@ -48,10 +51,12 @@ def _spares_cores(outcome: Outcome) -> bool:
     return outcome.remedy is not None and outcome.remedy.more != "cores"
 
 
-def remedies_table(found: WhatIf) -> Table:
-    """The table of a report."""
+def remedies_sections(found: WhatIf) -> tuple[Section, Section]:
+    """The sections of a report: today beside each remedy, and what each is, rests on and costs."""
     rows = [_row("today", found.today), *(_row(_name(outcome), outcome) for outcome in found.outcomes)]
-    return Table(COLUMNS, tuple(rows), note="Ranges that are assumed are stated by coresim whatif.")
+    title = f"On {plural(found.today.cores, 'core')} per GPU, option {found.option}"
+    beside = Section("What would help, side by side", (conclusion(found),), (), (Table(COLUMNS, tuple(rows), title),))
+    return beside, Section("What the remedies are", tuple(line.strip() for line in _notes(found)))
 
 
 def what_if_document(found: WhatIf) -> dict[str, Any]:

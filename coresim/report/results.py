@@ -25,6 +25,7 @@ _OUTCOME = {
     "gpu_idle_low": "gpu_idle_low",
     "gpu_idle_high": "gpu_idle_high",
     "throughput_samples_per_s": "throughput",
+    "basis": "basis",
 }
 _WHOLE = ("cores_needed", "workers", "prefetch_factor")
 COLUMNS = (
@@ -109,7 +110,10 @@ def read_results(path: str | os.PathLike[str]) -> dict[str, Outcome]:
 def _outcome(record: Mapping[str, str | None]) -> Outcome | None:
     if any(record[column] is None for column in COLUMNS):
         return None
-    values = {name: _number(str(record[column]), name in _WHOLE) for column, name in _OUTCOME.items()}
+    values: dict[str, Any] = {
+        name: str(record[column]) if name == "basis" else _number(str(record[column]), name in _WHOLE)
+        for column, name in _OUTCOME.items()
+    }
     needed = [item.name for item in fields(Outcome) if item.name != "cores_needed"]
     return None if any(values[name] is None for name in needed) else Outcome(**values)
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import html
-import io
 from typing import TYPE_CHECKING, Any
-
-from matplotlib.figure import Figure
 
 from coresim.errors import MissingPartError
 from coresim.model.build import OPTIONS
 from coresim.model.scenario import Scenario
+from coresim.report.live import what_if_svg
 from coresim.report.text import percent
-from coresim.report.what_if import Knobs, draw_what_if
+from coresim.report.what_if import Knobs
 from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
@@ -44,11 +42,11 @@ def what_if_widget(scenario: Scenario, engine: Engine) -> ipywidgets.VBox:
     start = Knobs.of(scenario)
     sliders = {name: _slider(ipywidgets, start, name, label, factor) for name, label, factor in SLIDERS}
     option = ipywidgets.ToggleButtons(options=[(f"{n} {name}", n) for n, name in OPTIONS.items()], value=start.option)
-    words, picture = ipywidgets.HTML(), ipywidgets.Image(format="png")
+    words, picture = ipywidgets.HTML(), ipywidgets.Image(format="svg+xml")
 
     def redraw(_: Any = None) -> None:
-        found, picture.value = what_if_png(scenario, _knobs(sliders, option.value), engine)
-        words.value = html.escape(what_if_words(found))
+        found, svg = what_if_svg(scenario, _knobs(sliders, option.value), engine)
+        picture.value, words.value = svg.encode(), html.escape(what_if_words(found))
 
     for control in (*sliders.values(), option):
         control.observe(redraw, "value")
@@ -59,7 +57,8 @@ def what_if_widget(scenario: Scenario, engine: Engine) -> ipywidgets.VBox:
 def _slider(widgets: Any, start: Knobs, name: str, label: str, factor: float | None) -> Any:
     """Whole numbers from 1 on; times from nothing to four times what they are, a sample's fetch to 20 ms at least."""
     value = getattr(start, name)
-    shared = {"description": label, "continuous_update": False, "style": {"description_width": "10em"}}
+    shared = {"description": label, "continuous_update": False, "style": {"description_width": "11em"}}
+    shared["layout"] = {"width": "36em"}
     if factor is None:
         return widgets.IntSlider(value=value, min=1, max=max(2 * value, LARGEST[name]), **shared)
     least = 0.0 if name == "fetch" else 0.001
@@ -79,12 +78,3 @@ def what_if_words(found: Estimate) -> str:
         f"GPU idle {percent(found.gpu_idle)}, {found.throughput_samples_per_s:.0f} samples/s,"
         f" {found.busy_cores:.1f} cores busy"
     )
-
-
-def what_if_png(scenario: Scenario, knobs: Knobs, engine: Engine) -> tuple[Estimate, bytes]:
-    """The estimate and its picture."""
-    figure, stream = Figure(figsize=(7, 5.5), dpi=80), io.BytesIO()
-    found = draw_what_if(figure, scenario, knobs, engine)
-    # Least compression: a slider waits for it.
-    figure.savefig(stream, format="png", pil_kwargs={"compress_level": 1})
-    return found, stream.getvalue()

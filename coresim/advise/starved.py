@@ -1,0 +1,113 @@
+"""Short runs of a fleet plan, and settings that stay far from the target: too few cores, or no overlap.
+
+Far from the target one thing is busy all the time, and a simulation comes out within a few points of its bound
+(`coresim.theory.bounds`): two short runs say how many. What uncertain inputs do to it needs no simulation.
+
+* *Too few cores.* R GPUs share F CPU seconds per second, and a batch takes D: 1 - idle = g F / (R D) is a product of
+  the step's time g, F and one over a sum of times D_i.
+* *No overlap.* One process does all: idle / (1 - idle) = D / g, with D all that it does besides the step.
+
+With relative standard uncertainties u (of logarithms) the product's is sqrt(u_g^2 + u_F^2 + sum (u_i D_i / D)^2), to
+first order in the shares D_i / D; z times that moves its logarithm to both ends of the interval.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from coresim import stats
+from coresim.advise.need import least_idle
+from coresim.advise.sweep import NOISE, Point, Study, best_point, pipeline_of, predict, worker_candidates
+from coresim.model.pipeline import Pipeline
+from coresim.model.scenario import Scenario
+from coresim.sim.estimate import Estimate, Plan, run_length
+from coresim.theory.bounds import binding, bounds, demands
+
+#: What the interval of an outcome rests on.
+SIMULATED, BOUNDED = "simulated", "simulated; what uncertain inputs add, by the bound"
+#: Idle beyond the target, by the bounds alone, from which on a setting is far from it.
+FAR = 0.1
+#: Of a run, however many GPUs share it.
+LEAST_STEPS = 48
+
+
+def predicted(
+    scenario: Scenario, option: int, cores: float, workers: int, prefetch_factor: int, study: Study
+) -> Estimate:
+    """One setting, all GPUs of the host together simulated for as many steps as one alone (see `brief`).
+
+    A study that is used for it is of one scenario.
+    """
+    # A line's length does not change with the cores.
+    what = ("brief", option, workers, prefetch_factor, study.plan)
+    if what not in study.cache:
+        study.cache[what] = brief(study.plan, pipeline_of(scenario, option, cores, workers, prefetch_factor))
+    return predict(scenario, option, cores, workers, prefetch_factor, replace(study, plan=study.cache[what]))
+
+
+def brief(plan: Plan, pipeline: Pipeline) -> Plan:
+    """The plan with the steps of a window shared by the host's GPUs, each of which gives as much to the mean.
+
+    The line is filled as before where the window is as long as that; at the least it is filled once (a run that may not
+    grow discards half of its steps at the most, `coresim.sim.estimate.run_length`).
+    """
+    length = run_length(pipeline, plan)
+    window = math.ceil((length.steps - length.warm_up) / pipeline.ranks)
+    steps = max(LEAST_STEPS, length.warm_up + max(window, length.warm_up // 2))
+    return replace(plan, steps=min(length.steps, steps), grow=False)
+
+
+def short_of_cores(scenario: Scenario, option: int, cores: float, study: Study) -> tuple[Point, str]:
+    """The setting for a host whose cores do not reach the target, and the basis of its interval."""
+    # Without overlap one core for each GPU does all, or as many as a batch is split for.
+    if option == 1:
+        cores = min(cores, float(scenario.loader.split))
+    what = ("short of cores", option, cores)
+    if what not in study.cache:
+        study.cache[what] = _short_of_cores(scenario, option, cores, study)
+    found: tuple[Point, str] = study.cache[what]
+    return found
+
+
+def _short_of_cores(scenario: Scenario, option: int, cores: float, study: Study) -> tuple[Point, str]:
+    factor, tried = scenario.loader.prefetch_factor, worker_candidates(scenario, option, cores)
+    pipelines = [pipeline_of(scenario, option, cores, max(1, count), factor) for count in tried]
+    tightest = [binding(bounds(pipeline)) for pipeline in pipelines]
+    idles = [least_idle(scenario, bound) for bound in tightest]
+    # Without overlap the cores' own bound says the same as the serial trainer's.
+    known = option == 1 or tightest[-1].name.startswith("cores")
+    if min(idles) <= scenario.target.gpu_idle + FAR or not known:
+        return best_point(scenario, option, cores, study), SIMULATED
+    # The fewest that can keep every core busy, and one more for when they wait for each other.
+    enough = next(place for place, idle in enumerate(idles) if idle <= min(idles) + NOISE)
+    place = min(enough + 1, len(tried) - 1)
+    found = predicted(scenario, option, cores, tried[place], factor, replace(study, plan=replace(study.plan, inputs=0)))
+    found = with_interval(found, pipelines[place], study.plan)
+    return Point(option, math.ceil(cores), tried[place], factor, found), BOUNDED
+
+
+def with_interval(found: Estimate, pipeline: Pipeline, plan: Plan) -> Estimate:
+    """The estimate of a pipeline that is far from its target, with what its uncertain inputs add."""
+    moved = math.exp(stats.normal_quantile(0.5 + plan.level / 2) * uncertainty(pipeline))
+    idle, busy, noise = found.gpu_idle, 1.0 - found.gpu_idle, found.simulation_half_width
+    if pipeline.trainer.inline:
+        low, high = idle / (idle + busy * moved), idle / (idle + busy / moved)
+    else:
+        low, high = max(0.0, 1.0 - busy * moved), 1.0 - busy / moved
+    return replace(
+        found,
+        gpu_idle_low=max(0.0, idle - math.hypot(noise, idle - low)),
+        gpu_idle_high=min(1.0, idle + math.hypot(noise, high - idle)),
+        input_half_low=idle - low,
+        input_half_high=high - idle,
+    )
+
+
+def uncertainty(pipeline: Pipeline) -> float:
+    """Relative standard uncertainty of what is busy all the time, beside the step (see above)."""
+    mine = ("cores", "storage", "wait") if pipeline.trainer.inline else ("cores",)
+    costs = {row.name: row.seconds for row in demands(pipeline) if row.resource in mine}
+    known = {key: phase.service.uncertainty for key, phase, _ in pipeline.phases()}
+    shares = [cost / sum(costs.values()) * known[name] for name, cost in costs.items()]
+    return math.hypot(pipeline.step.service.uncertainty, pipeline.speed_uncertainty, *shares)

@@ -1,0 +1,104 @@
+"""The first batches of a run as rows of bars: what a timeline shows, whoever draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from coresim.model.build import OPTIONS, build
+from coresim.report.text import plural
+from coresim.sim.draws import draw
+from coresim.sim.estimate import LEAST_ROWS
+from coresim.sim.run import RunLength, Trace
+
+if TYPE_CHECKING:
+    from coresim.model.pipeline import Pipeline
+    from coresim.model.scenario import Scenario
+    from coresim.sim.estimate import Engine
+
+#: What a bar stands for, and what a legend calls it.
+STEP, BUSY, BLOCKED = "step", "busy", "blocked"
+STATES = {STEP: "accelerator's step", BUSY: "batch in preparation", BLOCKED: "finished, waits for its turn"}
+#: Servers of a stage that a timeline shows; the others do the same.
+SERVERS_SHOWN = 6
+
+
+class Shown(NamedTuple):
+    """A setting whose timeline is drawn; ``cores`` of the whole host, ``workers`` of each accelerator."""
+
+    option: int
+    cores: float
+    workers: int
+    prefetch_factor: int | None = None
+
+
+class Bar(NamedTuple):
+    """A stretch of time, s, in one of `STATES`; ``name``: of what, where it is said."""
+
+    start: float
+    end: float
+    state: str
+    name: str
+
+
+class Row(NamedTuple):
+    """One server, from the top: its bars, and the times at which something is picked up."""
+
+    label: str
+    bars: tuple[Bar, ...] = ()
+    ticks: tuple[float, ...] = ()
+
+
+def traced(scenario: Scenario, shown: Shown, engine: Engine, steps: int, seed: int) -> tuple[Pipeline, Trace]:
+    """A setting simulated with the times of its first ``steps`` batches."""
+    line = build(scenario, shown.option, shown.cores, max(1, shown.workers), shown.prefetch_factor)
+    # A trace tells of the batches of its own steps: run on, so that those in preparation at the end are among them.
+    held = line.credits or sum(stage.servers + (stage.buffer or 0) for stage in line.stages)
+    return line, engine(line, draw(line, LEAST_ROWS, seed), RunLength(steps + 2 * held, trace=True)).traces[0]
+
+
+def title_of(setting: Shown, line: Pipeline, scenario: Scenario) -> str:
+    """What a panel is called."""
+    cores = plural(setting.cores / scenario.accelerator.count, "core")
+    own = "your stages" if scenario.stages else OPTIONS[setting.option]
+    workers = f", {plural(setting.workers, 'worker')}" if line.stages and not scenario.stages else ""
+    return f"Option {setting.option}: {own} ({cores}{workers})"
+
+
+def rows_of(line: Pipeline, trace: Trace, end: float) -> Iterator[Row]:
+    """The accelerator, the trainer and the servers of each stage, until ``end``."""
+    steps = zip(trace.start, trace.end, trace.batch, strict=True)
+    yield Row("accelerator", _bars(steps, STEP, end))
+    ticks = tuple(float(time) for time in trace.pick_up)
+    if line.trainer.inline:
+        # Without overlap the trainer prepares a batch from the end of one step on: `coresim.model.pipeline`.
+        work = zip((0.0, *trace.end[:-1]), trace.pick_up, trace.batch, strict=True)
+        yield Row("trainer prepares", _bars(work, BUSY, end), ticks)
+    else:
+        yield Row("trainer picks up", (), ticks)
+    for index, stage in enumerate(line.stages):
+        for server in range(min(stage.servers, SERVERS_SHOWN)):
+            items = [item for item, by in enumerate(trace.server[index]) if by == server]
+            yield Row(f"{stage.name} {server}", _server(index, items, trace, end))
+        if stage.servers > SERVERS_SHOWN:
+            yield Row(f"({stage.servers - SERVERS_SHOWN} more)")
+
+
+def _server(stage: int, items: Sequence[int], trace: Trace, end: float) -> tuple[Bar, ...]:
+    taken, done, out = (times[stage] for times in (trace.taken, trace.done, trace.out))
+    begun = [item for item in items if taken[item] is not None]
+    finished = [item for item in begun if done[item] is not None]
+    work = ((taken[item], _or(done[item], end), item) for item in begun)
+    wait = ((done[item], _or(out[item], end), "") for item in finished)
+    return (*_bars(work, BUSY, end), *_bars(wait, BLOCKED, end))
+
+
+def _or(time: Any, end: float) -> Any:
+    return end if time is None else time
+
+
+def _bars(spans: Iterable[tuple[Any, Any, Any]], state: str, end: float) -> tuple[Bar, ...]:
+    """One bar for each span that takes time."""
+    return tuple(
+        Bar(float(start), float(stop), state, f"{name}") for start, stop, name in spans if start < end and stop > start
+    )

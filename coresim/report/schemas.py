@@ -1,0 +1,154 @@
+"""JSON schemas of what ``--json`` prints; every key that is listed is always there, null where a fact is not known."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any
+
+from coresim.model.machines import CERTAINTIES, Machine
+from coresim.report.results import COLUMNS
+
+SCHEMA_VERSION = 1
+_NUMBER = {"type": "number"}
+_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+_WHOLE = {"type": "integer", "minimum": 0}
+_POINT = {
+    "cores": _WHOLE, "workers": _WHOLE, "gpu_idle": _SHARE, "gpu_idle_low": _SHARE, "gpu_idle_high": _SHARE,
+    "throughput_samples_per_s": _NUMBER,
+}  # fmt: skip
+
+
+def _object(properties: dict[str, Any], title: str | None = None) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema} if title else schema
+
+
+_SETTING = {name: kind for name, kind in _POINT.items() if name != "cores"}
+RECOMMEND_SCHEMA = _object(
+    {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "recommendation": _object(
+            {
+                "option": {"enum": [1, 2, 3]}, "cores_per_gpu": _WHOLE, "prefetch_factor": _WHOLE, **_SETTING,
+                "verdict": {"type": "string"}, "next_bottleneck": {"type": "string"},
+            }
+        ),
+        "options": {
+            "type": "array",
+            "items": _object({"option": {"enum": [1, 2, 3]}, "curve": {"type": "array", "items": _object(_POINT)}}),
+        },
+        "lower_bound_cores": {"type": ["integer", "null"]},
+        "metadata": {"type": "object"},
+    },
+    "coresim recommend",
+)  # fmt: skip
+SIMULATE_SCHEMA = _object(
+    {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "gpu_idle": _SHARE, "gpu_idle_low": _SHARE, "gpu_idle_high": _SHARE, "accelerator_utilisation": _SHARE,
+        "data_stall_s": _NUMBER, "throughput_samples_per_s": _NUMBER, "makespan_s": _NUMBER,
+        "stations": {
+            "type": "array",
+            "items": _object(
+                {"name": {"type": "string"}, "utilisation": _NUMBER, "blocked": _NUMBER, "starved": _NUMBER}
+            ),
+        },
+        "metadata": {"type": "object"},
+    },
+    "coresim simulate",
+)  # fmt: skip
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_TEXT, _TRUTH, _TABLE = {"type": "string"}, {"type": "boolean"}, {"type": "object"}
+_OPTION = {"enum": [1, 2, 3]}
+_AMOUNT = {"type": "number", "minimum": 0}
+COMPARE_SCHEMA = _object(
+    {
+        "format": {"const": "coresim-comparison"}, "schema_version": {"const": SCHEMA_VERSION}, "about": _TABLE,
+        "option": _OPTION, "gpu_idle_target": _SHARE, "cores_per_gpu_old": _or_null(_WHOLE),
+        "cores_per_gpu_new": _or_null(_WHOLE),
+        "changes": _list(
+            _object(
+                {
+                    "name": _TEXT, "unit": _TEXT, "old": _AMOUNT, "new": _AMOUNT, "relative": _NUMBER,
+                    "low": _or_null(_NUMBER), "high": _or_null(_NUMBER), "repeats": _TEXT, "more_is_worse": _TRUTH,
+                    "real": _TRUTH, "cores_per_gpu": _or_null(_WHOLE),
+                }
+            )
+        ),
+        "cautions": _list(_TEXT), "fail_over": _or_null(_AMOUNT), "failed": _list(_TEXT),
+    },
+    "coresim compare",
+)  # fmt: skip
+
+
+def machines_schema() -> dict[str, Any]:
+    """Of ``coresim machines --json``: the fields of a machine as they are."""
+    return _object(
+        {
+            "format": {"const": "coresim-machines"},
+            "schema_version": {"const": SCHEMA_VERSION},
+            "machines": _list(_object({item.name: _field(item) for item in fields(Machine)})),
+        },
+        "coresim machines",
+    )
+
+
+def _field(item: Any) -> dict[str, Any]:
+    if item.name.startswith("certainty_"):
+        return {"enum": list(CERTAINTIES)}
+    # Annotations are texts in that module: "str", "int | None", ...
+    kinds: dict[str, dict[str, Any]] = {"str": _TEXT, "int": _WHOLE, "float": _AMOUNT}
+    kind = kinds[item.type.partition(" | ")[0]]
+    return kind if item.default is MISSING or item.default is not None else _or_null(kind)
+
+
+#: Columns of a plan's table that are not plain amounts; a price or what follows from it may not be known.
+_PLANNED = {
+    "key": _TEXT, "workload": _TEXT, "machine": _TEXT, "option": _OPTION, "gpu": _or_null(_TEXT), "gpus": _WHOLE,
+    "cores_per_gpu_needed": _or_null(_WHOLE), "workers_per_gpu": _WHOLE, "prefetch_factor": _WHOLE,
+    "gpu_idle": _SHARE, "gpu_idle_low": _SHARE, "gpu_idle_high": _SHARE, "basis": _TEXT, "meets_target": _TRUTH,
+    "notes": _TEXT, "price_usd_per_h": _or_null(_AMOUNT), "price_usd_per_million_samples": _or_null(_AMOUNT),
+    "workload_cost_usd": _or_null(_AMOUNT), "stranded_cores": _or_null(_AMOUNT),
+}  # fmt: skip
+PLAN_SCHEMA = _object(
+    {
+        "format": {"const": "coresim-fleet-plan"}, "schema_version": {"const": SCHEMA_VERSION}, "about": _TABLE,
+        "best": {
+            "type": "object",
+            "additionalProperties": {
+                **_object({"machine": _TEXT, "option": _OPTION, "ask_for": _TABLE}), "type": ["object", "null"],
+            },
+        },
+        "mix": _list(
+            _object(
+                {
+                    "machine": _TEXT, "cost_usd": _or_null(_AMOUNT), "gpu_hours": _AMOUNT, "idle_gpu_hours": _AMOUNT,
+                    "workloads_beyond_target": _WHOLE,
+                }
+            )
+        ),
+        "rows": _list(_object({name: _PLANNED.get(name, _AMOUNT) for name in COLUMNS})),
+        "not_predicted": _list(_object({"workload": _TEXT, "machine": _TEXT, "reason": _TEXT})),
+    },
+    "coresim plan",
+)  # fmt: skip
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """Every schema of an output, by its verb."""
+    return {
+        "recommend": RECOMMEND_SCHEMA,
+        "simulate": SIMULATE_SCHEMA,
+        "compare": COMPARE_SCHEMA,
+        "machines": machines_schema(),
+        "plan": PLAN_SCHEMA,
+    }

@@ -1,0 +1,64 @@
+"""What several test files use: a whole scenario as its user writes it, and a check of documents against schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: A scenario file with most keys.
+SCENARIO = """
+[workload]
+batch_size = 256
+samples_per_epoch = 1281167
+fetch      = { mean = "0.4 ms", distribution = "exponential" }
+preprocess = { mean = "5.2 ms", cv = 0.4, distribution = "lognormal" }
+collate    = "3 ms"
+consumer   = "2 ms"
+copy       = "1.5 ms"
+[accelerator]
+step   = "98 ms"
+launch = "5 ms"
+sync   = "spin"
+count  = 1
+[host]
+cores = 16
+threads_per_core = 2
+speed = [1.0, 1.0, 0.97]
+[loader]
+preset = "pytorch"
+dispatch = "round_robin"
+ordered = true
+workers = 8
+prefetch_factor = 2
+fetchers = 16
+buffer = 2
+[target]
+gpu_idle = 0.05
+"""
+
+
+def check(schema: dict[str, Any], value: Any, where: str = "$") -> None:
+    """Fail unless the value fits; this knows the part of JSON Schema that the schemas of our outputs use."""
+    kinds = {
+        "object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float),
+        "null": type(None),
+    }  # fmt: skip
+    known = {"$schema", "title", "type", "const", "enum", "minimum", "maximum", "required", "properties", "items"}
+    assert set(schema) <= known | {"additionalProperties"}, (where, set(schema) - known)
+    if "type" in schema:
+        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        fitting = [name for name in names if isinstance(value, kinds[name])]
+        assert fitting and (not isinstance(value, bool) or "boolean" in fitting), (where, value, names)
+    assert "const" not in schema or value == schema["const"], where
+    assert "enum" not in schema or value in schema["enum"], (where, value)
+    assert value is None or "minimum" not in schema or value >= schema["minimum"], (where, value)
+    assert value is None or "maximum" not in schema or value <= schema["maximum"], (where, value)
+    for name in schema.get("required", ()):
+        assert name in value, (where, name)
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+    for name in value if isinstance(value, dict) else ():
+        inner = properties.get(name, others)
+        assert inner is not False, (where, name)
+        if isinstance(inner, dict):
+            check(inner, value[name], f"{where}.{name}")
+    for index, item in enumerate(value if value is not None and "items" in schema else ()):
+        check(schema["items"], item, f"{where}[{index}]")

@@ -1,0 +1,89 @@
+"""The schemas that ``coresim schema`` prints, held beside what the verbs print."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shared import SCENARIO, check
+
+from coresim.cli.main import main
+
+PROFILE = str(Path(__file__).parents[1] / "notebooks" / "profile.json")
+FLEET = """
+machines = ["aws:p4d.24xlarge", "lambda:gpu_1x_h100_pcie"]
+options = [1, 2]
+[[workload]]
+path = "job.toml"
+gpu_hours = 10
+gpu = "A100-SXM4-40GB"
+[[workload]]
+name = "given"
+path = "job.toml"
+gpu_hours = 1
+steps = { H100 = "50 ms", A100 = "98 ms" }
+set = ["workload.preprocess=0.5 ms"]
+"""
+
+
+def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
+    """What a verb prints as JSON."""
+    assert main(list(argv)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The output of each verb whose whole document has a schema."""
+    (tmp_path / "job.toml").write_text(SCENARIO)
+    (tmp_path / "fleet.toml").write_text(FLEET)
+    return {
+        "compare": printed(capsys, "compare", PROFILE, PROFILE, "--json", "--fail-over", "10%"),
+        "machines": printed(capsys, "machines", "--json"),
+        "plan": printed(capsys, "plan", str(tmp_path / "fleet.toml"), "--jobs", "1", "--json"),
+    }
+
+
+def test_outputs_fit_their_schemas(outputs: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    plan = outputs["plan"]
+    assert plan["not_predicted"] and plan["mix"] and len(plan["rows"]) == 2 * 4 - 2
+    assert {row["basis"] for row in plan["rows"]} == {"simulated", "simulated; what uncertain inputs add, by the bound"}
+    assert len(outputs["machines"]["machines"]) > 100 and outputs["compare"]["changes"]
+    for verb, document in outputs.items():
+        schema = printed(capsys, "schema", verb)
+        assert schema["title"] == f"coresim {verb}"
+        check(schema, document)
+        # Whole: no key that the schema does not tell of.
+        check(closed(schema), document)
+
+
+def closed(schema: Any) -> Any:
+    """The schema with objects that allow no key besides those that they list."""
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: closed(value) for name, value in schema.items()}
+    return {"additionalProperties": False, **found} if "required" in schema else found
+
+
+def test_a_wrong_output_does_not_fit(outputs: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = {
+        "compare": lambda document: document["changes"][0].update(real=1),
+        "machines": lambda document: document["machines"][0].update(certainty_cores="guessed"),
+        "plan": lambda document: document["rows"][0].update(gpu_idle=1.5),
+    }
+    for verb, spoil in wrong.items():
+        spoiled = copy.deepcopy(outputs[verb])
+        spoil(spoiled)
+        with pytest.raises(AssertionError):
+            check(printed(capsys, "schema", verb), spoiled)
+
+
+def test_all_schemas_at_once_are_those_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    together = printed(capsys, "schema")
+    assert list(together) == ["scenario", "fleet", "recommend", "simulate", "compare", "machines", "plan"]
+    assert all(printed(capsys, "schema", name) == schema for name, schema in together.items())
