@@ -380,3 +380,23 @@ def test_parquet_holds_the_same_table(path: Path, tmp_path: Path, capsys: pytest
 def test_an_absent_scheduler_is_one_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["plan", str(path), "--scheduler", "nonsense"])
     assert code in (2, 3) and len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_memory_is_the_other_machine_s_and_so_is_what_it_misses() -> None:
+    tables = {
+        "workload": {"batch_size": 8, "preprocess": "4 ms", "sample_bytes": 1e5, "dataset_bytes": 100e9},
+        "accelerator": {"step": "20 ms"},
+        "host": {"memory_bytes": 50e9, "shm_bytes": 64e6, "storage": "s3"},
+    }
+    base = read_scenario(tables)
+    found = {
+        size: carry(job(scenario=base), host(memory_bytes=size), {}).scenario(base) for size in (10e9, 50e9, 200e9)
+    }
+    assert [found[size].host.memory_bytes for size in found] == list(found)
+    assert all(scenario.host.shm_bytes is None for scenario in found.values())
+    waits = [scenario.workload.fetch.mean for scenario in found.values()]
+    assert waits[0] > waits[1] > waits[2] == 0.0 and waits[1] == pytest.approx(base.workload.fetch.mean)
+    # A time that is given stays, whatever the memory.
+    tables["workload"] |= {"fetch": "3 ms"}
+    given = read_scenario(tables)
+    assert carry(job(scenario=given), host(memory_bytes=200e9), {}).scenario(given).workload.fetch.mean == 0.003
