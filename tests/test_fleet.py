@@ -454,3 +454,23 @@ def test_workers_that_a_bound_forbids_are_not_simulated() -> None:
     assert found is not None and found.cores == 5
     # 384 ms of work for a step of 100 ms: three workers cannot, so that four are the first to be tried.
     assert seen and min(pipeline.stages[0].servers for pipeline in seen) >= 4
+
+
+def test_memory_is_the_other_machine_s_and_so_is_what_it_misses() -> None:
+    tables = {
+        "workload": {"batch_size": 8, "preprocess": "4 ms", "sample_bytes": 1e5, "dataset_bytes": 100e9},
+        "accelerator": {"step": "20 ms"},
+        "host": {"memory_bytes": 50e9, "shm_bytes": 64e6, "storage": "s3"},
+    }
+    base = read_scenario(tables)
+    found = {
+        size: carry(job(scenario=base), host(memory_bytes=size), {}).scenario(base) for size in (10e9, 50e9, 200e9)
+    }
+    assert [found[size].host.memory_bytes for size in found] == list(found)
+    assert all(scenario.host.shm_bytes is None for scenario in found.values())
+    waits = [scenario.workload.fetch.mean for scenario in found.values()]
+    assert waits[0] > waits[1] > waits[2] == 0.0 and waits[1] == pytest.approx(base.workload.fetch.mean)
+    # A time that is given stays, whatever the memory.
+    tables["workload"] |= {"fetch": "3 ms"}
+    given = read_scenario(tables)
+    assert carry(job(scenario=given), host(memory_bytes=200e9), {}).scenario(given).workload.fetch.mean == 0.003

@@ -8,7 +8,8 @@
   have another ratio); else as they are, with 0.3 more. A CPU that is not known counts as another. 0.3 is a judgement:
   one core of the servers of the last ten years is within a factor of about 1.6 of their middle.
 * *Cores that slow one another down.* s(k) as measured; on another CPU with 0.15 more, a judgement.
-* *Storage* as measured.
+* *Storage* as measured; where a recorded tier is named, with what the other machine's memory misses of the data set.
+* *Memory* is the other machine's, and its /dev/shm is not known: a container's is what is asked for.
 
 So that one batch is one draw and not hundreds, the times of a batch of `MANY` samples or more are drawn as gamma times
 of the same mean and spread (`condensed`): their sum over the batch keeps its mean and variance. What a few very slow
@@ -28,6 +29,7 @@ from coresim.model.fleet import Candidate, Workload
 from coresim.model.machines import same_gpu
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
+from coresim.model.storage import from_storage
 from coresim.units import format_duration
 
 OTHER_FORM, OTHER_CPU, KNOWN_RATIO, OTHER_SPEED = 0.1, 0.3, 0.1, 0.15
@@ -45,6 +47,7 @@ class Carried:
         cpu_uncertainty, speed_uncertainty: relative standard uncertainties that carrying adds.
         gpu_count: GPUs of the host.
         notes: what was carried, and how, one line each; empty where nothing was.
+        memory_bytes: of the host; None where not known.
     """
 
     step: Service
@@ -53,9 +56,11 @@ class Carried:
     speed_uncertainty: float
     gpu_count: int
     notes: tuple[str, ...] = ()
+    memory_bytes: float | None = None
 
     def scenario(self, base: Scenario) -> Scenario:
         """The job on that machine, without the machine's cores."""
+        base = self._housed(base)
         workload = base.workload
         times: dict[str, Any] = {"fetch": condensed(workload.fetch, workload.batch_size)}
         times |= {name: self._cpu(getattr(workload, name)) for name in CPU_TIMES}
@@ -68,6 +73,13 @@ class Carried:
             base.host, cores=None, speed_uncertainty=math.hypot(base.host.speed_uncertainty, self.speed_uncertainty)
         )
         return replace(base, workload=replace(workload, **times), accelerator=device, host=host)
+
+    def _housed(self, base: Scenario) -> Scenario:
+        """With that machine's memory, and what its page cache misses where fetching is a recorded tier's."""
+        named = base.host.storage is not None and base.workload.sample_bytes is not None
+        told = named and from_storage(base).workload.fetch == base.workload.fetch
+        found = replace(base, host=replace(base.host, memory_bytes=self.memory_bytes, shm_bytes=None))
+        return from_storage(found) if told else found
 
     def _cpu(self, service: Service) -> Service:
         if service.is_zero:
@@ -97,7 +109,11 @@ def carry(workload: Workload, candidate: Candidate, cpu_speed: dict[str, float])
     cpu_time, uncertainty, about_cpu = _cpu(workload.cpu, candidate.cpu, cpu_speed)
     speed = OTHER_SPEED if uncertainty else 0.0
     notes = tuple(note for note in (about_step, about_cpu) if note)
-    return Carried(step, cpu_time, uncertainty, speed, candidate.gpu_count, notes)
+    base = workload.scenario
+    # Machines that differ in what decides nothing are one simulation.
+    decides = base.workload.batch_bytes is not None or base.host.storage is not None
+    memory = candidate.memory_bytes if decides else None
+    return Carried(step, cpu_time, uncertainty, speed, candidate.gpu_count, notes, memory)
 
 
 def _wider(service: Service, uncertainty: float) -> Service:
