@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
     from coresim.cli.common import engine_named
     from coresim.model.build import build, resolve_setting
+    from coresim.report.bounds import bound_lines
     from coresim.report.document import estimate_document
     from coresim.report.text import estimate_text
     from coresim.sim.estimate import Plan, estimate
@@ -85,5 +86,5 @@ def run(args: argparse.Namespace) -> int:
         about = metadata(args.seed, args.input, profile.accelerator.basis if profile else None, fingerprint)
         print(json.dumps(estimate_document(result, shown, about), indent=1, allow_nan=False))
     else:
-        print(estimate_text(result, shown))
+        print("\n".join([estimate_text(result, shown), *bound_lines(pipeline)]))
     return 0

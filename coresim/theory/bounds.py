@@ -14,7 +14,7 @@ only cost more. With R ranks on a host, N = `Pipeline.busiest` tasks at most, C 
   runs ahead need not wait at all (the loader may be just in time), so only its synchronous copies count.
 * *Little's law* (1961): X <= credits / (mean time from dispatch to pick-up), which is at least the services' sum.
 
-Balanced-job bounds (Zahorjan et al. 1982) are left out: they need a product form, which hand-over in order breaks.
+Balanced job bounds need a product form, which few lines have: see `coresim.theory.balanced`.
 """
 
 from __future__ import annotations
