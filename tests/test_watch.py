@@ -61,6 +61,8 @@ def verdict(usable: float, **other: object) -> str:
         (8, {"gpus": (0.3,), "workers": (0.3, 0.3), "state": "D"}, "storage"),
         (8, {"gpus": (0.3,), "workers": (0.3, 0.3), "main": 1.0}, "serial consumer"),
         (8, {"main": 1.0}, "no overlap"),
+        (2, {"main": 0.1, "workers": (0.3, 0.3), "state": "R", "host_cores": 2.0}, "too few cores"),
+        (2, {"main": 0.1, "workers": (0.3, 0.3), "state": "R", "host_cores": 0.7}, UNKNOWN),
         (8, {"main": 0.2, "workers": (0.4, 0.3)}, UNKNOWN),
     ],
 )

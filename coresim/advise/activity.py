@@ -132,6 +132,15 @@ def _waits(tick: Tick) -> bool:
     return any(process.state == "D" for process in tick.processes) or tick.io_wait_cores > NOTABLE
 
 
+def _crowded_out(found: Activity) -> bool:
+    ready = [states.get("R", 0.0) >= FULL for states in found.worker_states]
+    return bool(ready) and all(ready) and min(found.worker_cores) < FULL * FULL and _host_is_full(found)
+
+
+def _host_is_full(found: Activity) -> bool:
+    return found.host_cores >= FULL * found.usable_cores
+
+
 #: The first that holds is the verdict: condition, name, evidence, advice.
 _RULES: tuple[tuple[Callable[[Activity], bool], str, str, str], ...] = (
     (
@@ -151,6 +160,12 @@ _RULES: tuple[tuple[Callable[[Activity], bool], str, str, str], ...] = (
         "too few cores",
         "the job kept nearly all cores busy that it may use",
         "give the job more cores, or make preprocessing cheaper: coresim recommend says how many",
+    ),
+    (
+        _crowded_out,
+        "too few cores",
+        "every worker was ready to run all the time, and other jobs kept the host's cores busy",
+        "give the job cores of its own, or run it when the host is free",
     ),
     (
         lambda a: bool(a.worker_cores) and min(a.worker_cores) >= FULL,
