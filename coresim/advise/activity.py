@@ -134,7 +134,7 @@ def _waits(tick: Tick) -> bool:
 
 def _crowded_out(found: Activity) -> bool:
     ready = [states.get("R", 0.0) >= FULL for states in found.worker_states]
-    return bool(ready) and all(ready) and min(found.worker_cores) < FULL * FULL and _host_is_full(found)
+    return bool(ready) and all(ready) and min(found.worker_cores) < FULL and _host_is_full(found)
 
 
 def _host_is_full(found: Activity) -> bool:
