@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 import coresim
 from coresim.advise import fleet as fleets
@@ -384,6 +385,18 @@ def test_parquet_holds_the_same_table(path: Path, tmp_path: Path, capsys: pytest
 def test_an_absent_scheduler_is_one_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["plan", str(path), "--scheduler", "nonsense"])
     assert code in (2, 3) and len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_a_plan_draws_itself(path: Path) -> None:
+    plan = coresim.plan(path)
+    axes = plan.plot(Figure().subplots())
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == [mix.candidate.name for mix in plan.result.mixes()]
+    assert "(%)" in axes.get_xlabel()
+    vision = plan.result.fleet.workloads[0]
+    shown = {float(x) for x in axes.containers[0].lines[0].get_xdata()}
+    wanted = {100 * row.outcome.gpu_idle for row in plan.result.pairs(vision) if row.candidate.name in names}
+    assert axes.containers[0].get_label() == vision.name and shown == wanted
 
 
 # Short runs, and hosts that are far from the target

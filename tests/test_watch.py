@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+import types
 
 import pytest
 
 from coresim.advise.activity import UNKNOWN, diagnose, zero_runs
 from coresim.cli.main import main
 from coresim.errors import InputError
-from coresim.measuring.watch import watch
+from coresim.measuring.watch import open_gpus, watch
 from coresim.model.activity import Process, Tick
 from coresim.report.activity import activity_text, tick_line
 
@@ -59,6 +61,8 @@ def verdict(usable: float, **other: object) -> str:
         (8, {"gpus": (0.3,), "workers": (0.3, 0.3), "state": "D"}, "storage"),
         (8, {"gpus": (0.3,), "workers": (0.3, 0.3), "main": 1.0}, "serial consumer"),
         (8, {"main": 1.0}, "no overlap"),
+        (2, {"main": 0.1, "workers": (0.3, 0.3), "state": "R", "host_cores": 2.0}, "too few cores"),
+        (2, {"main": 0.1, "workers": (0.3, 0.3), "state": "R", "host_cores": 0.7}, UNKNOWN),
         (8, {"main": 0.2, "workers": (0.4, 0.3)}, UNKNOWN),
     ],
 )
@@ -77,6 +81,45 @@ def test_runs_of_zero_utilisation_are_counted():
     assert zero_runs([tick(n, gpus=(share,)) for n, share in enumerate(shares)]) == (2, 1, 3)
     assert zero_runs([tick(n, gpus=(0.0, 0.9)) for n in range(3)]) == ()
     assert zero_runs([tick(n) for n in range(3)]) == ()
+
+
+def test_events_are_stretches_of_busy_cores_and_of_waiting():
+    busy, idle, waits = {"workers": (1.0, 0.9)}, {"workers": (0.3, 0.3)}, {"workers": (0.3, 0.3), "state": "D"}
+    seen = [busy, busy, idle, waits, waits, waits, busy, idle, idle]
+    found = diagnose([tick(second, **values) for second, values in enumerate(seen, start=1)], 2)
+    assert (found.busy_runs, found.wait_runs) == ((2, 1), (3,))
+    text = activity_text(found)
+    assert "2 stretches with all its cores busy, the longest 2 ticks, 3 in all" in text
+    assert "1 stretch of waiting for a device, the longest 3 ticks, 3 in all" in text
+    # One more look in which it ran: six of nine sleeping, three waiting.
+    assert found.worker_states == ({"S": pytest.approx(6 / 9), "D": pytest.approx(3 / 9)},) * 2
+    assert "(S 67 % D 33 %)" in text
+    assert "events: none" in activity_text(diagnose([tick(1.0, **idle)], 8))
+
+
+def test_imports_before_the_first_worker_do_not_blame_the_trainer():
+    seen = [tick(1.0, main=1.0), tick(2.0, main=1.0), tick(3.0, workers=(1.0, 1.0)), tick(4.0, workers=(1.0, 1.0))]
+    found = diagnose(seen, 8)
+    assert (found.verdict, found.main_cores, found.seconds) == ("too few workers", pytest.approx(0.1), 4.0)
+
+
+def test_a_job_bound_to_few_cpus_lacks_cores_on_a_large_host():
+    seen = {"workers": (0.95, 0.95), "main": 0.05}
+    assert verdict(64, **seen) == "too few workers"
+    assert verdict(64, **seen, allowed=2) == "too few cores"
+
+
+def test_gpus_are_read_through_nvml_where_it_is(monkeypatch: pytest.MonkeyPatch):
+    nvml = types.SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUtilizationRates=lambda index: types.SimpleNamespace(gpu=(37, 0)[index], memory=99),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert open_gpus()() == (0.37, 0.0)
+    nvml.nvmlDeviceGetCount = lambda: 1 // 0
+    assert open_gpus()() == ()
 
 
 def test_the_text_says_what_counters_cannot_tell():
@@ -122,7 +165,8 @@ def test_a_real_training_that_starves_on_its_loader(tmp_path, capsys: pytest.Cap
     # Workers that cannot prepare fast enough are busy, and the trainer is not.
     assert activity["job_cores"] > 0.3
     assert activity["main_cores"] < 0.5 * activity["job_cores"]
-    assert len(activity["worker_cores"]) == 2
+    assert len(activity["worker_cores"]) == len(activity["worker_states"]) == 2
+    assert {tick["allowed"] for tick in found["ticks"]} == {len(os.sched_getaffinity(0))}
     assert activity["verdict"] in ("too few workers", "too few cores", UNKNOWN)
     gone = psutil.wait_procs([p for p in psutil.process_iter() if str(tmp_path) in " ".join(_words(p))], timeout=5)
     assert not gone[1]

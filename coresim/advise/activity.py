@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from coresim import stats
-from coresim.model.activity import Tick
+from coresim.model.activity import Process, Tick
 
 #: Shares above which something counts as busy throughout, and below which a GPU counts as idle in a tick.
 FULL, ZERO = 0.9, 0.05
@@ -18,6 +19,7 @@ BLIND = (
     "GPU utilisation is the share of time in which any kernel ran: at 100 % it may still wait between kernels",
     "a trainer that spins while it waits for the GPU looks as busy as one that works",
     "CPU use does not tell waiting for memory from computing",
+    "a worker that waits for a network's answer sleeps, like one that has nothing to do",
 )
 BLIND_WITHOUT_GPU = "no GPU was read, so whether it idles is unknown: this is the CPU side alone"
 
@@ -35,8 +37,11 @@ class Activity:
         zero_runs: lengths in ticks of the stretches in which all GPUs were idle.
         main_cores: of the trainer.
         worker_cores: of each other process that lived to the end.
+        worker_states: of each of these, shares of the ticks by what the kernel said of it: R runs, S sleeps, D waits.
         job_cores, host_cores: of the job and of the whole host.
         usable_cores: what the job may use.
+        busy_runs, wait_runs: lengths in ticks of the stretches in which the job had all cores busy that it may use, and
+            in which the host's CPUs or a process of the job waited for a device.
         io_wait: share of the ticks in which a worker waited for a device, or the host's CPUs for a disk.
         faults: page faults per second of the job.
         blind: what such counters cannot tell.
@@ -50,16 +55,25 @@ class Activity:
     zero_runs: tuple[int, ...]
     main_cores: float
     worker_cores: tuple[float, ...]
+    worker_states: tuple[dict[str, float], ...]
     job_cores: float
     host_cores: float
     usable_cores: float
+    busy_runs: tuple[int, ...]
+    wait_runs: tuple[int, ...]
     io_wait: float
     faults: float
     blind: tuple[str, ...]
 
 
 def diagnose(ticks: Sequence[Tick], usable_cores: float) -> Activity:
-    """The verdict on at least one tick of a job that may use ``usable_cores``."""
+    """The verdict on at least one tick of a job that may use ``usable_cores``, or fewer where it is bound to fewer.
+
+    What it did before its first worker did anything (imports) counts for the stretches alone.
+    """
+    usable_cores = min([usable_cores, *(tick.allowed for tick in ticks if tick.allowed)])
+    everything, ticks = ticks, _at_work(ticks)
+    workers = _workers(ticks)
     gpus = [stats.mean(tick.gpus) for tick in ticks if tick.gpus]
     facts = Activity(
         verdict="",
@@ -67,12 +81,15 @@ def diagnose(ticks: Sequence[Tick], usable_cores: float) -> Activity:
         advice="",
         seconds=ticks[-1].second,
         gpu=stats.mean(gpus) if gpus else None,
-        zero_runs=zero_runs(ticks),
+        zero_runs=zero_runs(everything),
         main_cores=stats.mean([tick.main_cores for tick in ticks]),
-        worker_cores=_worker_cores(ticks),
-        job_cores=stats.mean([sum(process.cores for process in tick.processes) for tick in ticks]),
+        worker_cores=tuple(stats.mean([process.cores for process in found]) for found in workers),
+        worker_states=tuple(_states(found) for found in workers),
+        job_cores=stats.mean([_job_cores(tick) for tick in ticks]),
         host_cores=stats.mean([tick.host_cores for tick in ticks]),
         usable_cores=usable_cores,
+        busy_runs=_runs(_job_cores(tick) >= FULL * usable_cores for tick in everything),
+        wait_runs=_runs(map(_waits, everything)),
         io_wait=stats.mean([float(_waits(tick)) for tick in ticks]),
         faults=stats.mean([sum(process.faults for process in tick.processes) for tick in ticks]),
         blind=(*BLIND, *(() if gpus else (BLIND_WITHOUT_GPU,))),
@@ -81,22 +98,47 @@ def diagnose(ticks: Sequence[Tick], usable_cores: float) -> Activity:
     return Activity(**{**facts.__dict__, "verdict": name, "why": why, "advice": advice})
 
 
+def _at_work(ticks: Sequence[Tick]) -> Sequence[Tick]:
+    first = next((at for at, tick in enumerate(ticks) if any(found.cores > ZERO for found in tick.workers)), 0)
+    return ticks[first:]
+
+
 def zero_runs(ticks: Sequence[Tick]) -> tuple[int, ...]:
     """Lengths of the stretches of ticks in which every GPU was idle."""
-    idle = [bool(tick.gpus) and max(tick.gpus) <= ZERO for tick in ticks]
-    return tuple(sum(1 for _ in run) for is_idle, run in groupby(idle) if is_idle)
+    return _runs(bool(tick.gpus) and max(tick.gpus) <= ZERO for tick in ticks)
 
 
-def _worker_cores(ticks: Sequence[Tick]) -> tuple[float, ...]:
-    """Of those that used a notable part of a core; helpers that sleep are no workers."""
-    alive = {process.pid for process in ticks[-1].workers}
-    use = {pid: [p.cores for tick in ticks for p in tick.workers if p.pid == pid] for pid in sorted(alive)}
-    means = [stats.mean(found) for found in use.values()]
-    return tuple(mean for mean in means if mean > ZERO)
+def _runs(holds: Iterable[bool]) -> tuple[int, ...]:
+    return tuple(sum(1 for _ in run) for does, run in groupby(holds) if does)
+
+
+def _job_cores(tick: Tick) -> float:
+    return sum(process.cores for process in tick.processes)
+
+
+def _workers(ticks: Sequence[Tick]) -> list[list[Process]]:
+    """Those that live and used a notable part of a core, tick by tick; helpers that sleep are no workers."""
+    alive = sorted(process.pid for process in ticks[-1].workers)
+    seen = [[process for tick in ticks for process in tick.workers if process.pid == pid] for pid in alive]
+    return [found for found in seen if stats.mean([process.cores for process in found]) > ZERO]
+
+
+def _states(found: Sequence[Process]) -> dict[str, float]:
+    counts = Counter(process.state for process in found)
+    return {state: count / len(found) for state, count in counts.most_common()}
 
 
 def _waits(tick: Tick) -> bool:
     return any(process.state == "D" for process in tick.processes) or tick.io_wait_cores > NOTABLE
+
+
+def _crowded_out(found: Activity) -> bool:
+    ready = [states.get("R", 0.0) >= FULL for states in found.worker_states]
+    return bool(ready) and all(ready) and min(found.worker_cores) < FULL and _host_is_full(found)
+
+
+def _host_is_full(found: Activity) -> bool:
+    return found.host_cores >= FULL * found.usable_cores
 
 
 #: The first that holds is the verdict: condition, name, evidence, advice.
@@ -118,6 +160,12 @@ _RULES: tuple[tuple[Callable[[Activity], bool], str, str, str], ...] = (
         "too few cores",
         "the job kept nearly all cores busy that it may use",
         "give the job more cores, or make preprocessing cheaper: coresim recommend says how many",
+    ),
+    (
+        _crowded_out,
+        "too few cores",
+        "every worker was ready to run all the time, and other jobs kept the host's cores busy",
+        "give the job cores of its own, or run it when the host is free",
     ),
     (
         lambda a: bool(a.worker_cores) and min(a.worker_cores) >= FULL,

@@ -53,6 +53,7 @@ def watch(
             host_cores=(_busy(host_now) - _busy(host)) / span,
             io_wait_cores=(getattr(host_now, "iowait", 0.0) - getattr(host, "iowait", 0.0)) / span,
             gpus=read_gpus(),
+            allowed=len(set().union(*(process.cpus for process in later.values()))) or None,
         )
         before, tree, host = now, later, host_now
 
@@ -70,10 +71,10 @@ def open_gpus() -> Callable[[], tuple[float, ...]]:
 
 
 class _Counters:
-    """One process's counters since it began."""
+    """One process's counters since it began, and the CPUs that it may run on."""
 
-    def __init__(self, seconds: float, state: str, faults: int) -> None:
-        self.seconds, self.state, self.faults = seconds, state, faults
+    def __init__(self, seconds: float, state: str, faults: int, cpus: frozenset[int] = frozenset()) -> None:
+        self.seconds, self.state, self.faults, self.cpus = seconds, state, faults, cpus
 
 
 def _tree(pid: int) -> dict[int, _Counters]:
@@ -92,7 +93,8 @@ def _counters(process: Any) -> _Counters:
     times = process.cpu_times()
     text = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
     fields = text.rpartition(")")[2].split()
-    return _Counters(times.user + times.system, fields[0], int(fields[7]) + int(fields[9]))
+    faults = int(fields[7]) + int(fields[9])
+    return _Counters(times.user + times.system, fields[0], faults, frozenset(process.cpu_affinity()))
 
 
 def _process(main: int, pid: int, before: _Counters | None, now: _Counters, span: float) -> Process:

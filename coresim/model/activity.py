@@ -34,6 +34,7 @@ class Tick:
         host_cores: cores busy on the whole host.
         io_wait_cores: cores' worth of time that the host's CPUs idled while something waited for a disk.
         gpus: utilisation of each GPU, a share; empty where there is none to read.
+        allowed: how many CPUs some process of the job may run on; None where that was not read.
     """
 
     second: float
@@ -41,6 +42,7 @@ class Tick:
     host_cores: float
     io_wait_cores: float
     gpus: tuple[float, ...] = ()
+    allowed: int | None = None
 
     @property
     def main_cores(self) -> float:

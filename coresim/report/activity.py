@@ -7,7 +7,7 @@ from typing import Any
 
 from coresim.advise.activity import Activity
 from coresim.model.activity import Tick
-from coresim.report.text import percent
+from coresim.report.text import percent, plural
 
 
 def tick_line(tick: Tick) -> str:
@@ -24,11 +24,10 @@ def tick_line(tick: Tick) -> str:
 
 def activity_text(found: Activity) -> str:
     """The verdict first, then the numbers, then what they cannot tell."""
-    runs = found.zero_runs
     gpu = "no GPU was read" if found.gpu is None else f"GPU utilisation {percent(found.gpu)}"
-    if runs:
-        gpu += f"; {len(runs)} stretches of zero utilisation, the longest {max(runs)} ticks, {sum(runs)} in all"
-    workers = ", ".join(f"{cores:.2f}" for cores in found.worker_cores) or "none"
+    gpu += _stretches("of zero utilisation", found.zero_runs)
+    pairs = zip(found.worker_cores, found.worker_states, strict=True)
+    workers = ", ".join(f"{cores:.2f} ({_states(states)})" for cores, states in pairs) or "none"
     lines = [
         f"Verdict: {found.verdict} ({found.why}).",
         f"  What to do: {found.advice}.",
@@ -37,11 +36,26 @@ def activity_text(found: Activity) -> str:
         f"  cores: the job used {found.job_cores:.2f} of {found.usable_cores:g}; trainer {found.main_cores:.2f};"
         f" workers {workers}; whole host {found.host_cores:.2f}",
         f"  waiting for a device in {percent(found.io_wait)} of the ticks; {found.faults:.0f} page faults/s",
+        f"  events{_stretches('with all its cores busy', found.busy_runs)}"
+        f"{_stretches('of waiting for a device', found.wait_runs)}"
+        f"{'' if found.busy_runs or found.wait_runs else ': none'}",
         "",
         "What counters cannot tell:",
         *(f"  - {text}" for text in found.blind),
     ]
     return "\n".join(lines)
+
+
+def _stretches(what: str, runs: tuple[int, ...]) -> str:
+    """What `nvidia-smi dmon` shows as a column of zeros, and `glances` as an event with its duration."""
+    if not runs:
+        return ""
+    count = f"{len(runs)} stretch{'' if len(runs) == 1 else 'es'}"
+    return f"; {count} {what}, the longest {plural(max(runs), 'tick')}, {sum(runs)} in all"
+
+
+def _states(states: dict[str, float]) -> str:
+    return " ".join(f"{state} {100 * share:.0f} %" for state, share in states.items())
 
 
 def activity_document(found: Activity, ticks: list[Tick]) -> dict[str, Any]:

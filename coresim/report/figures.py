@@ -17,6 +17,7 @@ from coresim.report.text import chosen_option
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from coresim.advise.fleet import FleetPlan
     from coresim.advise.recommend import OptionAnswer, Recommendation
     from coresim.model.pipeline import Pipeline
     from coresim.model.profile import Profile
@@ -30,6 +31,9 @@ COLOURS = {1: "#E69F00", 2: "#0072B2", 3: "#009E73"}
 LINES = {1: "-.", 2: "-", 3: "--"}
 BUSY, BLOCKED = "#0072B2", "#D55E00"
 STATE_COLOURS = {gantt.STEP: "#009E73", gantt.BUSY: BUSY, gantt.BLOCKED: BLOCKED}
+CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+#: Machines that a picture of a fleet plan shows.
+MACHINES_SHOWN = 12
 #: Steps that a timeline simulates at the most: more cannot be told apart on paper.
 LONGEST_TIMELINE = 40
 
@@ -174,6 +178,30 @@ def plot_preparation(profile: Profile, axes: Axes | None = None) -> Axes:
     ax.barh(names, means, xerr=errors, color=BUSY, ecolor="black", capsize=3)
     ax.set(xlabel="time per sample (ms)", xlim=(0, None), title="Preparing one sample")
     ax.invert_yaxis()
+    return ax
+
+
+def plot_fleet(plan: FleetPlan, axes: Axes | None = None) -> Axes:
+    """Predicted GPU idle with its interval on the machines that are best for the mix, for each workload."""
+    ax = axes if axes is not None else plt.subplots(figsize=(8, 4.5), layout="constrained")[1]
+    names = [mix.candidate.name for mix in plan.mixes()][:MACHINES_SHOWN]
+    names = names or list(dict.fromkeys(row.candidate.name for row in plan.rows))[:MACHINES_SHOWN]
+    workloads = plan.fleet.workloads
+    for place, workload in enumerate(workloads):
+        rows = [row for row in plan.pairs(workload) if row.candidate.name in names]
+        found = [row.outcome for row in rows]
+        at = [names.index(row.candidate.name) + 0.6 * ((place + 0.5) / len(workloads) - 0.5) for row in rows]
+        idles = [100 * outcome.gpu_idle for outcome in found]
+        errors = [[100 * (outcome.gpu_idle - outcome.gpu_idle_low) for outcome in found],
+                  [100 * (outcome.gpu_idle_high - outcome.gpu_idle) for outcome in found]]  # fmt: skip
+        ax.errorbar(idles, at, xerr=errors, fmt="os^Dv"[place % 5], markersize=5, capsize=2, linewidth=0.8,
+                    color=CYCLE[place % len(CYCLE)], label=workload.name)  # fmt: skip
+    # Names are the user's: "$" in them is no formula.
+    ax.set_yticks(range(len(names)), names, parse_math=False)
+    ax.set(xlabel="predicted GPU idle (%)", xlim=(-2, 102), title="Best machines for the mix, best first")
+    ax.invert_yaxis()
+    for text in ax.legend(frameon=False, fontsize="small").get_texts():
+        text.set_parse_math(False)
     return ax
 
 

@@ -17,6 +17,7 @@ from coresim.report.text import WIDTH, percent
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 _HEADER = ("machine", "GPUs", "cores/GPU", "needed", "opt", "GPU idle [95 %]", "samples/s", "USD/M samples", "stranded")
 
@@ -126,6 +127,12 @@ class Planned:
         from coresim.report.tables import fleet_frame  # noqa: PLC0415 - pandas is imported only when asked for
 
         return fleet_frame(self.result)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Predicted GPU idle on the best machines."""
+        from coresim.report.figures import plot_fleet  # noqa: PLC0415 - matplotlib is imported only when asked for
+
+        return plot_fleet(self.result, axes)
 
 
 def fleet_document(plan: FleetPlan, about: dict[str, Any]) -> dict[str, Any]:
