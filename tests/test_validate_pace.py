@@ -119,7 +119,7 @@ def test_drift_widens_the_interval_of_a_prediction_for_an_unknown_moment_alone()
 
 
 def test_a_trial_during_which_the_pace_changed_does_not_count():
-    assert "pace changed by +20%" in disturbance(measured(0.1, pace_change=0.2), 0.0)
+    assert "pace changed by +40%" in disturbance(measured(0.1, pace_change=0.4), 0.0)
     slow = measured(0.2, sample_s=0.003, collate_s=0.0015, pace=1.5)
     known = judged(replace(point(SETTING, 0.3), trials=(measured(0.3), slow)))
     assert [trial.dirty for trial in known.trials] == ["", ""]  # the probe knew that the machine was slower

@@ -27,7 +27,7 @@ from coresim.validate.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.workloads.base import Workload, WorkloadSpec
 from coresim.workloads.images import EncodedImageWorkload
 
-TRIAL_S = 3.0
+TRIAL_S = 2.5
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,12 @@ from coresim.workloads.base import WorkloadSpec
 #: Share of the machine's cores that other programs may use before a trial does not count.
 MOST_OTHERS = 0.025
 #: A trial whose workers needed so much more CPU time per batch than in the best trial of the same setting, each beside
-#: the probe's, was disturbed: the machine was slower in between, which a shared one is for seconds.
-MOST_SLOWER = 0.10
-#: So may the probe change from before to after a trial.
-MOST_CHANGE = 0.10
+#: the probe's, was disturbed: the machine was slower in between. So was one between whose probes the pace changed by so
+#: much; less than that, a shared machine does all the time, and the prediction at the probed pace follows it.
+MOST_SLOWER = 0.25
+MOST_CHANGE = 0.25
 #: Trials of one setting at the most, beyond its repeats.
-ATTEMPTS = 3
+ATTEMPTS = 2
 SILENCE = 180.0
 
 Progress = Callable[[str, float], None] | None
