@@ -25,9 +25,9 @@ from coresim.validate.pace import Pace
 from coresim.validate.trial import Trial, run_trial
 from coresim.workloads.base import Workload as Real
 
-ROUNDS = 4
+ROUNDS = 5
 #: Wall seconds of one run of a round.
-RUN_S = 0.7
+RUN_S = 0.5
 LEAST_STEPS, MOST_STEPS = 6, 400
 MOST_VALUES = 1000
 #: A sample waits for something else than a core where it does so for over this share of its time.
