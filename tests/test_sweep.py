@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from coresim.advise.sweep import NOISE, PART, Study, best_point, curve, predict, worker_candidates
+from coresim.advise.curves import PART, curve
+from coresim.advise.sweep import NOISE, Study, best_point, predict, worker_candidates
 from coresim.model.build import build
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.sim.arrays import rates

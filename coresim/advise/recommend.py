@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from coresim.advise.epochs import EpochStart, epoch_start
 from coresim.advise.sensitivity import Elasticity, elasticities
-from coresim.advise.sweep import Point, Study, best_point, curve, pipeline_of, scan_prefetch, sensible_maximum
+from coresim.advise.curves import curve
+from coresim.advise.sweep import Point, Study, best_point, pipeline_of, scan_prefetch, sensible_maximum
 from coresim.advise.threads import Unlimited, unlimited
 from coresim.advise.verdict import Setting, Verdict, judge
 from coresim.errors import InputError

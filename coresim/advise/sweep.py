@@ -1,9 +1,9 @@
-"""Curves over core counts: at each count, workers are scanned, never bisected (idle is not monotone in them)."""
+"""One setting, and the best one at a core count: workers are scanned, never bisected (idle is not monotone in them)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,13 +13,11 @@ from coresim.model.build import build
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate
-from coresim.theory.bounds import binding, bounds, demands
+from coresim.theory.bounds import demands
 
 #: Idle that two settings may differ by and still count as equal: half a point.
 NOISE = 0.005
 LARGEST_SWEEP = 256
-#: Core counts of a curve that are simulated before it is asked whether more can matter.
-PART = 8
 Progress = Callable[[str, float], None]
 
 
@@ -92,36 +90,6 @@ def sensible_maximum(scenario: Scenario) -> int:
     needed = work / scenario.accelerator.step.mean / slowest + waits
     own = math.ceil((scenario.host.cores or 0) / scenario.accelerator.count)
     return max(4, min(LARGEST_SWEEP, max(math.ceil(1.5 * needed) + 4, own)))
-
-
-def curve(scenario: Scenario, option: int, counts: Iterable[int], study: Study) -> list[Point]:
-    """The best setting at each core count, in rising order, with its estimate.
-
-    Beyond a count whose whole interval is as low as idle can be, nothing is left to gain: the workers stay, and as soon
-    as there are cores for all of them so does the estimate.
-    """
-    left, points = sorted(counts), list[Point]()
-    while left:
-        part, left = left[:PART], left[PART:]
-        last = points[-1] if points and _is_least(scenario, points[-1]) else None
-
-        def point(cores: int, last: Point | None = last) -> Point:
-            return _with_more(scenario, last, cores, study) if last else best_point(scenario, option, cores, study)
-
-        points += study.map(point, part, f"option {option}", len(points), len(points) + len(part) + len(left))
-    return points
-
-
-def _with_more(scenario: Scenario, point: Point, cores: int, study: Study) -> Point:
-    found = predict(scenario, point.option, cores, point.workers, point.prefetch_factor, study)
-    return replace(point, cores=cores, estimate=found)
-
-
-def _is_least(scenario: Scenario, point: Point) -> bool:
-    """Whether the point's interval ends within noise of the idle that no number of cores and workers goes below."""
-    ample = pipeline_of(scenario, point.option, LARGEST_SWEEP, LARGEST_SWEEP, point.prefetch_factor)
-    least = 1.0 - binding(bounds(ample)).limit_batches_per_s * scenario.accelerator.step.mean
-    return point.estimate.gpu_idle_high <= max(0.0, least) + NOISE / 2
 
 
 def best_point(scenario: Scenario, option: int, cores: float, study: Study) -> Point:
