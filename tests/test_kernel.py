@@ -21,7 +21,7 @@ from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.sim import clocks, compiled, fast, kernel
 from coresim.sim import layout as L
 from coresim.sim.arrays import build
-from coresim.sim.draws import Draws, draw
+from coresim.sim.draws import Draws, draw, pool_gaps
 from coresim.sim.run import Run, RunLength
 from coresim.stats import t_interval
 from coresim.theory.birth_death import closed_line, example
@@ -340,3 +340,17 @@ def test_birth_death_would_notice_a_core_too_many() -> None:
     ]
     low, _ = t_interval([busy_and_outstanding(run)[0] for run in runs], 0.99)
     assert low > theory.utilisation
+
+
+@pytest.mark.skipif(not compiled._has_numba(), reason="numba is not here")
+def test_a_numba_with_another_inside_still_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def another(plain: Any) -> bytes:
+        raise AttributeError("serialize_using_object_code")
+
+    monkeypatch.setattr(compiled, "_find", lambda plain: None)
+    monkeypatch.setattr(compiled, "_compile", another)
+    monkeypatch.setattr(compiled, "_keep", lambda plain, code: pytest.fail("there is nothing to keep"))
+    counts, one, other = np.array([2, 3, 2]), np.arange(8.0), np.arange(8.0)
+    fresh = compiled.entry(pool_gaps.plain)
+    assert fresh(counts.copy(), one) == pool_gaps.plain(counts.copy(), other) == 0
+    assert one.tolist() == other.tolist()

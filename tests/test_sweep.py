@@ -30,8 +30,8 @@ class Counting:
         return simulate(*job)
 
 
-def scenario(copy: str = "0 ms", step: str = "20 ms", **preprocess: Any) -> Scenario:
-    workload = {"batch_size": 8, "preprocess": preprocess or {"mean": "10 ms", "cv": 0.3}, "copy": copy}
+def scenario(copy: str = "0 ms", step: str = "20 ms", batch_size: int = 8, **preprocess: Any) -> Scenario:
+    workload = {"batch_size": batch_size, "preprocess": preprocess or {"mean": "10 ms", "cv": 0.3}, "copy": copy}
     tables = {"workload": workload, "accelerator": {"step": step}, "host": {"cores": 4}}
     return read_scenario(tables)
 
@@ -97,3 +97,19 @@ def test_a_layout_that_is_used_again_gives_the_same_run() -> None:
     length = SHORT.steps
     first, other, again = (simulate_events(line, draw(line, length, seed), RunLength(length, 20)) for seed in (1, 2, 1))
     assert first == again != other
+
+
+def test_far_too_few_cores_are_not_swept_in_full_and_the_answer_stays() -> None:
+    # 160 ms of work per step of 20 ms: eight cores, of which the first six are far from the target.
+    job, engine = scenario(batch_size=16, mean="10 ms", cv=0.3, uncertainty=0.1), Counting()
+    study = Study(engine, Plan(steps=200, least=3, most=3, inputs=12))
+    points = curve(job, 2, range(1, 13), study)
+    assert [point.cores for point in points] == list(range(1, 13))
+    for point in points[:6]:
+        full = best_point(job, 2, point.cores, Study(simulate, study.plan)).estimate
+        assert point.estimate.gpu_idle == pytest.approx(full.gpu_idle, abs=0.02)
+        width = point.estimate.gpu_idle_high - point.estimate.gpu_idle_low
+        assert width == pytest.approx(full.gpu_idle_high - full.gpu_idle_low, rel=0.6)
+    for point in points[8:]:
+        assert point == best_point(job, 2, point.cores, Study(simulate, study.plan))
+    assert engine.runs < 0.7 * sum(len(worker_candidates(job, 2, cores)) + 15 for cores in range(1, 13))

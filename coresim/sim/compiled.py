@@ -82,7 +82,10 @@ def _code(plain: Callable[[Any, Any], int]) -> Code:
     found = _find(plain)
     if found:
         return _load(found.read_bytes())
-    code = _compile(plain)
+    try:
+        code = _compile(plain)
+    except AttributeError:  # a numba whose inside is another: it still compiles, but nothing is kept
+        return _dispatched(plain)
     _keep(plain, code)
     return _load(code)
 
@@ -188,6 +191,14 @@ def _compile(plain: Callable[[Any, Any], int]) -> bytes:
     made = dispatcher.overloads[arguments]
     _, _, (content, _) = made.library.serialize_using_object_code()
     code: bytes = made.fndesc.llvm_func_name.encode() + b"\n" + content
+    return code
+
+
+def _dispatched(plain: Callable[[Any, Any], int]) -> Code:
+    """The function as numba itself calls it, compiled in this process."""
+    import numba  # noqa: PLC0415 - see the module's text
+
+    code: Code = numba.njit(**_OPTIONS)(_bound(plain, numba, {}).py_func)
     return code
 
 
