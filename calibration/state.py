@@ -8,7 +8,7 @@ from pathlib import Path
 from coresim.report.figures import plot_validation, save_figure
 from coresim.report.validation import label, misses, points
 from coresim.sim.fast import simulate
-from coresim.validate.ledger import Ledger, load_ledger
+from coresim.validate.ledger import Ledger, Point, load_ledger
 from coresim.validate.score import Score, at_pace, choices, effort, grouped, near_knee, score, with_own_costs, worth
 
 HERE = Path(__file__).parent
@@ -52,14 +52,15 @@ def main() -> None:
 
 
 def _section(name: str, picture: str, ledger: Ledger, note: str) -> str:
+    seen_by = _predicted(ledger)
     parts = [
         _about(name, ledger),
         note.strip(),
         _misses(ledger),
         f"![predicted over measured]({picture})",
-        _bounds(ledger),
+        _bounds(ledger, seen_by),
     ]
-    parts += [_own_costs(ledger), _kinds(ledger), _worth(ledger), _noise(ledger)]
+    parts += [_own_costs(ledger, seen_by), _kinds(ledger), _worth(ledger), _noise(ledger)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -91,14 +92,13 @@ def _misses(ledger: Ledger) -> str:
     return f"### Misses: {len(found)} points by more than {points(LEAST_MISS)}\n\n" + "\n".join([head, *rows])
 
 
-def _bounds(ledger: Ledger) -> str:
+def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
     """Every bound beside the predictions made ahead, and beside those for the pace that the probe saw."""
-    ahead, paced = ledger.scored, at_pace(ledger, simulate)
-    both = score(ahead), score(paced)
+    both = [score(found) for found in seen_by.values()]
     rows = [_bound(name, [getattr(found, key) for found in both], most) for name, key, most in BOUNDS]
     covered = " | ".join(f"{_percent(found.covered)} {_met(0.75 <= found.covered <= 0.85)}" for found in both)
     rows.append(f"| stated 80 % interval covers | 75 to 85 % | {covered} |")
-    near = [score(near_knee(found)) for found in (ahead, paced) if near_knee(found)]
+    near = [score(near_knee(found)) for found in seen_by.values() if near_knee(found)]
     if near:
         rival = min(near[0].rate_mean, near[0].buffer_mean)
         seen = " | ".join(f"{_points(found.idle_mean)} {_met(found.idle_mean <= rival / 2)}" for found in near)
@@ -108,32 +108,33 @@ def _bounds(ledger: Ledger) -> str:
     if scans:
         share = sum(scan.agrees for scan in scans) / len(scans)
         seen = f"{_percent(share)} {_met(share >= 0.95)}"
-        rows.append(f"| recommended workers best, or as good ({len(scans)} scans) | 95 % | {seen} | |")
+        rows.append(f"| recommended workers best, or as good ({len(scans)} scans) | 95 % | {seen} |")
     spent = effort(ledger)
     if spent:
         seen = (
             f"{spent.answer_s:.0f} s, {spent.answer_s / spent.sweep_s:.2f} {_met(spent.answer_s <= spent.sweep_s / 10)}"
         )
-        rows.append(f"| the answers' cost, over the scans' own {spent.sweep_s:.0f} s | 0.10 | {seen} | |")
-    head = "| what | bound | predicted ahead | at the probed pace |\n|---|---|---|---|\n"
+        rows.append(f"| the answers' cost, over the scans' own {spent.sweep_s:.0f} s | 0.10 | {seen} |")
+    head = f"| what | bound | {' | '.join(seen_by)} |\n" + "|---" * (2 + len(seen_by)) + "|\n"
     return "### Bounds\n\n" + BOUNDS_TEXT + head + "\n".join(rows)
+
+
+def _predicted(ledger: Ledger) -> dict[str, tuple[Point, ...]]:
+    """The points with the predictions made ahead, and with those at the probed pace where there was a probe."""
+    probed = all(job.calibration.pace_s for job in ledger.jobs)
+    return {"predicted ahead": ledger.scored} | ({"at the probed pace": at_pace(ledger, simulate)} if probed else {})
 
 
 def _bound(name: str, seen: Sequence[float], most: float) -> str:
     return f"| {name} | {_points(most)} | " + " | ".join(f"{_points(x)} {_met(x <= most)}" for x in seen) + " |"
 
 
-def _own_costs(ledger: Ledger) -> str:
+def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
     """How much of the error is the model's structure, and how much the machine."""
-    ahead, own = score(ledger.scored), score(with_own_costs(ledger, simulate))
-    paced = score(at_pace(ledger, simulate))
+    fed = seen_by | {"from the costs that each trial noted": with_own_costs(ledger, simulate)}
     rows = [
         f"| {name} | {s.points} | {points(s.idle_mean)} | {points(s.idle_p95)} | {100 * s.bias:+.1f} |"
-        for name, s in (
-            ("predicted ahead, from the calibration", ahead),
-            ("at the pace that the probe saw around each trial", paced),
-            ("from the costs that each trial noted", own),
-        )
+        for name, s in ((name, score(found)) for name, found in fed.items())
     ]
     text = (
         "### Structure and machine\n\nThe last row feeds the simulation what each trial's own workers noted. It is no"

@@ -14,9 +14,11 @@ from coresim.validate.score import repredict, score, with_own_costs
 
 FOLDER = Path(__file__).parents[1] / "calibration"
 LEDGERS = sorted(FOLDER.glob("*.ledger.json"))
+#: Recorded by earlier code, whose predictions they keep, and before the grid had settings with a quota.
+EARLIER = ("xeon-2cpu-second.ledger.json",)
 
 
-@pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [p for p in LEDGERS if p.name not in EARLIER], ids=lambda path: path.name)
 def test_recorded_predictions_come_out_again(path: Path):
     recorded = load_ledger(path)
     some = replace(recorded, points=recorded.points[::11])
@@ -37,6 +39,6 @@ def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
 def test_every_ledger_names_the_declared_grid(path: Path):
     grid, recorded = load_grid(FOLDER / "grid.toml"), load_ledger(path)
-    assert recorded.grid_sha256 == grid.sha256
+    assert (recorded.grid_sha256 == grid.sha256) == (path.name not in EARLIER)
     assert {point.setting for point in recorded.points} <= set(grid.settings)
     assert path.name in (FOLDER / "README.md").read_text()

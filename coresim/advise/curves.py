@@ -17,9 +17,9 @@ PART = 8
 def curve(scenario: Scenario, option: int, counts: Iterable[int], study: Study) -> list[Point]:
     """The best setting at each core count, in rising order, with its estimate.
 
-    Far from the target (`coresim.advise.starved`) the workers and what uncertain inputs add come from the bounds. Beyond
-    a count whose whole interval is as low as idle can be, nothing is left to gain: the workers stay, and as soon as there
-    are cores for all of them so does the estimate.
+    Far from the target (`coresim.advise.starved`) the workers and what uncertain inputs add come from the bounds.
+    Beyond a count whose whole interval is as low as idle can be, nothing is left to gain: the workers stay, and as
+    soon as there are cores for all of them so does the estimate.
     """
     left, points = sorted(counts), list[Point]()
     while left:

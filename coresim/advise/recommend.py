@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from coresim.advise.curves import curve
 from coresim.advise.epochs import EpochStart, epoch_start
 from coresim.advise.sensitivity import Elasticity, elasticities
-from coresim.advise.curves import curve
 from coresim.advise.sweep import Point, Study, best_point, pipeline_of, scan_prefetch, sensible_maximum
 from coresim.advise.threads import Unlimited, unlimited
 from coresim.advise.verdict import Setting, Verdict, judge

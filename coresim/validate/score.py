@@ -173,10 +173,11 @@ def effort(ledger: Ledger) -> Effort | None:
     scans = {choice.setting.job for choice in choices(ledger.scored)}
     jobs = {point.job for point in ledger.points if point.setting.job in scans}
     swept = [p for p in ledger.scored if p.job in jobs and p.setting.at and p.setting.option == 2]
-    if not swept:
+    answer_s = sum(ledger.jobs[number].seconds for number in jobs)
+    if not swept or not answer_s:  # earlier ledgers did not note it
         return None
     sweep_s = sum((p.warm_up + p.steps) * trial.seconds_per_step for p in swept for trial in p.clean)
-    return Effort(sum(ledger.jobs[number].seconds for number in jobs), sweep_s)
+    return Effort(answer_s, sweep_s)
 
 
 def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
