@@ -159,7 +159,9 @@ def test_sending_is_measured_where_the_real_loader_is() -> None:
     fakes.parts = GPU_PARTS
     made = run(fakes)
     assert fakes.calls[-1] == "sending" and budgets(fakes)["sending"] == pytest.approx(4.0)
-    assert read_scenario(made.scenario_tables()).workload.send.mean == pytest.approx(0.0025)
+    # Where the tests run without torch, a profile says so, and takes the recorded cost.
+    real = replace(made, provenance=replace(made.provenance, torch_version="2"))
+    assert read_scenario(real.scenario_tables()).workload.send.mean == pytest.approx(0.0025)
     assert "sending" not in run_calls(Fakes())
 
 
