@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 import threading
 import time
@@ -79,7 +80,9 @@ def test_what_a_thread_did_is_the_difference_of_two_readings() -> None:
 @linux
 def test_memory_of_ones_own_grows_with_what_is_written() -> None:
     before = private_bytes()
-    block = bytearray(b"x") * (40 * 2**20)  # written: untouched pages are nobody's
+    # Straight from the system and written: freed memory would be used again, and untouched pages are nobody's.
+    block = mmap.mmap(-1, 40 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block.write(b"x" * (40 * 2**20))
     assert 39 * 2**20 < private_bytes() - before < 60 * 2**20
     assert len(block) > 0
 
