@@ -236,3 +236,12 @@ def test_both_hierarchies_tell_of_file_pages(script: ModuleType, tmp_path: Path)
     for cached in ("cache", "file"):
         (tmp_path / "memory.stat").write_text(f"{cached} 4096\nactive_file 1024\ninactive_file 3072\nslab 7\n")
         assert script.file_pages(tmp_path) == {"cached": 4096, "active": 1024, "inactive": 3072}
+
+
+def test_an_unknown_preset_is_refused_before_anything_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    from coresim.cli.main import main
+
+    assert main(["recommend", "--preset", "nope"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.splitlines()) == 1
+    assert "--preset = 'nope': use one of" in captured.err

@@ -37,7 +37,12 @@ def add_preset(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(args: argparse.Namespace) -> list[str]:
-    """The overrides of ``--preset`` and ``--set``."""
+    """The overrides of ``--preset`` and ``--set``; a name that is not known is refused before anything is measured."""
+    if args.preset is not None:
+        from coresim.model.keys import choice
+        from coresim.model.presets import PRESETS
+
+        choice(*PRESETS).read(args.preset, "--preset")
     preset = [] if args.preset is None else [f"loader.preset={json.dumps(args.preset)}"]
     return [*preset, *args.settings]
 
