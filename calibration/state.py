@@ -21,9 +21,9 @@ BOUNDS = (
     ("throughput, 90th percentile", "throughput_p90", 0.06),
 )
 BOUNDS_TEXT = (
-    "Predicted ahead: from the calibration alone. At the probed pace: the same costs times what a fixed piece of work"
-    " cost just before and just after the trial, over what it cost in the calibration; the trial itself feeds"
-    " neither.\n\n"
+    "Predicted ahead: from the calibration alone. At the pace before, and around: the same costs times what the"
+    " loader's work cost in a probe just before the trial, or just before and just after it, over what it cost in the"
+    " calibration, with one worker and with two; the trial itself feeds none of them.\n\n"
 )
 HEAD = """# The state of the truth
 
@@ -93,7 +93,7 @@ def _misses(ledger: Ledger) -> str:
 
 
 def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
-    """Every bound beside the predictions made ahead, and beside those for the pace that the probe saw."""
+    """Every bound beside the predictions made ahead, and beside those for the paces that the probe saw."""
     both = [score(found) for found in seen_by.values()]
     rows = [_bound(name, [getattr(found, key) for found in both], most) for name, key, most in BOUNDS]
     covered = " | ".join(f"{_percent(found.covered)} {_met(0.75 <= found.covered <= 0.85)}" for found in both)
@@ -104,11 +104,11 @@ def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
         seen = " | ".join(f"{_points(found.idle_mean)} {_met(found.idle_mean <= rival / 2)}" for found in near)
         name = f"near the knee ({near[0].points} points), mean error"
         rows.append(f"| {name} | half of the better field model's {_points(rival)} | {seen} |")
-    scans = choices(ledger.scored)
-    if scans:
-        share = sum(scan.agrees for scan in scans) / len(scans)
-        seen = f"{_percent(share)} {_met(share >= 0.95)}"
-        rows.append(f"| recommended workers best, or as good ({len(scans)} scans) | 95 % | {seen} |")
+    scans = [choices(found) for found in seen_by.values()]
+    if scans[0]:
+        shares = [sum(scan.agrees for scan in found) / len(found) for found in scans]
+        seen = " | ".join(f"{_percent(share)} {_met(share >= 0.95)}" for share in shares)
+        rows.append(f"| recommended workers best, or within the noise ({len(scans[0])} scans) | 95 % | {seen} |")
     spent = effort(ledger)
     if spent:
         seen = (
@@ -120,9 +120,13 @@ def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
 
 
 def _predicted(ledger: Ledger) -> dict[str, tuple[Point, ...]]:
-    """The points with the predictions made ahead, and with those at the probed pace where there was a probe."""
-    probed = all(job.calibration.pace_s for job in ledger.jobs)
-    return {"predicted ahead": ledger.scored} | ({"at the probed pace": at_pace(ledger, simulate)} if probed else {})
+    """The points with the predictions made ahead, and with those at the probed paces."""
+    before = at_pace(ledger, simulate, lambda trial: trial.before)
+    return {
+        "predicted ahead": ledger.scored,
+        "at the pace before": before,
+        "at the pace around": at_pace(ledger, simulate),
+    }
 
 
 def _bound(name: str, seen: Sequence[float], most: float) -> str:

@@ -202,6 +202,13 @@ def test_the_recommended_workers_are_the_fewest_that_are_as_good():
     missed = choices(scan((0.5, 0.5), (0.1, 0.2), (0.095, 0.1)))[0]
     assert (missed.recommended, missed.best, missed.agrees) == (2, 3, False)
     assert choices(scan((0.5, 0.5), (0.1, 0.1))) == []
+    noisy = [
+        replace(p, trials=(measured(p.idle - 0.06), measured(p.idle + 0.06)))
+        for p in scan((0.5, 0.5), (0.1, 0.2), (0.095, 0.1))
+    ]
+    within = choices(noisy)[0]
+    assert (within.recommended, within.best, within.agrees) == (2, 3, True)
+    assert within.noise == pytest.approx(0.12) and within.lost == pytest.approx(0.1)
 
 
 def test_a_miss_names_what_its_trial_shows():

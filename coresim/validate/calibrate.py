@@ -5,8 +5,8 @@ touch of new pages, the pickling thread), so they are noted by the workers thems
 round is five runs: one worker without a pause (what samples and batches cost), one whose batches stand ready while it
 rests, and one while it works (what receiving costs the trainer), two workers without a pause (how much slower a sample
 gets while two cores are busy), and two at work while their batches are received. Rounds alternate, so that a drift
-touches all alike; each run's CPU times are taken at the pace that a probe saw around it; the middle run of each kind
-counts, and the distance of the others from it says what one more would show.
+touches all alike; CPU times are taken at the pace that a probe saw before and after the round; the middle run of each
+kind counts, and the distance of the others from it says what one more would show.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coresim import stats
 from coresim.validate.costs import NOTHING, Calibration, Cost
 from coresim.validate.loaders import Cost as Noted
 from coresim.validate.loaders import Layout, Timed, open_pipe
-from coresim.validate.pace import Pace
+from coresim.validate.pace import Probe, between, middle
 from coresim.validate.trial import Trial, run_trial
 from coresim.workloads.base import Workload as Real
 
@@ -47,7 +47,7 @@ def calibrate(
     real: Real,
     option: int,
     batch_size: int,
-    pace: Pace,
+    probe: Probe,
     *,
     pin_memory: bool = False,
     rounds: int = ROUNDS,
@@ -60,7 +60,7 @@ def calibrate(
         real: the workload, its data made.
         option: 1 (loader in the trainer), 2 (worker processes) or 3 (threads).
         batch_size: samples per batch.
-        pace: the probe.
+        probe: tells the pace.
         pin_memory: whether a thread copies batches to pinned memory.
         rounds: how often every run is made; two at least, for the uncertainty.
         run_s: wall seconds of each run.
@@ -75,19 +75,25 @@ def calibrate(
     if option != 1:
         kinds |= {"idle": (lone, 2.0, max(LEAST_STEPS, steps // 2)), "busy": (lone, 1.0, steps)}
         kinds |= {"two": (pair, 0.0, 2 * steps), "two busy": (pair, 0.55, 2 * steps)}
-    trials: dict[str, list[tuple[Trial, float]]] = {kind: [] for kind in kinds}
-    probes = [pace.now()]
+    trials: dict[str, list[Trial]] = {kind: [] for kind in kinds}
+    paces = [probe.now()]
     for number in range(rounds):
         if progress:
             progress("calibrating", number / rounds)
         for kind, (layout, ratio, count) in kinds.items():
-            trial = _run(data, layout, ratio * period, count, seed=number + 1)
-            probes.append(pace.now())
-            trials[kind].append((trial, (probes[-2] + probes[-1]) / 2.0))
-    usual = stats.median(probes)
-    runs = {kind: [Run(trial, probe / usual) for trial, probe in made] for kind, made in trials.items()}
-    drift = math.sqrt(stats.mean([(probe / usual - 1.0) ** 2 for probe in probes]))
-    return replace(_calibration(option, batch_size, pin_memory, runs), pace_s=usual, drift=drift)
+            trials[kind].append(_run(data, layout, ratio * period, count, seed=number + 1))
+        paces.append(probe.now())
+    usual = middle(paces)
+    around = [between(before, after).over(usual) for before, after in pairwise(paces)]
+    runs = {
+        kind: [
+            Run(trial, pace.two if kinds[kind][0] is pair else pace.one)
+            for trial, pace in zip(made, around, strict=True)
+        ]
+        for kind, made in trials.items()
+    }
+    drift = math.sqrt(stats.mean([(pace.over(usual).one - 1.0) ** 2 for pace in paces]))
+    return replace(_calibration(option, batch_size, pin_memory, runs), pace=usual, drift=drift)
 
 
 def _run(data: Timed, layout: Layout, step_s: float, steps: int, seed: int) -> Trial:

@@ -10,6 +10,7 @@ from typing import Any
 from coresim import stats
 from coresim.model.scenario import Accelerator, Host, Loader, Scenario, Workload
 from coresim.model.service import ZERO, Service, empirical
+from coresim.validate.pace import STEADY, Pace
 from coresim.validate.training import RUN_AHEAD, StepCost
 
 
@@ -59,8 +60,8 @@ class Calibration:
         speed_uncertainty: its relative standard uncertainty.
         training: what a step of the model in training costs; None: the accelerator is emulated.
         period_s: mean time from batch to batch with one worker and an endlessly fast accelerator.
-        pace_s: CPU time of the probe's fixed batch, the median over the calibration; 0: no probe was made.
-        drift: relative standard deviation of the probes around it.
+        pace: what the probe's batches cost meanwhile, the median over the calibration.
+        drift: relative standard deviation of the probes with one worker around it.
     """
 
     option: int
@@ -74,7 +75,7 @@ class Calibration:
     speed: float
     speed_uncertainty: float
     period_s: float
-    pace_s: float = 0.0
+    pace: Pace = STEADY
     drift: float = 0.0
     training: StepCost | None = None
 
@@ -91,12 +92,14 @@ class Calibration:
         }
         rest, one, two = (Cost(tuple(cost["values"]), cost["uncertainty"]) for cost in document["handover"])
         training = document["training"] and StepCost.from_dict(document["training"])
-        return cls(**{**document, **costs, "handover": (rest, one, two), "training": training})
+        pace = Pace(*document["pace"])
+        return cls(**{**document, **costs, "handover": (rest, one, two), "training": training, "pace": pace})
 
-    def slower(self, factor: float) -> Calibration:
-        """The same costs on a machine that needs ``factor`` times as much CPU time, as a probe found it."""
-        costs = {name: getattr(self, name).scaled(factor) for name in ("sample", "batch", "receive", "pin")}
-        return replace(self, **costs, period_s=self.period_s * factor, drift=0.0)
+    def slower(self, pace: Pace) -> Calibration:
+        """The same costs at another pace, relative to the calibration's: with one worker at work, and with two."""
+        costs = {name: getattr(self, name).scaled(pace.one) for name in ("sample", "batch", "receive", "pin")}
+        speed = min(1.0, self.speed * pace.one / pace.two)
+        return replace(self, **costs, speed=speed, period_s=self.period_s * pace.one, drift=0.0)
 
     def drifting(self) -> Calibration:
         """The same costs, as uncertain as they are for a moment whose pace is not known."""

@@ -17,10 +17,11 @@ from coresim.files import check_version, read_json, write_json
 from coresim.model.host import HostFacts
 from coresim.validate.costs import Calibration
 from coresim.validate.grid import Grid, Setting
+from coresim.validate.pace import STEADY, Pace, between
 from coresim.validate.predict import Prediction
 
 FORMAT = "coresim-ledger"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,7 @@ class Measured:
         sample_s, collate_s, receive_s: mean CPU time of a sample, of collating and of receiving a batch; they tell a
             disturbed trial and explain a miss, and feed no prediction.
         others_cores: cores that other programs kept busy meanwhile.
-        pace: CPU time of the probe's fixed batch over that in the calibration, the mean of before and after the trial.
-        pace_change: relative change of the probe from before to after.
+        before, after: the pace just before and after the trial, relative to the calibration's.
         dirty: why the trial does not count, or "".
     """
 
@@ -50,9 +50,14 @@ class Measured:
     collate_s: float
     receive_s: float
     others_cores: float
-    pace: float = 1.0
-    pace_change: float = 0.0
+    before: Pace = STEADY
+    after: Pace = STEADY
     dirty: str = ""
+
+    @property
+    def pace(self) -> Pace:
+        """The pace around the trial."""
+        return between(self.before, self.after)
 
 
 @dataclass(frozen=True)
@@ -235,4 +240,5 @@ def _point(document: dict[str, Any]) -> Point:
 
 def _measured(document: dict[str, Any]) -> Measured:
     lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us")}
-    return Measured(**{**document, **lists})
+    paces = {name: Pace(*document[name]) for name in ("before", "after")}
+    return Measured(**{**document, **lists, **paces})

@@ -1,87 +1,116 @@
 """How fast the machine is right now: a shared one changes its pace by tens of percent, without any load to be seen.
 
-The probe prepares one fixed batch over and over in the trainer's own process, on each core in turn, before and after
-every run of the calibration and every trial. It is no part of a trial and tells nothing of queues, workers or waiting,
-only what the same work costs now; costs are proportional to it.
+The probe lets the job's own loader run for a moment without a pause, with one worker and then with two, over the same
+samples with the same random numbers each time, before and after every round of the calibration and every trial. Two
+at once, because what slows down is often two busy cores together, of which either alone shows nothing. It is no part of
+a trial and tells nothing of queues, order or waiting, only what the same work costs now; costs are proportional to it.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from coresim import stats
-from coresim.validate.loaders import Timed
+from coresim.validate.loaders import Layout, Timed, open_pipe
+from coresim.validate.trial import Trial, run_trial
 from coresim.workloads.base import Workload
 
-#: Wall seconds on each core.
-PROBE_S = 0.2
+#: Wall seconds of a run with either number of workers, about.
+PROBE_S = 0.35
+#: Wall seconds of one of its batches at the most, but for a single sample that takes longer.
+BATCH_S = 0.03
+LEAST_STEPS, MOST_STEPS = 4, 200
+#: Samples that are timed before the first probe.
+LOOKS = 4
 #: Probes made longer ago than this, s, are not the present.
 FRESH_S = 0.5
-#: Cores that are probed at the most.
-MOST_CORES = 2
 
 
-class Pace:
-    """CPU seconds of one fixed batch; probe it with `now`.
+class Pace(NamedTuple):
+    """What the same work costs: with one worker, and for each of two at once; CPU seconds, or relative to usual ones.
+
+    Threads (option 3) also wait for the interpreter's lock, which is no CPU time: theirs are wall seconds.
+    """
+
+    one: float
+    two: float
+
+    def over(self, usual: Pace) -> Pace:
+        """Relative to the usual pace."""
+        return Pace(self.one / usual.one, self.two / usual.two)
+
+
+#: As usual.
+STEADY = Pace(1.0, 1.0)
+
+
+def middle(paces: list[Pace]) -> Pace:
+    """The median of each part."""
+    return Pace(stats.median([pace.one for pace in paces]), stats.median([pace.two for pace in paces]))
+
+
+def between(before: Pace, after: Pace) -> Pace:
+    """The mean of two moments."""
+    return Pace((before.one + after.one) / 2.0, (before.two + after.two) / 2.0)
+
+
+class Probe:
+    """Runs the loader for a moment; only in a fresh process, which forks its workers.
 
     Args:
-        workload: whose samples to prepare; its data are made.
-        batch_size: samples of the batch at the most: fewer where they take longer than half a probe.
-        seconds: wall seconds of a probe on each core; one batch at least.
-        clock, cpu_clock: wall seconds, and CPU seconds of this thread.
+        real: the workload, its data made.
+        option: 1 (loader in the trainer), 2 (worker processes) or 3 (threads).
+        batch_size: samples per batch at the most: fewer where they take longer than `BATCH_S`.
+        seconds: wall seconds of each of the two runs, about.
+        clock: wall seconds.
     """
 
     def __init__(
         self,
-        workload: Workload,
+        real: Workload,
+        option: int,
         batch_size: int,
         seconds: float = PROBE_S,
         clock: Callable[[], float] = time.perf_counter,
-        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        self._workload, self._seconds = workload, seconds
-        self._clock, self._cpu_clock = clock, cpu_clock
-        self._last: tuple[float, tuple[int, ...], float] | None = None
-        self._samples = 1
-        while self._samples < batch_size and self._took() < seconds / 4.0:
-            self._samples = min(2 * self._samples, batch_size)
+        self._real, self._clock = real, clock
+        data = Timed(real)
+        began = clock()
+        for index in range(LOOKS):
+            data[index]
+        sample = max((clock() - began) / LOOKS, 1e-9)
+        size = max(1, min(batch_size, round(BATCH_S / sample)))
+        lone = Layout(option, 0 if option == 1 else 1, size)
+        self._layouts = [lone] if option == 1 else [lone, replace(lone, workers=2)]
+        self._steps = LEAST_STEPS
+        trial = self._run(lone)
+        self._steps = min(MOST_STEPS, max(LEAST_STEPS, round(seconds / max(trial.seconds_per_step, 1e-6))))
+        self._last: tuple[float, Pace] | None = None
 
-    def now(self, cores: Sequence[int] | None = None) -> float:
-        """Seconds per batch, the mean over ``cores``, at most `MOST_CORES` of them; a fresh probe is used again.
-
-        Args:
-            cores: numbers of CPUs; all that this process may use if None.
-        """
-        allowed = os.sched_getaffinity(0)
-        wanted = tuple(sorted(allowed if cores is None else cores))
-        wanted = wanted[:: -(-len(wanted) // MOST_CORES)]
-        if self._last and self._last[1] == wanted and self._clock() - self._last[0] < FRESH_S:
-            return self._last[2]
-        try:
-            found = stats.mean([self._on(core) for core in wanted])
-        finally:
-            os.sched_setaffinity(0, allowed)
-        self._last = (self._clock(), wanted, found)
+    def now(self) -> Pace:
+        """What a batch costs now; a fresh probe is used again."""
+        if self._last and self._clock() - self._last[0] < FRESH_S:
+            return self._last[1]
+        costs = [_cost(layout, self._run(layout)) for layout in self._layouts]
+        found = Pace(costs[0], costs[-1])
+        self._last = (self._clock(), found)
         return found
 
-    def _on(self, core: int) -> float:
-        os.sched_setaffinity(0, {core})
-        until, cpu, count = self._clock() + self._seconds, self._cpu_clock(), 0
-        while count == 0 or self._clock() < until:
-            self._batch()
-            count += 1
-        return (self._cpu_clock() - cpu) / count
+    def _run(self, layout: Layout) -> Trial:
+        """As many steps with two workers as with one: they are done in half the time."""
+        pipe = open_pipe(Timed(self._real, rng=np.random.default_rng(0)), layout, seed=0)
+        try:
+            return run_trial(pipe, 0.0, 1 + layout.workers, self._steps)
+        finally:
+            pipe.close()
 
-    def _took(self) -> float:
-        began = self._clock()
-        self._batch()
-        return self._clock() - began
 
-    def _batch(self) -> None:
-        """The same work each time: the same samples, and the same random numbers."""
-        data = Timed(self._workload, rng=np.random.default_rng(0))
-        data.collate([data[index] for index in range(self._samples)])
+def _cost(layout: Layout, trial: Trial) -> float:
+    if layout.option == 3:
+        return layout.workers * trial.seconds_per_step
+    return stats.mean([sum(cost.cpu) + cost.collate for cost in trial.costs])

@@ -21,7 +21,7 @@ from coresim.validate.grid import Setting
 from coresim.validate.ledger import Measured
 from coresim.validate.limits import QuotaGroup, on_cpus
 from coresim.validate.loaders import Layout, Pipe, Timed, open_pipe
-from coresim.validate.pace import Pace
+from coresim.validate.pace import Probe
 from coresim.validate.training import Training, run_training
 from coresim.validate.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.workloads.base import Workload, WorkloadSpec
@@ -60,12 +60,12 @@ def serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> Non
     limit_threads()
     torch.set_num_threads(1)
     training = _training(real, first, effort.device) if first.model else None
-    pace = Pace(real, first.batch_size)
+    probe = Probe(real, first.option, first.batch_size)
     found = calibrate(
         real,
         first.option,
         first.batch_size,
-        pace,
+        probe,
         pin_memory=first.pin_memory,
         rounds=effort.rounds,
         run_s=effort.run_s,
@@ -75,13 +75,11 @@ def serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> Non
     link.send("calibrated", (real.name, found))
     while True:
         order = link.receive()
-        cpus = _cpus(order)
-        before = pace.now(cpus)
-        with _limited(order, cpus):
+        before = probe.now()
+        with _limited(order):
             measured = _trial(real, order, training)
-        after = pace.now(cpus)
-        both = (before + after) / 2.0 / found.pace_s
-        link.send("measured", replace(measured, pace=both, pace_change=after / before - 1.0))
+        after = probe.now()
+        link.send("measured", replace(measured, before=before.over(found.pace), after=after.over(found.pace)))
 
 
 def _training(real: Workload, first: Setting, device: str) -> Training:
@@ -91,14 +89,10 @@ def _training(real: Workload, first: Setting, device: str) -> Training:
     return Training(first.model, first.precision, device, first.batch_size, encoded)
 
 
-def _cpus(order: Order) -> list[int]:
-    """The CPUs of a trial: all where a quota limits it, else as many as it has cores."""
-    allowed = sorted(os.sched_getaffinity(0))
-    return allowed if order.group else allowed[: order.setting.cores]
-
-
-def _limited(order: Order, cpus: Sequence[int]) -> AbstractContextManager[None]:
-    return order.group.cores(order.setting.cores) if order.group else on_cpus(cpus)
+def _limited(order: Order) -> AbstractContextManager[None]:
+    """By a quota over all CPUs, or to as many CPUs as the trial has cores."""
+    cores = order.setting.cores
+    return order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores])
 
 
 def _trial(real: Workload, order: Order, training: Training | None) -> Measured:

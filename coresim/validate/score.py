@@ -10,8 +10,9 @@ from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.costs import Calibration
 from coresim.validate.grid import Setting
-from coresim.validate.ledger import Job, Ledger, Point
-from coresim.validate.predict import EFFECTS, predict, without
+from coresim.validate.ledger import Job, Ledger, Measured, Point
+from coresim.validate.pace import Pace
+from coresim.validate.predict import EFFECTS, Prediction, predict, without
 
 KNEE = (0.8, 1.25)
 #: Idle, as a share, by which two settings may differ and count as equally good.
@@ -90,17 +91,22 @@ def near_knee(points: Iterable[Point]) -> list[Point]:
 
 @dataclass(frozen=True)
 class Choice:
-    """One scan of workers at one step time: what is recommended and what measured best."""
+    """One scan of workers at one step time: what is recommended and what measured best.
+
+    ``lost``: how much more idle the recommended workers were; ``noise``: the mean spread of the scan's repeats, about
+    the standard deviation of such a difference.
+    """
 
     setting: Setting
     recommended: int
     best: int
     lost: float
+    noise: float
 
     @property
     def agrees(self) -> bool:
-        """Whether the recommended workers are the best, or as good within `SAME`."""
-        return self.recommended == self.best or self.lost <= SAME
+        """Whether the recommended workers are the best, or as good within `SAME` or the noise."""
+        return self.recommended == self.best or self.lost <= max(SAME, self.noise)
 
 
 def choices(points: Iterable[Point]) -> list[Choice]:
@@ -116,7 +122,9 @@ def _choice(setting: Setting, found: Sequence[Point]) -> Choice:
     least = min(point.prediction.idle for point in found)
     chosen = min((p for p in found if p.prediction.idle <= least + SAME), key=lambda p: p.setting.workers)
     best = min(found, key=lambda point: point.idle)
-    return Choice(setting, chosen.setting.workers, best.setting.workers, chosen.idle - best.idle)
+    spreads = [point.spread for point in found if point.spread is not None]
+    noise = stats.mean(spreads) if spreads else 0.0
+    return Choice(setting, chosen.setting.workers, best.setting.workers, chosen.idle - best.idle, noise)
 
 
 def worth(ledger: Ledger, engine: Engine) -> dict[str, float]:
@@ -147,15 +155,24 @@ def repredict(ledger: Ledger, engine: Engine) -> Ledger:
     return replace(ledger, points=tuple(again(point) for point in ledger.points))
 
 
-def at_pace(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
-    """The points predicted for the pace that a probe saw before and after each one's trials, none of which feeds it."""
+def at_pace(
+    ledger: Ledger, engine: Engine, of: Callable[[Measured], Pace] = lambda trial: trial.pace
+) -> tuple[Point, ...]:
+    """The points predicted for the pace that a probe saw around each one's trials, none of which feeds it.
+
+    Args:
+        ledger: what was recorded.
+        engine: the simulation engine.
+        of: the pace of a trial: that of before and after, or one of both.
+    """
 
     def again(point: Point) -> Point:
         calibration = ledger.job_of(point).calibration
-        pace = stats.mean([trial.pace for trial in point.clean])
         length = RunLength(point.warm_up + point.steps, point.warm_up)
         setting = replace(point.setting, step_s=point.step_s)
-        return replace(point, prediction=predict(calibration.slower(pace), setting, length, engine))
+        found = [predict(calibration.slower(of(trial)), setting, length, engine) for trial in point.clean]
+        mean = {name: stats.mean([getattr(one, name) for one in found]) for name in Prediction.__dataclass_fields__}
+        return replace(point, prediction=Prediction(**mean))
 
     return tuple(again(point) for point in ledger.scored)
 
@@ -222,7 +239,8 @@ def cost_changes(point: Point, calibration: Calibration) -> Mapping[str, float]:
     """Relative change of what the probe around the trial, its workers and its trainer noted against the calibration."""
     found = {}
     trials = point.clean
-    found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
+    for name, pace in (("one", [t.pace.one for t in trials]), ("two", [t.pace.two for t in trials])):
+        found[f"the machine's pace with {name} at work"] = stats.mean(pace) - 1.0
     if calibration.sample.mean > 0:
         found["a sample's CPU time"] = stats.mean([t.sample_s for t in trials]) / calibration.sample.mean - 1.0
     if point.setting.option == 2 and calibration.receive.mean > 0:

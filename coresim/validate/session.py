@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from coresim import stats
 from coresim.measuring.processes import START_TIMEOUT, Child, Link
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
@@ -174,15 +175,16 @@ def judged(point: Point) -> Point:
 
 def _work(point: Point, trial: Measured) -> float:
     """CPU seconds of a worker per batch, at the calibration's pace."""
-    return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.pace
+    return (trial.sample_s * point.setting.batch_size + trial.collate_s) / stats.mean(trial.pace)
 
 
 def disturbance(measured: Measured, slower: float) -> str:
     """Why a trial does not count, or nothing; ``slower``: work per batch over that of the setting's best, less 1."""
     if measured.others_cores > MOST_OTHERS * (os.cpu_count() or 1):
         return f"other programs used {measured.others_cores:.2f} cores"
-    if abs(measured.pace_change) > MOST_CHANGE:
-        return f"the machine's pace changed by {measured.pace_change:+.0%} from before to after"
+    change = stats.mean(measured.after) / stats.mean(measured.before) - 1.0
+    if abs(change) > MOST_CHANGE:
+        return f"the machine's pace changed by {change:+.0%} from before to after"
     if slower > MOST_SLOWER:
         return f"the same work took {slower:.0%} more CPU time than in this setting's best trial"
     return ""
