@@ -13,11 +13,12 @@ from test_validate import CALIBRATION, SETTING, ledger, measured, point
 
 from coresim.sim.fast import simulate
 from coresim.validate.calibrate import handovers
-from coresim.validate.costs import NOTHING
+from coresim.validate.costs import NOTHING, Calibration
 from coresim.validate.costs import Cost as Spent
+from coresim.validate.grid import Setting
 from coresim.validate.loaders import Cost
-from coresim.validate.pace import FRESH_S, STEADY, Pace, Probe, between, middle
-from coresim.validate.predict import at_work, predict, trial_length
+from coresim.validate.pace import FRESH_S, STEADY, Pace, Probe, Probed, between, middle
+from coresim.validate.predict import at_work, predict, step_time, trial_length
 from coresim.validate.score import at_pace, cause, effort
 from coresim.validate.session import disturbance, judged
 from coresim.validate.trial import Step, Trial
@@ -86,28 +87,43 @@ def test_a_probe_repeats_the_same_work_and_shows_a_slower_machine(tmp_path: Path
     for first, second in zip(sorted(before), sorted(work.drawn()), strict=True):
         least = min(len(first), len(second))
         assert least >= 4 and first[:least] == second[:least]
-    assert found == pytest.approx((3.0, 3.0), rel=0.2)
+    assert found == pytest.approx((3.0, 3.0, 3.0), rel=0.2)
 
 
 def test_a_probe_of_threads_shows_that_two_wait_for_the_interpreter_s_lock(tmp_path: Path):
     clock = Clock()
     probe = Probe(Work(tmp_path), 3, 4, seconds=0.1, clock=clock)
     found = probe.now()
-    assert found.two > 1.4 * found.one
+    assert found.first == found.second > 1.4 * found.one
 
 
 def test_paces_are_told_beside_one_another():
-    assert Pace(3.0, 3.0).over(Pace(2.0, 1.5)) == (1.5, 2.0)
-    assert between(Pace(1.0, 2.0), Pace(2.0, 4.0)) == (1.5, 3.0)
-    assert middle([Pace(1.0, 9.0), Pace(3.0, 7.0), Pace(2.0, 8.0)]) == (2.0, 8.0)
+    pace = Probed(3.0, 2.0, 3.0).over(Probed(2.0, 1.0, 2.0))
+    assert pace == (1.5, 1.5, 2.0)
+    assert pace.two == 1.75 and pace.uneven == pytest.approx(2.0 / 1.75)
+    assert between(Pace(1.0, 2.0, 3.0), Pace(2.0, 4.0, 4.0)) == (1.5, 3.0, 3.5)
+    assert middle([Probed(1.0, 9.0, 1.0), Probed(3.0, 7.0, 1.0), Probed(2.0, 8.0, 4.0)]) == (2.0, 8.0, 1.0)
 
 
 def test_a_calibration_at_another_pace_costs_more_and_shares_more():
-    slow = CALIBRATION.slower(Pace(1.2, 1.5))
+    slow = CALIBRATION.slower(Pace(1.2, 1.5, 1.5))
     assert slow.sample.mean == pytest.approx(1.2 * CALIBRATION.sample.mean)
     assert slow.sample.mean / slow.speed == pytest.approx(1.5 * CALIBRATION.sample.mean / CALIBRATION.speed)
     assert slow.handover == CALIBRATION.handover
-    assert CALIBRATION.slower(Pace(1.0, 0.1)).speed == 1.0
+    assert CALIBRATION.slower(Pace(1.0, 0.1, 0.1)).speed == 1.0
+
+
+def test_two_workers_that_take_turns_go_at_the_slower_one_s_pace():
+    uneven = CALIBRATION.slower(Pace(1.0, 0.9, 1.1))
+    length = trial_length(CALIBRATION, SETTING, seconds=1.0)
+    turns = replace(SETTING, workers=2, cores=2, ratio=0.6, step_s=step_time(CALIBRATION, replace(SETTING, ratio=0.6)))
+
+    def period(calibration: Calibration, setting: Setting) -> float:
+        return predict(calibration, setting, length, simulate).seconds_per_step
+
+    assert period(uneven, turns) == pytest.approx(1.1 * period(CALIBRATION, turns), rel=0.03)
+    for other in (replace(turns, ordered=False), replace(turns, workers=3), replace(turns, cores=1)):
+        assert period(uneven, other) == period(CALIBRATION, other)
 
 
 def step(asked: float, ready: float, got: float) -> Step:
@@ -143,7 +159,7 @@ def test_a_point_is_predicted_anew_for_the_pace_around_its_trials():
     length = trial_length(CALIBRATION, SETTING, seconds=1.0)
     found = point(replace(SETTING, step_s=0.01), 0.3, 0.3)
     found = replace(found, steps=length.steps - length.warm_up, warm_up=length.warm_up)
-    trial = measured(0.3, before=STEADY, after=Pace(2.0, 2.0))
+    trial = measured(0.3, before=STEADY, after=Pace(2.0, 2.0, 2.0))
     recorded = ledger(replace(found, trials=(trial,)))
     before = at_pace(recorded, simulate, lambda trial: trial.before)[0].prediction.idle
     around = at_pace(recorded, simulate)[0].prediction.idle
@@ -160,8 +176,8 @@ def test_drift_widens_the_interval_of_a_prediction_for_an_unknown_moment_alone()
 
 
 def test_a_trial_during_which_the_pace_changed_does_not_count():
-    assert "pace changed by +40%" in disturbance(measured(0.1, before=Pace(1.0, 1.0), after=Pace(1.3, 1.5)), 0.0)
-    slow = measured(0.2, sample_s=0.003, collate_s=0.0015, before=Pace(1.5, 1.5), after=Pace(1.5, 1.5))
+    assert "pace changed by +40%" in disturbance(measured(0.1, before=STEADY, after=Pace(1.4, 1.4, 1.4)), 0.0)
+    slow = measured(0.2, sample_s=0.003, collate_s=0.0015, before=Pace(1.5, 1.5, 1.5), after=Pace(1.5, 1.5, 1.5))
     known = judged(replace(point(SETTING, 0.3), trials=(measured(0.3), slow)))
     assert [trial.dirty for trial in known.trials] == ["", ""]  # the probe knew that the machine was slower
 
@@ -177,5 +193,5 @@ def test_the_answer_s_cost_is_held_beside_the_sweep_it_stands_in_for():
 
 
 def test_a_miss_at_another_pace_names_it():
-    slow = replace(point(SETTING, 0.1), trials=(measured(0.3, before=Pace(1.0, 1.4), after=Pace(1.0, 1.4)),))
+    slow = replace(point(SETTING, 0.1), trials=(measured(0.3, before=Pace(1.0, 1.4, 1.4), after=Pace(1.0, 1.4, 1.4)),))
     assert "the machine's pace with two at work +40%" in cause(slow, ledger(slow).jobs[0])

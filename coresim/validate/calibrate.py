@@ -76,15 +76,16 @@ def calibrate(
         kinds |= {"idle": (lone, 2.0, max(LEAST_STEPS, steps // 2)), "busy": (lone, 1.0, steps)}
         kinds |= {"two": (pair, 0.0, 2 * steps), "two busy": (pair, 0.55, 2 * steps)}
     trials: dict[str, list[Trial]] = {kind: [] for kind in kinds}
-    paces = [probe.now()]
+    probes = [probe.now()]
     for number in range(rounds):
         if progress:
             progress("calibrating", number / rounds)
         for kind, (layout, ratio, count) in kinds.items():
             trials[kind].append(_run(data, layout, ratio * period, count, seed=number + 1))
-        paces.append(probe.now())
-    usual = middle(paces)
-    around = [between(before, after).over(usual) for before, after in pairwise(paces)]
+        probes.append(probe.now())
+    usual = middle(probes)
+    paces = [probed.over(usual) for probed in probes]
+    around = [between(before, after) for before, after in pairwise(paces)]
     runs = {
         kind: [
             Run(trial, pace.two if kinds[kind][0] is pair else pace.one)
@@ -92,8 +93,9 @@ def calibrate(
         ]
         for kind, made in trials.items()
     }
-    drift = math.sqrt(stats.mean([(pace.over(usual).one - 1.0) ** 2 for pace in paces]))
-    return replace(_calibration(option, batch_size, pin_memory, runs), pace=usual, drift=drift)
+    drift = math.sqrt(stats.mean([(pace.one - 1.0) ** 2 for pace in paces]))
+    uneven = stats.mean([pace.uneven for pace in paces])
+    return replace(_calibration(option, batch_size, pin_memory, runs), probed=usual, drift=drift, uneven=uneven)
 
 
 def _run(data: Timed, layout: Layout, step_s: float, steps: int, seed: int) -> Trial:

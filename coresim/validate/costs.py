@@ -10,7 +10,7 @@ from typing import Any
 from coresim import stats
 from coresim.model.scenario import Accelerator, Host, Loader, Scenario, Workload
 from coresim.model.service import ZERO, Service, empirical
-from coresim.validate.pace import STEADY, Pace
+from coresim.validate.pace import NOT_PROBED, Pace, Probed
 from coresim.validate.training import RUN_AHEAD, StepCost
 
 
@@ -60,8 +60,9 @@ class Calibration:
         speed_uncertainty: its relative standard uncertainty.
         training: what a step of the model in training costs; None: the accelerator is emulated.
         period_s: mean time from batch to batch with one worker and an endlessly fast accelerator.
-        pace: what the probe's batches cost meanwhile, the median over the calibration.
+        probed: what the probe's batches cost meanwhile, the median over the calibration.
         drift: relative standard deviation of the probes with one worker around it.
+        uneven: the slower of two workers over their mean, in the probes.
     """
 
     option: int
@@ -75,8 +76,9 @@ class Calibration:
     speed: float
     speed_uncertainty: float
     period_s: float
-    pace: Pace = STEADY
+    probed: Probed = NOT_PROBED
     drift: float = 0.0
+    uneven: float = 1.0
     training: StepCost | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,14 +94,22 @@ class Calibration:
         }
         rest, one, two = (Cost(tuple(cost["values"]), cost["uncertainty"]) for cost in document["handover"])
         training = document["training"] and StepCost.from_dict(document["training"])
-        pace = Pace(*document["pace"])
-        return cls(**{**document, **costs, "handover": (rest, one, two), "training": training, "pace": pace})
+        probed = Probed(*document["probed"])
+        return cls(**{**document, **costs, "handover": (rest, one, two), "training": training, "probed": probed})
 
     def slower(self, pace: Pace) -> Calibration:
         """The same costs at another pace, relative to the calibration's: with one worker at work, and with two."""
         costs = {name: getattr(self, name).scaled(pace.one) for name in ("sample", "batch", "receive", "pin")}
         speed = min(1.0, self.speed * pace.one / pace.two)
-        return replace(self, **costs, speed=speed, period_s=self.period_s * pace.one, drift=0.0)
+        period_s = self.period_s * pace.one
+        return replace(self, **costs, speed=speed, period_s=period_s, drift=0.0, uneven=pace.uneven)
+
+    def at_the_slower(self) -> Calibration:
+        """The costs that count for two workers that take turns, each on a core of its own: those of the slower one.
+
+        More workers than cores change places, and a lone one has nobody to wait for.
+        """
+        return replace(self, sample=self.sample.scaled(self.uneven), batch=self.batch.scaled(self.uneven))
 
     def drifting(self) -> Calibration:
         """The same costs, as uncertain as they are for a moment whose pace is not known."""

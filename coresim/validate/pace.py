@@ -9,7 +9,7 @@ a trial and tells nothing of queues, order or waiting, only what the same work c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,31 +32,54 @@ FRESH_S = 0.5
 
 
 class Pace(NamedTuple):
-    """What the same work costs: with one worker, and for each of two at once; CPU seconds, or relative to usual ones.
+    """What the same work costs relative to the usual: with one worker, and for the faster and the slower of two."""
+
+    one: float
+    faster: float
+    slower: float
+
+    @property
+    def two(self) -> float:
+        """Of two at once, the mean."""
+        return (self.faster + self.slower) / 2.0
+
+    @property
+    def uneven(self) -> float:
+        """The slower of two over their mean: cores differ, and workers that take turns go at the slower one's pace."""
+        return self.slower / self.two
+
+
+#: As usual.
+STEADY = Pace(1.0, 1.0, 1.0)
+
+
+class Probed(NamedTuple):
+    """What a batch costs a lone worker, and the first and second of two at once; CPU seconds.
 
     Threads (option 3) also wait for the interpreter's lock, which is no CPU time: theirs are wall seconds.
     """
 
     one: float
-    two: float
+    first: float
+    second: float
 
-    def over(self, usual: Pace) -> Pace:
-        """Relative to the usual pace."""
-        return Pace(self.one / usual.one, self.two / usual.two)
-
-
-#: As usual.
-STEADY = Pace(1.0, 1.0)
+    def over(self, usual: Probed) -> Pace:
+        """Relative to the usual costs."""
+        two = sorted((self.first / usual.first, self.second / usual.second))
+        return Pace(self.one / usual.one, *two)
 
 
-def middle(paces: list[Pace]) -> Pace:
+NOT_PROBED = Probed(0.0, 0.0, 0.0)
+
+
+def middle(found: Sequence[Probed]) -> Probed:
     """The median of each part."""
-    return Pace(stats.median([pace.one for pace in paces]), stats.median([pace.two for pace in paces]))
+    return Probed(*map(stats.median, zip(*found, strict=True)))
 
 
 def between(before: Pace, after: Pace) -> Pace:
     """The mean of two moments."""
-    return Pace((before.one + after.one) / 2.0, (before.two + after.two) / 2.0)
+    return Pace(*((x + y) / 2.0 for x, y in zip(before, after, strict=True)))
 
 
 class Probe:
@@ -90,27 +113,31 @@ class Probe:
         self._steps = LEAST_STEPS
         trial = self._run(lone)
         self._steps = min(MOST_STEPS, max(LEAST_STEPS, round(seconds / max(trial.seconds_per_step, 1e-6))))
-        self._last: tuple[float, Pace] | None = None
+        self._last: tuple[float, Probed] | None = None
 
-    def now(self) -> Pace:
+    def now(self) -> Probed:
         """What a batch costs now; a fresh probe is used again."""
         if self._last and self._clock() - self._last[0] < FRESH_S:
             return self._last[1]
-        costs = [_cost(layout, self._run(layout)) for layout in self._layouts]
-        found = Pace(costs[0], costs[-1])
+        costs = [cost for layout in self._layouts for cost in _costs(layout, self._run(layout))]
+        found = Probed(costs[0], costs[-2 % len(costs)], costs[-1])
         self._last = (self._clock(), found)
         return found
 
     def _run(self, layout: Layout) -> Trial:
-        """As many steps with two workers as with one: they are done in half the time."""
         pipe = open_pipe(Timed(self._real, rng=np.random.default_rng(0)), layout, seed=0)
         try:
-            return run_trial(pipe, 0.0, 1 + layout.workers, self._steps)
+            return run_trial(pipe, 0.0, 1 + layout.workers, max(1, layout.workers) * self._steps)
         finally:
             pipe.close()
 
 
-def _cost(layout: Layout, trial: Trial) -> float:
+def _costs(layout: Layout, trial: Trial) -> list[float]:
+    """Of each worker, in the order of their first batches."""
     if layout.option == 3:
-        return layout.workers * trial.seconds_per_step
-    return stats.mean([sum(cost.cpu) + cost.collate for cost in trial.costs])
+        return [layout.workers * trial.seconds_per_step] * layout.workers
+    workers = dict.fromkeys(cost.worker for cost in trial.costs)
+    return [
+        stats.mean([sum(cost.cpu) + cost.collate for cost in trial.costs if cost.worker == worker])
+        for worker in workers
+    ]

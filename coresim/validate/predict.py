@@ -82,6 +82,8 @@ def scenario_of(calibration: Calibration, setting: Setting, busy: float) -> Scen
     if calibration.training is not None:
         return calibration.training_scenario(calibration.training, replace(loader, pin_memory=setting.pin_memory))
     waiting = calibration.waiting(setting.workers, busy)
+    if setting.option == 2 and setting.ordered and setting.workers == 2 <= setting.cores:
+        calibration = calibration.at_the_slower()
     return calibration.emulated_scenario(step_time(calibration, setting), setting.sync, loader, waiting)
 
 
@@ -134,6 +136,8 @@ def predict(calibration: Calibration, setting: Setting, length: RunLength, engin
 
 def without(effect: str, calibration: Calibration, setting: Setting, length: RunLength, engine: Engine) -> float:
     """Predicted idle with one of `EFFECTS` switched off."""
+    if effect == "uneven cores":
+        calibration = replace(calibration, uneven=1.0)
     scenario = EFFECTS[effect](scenario_of(calibration, setting, at_work(calibration, setting, length, engine)))
     pipeline = _pipeline(scenario, setting)
     if effect == "core sharing":
@@ -201,6 +205,7 @@ def _changed(**changes: dict[str, object]) -> Change:
 #: Each effect of the model that a trial here can show, and the scenario without it.
 EFFECTS: dict[str, Change] = {
     "core sharing": _changed(),
+    "uneven cores": _changed(),
     "receiving a batch": _changed(workload={"consumer": ZERO, "copy": ZERO}),
     "waiting for the hand-over": _changed(workload={"copy": ZERO}),
     "s(k)": _changed(host={"speed": (1.0,)}),

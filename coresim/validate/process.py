@@ -79,7 +79,7 @@ def serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> Non
         with _limited(order):
             measured = _trial(real, order, training)
         after = probe.now()
-        link.send("measured", replace(measured, before=before.over(found.pace), after=after.over(found.pace)))
+        link.send("measured", replace(measured, before=before.over(found.probed), after=after.over(found.probed)))
 
 
 def _training(real: Workload, first: Setting, device: str) -> Training:

@@ -128,20 +128,24 @@ def _choice(setting: Setting, found: Sequence[Point]) -> Choice:
 
 
 def worth(ledger: Ledger, engine: Engine) -> dict[str, float]:
-    """What each effect of the model is worth: mean absolute error of idle without it, less with it, over all points."""
-    points = ledger.scored
-    full = score(points).idle_mean
+    """What each effect of the model is worth: mean absolute error of idle without it, less with it, over all points.
+
+    Predicted at the pace around each trial, so that the machine's changes hide less of it.
+    """
+    full = score(at_pace(ledger, engine)).idle_mean
     found = {}
     for effect in EFFECTS:
-        errors = [abs(_without(effect, ledger, point, engine) - point.idle) for point in points]
+        errors = [abs(_without(effect, ledger, point, engine) - point.idle) for point in ledger.scored]
         found[effect] = stats.mean(errors) - full
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def _without(effect: str, ledger: Ledger, point: Point, engine: Engine) -> float:
-    job = ledger.job_of(point)
+    calibration = ledger.job_of(point).calibration
     length = RunLength(point.warm_up + point.steps, point.warm_up)
-    return without(effect, job.calibration, point.setting, length, engine)
+    setting = replace(point.setting, step_s=point.step_s)
+    found = [without(effect, calibration.slower(trial.pace), setting, length, engine) for trial in point.clean]
+    return stats.mean(found)
 
 
 def repredict(ledger: Ledger, engine: Engine) -> Ledger:
