@@ -68,7 +68,6 @@ SPEAKERS = {
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
 #: Files that are longer today, with what they may grow to and why they are one.
 LONG_FILES = {
-    "coresim/measuring/host.py": (460, "the readers of one machine's facts, each a few lines"),
     "coresim/measuring/preprocess.py": (340, "one micro-benchmark with its job, its child and its summary"),
     "coresim/model/scenario.py": (340, "every key of a scenario, what they mean together, and the reader of both"),
 }

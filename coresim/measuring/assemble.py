@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ import numpy as np
 
 from coresim import __version__
 from coresim.measuring import protocol
+from coresim.measuring.parts import version_of
 from coresim.measuring.preprocess import WorkloadFacts
 from coresim.measuring.scaling import fit_speed
 from coresim.model.host import HostFacts
@@ -73,12 +73,5 @@ def provenance(command: str, began: str, host: HostFacts) -> Provenance:
         host_fingerprint=host.fingerprint,
         python_version=platform.python_version(),
         numpy_version=np.__version__,
-        torch_version=_version("torch"),
+        torch_version=version_of("torch"),
     )
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None

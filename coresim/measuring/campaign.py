@@ -34,7 +34,8 @@ from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult, 
 from coresim.measuring.assemble import assemble, provenance
 from coresim.measuring.bandwidth import measure_bandwidth
 from coresim.measuring.cpu_step import measure_cpu_step
-from coresim.measuring.host import optional_parts, read_host
+from coresim.measuring.host import read_host
+from coresim.measuring.parts import optional_parts
 from coresim.measuring.preprocess import WorkloadFacts, look, measure_preparation
 from coresim.measuring.scaling import measure_scaling
 from coresim.measuring.sending import measure_sending
