@@ -17,7 +17,7 @@ import pytest
 from coresim.errors import CoresimError, InputError
 from coresim.measuring import bandwidth, crew, preprocess, scaling, storage, transport
 from coresim.measuring.processes import Child, HangError, Link
-from coresim.measuring.protocol import Caution
+from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import WorkloadSpec
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from coresim.errors import InputError, NewerFileError, UnknownKeyError
+from coresim.model.caution import Caution
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.overrides import override
 from coresim.model.page_cache import miss_share
 from coresim.model.profile import (
     AcceleratorSource,
-    Caution,
     Profile,
     Provenance,
     load_document,

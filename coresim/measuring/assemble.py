@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from coresim import __version__
-from coresim.measuring import protocol
 from coresim.measuring.parts import version_of
 from coresim.measuring.preprocess import WorkloadFacts
 from coresim.measuring.scaling import fit_speed
+from coresim.model.caution import Caution
 from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
-from coresim.model.profile import AcceleratorSource, Caution, Profile, Provenance
+from coresim.model.profile import AcceleratorSource, Profile, Provenance
 
 MOST_CORES = 64
 FAR = 2
@@ -26,7 +26,7 @@ def assemble(
     host: HostFacts,
     source: AcceleratorSource,
     found: Sequence[Measurement],
-    cautions: Sequence[protocol.Caution],
+    cautions: Sequence[Caution],
     made: Provenance,
 ) -> Profile:
     """The profile of one campaign."""
@@ -44,7 +44,7 @@ def assemble(
         speed=speed,
         speed_uncertainty=uncertainty,
         speed_basis=assumes,
-        cautions=tuple(Caution(*caution) for caution in cautions),
+        cautions=tuple(cautions),
         measurements=tuple(found),
     )
 
