@@ -21,8 +21,9 @@ from coresim.advise.recommend import Recommendation, recommend
 from coresim.advise.sweep import Study
 from coresim.files import read_toml, write_text
 from coresim.model.build import build
+from coresim.model.overrides import override
 from coresim.model.pipeline import Pipeline
-from coresim.model.scenario import Scenario, override, read_scenario
+from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.storage import misses_of
 from coresim.sim.draws import Draws, draw
 from coresim.sim.estimate import Estimate, Plan, estimate

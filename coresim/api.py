@@ -18,8 +18,9 @@ from coresim.errors import InputError
 from coresim.measuring.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
 from coresim.model.fleet import Fleet, load_fleet
+from coresim.model.overrides import override
 from coresim.model.profile import Profile, load_document, profile_tables
-from coresim.model.scenario import Scenario, override, read_scenario
+from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.answer import Answer, Measured, Simulated, answer_of
 from coresim.report.content import Section, Table
 from coresim.report.fleet import Planned

@@ -21,9 +21,9 @@ from coresim.measuring import campaign, models
 from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measuring.campaign import BUDGET, Request, Tools, run_campaign
 from coresim.measuring.preprocess import WorkloadFacts
-from coresim.measuring.protocol import Caution
 from coresim.measuring.scaling import fit_speed
 from coresim.measuring.step_time import NETS, DatasetBatch, ImportedStep, StepRequest
+from coresim.model.caution import Caution
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_profile

@@ -354,3 +354,31 @@ def test_a_numba_with_another_inside_still_compiles(monkeypatch: pytest.MonkeyPa
     fresh = compiled.entry(pool_gaps.plain)
     assert fresh(counts.copy(), one) == pool_gaps.plain(counts.copy(), other) == 0
     assert one.tolist() == other.tolist()
+
+
+@pytest.mark.skipif(not compiled._has_numba(), reason="numba is not here")
+def test_machine_code_of_older_sources_goes_and_that_of_other_machines_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = pool_gaps.plain
+    mine = compiled._name(plain)
+    machine, sources = compiled._date()
+    older = mine.replace(sources, "0" * 32)
+    stay = {mine.replace(machine, "0" * 32), mine.replace("pool_gaps", "another"), "compiled.cpython-311.pyc"}
+    for name in {older, *stay}:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(compiled, "_folders", lambda: (tmp_path,))
+    compiled._keep(plain, b"code")
+    assert {path.name for path in tmp_path.iterdir()} == {mine, *stay}
+    assert (tmp_path / mine).read_bytes() == b"code"
+
+
+@pytest.mark.skipif(not compiled._has_numba(), reason="numba is not here")
+def test_machine_code_that_goes_while_it_is_looked_for_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_find", lambda plain: tmp_path / "gone.o")
+    monkeypatch.setattr(compiled, "_folders", lambda: (tmp_path,))
+    monkeypatch.setattr(compiled, "_compile", lambda plain: b"code")
+    monkeypatch.setattr(compiled, "_load", lambda code: code)
+    assert compiled._code(pool_gaps.plain) == b"code"

@@ -63,17 +63,9 @@ HOMES = {
 #: Outside of the command line, what speaks and why.
 SPEAKERS = {
     ("coresim/__main__.py", "sys.exit"),  # it is the command
-    ("coresim/measuring/accelerator.py", "print"),  # a child's signal to its parent
 }
 
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
-#: Files that are longer today, with what they may grow to and why they are one.
-LONG_FILES = {
-    "coresim/measuring/accelerator.py": (480, "one protocol of measuring steps, for CPU and CUDA alike"),
-    "coresim/measuring/host.py": (460, "the readers of one machine's facts, each a few lines"),
-    "coresim/measuring/preprocess.py": (340, "one micro-benchmark with its job, its child and its summary"),
-    "coresim/model/scenario.py": (340, "every key of a scenario, what they mean together, and the reader of both"),
-}
 
 
 def name_of(path: Path) -> str:
@@ -165,18 +157,13 @@ def test_only_the_command_line_speaks() -> None:
 
 def test_files_are_short() -> None:
     lengths = {name_of(path): len(path.read_text().splitlines()) for path in FILES}
-    limits = {name: LONG_FILES.get(name, (LONGEST_FILE, ""))[0] for name in lengths}
-    assert {name: length for name, length in lengths.items() if length > limits[name]} == {}
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FILE} == {}
 
 
 def test_functions_are_short() -> None:
     nodes = ((path, node) for path in FILES for node in ast.walk(tree(path)))
     functions = [(path, node) for path, node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     assert [f"{name_of(path)}: {node.name}" for path, node in functions if length_of(node) > LONGEST_FUNCTION] == []
-
-
-def test_the_list_of_long_files_is_up_to_date() -> None:
-    assert [name for name in LONG_FILES if len((ROOT / name).read_text().splitlines()) <= LONGEST_FILE] == []
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ import psutil
 import pytest
 
 from coresim.errors import CoresimError, InputError, MissingPartError
-from coresim.measuring import accelerator, models, transfer
-from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult, WarmUp
+from coresim.measuring import accelerator, busy, models, training_step, transfer
+from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measuring.training_step import WarmUp
 from coresim.model.measurement import Measurement
 
 MS = 2.0**-10  # a power of two, so that the fake device's sums are exact
@@ -79,12 +80,12 @@ def stepper(device: FakeDevice, cpu: float, work: float, waits: bool = False):
 
 def test_step_is_device_time_where_the_device_is_the_slower():
     device = FakeDevice()
-    assert accelerator.time_steps(stepper(device, MS, 8 * MS), None, device, 4) == (8 * MS,) * 4
+    assert training_step.time_steps(stepper(device, MS, 8 * MS), None, device, 4) == (8 * MS,) * 4
 
 
 def test_step_is_launch_time_where_the_host_is_the_slower():
     device = FakeDevice()
-    assert accelerator.time_steps(stepper(device, 8 * MS, MS), None, device, 4) == (8 * MS,) * 4
+    assert training_step.time_steps(stepper(device, 8 * MS, MS), None, device, 4) == (8 * MS,) * 4
 
 
 def test_first_step_on_an_idle_device_is_not_counted():
@@ -94,12 +95,12 @@ def test_first_step_on_an_idle_device_is_not_counted():
     def step(batch: object) -> None:
         device.launch(MS, next(costs))
 
-    assert accelerator.time_steps(step, None, device, 2) == (8 * MS, 9 * MS)
+    assert training_step.time_steps(step, None, device, 2) == (8 * MS, 9 * MS)
 
 
 def test_measure_step_tells_step_wall_and_launch_apart():
     device = FakeDevice()
-    found = accelerator.measure_step(stepper(device, MS, 8 * MS), None, device, warm=SETTLED, count=4)
+    found = training_step.measure_step(stepper(device, MS, 8 * MS), None, device, warm=SETTLED, count=4)
     assert {m.name: (m.unit, m.values) for m in found} == {
         "accelerator.step": ("s/step", ((8 * MS,) * 4,)),
         "accelerator.step.wall": ("s/step", ((8 * MS,),)),
@@ -117,7 +118,7 @@ def test_launch_is_cpu_time_from_an_idle_device():
         device.launch(MS, 8 * MS)
         device.host += 2 * MS  # the calling thread sleeps: no CPU time
 
-    launch = accelerator.measure_step(step, None, device, warm=SETTLED, count=4)[2]
+    launch = training_step.measure_step(step, None, device, warm=SETTLED, count=4)[2]
     assert launch.flat == (MS,) * 4
     assert outstanding[-4:] == [0.0] * 4 and max(outstanding) > 0
 
@@ -125,7 +126,7 @@ def test_launch_is_cpu_time_from_an_idle_device():
 def test_wall_time_shows_work_that_the_marks_missed():
     device = FakeDevice()
     device.mark = lambda: device.host  # type: ignore[method-assign]  # marks on a stream where nothing runs
-    step, wall, _ = accelerator.measure_step(stepper(device, MS, 8 * MS), None, device, warm=SETTLED, count=4)
+    step, wall, _ = training_step.measure_step(stepper(device, MS, 8 * MS), None, device, warm=SETTLED, count=4)
     assert step.mean == MS and wall.mean == 8 * MS
 
 
@@ -146,9 +147,9 @@ def test_wall_time_shows_work_that_the_marks_missed():
 )
 def test_waiting_is_told_from_being_launch_bound(cpu, work, waits, expected):
     device = FakeDevice()
-    assert accelerator.waits_for_device(stepper(device, cpu, work, waits), None, device) is expected
+    assert training_step.waits_for_device(stepper(device, cpu, work, waits), None, device) is expected
     returned = max(cpu, work) if waits else cpu
-    assert set(device.holds) == {max(returned / 4, accelerator.SHORTEST_HOLD)}
+    assert set(device.holds) == {max(returned / 4, training_step.SHORTEST_HOLD)}
 
 
 def test_a_wait_in_the_middle_of_the_step_is_seen():
@@ -159,14 +160,14 @@ def test_a_wait_in_the_middle_of_the_step_is_seen():
         device.wait()  # reads the loss
         device.launch(MS, 32 * MS)
 
-    assert accelerator.waits_for_device(step, None, device) is True
+    assert training_step.waits_for_device(step, None, device) is True
 
 
 def test_the_host_as_device_waits_by_nature():
     def never(batch: object) -> None:
         raise AssertionError("not to be called")
 
-    assert accelerator.waits_for_device(never, None, transfer.HostClock()) is True
+    assert training_step.waits_for_device(never, None, transfer.HostClock()) is True
 
 
 def declining(device: FakeDevice, costs: list[float]):
@@ -181,14 +182,14 @@ def declining(device: FakeDevice, costs: list[float]):
 
 def test_warm_up_ends_when_three_windows_agree():
     device = FakeDevice()
-    warm = accelerator.warm_up(declining(device, [64 * MS, 16 * MS, 8 * MS]), None, device, seconds=1e6)
+    warm = training_step.warm_up(declining(device, [64 * MS, 16 * MS, 8 * MS]), None, device, seconds=1e6)
     assert warm == WarmUp(steps=20, settled=True, step=8 * MS)
 
 
 def test_warm_up_gives_up_in_time_and_says_so():
     device = FakeDevice()
     restless = declining(device, [MS * 2.0**n for n in range(60)])
-    warm = accelerator.warm_up(restless, None, device, seconds=1000 * MS)
+    warm = training_step.warm_up(restless, None, device, seconds=1000 * MS)
     assert not warm.settled and "still not within 5%" in str(warm)
     assert device.host < 10_000 * MS
 
@@ -197,11 +198,11 @@ def test_warm_up_tolerates_five_per_cent_and_no_more():
     for step, settled in ((1.04, True), (1.06, False)):
         device = FakeDevice()
         costs = [8 * MS * (step if n % 2 else 1.0) for n in range(60)]
-        assert accelerator.warm_up(declining(device, costs), None, device, seconds=1.0).settled is settled
+        assert training_step.warm_up(declining(device, costs), None, device, seconds=1.0).settled is settled
 
 
 def test_busy_levels():
-    assert [accelerator.busy_levels(n) for n in (1, 2, 16)] == [(1,), (1, 2), (1, 4, 8, 16)]
+    assert [busy.busy_levels(n) for n in (1, 2, 16)] == [(1,), (1, 2), (1, 4, 8, 16)]
 
 
 def test_measure_busy_slows_inside_the_block_only():
@@ -214,12 +215,12 @@ def test_measure_busy_slows_inside_the_block_only():
         device.slow = 1.0
 
     step = stepper(device, MS, 8 * MS)
-    found = accelerator.measure_busy(step, None, device, (1, 3), 2, occupy)
+    found = busy.measure_busy(step, None, device, (1, 3), 2, occupy)
     assert [(m.name, m.values) for m in found] == [
         ("accelerator.step.busy.1", ((16 * MS,) * 2,)),
         ("accelerator.step.busy.3", ((32 * MS,) * 2,)),
     ]
-    assert accelerator.time_steps(step, None, device, 1) == (8 * MS,)
+    assert training_step.time_steps(step, None, device, 1) == (8 * MS,)
 
 
 # ---- copies ---------------------------------------------------------------------------------------------------
@@ -425,7 +426,7 @@ def wait_gone(pids, seconds: float = 20.0) -> list[int]:
 
 def test_busy_processes_run_pinned_and_end():
     cores = sorted(os.sched_getaffinity(0))
-    with accelerator.busy_processes(2) as pids:
+    with busy.busy_processes(2) as pids:
         assert alive(pids) == list(pids) and len(set(pids)) == 2
         assert [os.getsid(pid) for pid in pids] == list(pids)  # a terminal's Ctrl-C is for their parent alone
         assert [os.sched_getaffinity(pid) for pid in pids] == [{cores[i % len(cores)]} for i in range(2)]
@@ -434,22 +435,27 @@ def test_busy_processes_run_pinned_and_end():
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_busy_processes_end_with_an_exception(error):
-    with pytest.raises(error), accelerator.busy_processes(1) as pids:
+    with pytest.raises(error), busy.busy_processes(1) as pids:
         raise error
     assert not alive(pids)
 
 
-def test_busy_process_that_does_not_start(monkeypatch):
-    started = []
+def dies(link) -> None:
+    os._exit(1)
 
-    def start(*_args, **_pipes):
-        started.append(subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE))
-        return started[-1]
 
-    monkeypatch.setattr(accelerator, "_start", start)
-    with pytest.raises(CoresimError, match="did not start"), accelerator.busy_processes(1):
+def hangs(link) -> None:
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("job", [dies, hangs])
+def test_busy_process_that_does_not_start(monkeypatch, job):
+    monkeypatch.setattr(busy, "_compute", job)
+    monkeypatch.setattr(busy, "_PATIENCE", 2.0)
+    words = r"busy process \d+ did not start within 2 s: ask for fewer"
+    with pytest.raises(CoresimError, match=words) as caught, busy.busy_processes(1):
         pass
-    assert not alive([started[0].pid])
+    assert not alive([int(str(caught.value).split()[2])])
 
 
 def script(body: str) -> subprocess.Popen[bytes]:
@@ -463,7 +469,7 @@ def script(body: str) -> subprocess.Popen[bytes]:
 def test_busy_processes_end_when_their_parent_is_killed():
     parent = script("""
         import time
-        from coresim.measuring.accelerator import busy_processes
+        from coresim.measuring.busy import busy_processes
         with busy_processes(1) as pids:
             print(*pids, flush=True)
             time.sleep(60)
@@ -474,12 +480,6 @@ def test_busy_processes_end_when_their_parent_is_killed():
     parent.wait(20)
     parent.stdout.close()
     assert wait_gone(pids) == []
-
-
-def test_a_process_whose_parent_died_first_does_nothing(monkeypatch):
-    monkeypatch.setattr(accelerator.ctypes, "CDLL", lambda name: SimpleNamespace(prctl=lambda *_: 0))
-    monkeypatch.setattr(accelerator, "busy_loop", lambda core: pytest.fail("it ran"))
-    accelerator.enter(str(os.getppid() + 1), "busy_loop", "0")
 
 
 # ---- fresh processes ------------------------------------------------------------------------------------------
@@ -531,12 +531,14 @@ def test_a_fresh_process_that_hangs_is_ended(fake_torch, tmp_path):
     assert not alive([int((tmp_path / "pid").read_text())])
 
 
-def test_interrupt_leaves_no_process(fake_torch, tmp_path):
+def test_interrupt_leaves_no_process_and_no_file(fake_torch, tmp_path, monkeypatch):
     """Ctrl-C while a fresh process holds a busy process of its own."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     fake_torch("""
-        from coresim.measuring import accelerator
+        from coresim.measuring import busy
         import os, time
-        with accelerator.busy_processes(1) as pids:
+        with busy.busy_processes(1) as pids:
             with open(os.path.dirname(__file__) + "/unfinished", "w") as file:
                 file.write(f"{os.getpid()} {pids[0]}")
             os.rename(file.name, os.path.dirname(__file__) + "/pids")
@@ -555,6 +557,7 @@ def test_interrupt_leaves_no_process(fake_torch, tmp_path):
     assert parent.wait(20) == -signal.SIGINT
     parent.stdout.close()
     assert wait_gone(pids) == []
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_a_step_that_cannot_travel():
@@ -578,11 +581,17 @@ def test_tiny_step_end_to_end():
 
 
 USER_MODULE = """
+import atexit
+import pathlib
+import time
 import torch
 calls = []
 
 class Step:
     device = "cpu"
+    def __init__(self):
+        atexit.register(pathlib.Path(__file__).with_name("ended").touch)
+        atexit.register(time.sleep, 0.5)
     def __call__(self, batch):
         calls.append(batch["x"].shape)
 
@@ -611,19 +620,17 @@ def user(tmp_path, monkeypatch):
     del sys.modules["mytraining"]
 
 
-def test_user_step_in_a_fresh_process(user):
-    """Module, factory, device and batch travel, each time; the default device, cuda, is never asked for."""
+def test_user_step_in_a_fresh_process(user, tmp_path):
+    """Module, factory, device and batch travel, each time; the default device, cuda, is never asked for.
+
+    What the step leaves for its end is done.
+    """
     config = AcceleratorConfig(step=user.Step, batch=user.collate, processes=2, steps=4, busy=())
     result = accelerator.measure_accelerator(config)
     assert [len(values) for values in result["accelerator.step"].values] == [4, 4]
     assert result.provenance["step"] == "mytraining:Step"
     assert result.provenance["precision"] == "set by the step" and result.provenance["batch_size"] is None
-
-
-def reply_of(folder, request: bytes):
-    (folder / "request").write_bytes(request)
-    accelerator.child_main(str(folder))
-    return pickle.loads((folder / "reply").read_bytes())
+    assert (tmp_path / "ended").exists()
 
 
 @pytest.mark.parametrize(
@@ -641,17 +648,17 @@ def reply_of(folder, request: bytes):
         (None, "collate", InputError, "the batch failed: "),
     ],
 )
-def test_what_fails_in_the_fresh_process_is_one_line(user, tmp_path, step, batch, error, words):
+def test_what_fails_in_the_fresh_process_is_one_line(user, step, batch, error, words):
     config = replace(CPU, step=step and getattr(user, step), batch=batch and getattr(user, batch))
-    reply = reply_of(tmp_path, pickle.dumps(config))
-    with pytest.raises(error, match=words):
-        raise reply
-    assert "\n" not in str(reply)
+    with pytest.raises(error, match=words) as caught:
+        accelerator._job(None, pickle.dumps(config))
+    assert "\n" not in str(caught.value)
 
 
-def test_a_module_that_the_fresh_process_cannot_import(user, tmp_path):
+def test_a_module_that_the_fresh_process_cannot_import(user):
     request = pickle.dumps(replace(CPU, step=user.Step)).replace(b"mytraining", b"notraining")
-    assert "top level of a module" in str(reply_of(tmp_path, request))
+    with pytest.raises(InputError, match="top level of a module"):
+        accelerator._job(None, request)
 
 
 def test_long_steps_are_timed_fewer_times(monkeypatch):
@@ -746,8 +753,8 @@ def test_cuda_step_that_waits_is_told(cuda, waits):
         if waits:
             y.sum().item()
 
-    accelerator.warm_up(step, None, clock)
-    assert accelerator.waits_for_device(step, None, clock) is waits
+    training_step.warm_up(step, None, clock)
+    assert training_step.waits_for_device(step, None, clock) is waits
 
 
 @pytest.mark.cuda

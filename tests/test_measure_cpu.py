@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from coresim.errors import CoresimError, InputError
-from coresim.measuring import bandwidth, preprocess, processes, scaling, storage, transport
+from coresim.measuring import bandwidth, crew, preprocess, scaling, storage, transport
 from coresim.measuring.processes import Child, HangError, Link
-from coresim.measuring.protocol import Caution
+from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import WorkloadSpec
 
@@ -66,7 +66,7 @@ def test_preparation_rows_belong_together(images: WorkloadSpec) -> None:
 
 
 def test_scaling_starts_at_one(images: WorkloadSpec) -> None:
-    cpus = processes.physical_cpus()[:2]
+    cpus = crew.physical_cpus()[:2]
     found = scaling.measure_scaling(images, cpus=cpus, budget_s=0.6)
     named = by_name(found)
     assert set(named) == {f"scaling.{k}" for k in range(1, len(cpus) + 1)}
@@ -76,7 +76,7 @@ def test_scaling_starts_at_one(images: WorkloadSpec) -> None:
 
 
 def test_bandwidth_of_every_count() -> None:
-    cpus = processes.physical_cpus()[:2]
+    cpus = crew.physical_cpus()[:2]
     told: list[str] = []
     found = bandwidth.measure_bandwidth(
         cpus=cpus, cache_bytes=2**20, budget_s=0.3, progress=lambda what, done: told.append(what)
@@ -211,8 +211,8 @@ def test_saturation_is_the_fewest_cores_within_five_per_cent() -> None:
 
 
 def test_many_cores_are_measured_at_some_counts() -> None:
-    assert processes.levels(1) == [1] and processes.levels(8) == list(range(1, 9))
-    assert processes.levels(64) == [1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40, 60, 64]
+    assert crew.levels(1) == [1] and crew.levels(8) == list(range(1, 9))
+    assert crew.levels(64) == [1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40, 60, 64]
 
 
 def test_one_hardware_thread_per_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_one_hardware_thread_per_core(tmp_path: Path, monkeypatch: pytest.Monkey
         (tmp_path / f"cpu{cpu}" / "topology").mkdir(parents=True)
         (tmp_path / f"cpu{cpu}" / "topology" / "thread_siblings_list").write_text(siblings + "\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 5, 6, 9})
-    assert processes.physical_cpus(tmp_path) == (0, 1, 6, 9)
+    assert crew.physical_cpus(tmp_path) == (0, 1, 6, 9)
 
 
 def test_bandwidth_arrays_leave_memory_to_others(tmp_path: Path) -> None:
@@ -274,8 +274,11 @@ def test_a_killed_child_is_named_and_not_waited_for() -> None:
 
 
 def test_an_unexpected_exception_comes_home_as_one_line() -> None:
-    with pytest.raises(CoresimError, match=r"^failing: the worker process raised ValueError: first$"):
-        processes.run(failing_job, doing="failing")
+    with (
+        Child(failing_job, doing="failing") as child,
+        pytest.raises(CoresimError, match=r"^failing: the worker process raised ValueError: first$"),
+    ):
+        child.receive()
 
 
 MEASURE = f"""

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from coresim.errors import InputError, NewerFileError, UnknownKeyError
+from coresim.model.caution import Caution
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
+from coresim.model.overrides import override
 from coresim.model.page_cache import miss_share
 from coresim.model.profile import (
     AcceleratorSource,
-    Caution,
     Profile,
     Provenance,
     load_document,
@@ -27,7 +28,7 @@ from coresim.model.profile import (
     profile_tables,
 )
 from coresim.model.profile_tables import MOST_VALUES, service_table, slowdown_table
-from coresim.model.scenario import override, read_scenario
+from coresim.model.scenario import read_scenario
 
 HOST = HostFacts(
     terms=(CoreTerm("affinity", 6.0, "six"), CoreTerm("quota", 3.5, "a quota")),

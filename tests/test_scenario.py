@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shared import SCENARIO
 
+from coresim.cli.common import read_input
 from coresim.errors import InputError, UnknownKeyError
 from coresim.model.build import build
+from coresim.model.overrides import override
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import (
     SECTIONS,
     Scenario,
     StageTable,
-    load_scenario,
-    override,
     read_scenario,
     scenario_schema,
     with_services,
@@ -141,8 +141,8 @@ def test_a_scenario_is_written_and_read_back_equal(document: dict[str, Any]) -> 
 def test_a_file_is_read_with_overrides(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_text(SCENARIO)
-    assert load_scenario(path) == read_scenario(example())
-    changed = load_scenario(path, ["accelerator.step=98 ms", "prefetch_factor = 4"])
+    assert read_input(str(path), []) == (read_scenario(example()), None)
+    changed, _ = read_input(str(path), ["accelerator.step=98 ms", "prefetch_factor = 4"])
     assert (changed.loader.prefetch_factor, changed.accelerator.step.mean) == (4, 0.098)
 
 
@@ -284,9 +284,9 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(InputError, match=r"bad\.toml: not valid TOML: .+ \(at "):
-        load_scenario(path)
+        read_input(str(path), [])
     with pytest.raises(InputError, match=r"none\.toml: no such file; check the path"):
-        load_scenario(tmp_path / "none.toml")
+        read_input(str(tmp_path / "none.toml"), [])
 
 
 @pytest.mark.parametrize(

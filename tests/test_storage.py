@@ -15,9 +15,10 @@ import pytest
 
 from coresim.cli.main import main
 from coresim.errors import InputError
+from coresim.model.overrides import override
 from coresim.model.page_cache import UNCERTAINTY, ideal_share, lru_share, miss_share
 from coresim.model.profile import load_profile
-from coresim.model.scenario import Scenario, override, read_scenario
+from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.service import Service
 from coresim.model.storage import data_bytes, misses_of, missing, stored, tiers
 

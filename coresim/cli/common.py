@@ -95,7 +95,7 @@ def check_storage(storage: str | None, cold: bool) -> None:
 
 def overridden(tables: dict[str, Any], settings: list[str], storage: str | None) -> dict[str, Any]:
     """The tables with ``--storage`` and then ``--set`` applied."""
-    from coresim.model.scenario import override
+    from coresim.model.overrides import override
     from coresim.model.storage import stored
 
     return override(stored(tables, storage) if storage else tables, settings)

@@ -47,8 +47,9 @@ def _limit(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Compare and print; 6 if ``--fail-over`` is given and a real change for the worse is larger, else 0."""
     from coresim.advise.compare import compare
+    from coresim.model.overrides import override
     from coresim.model.profile import profile_tables
-    from coresim.model.scenario import override, read_scenario
+    from coresim.model.scenario import read_scenario
     from coresim.sim.estimate import Plan
 
     old, new = _profile(args.old), _profile(args.new)

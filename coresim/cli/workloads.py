@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
+from typing import Any
 
-from coresim.errors import EXIT_ANSWERED
+from coresim.cli.listing import add_listing, print_rows
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Add the verb and its options."""
-    help_text = "list the built-in jobs that --workload takes, and what each is for"
-    parser = subparsers.add_parser("workloads", help=help_text, description=help_text)
-    parser.add_argument("--json", action="store_true", help="the list as JSON, alone on stdout")
-    parser.set_defaults(run=run)
+    add_listing(subparsers, "workloads", "list the built-in jobs that --workload takes, and what each is for", run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -21,6 +18,4 @@ def run(args: argparse.Namespace) -> int:
     from coresim.report.workloads import workloads_document, workloads_table
     from coresim.workloads.registry import listing
 
-    found = listing()
-    print(json.dumps(workloads_document(found), indent=1) if args.json else workloads_table(found))
-    return EXIT_ANSWERED
+    return print_rows(args.json, listing(), workloads_document, workloads_table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import sys
 from collections.abc import Sequence
@@ -10,12 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from coresim import __version__
-from coresim.measuring import protocol
+from coresim.measuring.parts import version_of
 from coresim.measuring.preprocess import WorkloadFacts
 from coresim.measuring.scaling import fit_speed
+from coresim.model.caution import Caution
 from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
-from coresim.model.profile import AcceleratorSource, Caution, Profile, Provenance
+from coresim.model.profile import AcceleratorSource, Profile, Provenance
 
 MOST_CORES = 64
 FAR = 2
@@ -26,7 +26,7 @@ def assemble(
     host: HostFacts,
     source: AcceleratorSource,
     found: Sequence[Measurement],
-    cautions: Sequence[protocol.Caution],
+    cautions: Sequence[Caution],
     made: Provenance,
 ) -> Profile:
     """The profile of one campaign."""
@@ -44,7 +44,7 @@ def assemble(
         speed=speed,
         speed_uncertainty=uncertainty,
         speed_basis=assumes,
-        cautions=tuple(Caution(*caution) for caution in cautions),
+        cautions=tuple(cautions),
         measurements=tuple(found),
     )
 
@@ -73,12 +73,5 @@ def provenance(command: str, began: str, host: HostFacts) -> Provenance:
         host_fingerprint=host.fingerprint,
         python_version=platform.python_version(),
         numpy_version=np.__version__,
-        torch_version=_version("torch"),
+        torch_version=version_of("torch"),
     )
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -21,8 +21,10 @@ import psutil
 from coresim import stats
 from coresim.errors import InputError
 from coresim.measuring import protocol
-from coresim.measuring.processes import Link, crew, levels, physical_cpus, rounds, serve
-from coresim.measuring.protocol import Caution, Cautions, Clock, Progress
+from coresim.measuring.crew import crew, levels, physical_cpus, rounds, serve
+from coresim.measuring.processes import Link
+from coresim.measuring.protocol import Cautions, Clock, Progress
+from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 
 MOVED = {"copy": 16, "triad": 40}

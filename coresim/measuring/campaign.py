@@ -34,7 +34,8 @@ from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult, 
 from coresim.measuring.assemble import assemble, provenance
 from coresim.measuring.bandwidth import measure_bandwidth
 from coresim.measuring.cpu_step import measure_cpu_step
-from coresim.measuring.host import optional_parts, read_host
+from coresim.measuring.host import read_host
+from coresim.measuring.parts import optional_parts
 from coresim.measuring.preprocess import WorkloadFacts, look, measure_preparation
 from coresim.measuring.scaling import measure_scaling
 from coresim.measuring.sending import measure_sending
@@ -42,6 +43,7 @@ from coresim.measuring.step_time import Job, StepRequest, find_step_time
 from coresim.measuring.storage import measure_storage
 from coresim.measuring.transport import measure_transport
 from coresim.measuring.worker import measure_worker
+from coresim.model.caution import Caution
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile
@@ -64,7 +66,7 @@ LABELS = {
     "transport": "handing batches over",
     "sending": "sending batches",
 }
-NO_FILES = protocol.Caution(
+NO_FILES = Caution(
     "storage was not measured",
     "the dataset names no files",
     "samples were timed as they came, mostly from the page cache; name the files in a Workload's files()",
@@ -139,7 +141,7 @@ class Tools:
 
     read_host: Callable[[], HostFacts] = read_host
     parts: Callable[[], Sequence[Part]] = optional_parts
-    check_quiet: Callable[[], Sequence[protocol.Caution]] = protocol.check_quiet
+    check_quiet: Callable[[], Sequence[Caution]] = protocol.check_quiet
     look: Callable[[WorkloadSpec], WorkloadFacts] = look
     prepare: Callable[..., list[Measurement]] = measure_preparation
     worker: Callable[..., list[Measurement]] = measure_worker
@@ -194,14 +196,14 @@ class _Campaign:
     ) -> None:
         self._request, self._spec, self._tools, self._clock, self._progress = request, spec, tools, clock, progress
         self._found: list[Measurement] = []
-        self._cautions: list[protocol.Caution] = []
+        self._cautions: list[Caution] = []
 
     def run(self, command: str, began: str) -> Profile:
         """The order matters: what may be wrong with the request is found before minutes of measuring."""
         started = self._clock()
         host = self._tools.read_host()
         self._cautions += self._tools.check_quiet()
-        self._cautions += [protocol.Caution(w.what, w.value, w.remedy) for w in host.warnings]
+        self._cautions += host.warnings
         facts = self._part("look", self._tools.look, self._spec)
         before_step = self._clock()
         source = self._step(facts)

@@ -16,18 +16,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from typing import Any
 
 from coresim.errors import CoresimError
-from coresim.measuring.protocol import Timing
 from coresim.workloads.base import describe
 
 TIMEOUT = 60.0
 START_TIMEOUT = 120.0
-ROUNDS = 5
 LIMITED = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in LIMITED}
 HOW_THREADS = "fresh process, OMP, BLAS, torch and cv2 limited to 1 thread"
@@ -42,6 +39,19 @@ class HangError(CoresimError):
     """A process said nothing for longer than its timeout."""
 
 
+class DeathError(CoresimError):
+    """A process ended before its job did.
+
+    Attributes:
+        code: its exit code, or the negative number of the signal that killed it.
+        last: the last line that it said, or nothing.
+    """
+
+    def __init__(self, message: str, code: int = 0, last: str = "") -> None:
+        super().__init__(message)
+        self.code, self.last = code, last
+
+
 class Child:
     """A fresh process that runs ``job(link, *args)``; use it in a ``with`` block.
 
@@ -51,17 +61,25 @@ class Child:
         cpu: the hardware thread to stay on, or None.
         doing: what errors say was going on.
         limited: whether libraries that obey the environment may run one thread only.
+        own_files: whether its temporary files go with it, wherever it is killed.
     """
 
     def __init__(
-        self, job: Job, *args: Any, cpu: int | None = None, doing: str = "measuring", limited: bool = True
+        self,
+        job: Job,
+        *args: Any,
+        cpu: int | None = None,
+        doing: str = "measuring",
+        limited: bool = True,
+        own_files: bool = True,
     ) -> None:
         self.doing = doing
         self._link, theirs = Pipe()
         life, self._life = Pipe(duplex=False)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
         # What multiprocessing keeps in files (sockets of a loader's workers) must not outlive a process that is killed.
-        self._room = tempfile.TemporaryDirectory(prefix="coresim-", ignore_cleanup_errors=True)
+        self._room = tempfile.TemporaryDirectory(prefix="coresim-", ignore_cleanup_errors=True) if own_files else None
+        files = {"TMPDIR": self._room.name} if self._room else {}
         boot = _BOOT.format(path=[entry or os.getcwd() for entry in sys.path], link=theirs.fileno(), life=life.fileno())
         self._process = subprocess.Popen(
             [sys.executable, "-c", boot],
@@ -70,7 +88,7 @@ class Child:
             stderr=self._said,
             pass_fds=(theirs.fileno(), life.fileno()),
             start_new_session=True,
-            env={**os.environ, **(ONE_THREAD if limited else {}), "TMPDIR": self._room.name},
+            env={**os.environ, **(ONE_THREAD if limited else {}), **files},
         )
         theirs.close()
         life.close()
@@ -86,7 +104,8 @@ class Child:
         self._link.close()
         self._life.close()
         self._said.close()
-        self._room.cleanup()
+        if self._room is not None:
+            self._room.cleanup()
 
     @property
     def pid(self) -> int:
@@ -104,7 +123,8 @@ class Child:
         """The next ``(tag, value)`` from the job.
 
         Raises:
-            CoresimError: the job raised (its own error, if it was one of ours) or died.
+            CoresimError: the job raised (its own error, if it was one of ours).
+            DeathError: the process ended.
             HangError: it said nothing for ``timeout`` seconds.
         """
         until = time.monotonic() + timeout
@@ -123,14 +143,20 @@ class Child:
             raise CoresimError(f"{self.doing}: the worker process raised {value}")
         return tag, value
 
-    def _death(self) -> CoresimError:
+    def finish(self, timeout: float = TIMEOUT) -> None:
+        """After its job, let the process end by itself for a while, so that what it opened is closed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
+
+    def _death(self) -> DeathError:
         code = self._process.wait(timeout=10)
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 2000))
         lines = self._said.read().decode(errors="replace").strip().splitlines()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         hint = "; is memory short?" if code == -signal.SIGKILL else ""
-        last = f"; it last said: {lines[-1].strip()[:200]}" if lines else ""
-        return CoresimError(f"{self.doing}: the worker process {how}{hint}{last}")
+        last = lines[-1].strip()[:200] if lines else ""
+        said = f"; it last said: {last}" if last else ""
+        return DeathError(f"{self.doing}: the worker process {how}{hint}{said}", code, last)
 
 
 class Link:
@@ -171,15 +197,6 @@ def _end_with_parent(life: int) -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def run(job: Job, *args: Any, doing: str, timeout: float = TIMEOUT) -> Any:
-    """The result of ``job(link, *args)`` in a fresh process."""
-    with Child(job, *args, doing=doing) as child:
-        tag, value = child.receive(timeout)
-        while tag != "done":
-            tag, value = child.receive(timeout)
-        return value
-
-
 def pin(cpu: int | None) -> None:
     """Stay on one hardware thread, where the system can do that."""
     if cpu is not None and hasattr(os, "sched_setaffinity"):
@@ -192,89 +209,3 @@ def limit_threads() -> None:
         torch.set_num_threads(1)
     if (cv2 := sys.modules.get("cv2")) is not None:
         cv2.setNumThreads(1)
-
-
-def physical_cpus(topology: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
-    """One hardware thread of each physical core that this process may use, lowest first."""
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    first_of: dict[str, int] = {}
-    for cpu in allowed:
-        siblings = topology / f"cpu{cpu}" / "topology" / "thread_siblings_list"
-        core = siblings.read_text().strip() if siblings.exists() else str(cpu)
-        first_of.setdefault(core, cpu)
-    return tuple(first_of.values())
-
-
-def levels(most: int) -> list[int]:
-    """The numbers of processes to run at once: all up to 8, then about half as many again each time."""
-    chosen = list(range(1, min(8, most) + 1))
-    while chosen[-1] < most:
-        chosen.append(min(most, chosen[-1] * 3 // 2))
-    return chosen
-
-
-@contextlib.contextmanager
-def crew(job: Job, *args: Any, cpus: Sequence[int], doing: str) -> Iterator[list[Child]]:
-    """One pinned process per CPU, each of them ready (see `serve`) and at rest."""
-    with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(Child(job, *args, cpu=cpu, doing=doing)) for cpu in cpus]
-        for child in children:
-            child.receive(START_TIMEOUT)
-        yield children
-
-
-def serve(link: Link, unit: Callable[[], Timing], wall: Callable[[], float] = time.perf_counter) -> None:
-    """A crew member's life: work when told for how long, report, keep working until told to rest.
-
-    ``unit`` does one unit of work. The first after a start is not counted: the others may still be starting.
-    """
-    link.send("ready")
-    while (seconds := link.receive()) is not None:
-        unit()
-        until, timings = wall() + seconds, [unit(), unit()]
-        while wall() < until:
-            timings.append(unit())
-        link.send("timings", timings)
-        while not link.waiting():
-            unit()
-        link.receive()
-        link.send("resting")
-
-
-def work_at_once(children: Sequence[Child], seconds: float, timeout: float = TIMEOUT) -> list[list[Timing]]:
-    """Let these crew members work at the same time; each one's timings, taken while all were at work."""
-    for child in children:
-        child.send(seconds)
-    answers: list[list[Timing]] = [child.receive(timeout + seconds)[1] for child in children]
-    for child in children:
-        child.send("rest")
-    for child in children:
-        child.receive(timeout)
-    return answers
-
-
-def rounds(
-    children: Sequence[Child],
-    counts: Sequence[int],
-    budget: float,
-    listen: Callable[[int, float], None],
-    timeout: float = TIMEOUT,
-) -> Iterator[tuple[int, dict[int, list[Timing]]]]:
-    """Let 1, 2, ... crew members work at once, five times over, other members each time.
-
-    The rounds alternate between the counts, so that a slow drift of the machine touches all alike. After the
-    first, a round begins only while ``budget`` seconds are not used up.
-
-    Yields:
-        The number at work, and each member's timings by its place in the crew.
-    """
-    started = time.monotonic()
-    for number in range(ROUNDS):
-        if number > 0 and time.monotonic() - started > budget:
-            return
-        for turn, count in enumerate(counts):
-            listen(count, (number + turn / len(counts)) / ROUNDS)
-            places = [(number + i) % len(children) for i in range(count)]
-            chosen = [children[place] for place in places]
-            timings = work_at_once(chosen, budget / (ROUNDS * len(counts)), timeout)
-            yield count, dict(zip(places, timings, strict=True))

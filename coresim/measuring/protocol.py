@@ -16,11 +16,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import psutil
 
 from coresim import stats
+from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 
 Progress = Callable[[str, float], None] | None
@@ -31,14 +31,6 @@ WARM = 0.05
 WARM_WINDOW = 3
 WARM_MOST = 30
 LOOPS_TIMER = 100
-
-
-class Caution(NamedTuple):
-    """A reason to trust a measurement less: what, the value seen, and the remedy."""
-
-    what: str
-    value: str
-    remedy: str
 
 
 Cautions = list[Caution] | None

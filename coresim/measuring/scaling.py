@@ -26,17 +26,8 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.measuring import protocol
 from coresim.measuring.bandwidth import bandwidth_curve, saturating_cores
-from coresim.measuring.processes import (
-    HOW_THREADS,
-    TIMEOUT,
-    Link,
-    crew,
-    levels,
-    limit_threads,
-    physical_cpus,
-    rounds,
-    serve,
-)
+from coresim.measuring.crew import crew, levels, physical_cpus, rounds, serve
+from coresim.measuring.processes import HOW_THREADS, TIMEOUT, Link, limit_threads
 from coresim.measuring.protocol import Cautions, Clock, Progress
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import WorkloadSpec, seed_everything

@@ -17,8 +17,8 @@ import numpy as np
 from coresim.errors import InputError, MissingPartError
 from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measuring.models import load_torch
-from coresim.measuring.protocol import Caution
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family
+from coresim.model.caution import Caution
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource

@@ -22,7 +22,8 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.measuring import protocol
 from coresim.measuring.processes import Child, Link
-from coresim.measuring.protocol import Caution, Cautions, Clock, Progress, Timing
+from coresim.measuring.protocol import Cautions, Clock, Progress, Timing
+from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 
 FILES = 256

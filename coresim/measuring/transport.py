@@ -24,7 +24,8 @@ import numpy as np
 
 from coresim.measuring import protocol
 from coresim.measuring.processes import HOW_THREADS, TIMEOUT, Child, Link, limit_threads
-from coresim.measuring.protocol import Caution, Cautions, Clock, Progress
+from coresim.measuring.protocol import Cautions, Clock, Progress
+from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 
 READY = 4

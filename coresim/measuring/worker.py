@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from coresim.measuring.processes import START_TIMEOUT, Child, Link
-from coresim.measuring.protocol import Caution, Cautions, Clock, Progress, add, tell
+from coresim.measuring.protocol import Cautions, Clock, Progress, add, tell
+from coresim.model.caution import Caution
 from coresim.model.crowding import CURE, SPREAD
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import Workload, WorkloadSpec, seed_everything

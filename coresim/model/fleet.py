@@ -23,8 +23,9 @@ from coresim.model.keys import (
     unknown_key,
 )
 from coresim.model.machines import Machine, find_machine, load_machines, read_machines
+from coresim.model.overrides import override
 from coresim.model.profile import Profile, load_document, profile_tables
-from coresim.model.scenario import Scenario, override, read_scenario
+from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.service import Service
 
 

@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import check_version, read_json, read_text, read_toml, write_json
+from coresim.model.caution import Caution
 from coresim.model.host import HostFacts
 from coresim.model.keys import (
     COUNT,
@@ -31,14 +32,6 @@ from coresim.model.profile_tables import scenario_tables
 
 FORMAT = "coresim-profile"
 VERSION = 1
-
-
-class Caution(NamedTuple):
-    """A reason to trust the profile less: what, the value seen, and the remedy."""
-
-    what: str
-    value: str
-    remedy: str
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tomllib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
-from coresim.files import read_toml
 from coresim.model.keys import (
     COUNT,
     COUNT_OR_NONE,
@@ -257,59 +254,6 @@ def _read_stages(tables: list[Any]) -> tuple[StageTable, ...]:
         if names.count(name) > 1 or name in ("trainer", "accelerator"):
             raise InputError(f"stage.name = {name!r}: taken already; give each stage a name of its own")
     return stages
-
-
-def load_scenario(path: str | os.PathLike[str], overrides: list[str] | None = None) -> Scenario:
-    """A scenario from a TOML file, with ``section.key=value`` overrides."""
-    return read_scenario(override(read_toml(path), overrides or []), str(path))
-
-
-def override(document: dict[str, Any], settings: list[str]) -> dict[str, Any]:
-    """The document with ``section.key=value`` settings applied; the value is TOML, or a text as it stands.
-
-    A section may be left out where only one has the key; ``section.key.mean=value`` sets one entry of a service table.
-
-    Raises:
-        InputError: not of that form, or an unknown section.
-    """
-    result = {name: dict(table) if isinstance(table, dict) else table for name, table in document.items()}
-    for setting in settings:
-        path, equals, text = setting.partition("=")
-        if not equals:
-            raise InputError(f"--set {setting!r}: write section.key=value, such as 'accelerator.step=98 ms'")
-        _set(result, _full_path(path.strip(), setting), _value(text.strip()))
-    return result
-
-
-def _full_path(path: str, setting: str) -> list[str]:
-    parts = path.split(".")
-    if parts[0] in SECTIONS and len(parts) > 1:
-        return parts
-    if parts[0] in SECTIONS:
-        raise InputError(f"--set {setting!r}: {path} is a section; write {path}.key=value")
-    owners = [name for name, kind in SECTIONS.items() if parts[0] in kind.__dataclass_fields__]
-    if len(owners) != 1:
-        known = {name: None for kind in SECTIONS.values() for name in kind.__dataclass_fields__}
-        raise UnknownKeyError(f"--set {setting!r}: {unknown_key(path, parts[0], {**SECTIONS, **known})}")
-    return [owners[0], *parts]
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _set(document: dict[str, Any], path: list[str], value: Any) -> None:
-    table = document.setdefault(path[0], {})
-    if not isinstance(table, dict):
-        raise InputError(f"{path[0]} = {table!r}: a table is needed, such as [{path[0]}]")
-    for name in path[1:-1]:
-        inner = table.get(name, {})
-        table[name] = dict(inner) if isinstance(inner, dict) else {"mean": inner}
-        table = table[name]
-    table[path[-1]] = value
 
 
 def scenario_schema() -> dict[str, Any]:

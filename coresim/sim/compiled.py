@@ -14,6 +14,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -81,7 +82,8 @@ def _code(plain: Callable[[Any, Any], int]) -> Code:
         return plain
     found = _find(plain)
     if found:
-        return _load(found.read_bytes())
+        with suppress(FileNotFoundError):  # a newer version has removed it just now
+            return _load(found.read_bytes())
     try:
         code = _compile(plain)
     except AttributeError:  # a numba whose inside is another: it still compiles, but nothing is kept
@@ -103,22 +105,24 @@ def _folders() -> tuple[Path, ...]:
 
 
 @cache
-def _date() -> str:
-    """Dates machine code by all that goes into it: the sources, who compiles, and what processor for.
+def _date() -> tuple[str, str]:
+    """Dates machine code by all that goes into it: who compiles and what processor for, and the sources.
 
     Every llvmlite belongs to one numba.
     """
     import llvmlite.binding as llvm  # noqa: PLC0415 - see the module's text
 
     folder = Path(__file__).parent
-    parts = [(folder / f"{name}.py").read_bytes() for name in _SOURCES]
+    sources = [(folder / f"{name}.py").read_bytes() for name in _SOURCES]
     about = (sys.version, llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
-    parts += [text.encode() for text in (*about, str(sys.modules["llvmlite"].__version__))]
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
+    machine = [text.encode() for text in (*about, str(sys.modules["llvmlite"].__version__))]
+    first, second = (hashlib.sha256(b"\0".join(parts)).hexdigest()[:32] for parts in (machine, sources))
+    return first, second
 
 
-def _name(plain: Callable[..., Any]) -> str:
-    return f"{plain.__module__}.{plain.__name__}.{_date()}.o"
+def _name(plain: Callable[..., Any], sources: str = "") -> str:
+    machine, here = _date()
+    return f"{plain.__module__}.{plain.__name__}.{machine}.{sources or here}.o"
 
 
 def _find(plain: Callable[..., Any]) -> Path | None:
@@ -126,13 +130,19 @@ def _find(plain: Callable[..., Any]) -> Path | None:
 
 
 def _keep(plain: Callable[..., Any], code: bytes) -> None:
-    """Write it whole or not at all, in the first folder that can be written to; else it is made anew each time."""
+    """Write it whole or not at all, in the first folder that can be written to; else it is made anew each time.
+
+    What was made there of other sources goes; what another machine or another Python made may still serve it.
+    """
     for folder in _folders():
         try:
             folder.mkdir(parents=True, exist_ok=True)
             part = folder / f"{_name(plain)}.{os.getpid()}"
             part.write_bytes(code)
             part.replace(folder / _name(plain))
+            for other in set(folder.glob(_name(plain, "*"))) - {folder / _name(plain)}:
+                with suppress(OSError):
+                    other.unlink()
             return
         except OSError:
             continue

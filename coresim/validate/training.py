@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from coresim import stats
-from coresim.measuring.accelerator import busy_levels, measure_busy, measure_step, warm_up
+from coresim.measuring.busy import busy_levels, measure_busy
 from coresim.measuring.models import build_model, default_step, synthetic_batch
+from coresim.measuring.training_step import measure_step, warm_up
 from coresim.measuring.transfer import Clock, measure_copies, open_clock, open_device, to_device
 from coresim.validate.gpu_decode import jpeg_decoder
 from coresim.validate.loaders import Cost, Pipe
