@@ -240,7 +240,7 @@ def test_a_ledger_without_a_clean_trial_says_so():
 def test_worth_is_the_error_without_an_effect_less_that_with_it():
     length = trial_length(CALIBRATION, SETTING, seconds=1.0)
     exact = predict(CALIBRATION, SETTING, length, simulate)
-    base = point(SETTING, exact.idle, exact.idle)
+    base = replace(point(SETTING, exact.idle, exact.idle), step_s=step_time(CALIBRATION, SETTING))
     found = worth(ledger(replace(base, steps=length.steps - length.warm_up, warm_up=length.warm_up)), simulate)
     assert set(found) == set(EFFECTS)
     assert found["collation"] > 0.01
