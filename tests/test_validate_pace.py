@@ -12,7 +12,7 @@ import pytest
 from test_validate import CALIBRATION, SETTING, ledger, measured, point
 
 from coresim.sim.fast import simulate
-from coresim.validate.calibrate import handovers
+from coresim.validate.calibrate import calibrate, handovers
 from coresim.validate.costs import NOTHING, Calibration
 from coresim.validate.costs import Cost as Spent
 from coresim.validate.grid import Setting
@@ -124,6 +124,25 @@ def test_two_workers_that_take_turns_go_at_the_slower_one_s_pace():
     assert period(uneven, turns) == pytest.approx(1.1 * period(CALIBRATION, turns), rel=0.03)
     for other in (replace(turns, ordered=False), replace(turns, workers=3), replace(turns, cores=1)):
         assert period(uneven, other) == period(CALIBRATION, other)
+
+
+def test_a_worker_s_other_threads_cost_time_where_no_core_is_free():
+    busy = replace(CALIBRATION, side=Spent((0.002,)))
+    length = trial_length(CALIBRATION, SETTING, seconds=1.0)
+    bound = replace(SETTING, ratio=0.6, step_s=step_time(CALIBRATION, replace(SETTING, ratio=0.6)))
+    before, after = (predict(c, bound, length, simulate).seconds_per_step for c in (CALIBRATION, busy))
+    assert after == pytest.approx(before + 0.001 / CALIBRATION.speed, rel=0.03)
+    lone = replace(bound, workers=1)
+    assert predict(busy, lone, length, simulate) == predict(CALIBRATION, lone, length, simulate)
+
+
+def test_a_calibration_sees_what_a_worker_s_other_threads_cost(tmp_path: Path):
+    pytest.importorskip("torch")
+    work = Work(tmp_path)
+    found = calibrate(work, 2, 2, Probe(work, 2, 2, seconds=0.1), rounds=2, run_s=0.1)
+    assert 0.0 < found.side.mean < 0.5 * found.sample.mean
+    assert found.probed.one > 0.0 and found.uneven >= 1.0
+    assert calibrate(work, 1, 2, Probe(work, 1, 2, seconds=0.1), rounds=2, run_s=0.1).side == NOTHING
 
 
 def step(asked: float, ready: float, got: float) -> Step:

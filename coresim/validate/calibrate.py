@@ -127,6 +127,7 @@ def _calibration(option: int, batch_size: int, pin_memory: bool, runs: dict[str,
         sample=_cost([[v / r.slower for cost in r.trial.costs for v in cost.cpu] for r in alone]),
         wait=_waits(alone),
         batch=_cost([[v / r.slower for v in _beyond_samples(r.trial, option)] for r in alone]),
+        side=_cost([[v / r.slower for v in _beside(r.trial)] for r in alone]) if option == 2 else NOTHING,
         receive=_received(option, receiving),
         handover=(_seen(rest), _seen(work), _seen(pair_work)) if option == 2 else (NOTHING,) * 3,
         pin=Cost((stats.mean([run.trial.side_cpu / run.slower for run in idle]),)) if pin_memory and idle else NOTHING,
@@ -197,6 +198,11 @@ def _beyond_samples(trial: Trial, option: int) -> list[float]:
     if option != 2:
         return [cost.collate for cost in trial.costs]
     return [max(0.0, after.began - now.began - sum(now.wall)) for now, after in pairwise(trial.costs)]
+
+
+def _beside(trial: Trial) -> list[float]:
+    """CPU time per batch of a lone worker's other threads."""
+    return [after.side - now.side for now, after in pairwise(trial.costs)]
 
 
 def _cost(runs: Sequence[Sequence[float]]) -> Cost:

@@ -30,6 +30,10 @@ class Cost:
         """Every value times ``factor``."""
         return replace(self, values=tuple(value * factor for value in self.values))
 
+    def plus(self, seconds: float) -> Cost:
+        """Every value and so many seconds."""
+        return replace(self, values=tuple(value + seconds for value in self.values))
+
     def less_certain(self, more: float) -> Cost:
         """With an independent relative standard uncertainty of ``more`` besides its own."""
         return replace(self, uncertainty=min(1.0, math.hypot(self.uncertainty, more)))
@@ -40,6 +44,8 @@ class Cost:
 
 
 NOTHING = Cost((0.0,))
+#: The costs that are CPU time, and change with the machine's pace.
+WORK = ("sample", "batch", "side", "receive", "pin")
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class Calibration:
         sample: CPU time of one sample.
         wait: time of one sample without a core.
         batch: what a worker needs per batch beyond its samples (collation, pickling, queues).
+        side: CPU time per batch of a worker's other threads, which send it; it counts where no core is free for them.
         receive: CPU time of the trainer to receive a ready batch.
         handover: what receiving a ready batch takes beyond that, waiting for its worker: one that rests, one at work,
             one of two at work. Times of locks and wake-ups, which the pace does not touch.
@@ -70,6 +77,7 @@ class Calibration:
     sample: Cost
     wait: Cost
     batch: Cost
+    side: Cost
     receive: Cost
     handover: tuple[Cost, Cost, Cost]
     pin: Cost
@@ -90,7 +98,7 @@ class Calibration:
         """The calibration that `to_dict` wrote."""
         costs = {
             name: Cost(tuple(document[name]["values"]), document[name]["uncertainty"])
-            for name in ("sample", "wait", "batch", "receive", "pin")
+            for name in ("sample", "wait", "batch", "side", "receive", "pin")
         }
         rest, one, two = (Cost(tuple(cost["values"]), cost["uncertainty"]) for cost in document["handover"])
         training = document["training"] and StepCost.from_dict(document["training"])
@@ -99,7 +107,7 @@ class Calibration:
 
     def slower(self, pace: Pace) -> Calibration:
         """The same costs at another pace, relative to the calibration's: with one worker at work, and with two."""
-        costs = {name: getattr(self, name).scaled(pace.one) for name in ("sample", "batch", "receive", "pin")}
+        costs = {name: getattr(self, name).scaled(pace.one) for name in WORK}
         speed = min(1.0, self.speed * pace.one / pace.two)
         period_s = self.period_s * pace.one
         return replace(self, **costs, speed=speed, period_s=period_s, drift=0.0, uneven=pace.uneven)
@@ -111,9 +119,13 @@ class Calibration:
         """
         return replace(self, sample=self.sample.scaled(self.uneven), batch=self.batch.scaled(self.uneven))
 
+    def without_a_free_core(self) -> Calibration:
+        """The costs where workers keep every core busy: what their other threads do takes time from them."""
+        return replace(self, batch=self.batch.plus(self.side.mean))
+
     def drifting(self) -> Calibration:
         """The same costs, as uncertain as they are for a moment whose pace is not known."""
-        costs = {name: getattr(self, name).less_certain(self.drift) for name in ("sample", "batch", "receive", "pin")}
+        costs = {name: getattr(self, name).less_certain(self.drift) for name in WORK}
         return replace(self, **costs)
 
     def waiting(self, workers: int, busy: float) -> Service:

@@ -31,6 +31,7 @@ class Cost(NamedTuple):
         collate: CPU seconds of the collation.
         worker: the process that made it.
         copy: CPU seconds of copying it in a thread of its own (option 3).
+        side: CPU seconds that the process's other threads have used so far.
     """
 
     began: float
@@ -40,6 +41,7 @@ class Cost(NamedTuple):
     collate: float
     worker: int
     copy: float = 0.0
+    side: float = 0.0
 
 
 class Sample(NamedTuple):
@@ -77,11 +79,12 @@ class Timed:
         began = time.thread_time()
         batch = collation(self.workload)([sample.value for sample in samples])
         collate, made = time.thread_time() - began, time.perf_counter()
+        side = time.process_time() - time.thread_time()
         wall = tuple(sample.wall for sample in samples)
         cpu = tuple(sample.cpu for sample in samples)
         if not self.detail:
             wall, cpu = (sum(wall),), (sum(cpu),)
-        return batch, Cost(samples[0].began, made, wall, cpu, collate, os.getpid())
+        return batch, Cost(samples[0].began, made, wall, cpu, collate, os.getpid(), side=side)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from coresim.sim.draws import draw, perturb_speed
 from coresim.sim.estimate import LEAST_ROWS, Engine, idle_of
 from coresim.sim.run import Run, RunLength, Trace
 from coresim.theory.queues import buffer_idle, rate_idle
-from coresim.validate.costs import Calibration
+from coresim.validate.costs import NOTHING, Calibration
 from coresim.validate.grid import Setting
 from coresim.validate.loaders import FETCHERS
 
@@ -82,6 +82,8 @@ def scenario_of(calibration: Calibration, setting: Setting, busy: float) -> Scen
     if calibration.training is not None:
         return calibration.training_scenario(calibration.training, replace(loader, pin_memory=setting.pin_memory))
     waiting = calibration.waiting(setting.workers, busy)
+    if setting.workers >= setting.cores:
+        calibration = calibration.without_a_free_core()
     if setting.option == 2 and setting.ordered and setting.workers == 2 <= setting.cores:
         calibration = calibration.at_the_slower()
     return calibration.emulated_scenario(step_time(calibration, setting), setting.sync, loader, waiting)
@@ -138,6 +140,8 @@ def without(effect: str, calibration: Calibration, setting: Setting, length: Run
     """Predicted idle with one of `EFFECTS` switched off."""
     if effect == "uneven cores":
         calibration = replace(calibration, uneven=1.0)
+    if effect == "workers' other threads":
+        calibration = replace(calibration, side=NOTHING)
     scenario = EFFECTS[effect](scenario_of(calibration, setting, at_work(calibration, setting, length, engine)))
     pipeline = _pipeline(scenario, setting)
     if effect == "core sharing":
@@ -206,6 +210,7 @@ def _changed(**changes: dict[str, object]) -> Change:
 EFFECTS: dict[str, Change] = {
     "core sharing": _changed(),
     "uneven cores": _changed(),
+    "workers' other threads": _changed(),
     "receiving a batch": _changed(workload={"consumer": ZERO, "copy": ZERO}),
     "waiting for the hand-over": _changed(workload={"copy": ZERO}),
     "s(k)": _changed(host={"speed": (1.0,)}),
