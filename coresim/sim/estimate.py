@@ -16,6 +16,11 @@ from coresim.sim.run import Run, RunLength
 #: Cycles of all workers in a window, at the least.
 CYCLES = 10
 LEAST_ROWS = 512
+#: Fewer replications than this are enough only where they agree to this share of the half-width that is wanted: a few
+#: can agree by chance.
+FEW, AGREEING = 5, 0.25
+#: Noise that is allowed far from the target, as a share of the distance to it.
+OF_DISTANCE = 0.05
 
 Engine = Callable[[Pipeline, Draws, RunLength], Run]
 
@@ -31,16 +36,18 @@ class Plan:
         most: replications at the most.
         inputs: further replications that draw uncertain inputs; 0: the interval leaves those out.
         half_width: the simulation's half-width of GPU idle at which to stop, between the two.
+        target: GPU idle that is asked about, if any; far from it a twentieth of the distance is narrow enough.
         level: confidence level of the interval.
         seed: of the whole study.
     """
 
     steps: int = 400
     grow: bool = True
-    least: int = 5
+    least: int = 3
     most: int = 32
     inputs: int = 8
     half_width: float = 0.005
+    target: float | None = None
     level: float = 0.95
     seed: int = 1
 
@@ -139,13 +146,25 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
     # Powers of two, so that the points of a sweep share their tapes although their lengths differ.
     rows = max(LEAST_ROWS, 1 << (length.steps - 1).bit_length())
     runs: list[Run] = []
-    while len(runs) < plan.least or (len(runs) < plan.most and _noise(runs, plan) > plan.half_width):
+    while not _enough(runs, plan):
         runs.append(engine(pipeline, draw(pipeline, rows, plan.seed, len(runs), cache=cache), length))
     moved = [0.0, 0.0]
     if plan.inputs and is_uncertain(pipeline):
         idles = [idle_of(engine(moved_by, draws, length)) for moved_by, draws in _moved(pipeline, rows, plan, cache)]
         moved = _input_spread(idles, [idle_of(run) for run in runs], plan)
     return _summary(pipeline, plan, length, runs, moved)
+
+
+def _enough(runs: Sequence[Run], plan: Plan) -> bool:
+    """Whether noise is as narrow as the plan wants it, or there are as many replications as it allows."""
+    if not plan.least <= len(runs) < plan.most:
+        return len(runs) >= plan.least
+    wanted = plan.half_width
+    if plan.target is not None:
+        # Near an idle of 1 throughput is what a share of the distance must be small beside.
+        idle = stats.mean([idle_of(run) for run in runs])
+        wanted = max(wanted, OF_DISTANCE * min(abs(idle - plan.target), 1.0 - idle))
+    return _noise(runs, plan) <= wanted * (AGREEING if len(runs) < FEW else 1.0)
 
 
 def _moved(pipeline: Pipeline, rows: int, plan: Plan, cache: dict[Any, Any] | None) -> Iterator[tuple[Pipeline, Draws]]:
