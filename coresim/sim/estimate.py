@@ -139,8 +139,8 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
     Replications of the inputs as they are go on until simulation noise is within the plan's half-width (Student's t
     over replications, each with its own service times); their mean is the prediction. Where inputs are measured, and so
     uncertain, further replications draw their inputs too (bootstrap of raw values, means and s(k) moved by their
-    uncertainty). Their root mean square deviations below and above the prediction, less the noise of a single run,
-    are the spread that stays however long one simulates.
+    uncertainty); half as long, since what inputs do to idle is large. Their root mean square deviations below and above
+    the prediction, less the noise of a single run, are the spread that stays however long one simulates.
     """
     length = run_length(pipeline, plan)
     # Powers of two, so that the points of a sweep share their tapes although their lengths differ.
@@ -150,8 +150,9 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
         runs.append(engine(pipeline, draw(pipeline, rows, plan.seed, len(runs), cache=cache), length))
     moved = [0.0, 0.0]
     if plan.inputs and is_uncertain(pipeline):
-        idles = [idle_of(engine(moved_by, draws, length)) for moved_by, draws in _moved(pipeline, rows, plan, cache)]
-        moved = _input_spread(idles, [idle_of(run) for run in runs], plan)
+        brief, longer = _half(pipeline, length)
+        idles = [idle_of(engine(moved_by, draws, brief)) for moved_by, draws in _moved(pipeline, rows, plan, cache)]
+        moved = _input_spread(idles, [idle_of(run) for run in runs], longer, plan)
     return _summary(pipeline, plan, length, runs, moved)
 
 
@@ -174,9 +175,20 @@ def _moved(pipeline: Pipeline, rows: int, plan: Plan, cache: dict[Any, Any] | No
         yield perturb_speed(pipeline, plan.seed, replication, plan.inputs), draws
 
 
-def _input_spread(moved: Sequence[float], idles: Sequence[float], plan: Plan) -> list[float]:
-    """Half-widths below and above: of a symmetric distribution each side holds half of the squared deviations."""
-    centre, noise = stats.mean(idles), stats.variance(idles)
+def _half(pipeline: Pipeline, length: RunLength) -> tuple[RunLength, float]:
+    """Half of the window, in whole cycles where it has any; and how many times longer the window is."""
+    window = length.steps - length.warm_up
+    cycle = min(window, pipeline.stages[0].servers if pipeline.stages else 1)
+    half = cycle * math.ceil(window / cycle / 2)
+    return RunLength(length.warm_up + half, length.warm_up), window / half
+
+
+def _input_spread(moved: Sequence[float], idles: Sequence[float], longer: float, plan: Plan) -> list[float]:
+    """Half-widths below and above: of a symmetric distribution each side holds half of the squared deviations.
+
+    The variance of a run's mean falls with its length, so a moved one's is ``longer`` times that of the others.
+    """
+    centre, noise = stats.mean(idles), longer * stats.variance(idles)
     z = stats.normal_quantile(0.5 + plan.level / 2)
     halves = []
     for sign in (-1.0, 1.0):
