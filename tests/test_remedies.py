@@ -114,7 +114,8 @@ def test_an_unknown_remedy_is_refused_before_anything_is_compiled_or_simulated(m
     with pytest.raises(InputError, match="not known"):
         what_if(job(), Study(engine), ["pray"])
     monkeypatch.setattr("coresim.cli.common.engine_named", engine)
-    (tmp_path / "job.toml").write_text('[workload]\nbatch_size = 8\npreprocess = "1 ms"\n[accelerator]\nstep = "9 ms"\n')
+    text = '[workload]\nbatch_size = 8\npreprocess = "1 ms"\n[accelerator]\nstep = "9 ms"\n'
+    (tmp_path / "job.toml").write_text(text)
     assert main(["whatif", str(tmp_path / "job.toml"), "--remedy", "pray"]) == 2
     assert "pray" in capsys.readouterr().err
 
