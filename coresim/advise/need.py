@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import lru_cache
 
 from coresim.advise.sweep import Point, Study, pipeline_of, predict, sensible_maximum, worker_candidates
 from coresim.model.scenario import Scenario
@@ -66,6 +67,7 @@ def _within(scenario: Scenario, option: int, cores: int, study: Study, predicted
     return None
 
 
+@lru_cache(maxsize=16)
 def useful_cores(scenario: Scenario) -> int:
     """Cores per accelerator beyond which none helps: the sensible maximum, or where k s(k) is largest.
 

@@ -77,11 +77,14 @@ def draw(
 
 
 def _draw_tape(phase: Phase, count: int, seed: int, replication: int, inputs: int) -> NDArray[np.float64]:
-    generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
-    service = phase.service
+    service, factor = phase.service, 1.0
     if inputs:
-        deviation = stratified_normal(seed, phase.name, replication, inputs)
-        service = _perturbed(service, math.exp(service.uncertainty * deviation), generator)
+        factor = math.exp(service.uncertainty * stratified_normal(seed, phase.name, replication, inputs))
+    if service.distribution == "constant" and phase.split == phase.pooled == 1:
+        return np.array([[service.mean * factor * phase.repeats]])
+    generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
+    if inputs:
+        service = _perturbed(service, factor, generator)
     return _tape(replace(phase, service=service), count, generator)
 
 
@@ -117,8 +120,6 @@ def _perturbed(service: Service, factor: float, generator: np.random.Generator) 
 
 
 def _tape(phase: Phase, rows: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    if phase.service.distribution == "constant" and phase.split == phase.pooled == 1:
-        return np.full((1, 1), phase.service.mean * phase.repeats)
     if phase.split == phase.pooled == 1:
         return draw_sums(phase.service, rows, phase.repeats, generator)[:, None]
     samples = draw_sums(phase.service, rows * phase.repeats, 1, generator).reshape(rows, phase.repeats)
