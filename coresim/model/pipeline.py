@@ -97,9 +97,8 @@ class Phase:
     pooled: int = 1
 
     def __post_init__(self) -> None:
-        _check(
-            self.resource in RESOURCES, "phase {}: resource {!r} is not one of {}", self.name, self.resource, RESOURCES
-        )
+        known = self.resource in RESOURCES
+        _check(known, "phase {}: resource {!r} is not one of {}", self.name, self.resource, RESOURCES)
         _check_count(self.repeats, "phase {}: repeats", self.name)
         _check_count(self.split, "phase {}: split", self.name)
         _check_count(self.pooled, "phase {}: pooled", self.name)
