@@ -13,7 +13,8 @@ from coresim.advise.threads import Unlimited, unlimited
 from coresim.advise.verdict import Setting, Verdict, judge
 from coresim.errors import InputError
 from coresim.model.scenario import Scenario
-from coresim.theory.bounds import LowerBound, lower_bound_cores, saturating_cores
+from coresim.theory.bounds import LowerBound, lower_bound_cores
+from coresim.theory.capacity import saturating_cores
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from coresim.advise.sweep import NOISE, Point, Study, best_point, pipeline_of, p
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate, Plan, run_length
-from coresim.theory.bounds import binding, bounds, demands
+from coresim.theory.bounds import demands, tightest
 
 #: What the interval of an outcome rests on.
 SIMULATED, BOUNDED = "simulated", "simulated; what uncertain inputs add, by the bound"
@@ -76,12 +76,12 @@ def _short_of_cores(scenario: Scenario, option: int, cores: float, study: Study)
     def line(count: int) -> Pipeline:
         return pipeline_of(scenario, option, cores, max(1, count), factor)
 
-    bound = binding(bounds(line(tried[-1])))
+    name, limit = tightest(line(tried[-1]))
     # Without overlap the cores' own bound says the same as the serial trainer's.
-    known = option == 1 or bound.name.startswith("cores")
-    if least_idle(scenario, bound) <= scenario.target.gpu_idle + FAR or not known:
+    known = option == 1 or name.startswith("cores")
+    if least_idle(scenario, limit) <= scenario.target.gpu_idle + FAR or not known:
         return best_point(scenario, option, cores, study), SIMULATED
-    idles = [least_idle(scenario, binding(bounds(line(count)))) for count in tried]
+    idles = [least_idle(scenario, tightest(line(count))[1]) for count in tried]
     if min(idles) <= scenario.target.gpu_idle + FAR:
         return best_point(scenario, option, cores, study), SIMULATED
     # The fewest that can keep every core busy, and one more for when they wait for each other.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from coresim.errors import InputError
@@ -90,6 +91,7 @@ def resolve_setting(
     return Setting(option, found, cores or float((found + 1) * count), factor)
 
 
+@lru_cache(maxsize=64)
 def _organise(
     scenario: Scenario, option: int, workers: int, prefetch_factor: int
 ) -> tuple[tuple[Stage, ...], Trainer, int | None]:

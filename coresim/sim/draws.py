@@ -83,6 +83,8 @@ def draw(
 
 def _draw_tape(phase: Phase, count: int, seed: int, replication: int, resampled: int) -> NDArray[np.float64]:
     """A tape; that of a bootstrap is drawn from values that are drawn themselves."""
+    if phase.service.distribution == "constant" and phase.split == phase.pooled == 1:
+        return np.array([[phase.service.mean * phase.repeats]])
     generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
     if resampled:
         values = generator.choice(np.asarray(phase.service.values), len(phase.service.values))
@@ -112,8 +114,6 @@ def stratified_normal(seed: int, name: str, replication: int, count: int) -> flo
 
 
 def _tape(phase: Phase, rows: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    if phase.service.distribution == "constant" and phase.split == phase.pooled == 1:
-        return np.full((1, 1), phase.service.mean * phase.repeats)
     if phase.split == phase.pooled == 1:
         return draw_sums(phase.service, rows, phase.repeats, generator)[:, None]
     samples = draw_sums(phase.service, rows * phase.repeats, 1, generator).reshape(rows, phase.repeats)
