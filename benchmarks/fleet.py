@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 from coresim.advise.fleet import _Book, plan_fleet
 from coresim.advise.task import FLEET_PLAN
+from coresim.cli.plan import begin
 from coresim.model.catalogue import chip
 from coresim.model.fleet import Fleet, Workload, candidate_of
 from coresim.model.machines import load_machines
@@ -54,7 +55,7 @@ def main() -> None:
     listed = time.perf_counter() - started
     started = time.perf_counter()
     cores = len(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(cores) as executor:
+    with ProcessPoolExecutor(cores, initializer=begin) as executor:
         found = plan_fleet(fleet, executor=executor)
     wall = time.perf_counter() - started
     pairs = f"{count} workloads x {len(fleet.candidates)} machines = {count * len(fleet.candidates)} pairs"

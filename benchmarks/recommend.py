@@ -3,7 +3,9 @@
 The profile comes from ``coresim measure -o profile.json --step-time 98ms``; the settings are those of ``--set``.
 Options 1 to 3 over 1..64 cores: as a process with warm machine code, and the simulation alone, in one thread and in as
 many as there are cores. Beside each stands its ratio to a plain loop of Python that is timed right before and after it,
-because seconds change with the machine and its other load, and ratios less. Medians of repeats; it is no test.
+because seconds change with the machine and its other load, and ratios less. Then the simulation of other jobs, made
+from the same profile by changes: some need few cores, some more than there are, some draw heavy tails. Medians of
+repeats; it is no test.
 """
 
 # ruff: noqa: T201
@@ -32,6 +34,18 @@ from coresim.sim.fast import simulate  # noqa: E402
 from coresim.sim.run import Run  # noqa: E402
 
 MOST_CORES, REPEATS, ADDITIONS = 64, 7, 3_000_000
+WANTED = "1 on two cores"
+#: Changes to the job, as for ``--set``.
+JOBS: tuple[tuple[str, ...], ...] = (
+    ("accelerator.step=20ms",),
+    ("accelerator.step=50ms",),
+    ("accelerator.step=300ms",),
+    ("workload.batch_size=32",),
+    ("workload.preprocess=0.05ms",),
+    ('workload.preprocess={mean="6 ms", cv=4, distribution="lognormal"}',),
+    ('workload.fetch={mean="8 ms", cv=3}',),
+    ('workload.fetch={mean="20 ms", cv=0.1}', "accelerator.step=50ms"),
+)
 
 
 class Counted:
@@ -90,20 +104,29 @@ def simulation(scenario: Scenario, threads: int, engine: Callable[..., Run] = si
         recommend(scenario, Study(engine, executor=executor if threads > 1 else None), max_cores=MOST_CORES)
 
 
+def simulations(scenario: Scenario, *threads: int) -> None:
+    """The simulation of a job, with what it counts."""
+    counted = Counted()
+    simulation(scenario, 1, counted)
+    print(f"  {counted.runs} runs, {counted.events} events")
+    for number in threads:
+        bound = WANTED if number > 1 else "-"
+        report(f"simulation, threads: {number}", lambda number=number: simulation(scenario, number), bound)
+
+
 def main(path: str, *settings: str) -> None:
     """Measure one thing after another."""
-    path, given = str(Path(path).resolve()), list(settings)
-    scenario, _ = read_input(path, given)
-    counted, cores = Counted(), len(os.sched_getaffinity(0))
-    simulation(scenario, 1, counted)
+    path, given, cores = str(Path(path).resolve()), list(settings), len(os.sched_getaffinity(0))
     print(f"Python {sys.version.split()[0]}, {cores} cores, load {os.getloadavg()[0]:.1f} at the start; medians")
-    print(f"Recommendation over 1..{MOST_CORES} cores: {counted.runs} runs, {counted.events} events")
+    print(f"Recommendation over 1..{MOST_CORES} cores")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = folder
         report("process", lambda: process(path, given), "2.5")
         report("process, --json", lambda: process(path, given, "--json"), "2.5")
-    report("simulation in one thread", lambda: simulation(scenario, 1), "-")
-    report(f"simulation in {cores} threads", lambda: simulation(scenario, cores), "1 on two cores")
+    simulations(read_input(path, given)[0], 1, cores)
+    for changes in JOBS:
+        print(", ".join(changes))
+        simulations(read_input(path, [*given, *changes])[0], cores)
     print(f"Load at the end: {os.getloadavg()[0]:.1f}")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from coresim.errors import InputError
 from coresim.model.build import build
 from coresim.model.scenario import read_scenario
-from coresim.sim.estimate import CYCLES, Plan, estimate, is_uncertain, run_length
+from coresim.sim.estimate import CYCLES, FEW, Plan, estimate, is_uncertain, run_length
 from coresim.sim.fast import simulate
 from coresim.theory.birth_death import closed_line, example
 
@@ -117,3 +118,24 @@ def test_a_short_run_of_bursts_agrees_with_a_long_one():
 def test_too_few_steps_are_refused():
     with pytest.raises(InputError, match="steps = 5"):
         Plan(steps=5)
+
+
+def test_far_from_the_target_and_where_runs_agree_fewer_replications_do():
+    pipeline = example(**LINE)
+    plan = Plan(steps=200, least=3, most=64, half_width=0.01)
+    near, far = (estimate(pipeline, replace(plan, target=target), simulate) for target in (None, 0.9))
+    assert far.replications < near.replications
+    assert 0.01 < far.simulation_half_width <= 0.05 * (0.9 - far.gpu_idle)
+    assert estimate(build(scenario(mean="5 ms"), 2, 4, 2), Plan(), simulate).replications == 3
+    assert estimate(pipeline, replace(plan, half_width=far.simulation_half_width), simulate).replications >= FEW
+
+
+def test_what_inputs_add_is_seen_through_heavy_noise():
+    preprocess = {"mean": "5 ms", "cv": 3, "distribution": "lognormal"}
+    tables = {"workload": {"batch_size": 8, "preprocess": preprocess}, "accelerator": {"step": {"mean": "20 ms"}}}
+    tables["accelerator"]["step"]["uncertainty"] = 0.1
+    pipeline = build(read_scenario(tables), 2, 4, 3)
+    long = estimate(pipeline, Plan(steps=20_000, least=8, most=8), simulate)
+    for seed in range(1, 6):
+        found = estimate(pipeline, Plan(least=8, most=8, seed=seed), simulate)
+        assert found.input_half_high == pytest.approx(long.input_half_high, rel=0.25)

@@ -107,6 +107,19 @@ def test_remedies_that_change_nothing_do_not_apply():
     assert len({remedy.name for remedy in REMEDIES}) == len(REMEDIES)
 
 
+def test_an_unknown_remedy_is_refused_before_anything_is_compiled_or_simulated(monkeypatch, tmp_path, capsys):
+    def engine(*_):
+        raise AssertionError("simulated, or compiled")
+
+    with pytest.raises(InputError, match="not known"):
+        what_if(job(), Study(engine), ["pray"])
+    monkeypatch.setattr("coresim.cli.common.engine_named", engine)
+    text = '[workload]\nbatch_size = 8\npreprocess = "1 ms"\n[accelerator]\nstep = "9 ms"\n'
+    (tmp_path / "job.toml").write_text(text)
+    assert main(["whatif", str(tmp_path / "job.toml"), "--remedy", "pray"]) == 2
+    assert "pray" in capsys.readouterr().err
+
+
 def test_every_remedy_that_people_name_has_its_row():
     named = """more-workers more-prefetch more-cores faster-decoder gpu-decode gpu-transforms offline offline-resize
     cache-in-ram no-gpu raw-format larger-batch mixed-precision out-of-order threads remote-workers

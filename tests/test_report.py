@@ -16,6 +16,7 @@ from coresim.advise.sweep import Study
 from coresim.model.build import build
 from coresim.model.scenario import read_scenario
 from coresim.report.figures import plot_gantt
+from coresim.report.html import whole_options
 from coresim.report.trace import write_trace
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
@@ -93,3 +94,9 @@ def test_trace_is_a_perfetto_timeline_whose_steps_follow_one_another(tmp_path):
     assert all(before["ts"] + before["dur"] <= after["ts"] + 1e-6 for before, after in pairwise(steps))
     names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert names == {"accelerator", "loader 0", "loader 1"}
+
+
+def test_no_line_breaks_within_an_option() -> None:
+    assert whole_options("(--shm-size=1m <b>) -o x-y -5") == (
+        '(<span class="whole">--shm-size=1m</span> &lt;b&gt;) <span class="whole">-o</span> x-y -5'
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,3 +114,23 @@ def test_far_too_few_cores_are_not_swept_in_full_and_the_answer_stays() -> None:
     for point in points[8:]:
         assert point == best_point(job, 2, point.cores, Study(simulate, study.plan))
     assert engine.runs < 0.7 * sum(len(worker_candidates(job, 2, cores)) + 15 for cores in range(1, 13))
+
+
+def test_a_curve_ends_where_the_most_cores_gain_nothing_though_no_bound_says_so() -> None:
+    # The consumer binds and is uncertain: the interval stays wide however many cores there are.
+    workload = {"batch_size": 8, "preprocess": "2 ms", "consumer": {"mean": "18 ms", "uncertainty": 0.3}}
+    job = read_scenario({"workload": workload, "accelerator": {"step": "20 ms"}, "host": {"cores": 4}})
+    engine = Counting()
+    points = curve(job, 2, range(1, 8 * PART + 1), Study(engine, SHORT))
+    assert points[PART].estimate.gpu_idle_high > 0.05
+    assert all(replace(point, cores=PART) == points[PART - 1] for point in points[PART:])
+    assert engine.runs < 12 * (PART + 1)
+    best = best_point(job, 2, 8 * PART, Study(simulate, SHORT)).estimate
+    assert points[-1].estimate.gpu_idle_high == pytest.approx(best.gpu_idle_high, abs=NOISE)
+
+
+def test_more_cores_never_mean_fewer_workers_because_the_best_do_not_fit() -> None:
+    workload = {"batch_size": 8, "preprocess": "1 ms", "fetch": "40 ms", "batch_bytes": 1e6}
+    host = {"cores": 4, "shm_bytes": 41e6}
+    job = read_scenario({"workload": workload, "accelerator": {"step": "8 ms"}, "host": host})
+    assert [worker_candidates(job, 2, cores)[-1] for cores in (4, 8, 16, 18)] == [20, 20, 20, 20]

@@ -18,7 +18,8 @@ from coresim.sim import fast, reference
 from coresim.sim.draws import draw
 from coresim.sim.run import RunLength
 from coresim.theory.birth_death import closed_line, example, stationary
-from coresim.theory.bounds import binding, bounds, demands, lower_bound_cores, saturating_cores
+from coresim.theory.bounds import binding, bounds, demands, lower_bound_cores
+from coresim.theory.capacity import saturating_cores
 from coresim.theory.queues import bounded_queue, buffer_idle, buffer_wait, finite_source, rate_idle
 
 MS = 1e-3

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from coresim.advise.starved import short_of_cores
-from coresim.advise.sweep import LARGEST_SWEEP, NOISE, Point, Study, pipeline_of, predict
+from coresim.advise.sweep import LARGEST_SWEEP, NOISE, Point, Study, pipeline_of
 from coresim.model.scenario import Scenario
 from coresim.theory.bounds import binding, bounds
 
@@ -18,29 +18,32 @@ def curve(scenario: Scenario, option: int, counts: Iterable[int], study: Study) 
     """The best setting at each core count, in rising order, with its estimate.
 
     Far from the target (`coresim.advise.starved`) the workers and what uncertain inputs add come from the bounds.
-    Beyond a count whose whole interval is as low as idle can be, nothing is left to gain: the workers stay, and as
-    soon as there are cores for all of them so does the estimate.
+    Beyond a count from which nothing is left to gain, its setting and its estimate stay: another core never made a run
+    longer, so they are within noise of every later one's.
     """
     left, points = sorted(counts), list[Point]()
+    most = left[-1] if left else 0
     while left:
         part, left = left[:PART], left[PART:]
-        last = points[-1] if points and _is_least(scenario, points[-1]) else None
+        if points and _is_least(scenario, points[-1], most, study):
+            return points + [replace(points[-1], cores=cores) for cores in (*part, *left)]
 
-        def point(cores: int, last: Point | None = last) -> Point:
-            found = last and _with_more(scenario, last, cores, study)
-            return found or replace(short_of_cores(scenario, option, cores, study)[0], cores=cores)
+        def point(cores: int) -> Point:
+            return replace(short_of_cores(scenario, option, cores, study)[0], cores=cores)
 
         points += study.map(point, part, f"option {option}", len(points), len(points) + len(part) + len(left))
     return points
 
 
-def _with_more(scenario: Scenario, point: Point, cores: int, study: Study) -> Point:
-    found = predict(scenario, point.option, cores, point.workers, point.prefetch_factor, study)
-    return replace(point, cores=cores, estimate=found)
+def _is_least(scenario: Scenario, point: Point, most: int, study: Study) -> bool:
+    """Whether idle and its interval end within noise of what no number of cores and workers goes below.
 
-
-def _is_least(scenario: Scenario, point: Point) -> bool:
-    """Whether the point's interval ends within noise of the idle that no number of cores and workers goes below."""
+    That is the bound of ample cores or, where what binds is no bound, the best setting with the most cores.
+    """
     ample = pipeline_of(scenario, point.option, LARGEST_SWEEP, LARGEST_SWEEP, point.prefetch_factor)
     least = 1.0 - binding(bounds(ample)).limit_batches_per_s * scenario.accelerator.step.mean
-    return point.estimate.gpu_idle_high <= max(0.0, least) + NOISE / 2
+    if point.estimate.gpu_idle_high <= max(0.0, least) + NOISE / 2:
+        return True
+    last = short_of_cores(scenario, point.option, most, study)[0].estimate
+    gained = max(point.estimate.gpu_idle - last.gpu_idle, point.estimate.gpu_idle_high - last.gpu_idle_high)
+    return gained <= NOISE / 2

@@ -8,7 +8,7 @@ one run. Any `concurrent.futures.Executor` runs the tasks, in this process or on
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -137,6 +137,8 @@ def _mix(candidate: Candidate, rows: tuple[Row, ...]) -> Mix:
     return Mix(candidate, rows, cost, sum(hours), idle)
 
 
+#: Tasks that an executor is sent at once, and how many such parcels there are at least before they hold more than one.
+LARGEST_PARCEL, FEWEST_PARCELS = 8, 128
 Save = Callable[[Row], None]
 Progress = Callable[[str, float], None]
 
@@ -173,17 +175,24 @@ def plan_fleet(
     return FleetPlan(fleet, tuple(book.rows()), tuple(book.unknown))
 
 
-def _run(tasks: Iterable[Task], executor: Executor | None) -> Iterator[tuple[Task, Any]]:
+def _run(tasks: Sequence[Task], executor: Executor | None) -> Iterator[tuple[Task, Any]]:
     if executor is None:
         yield from ((task, run_task(task)) for task in tasks)
         return
-    futures = {executor.submit(run_task, task): task for task in tasks}
+    # What is sent one by one costs more to send than its results are worth waiting for, where there are very many.
+    size = max(1, min(LARGEST_PARCEL, len(tasks) // FEWEST_PARCELS))
+    parcels = [tasks[at : at + size] for at in range(0, len(tasks), size)]
+    futures = {executor.submit(_run_all, parcel): parcel for parcel in parcels}
     try:
         for future in as_completed(futures):
-            yield futures.pop(future), future.result()
+            yield from zip(futures.pop(future), future.result(), strict=True)
     finally:
         for future in futures:
             future.cancel()
+
+
+def _run_all(tasks: Sequence[Task]) -> list[dict[tuple[Cores, int], Outcome]]:
+    return [run_task(task) for task in tasks]
 
 
 @dataclass(frozen=True)

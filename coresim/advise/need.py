@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import lru_cache
 
 from coresim.advise.sweep import Point, Study, pipeline_of, predict, sensible_maximum, worker_candidates
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate
-from coresim.theory.bounds import Bound, binding, bounds
+from coresim.theory.bounds import tightest
 
 #: How a setting is simulated: `coresim.advise.sweep.predict`, or one that takes shorter runs.
 Predict = Callable[[Scenario, int, float, int, int, Study], Estimate]
@@ -33,13 +34,13 @@ def _allows(scenario: Scenario, option: int, cores: float, workers: int) -> bool
     """Whether no bound forbids the target; all bounds grow with the cores."""
     pipeline = pipeline_of(scenario, option, cores, workers, scenario.loader.prefetch_factor)
     # Rounding must not turn "just enough" into "too few".
-    return least_idle(scenario, binding(bounds(pipeline))) <= scenario.target.gpu_idle + 1e-12
+    return least_idle(scenario, tightest(pipeline)[1]) <= scenario.target.gpu_idle + 1e-12
 
 
-def least_idle(scenario: Scenario, bound: Bound) -> float:
-    """The least GPU idle that any schedule can have where its throughput is bounded so."""
+def least_idle(scenario: Scenario, limit: float) -> float:
+    """The least GPU idle that any schedule can have where its batches/s are limited so."""
     device = scenario.accelerator
-    return 1.0 - bound.limit_batches_per_s * device.step.mean * max(device.slowdown)
+    return 1.0 - limit * device.step.mean * max(device.slowdown)
 
 
 def _bisect(scenario: Scenario, option: int, low: int, high: int, study: Study, predicted: Predict) -> Point | None:
@@ -66,6 +67,7 @@ def _within(scenario: Scenario, option: int, cores: int, study: Study, predicted
     return None
 
 
+@lru_cache(maxsize=16)
 def useful_cores(scenario: Scenario) -> int:
     """Cores per accelerator beyond which none helps: the sensible maximum, or where k s(k) is largest.
 

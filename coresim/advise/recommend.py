@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from coresim.advise.curves import curve
 from coresim.advise.epochs import EpochStart, epoch_start
 from coresim.advise.sensitivity import Elasticity, elasticities
-from coresim.advise.sweep import Point, Study, best_point, pipeline_of, scan_prefetch, sensible_maximum
+from coresim.advise.sweep import Point, Study, best_point, pipeline_of, predict, scan_prefetch, sensible_maximum
 from coresim.advise.threads import Unlimited, unlimited
 from coresim.advise.verdict import Setting, Verdict, judge
 from coresim.errors import InputError
 from coresim.model.scenario import Scenario
-from coresim.theory.bounds import LowerBound, lower_bound_cores, saturating_cores
+from coresim.theory.bounds import LowerBound, lower_bound_cores
+from coresim.theory.capacity import saturating_cores
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,12 @@ def recommend(
         raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
     target = scenario.target.gpu_idle
     counts = range(1, (max_cores or sensible_maximum(scenario)) + 1)
+    asked = replace(study, plan=replace(study.plan, target=target))
     answers = tuple(
-        _answer(option, curve(scenario, option, counts, study), target) for option in _kinds(scenario, options)
+        _answer(option, curve(scenario, option, counts, asked), target) for option in _kinds(scenario, options)
     )
     point, meets = _choose(answers, target)
-    point = scan_prefetch(scenario, point, study)
+    point = scan_prefetch(scenario, _narrowed(scenario, point, study), study)
     chosen = next(answer for answer in answers if answer.option == point.option)
     return Recommendation(
         scenario=scenario,
@@ -126,6 +128,14 @@ def recommend(
         epoch_start=epoch_start(scenario, point, study),
         unlimited=unlimited(scenario, point, study),
     )
+
+
+def _narrowed(scenario: Scenario, point: Point, study: Study) -> Point:
+    """The point with noise as narrow as near the target, where it is far from it."""
+    if point.estimate.simulation_half_width <= study.plan.half_width:
+        return point
+    found = predict(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
+    return replace(point, estimate=found)
 
 
 def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:

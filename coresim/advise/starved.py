@@ -22,7 +22,7 @@ from coresim.advise.sweep import NOISE, Point, Study, best_point, pipeline_of, p
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate, Plan, run_length
-from coresim.theory.bounds import binding, bounds, demands
+from coresim.theory.bounds import demands, tightest
 
 #: What the interval of an outcome rests on.
 SIMULATED, BOUNDED = "simulated", "simulated; what uncertain inputs add, by the bound"
@@ -72,18 +72,23 @@ def short_of_cores(scenario: Scenario, option: int, cores: float, study: Study) 
 
 def _short_of_cores(scenario: Scenario, option: int, cores: float, study: Study) -> tuple[Point, str]:
     factor, tried = scenario.loader.prefetch_factor, worker_candidates(scenario, option, cores)
-    pipelines = [pipeline_of(scenario, option, cores, max(1, count), factor) for count in tried]
-    tightest = [binding(bounds(pipeline)) for pipeline in pipelines]
-    idles = [least_idle(scenario, bound) for bound in tightest]
+
+    def line(count: int) -> Pipeline:
+        return pipeline_of(scenario, option, cores, max(1, count), factor)
+
+    name, limit = tightest(line(tried[-1]))
     # Without overlap the cores' own bound says the same as the serial trainer's.
-    known = option == 1 or tightest[-1].name.startswith("cores")
-    if min(idles) <= scenario.target.gpu_idle + FAR or not known:
+    known = option == 1 or name.startswith("cores")
+    if least_idle(scenario, limit) <= scenario.target.gpu_idle + FAR or not known:
+        return best_point(scenario, option, cores, study), SIMULATED
+    idles = [least_idle(scenario, tightest(line(count))[1]) for count in tried]
+    if min(idles) <= scenario.target.gpu_idle + FAR:
         return best_point(scenario, option, cores, study), SIMULATED
     # The fewest that can keep every core busy, and one more for when they wait for each other.
     enough = next(place for place, idle in enumerate(idles) if idle <= min(idles) + NOISE)
     place = min(enough + 1, len(tried) - 1)
     found = predicted(scenario, option, cores, tried[place], factor, replace(study, plan=replace(study.plan, inputs=0)))
-    found = with_interval(found, pipelines[place], study.plan)
+    found = with_interval(found, line(tried[place]), study.plan)
     return Point(option, math.ceil(cores), tried[place], factor, found), BOUNDED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -127,11 +128,9 @@ def worker_candidates(scenario: Scenario, option: int, cores: float) -> list[int
     cap = min(cap, scenario.loader.max_workers or cap)
     near = {max(1, math.floor(cores / split) + shift) for shift in (-2, -1, 0, 1)}
     wide = {max(1, math.ceil(most * share)) for share in (0.25, 0.5, 0.75, 1.0)} if stretch > 1.2 else set()
-    tried = sorted({min(count, cap) for count in near | wide})
-    if option != 2:
-        return tried
-    factor = scenario.loader.prefetch_factor
-    return [count for count in tried if fits(scenario, count, factor)] or _most_that_fit(scenario)
+    if option == 2:
+        cap = min(cap, _most_that_fit(scenario))
+    return sorted({min(count, cap) for count in near | wide})
 
 
 def fits(scenario: Scenario, workers: int, prefetch_factor: int) -> bool:
@@ -140,10 +139,10 @@ def fits(scenario: Scenario, workers: int, prefetch_factor: int) -> bool:
     return memory is None or memory.fits
 
 
-def _most_that_fit(scenario: Scenario) -> list[int]:
-    """Where the workers that the cores could use do not fit, the most that do; one, where none does (it is said)."""
-    factor = scenario.loader.prefetch_factor
-    return [max((count for count in range(1, LARGEST_SWEEP) if fits(scenario, count, factor)), default=1)]
+def _most_that_fit(scenario: Scenario) -> int:
+    """The most workers that fit; one, where none does (it is said)."""
+    factor, counts = scenario.loader.prefetch_factor, range(1, LARGEST_SWEEP + 1)
+    return max(1, bisect_left(counts, True, key=lambda count: not fits(scenario, count, factor)))
 
 
 def scan_prefetch(scenario: Scenario, point: Point, study: Study) -> Point:

@@ -70,9 +70,9 @@ def what_if(scenario: Scenario, study: Study, names: Sequence[str] = (), option:
     Raises:
         InputError: a remedy that is not known, or does not apply to this job.
     """
+    chosen = remedies_named(scenario, names)
     cores = _cores_today(scenario, option, study)
     today = _outcome(None, (scenario,), option, cores, study)
-    chosen = _chosen(scenario, names)
     outcomes = [_tried(remedy, scenario, option, cores, study) for remedy in chosen]
     target = scenario.target.gpu_idle
     return WhatIf(
@@ -91,7 +91,12 @@ def applicable(scenario: Scenario) -> list[Remedy]:
     ]
 
 
-def _chosen(scenario: Scenario, names: Iterable[str]) -> list[Remedy]:
+def remedies_named(scenario: Scenario, names: Iterable[str]) -> list[Remedy]:
+    """The remedies of these names; none: all that apply.
+
+    Raises:
+        InputError: one that is not known, or does not apply to this job.
+    """
     able = {remedy.name: remedy for remedy in applicable(scenario)}
     known = [remedy.name for remedy in REMEDIES]
     for name in names:

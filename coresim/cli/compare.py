@@ -41,6 +41,9 @@ def _limit(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a share; write 0.1 or 10%") from None
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a share; write 0.1 or 10%")
+    if value > 1 and not text.endswith("%"):
+        # A gate that was meant to be 10 % must not let everything through.
+        raise argparse.ArgumentTypeError(f"{text} would be {value:.0%}; write {text}%, or {value:.0%} if you mean that")
     return value
 
 

@@ -46,12 +46,13 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
-    from coresim.advise.what_if import what_if
+    from coresim.advise.what_if import remedies_named, what_if
     from coresim.report.remedies import what_if_document, what_if_text
     from coresim.sim.estimate import Plan
 
     target = [] if args.idle_target is None else [f"target.gpu_idle={args.idle_target!r}"]
     scenario, _ = read_input(args.input, [*settings_of(args), *target], args.cold, args.storage)
+    remedies_named(scenario, args.remedy)  # before the simulator is compiled, which may take half a minute
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
         found = what_if(scenario, study, args.remedy, args.option)
     print(json.dumps(what_if_document(found), indent=1) if args.json else what_if_text(found))

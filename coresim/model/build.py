@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from coresim.errors import InputError
@@ -90,6 +91,7 @@ def resolve_setting(
     return Setting(option, found, cores or float((found + 1) * count), factor)
 
 
+@lru_cache(maxsize=64)
 def _organise(
     scenario: Scenario, option: int, workers: int, prefetch_factor: int
 ) -> tuple[tuple[Stage, ...], Trainer, int | None]:
@@ -121,13 +123,18 @@ def batches_out(scenario: Scenario, workers: int, prefetch_factor: int) -> int:
 
 def _preparation(scenario: Scenario, fetches: bool = True) -> tuple[Phase, ...]:
     workload = scenario.workload
-    phases = (
+    work = Phase("preprocess", "cores", workload.preprocess, repeats=workload.batch_size, split=_split(scenario))
+    return _timed(
         Phase("fetch", "storage", workload.fetch if fetches else ZERO, repeats=workload.batch_size),
-        Phase("preprocess", "cores", workload.preprocess, repeats=workload.batch_size, split=_split(scenario)),
+        work,
         Phase("collate", "cores", workload.collate),
+        least=work,
     )
-    # A phase that takes no time changes nothing but the cost of the simulation.
-    return tuple(phase for phase in phases if not phase.service.is_zero) or phases[1:2]
+
+
+def _timed(*phases: Phase, least: Phase) -> tuple[Phase, ...]:
+    """Those that take any time, or ``least``: the others change nothing but the cost of the simulation."""
+    return tuple(phase for phase in phases if not phase.service.is_zero) or (least,)
 
 
 def _split(scenario: Scenario) -> int:
@@ -219,7 +226,7 @@ def _interpreter(scenario: Scenario, ordered: bool) -> Stage:
         Phase("lock of collate", "wait", ZERO if sample else workload.collate.scaled(loader.gil)),
         Phase("lock of launch", "wait", scenario.accelerator.launch.scaled(size / workload.batch_size)),
     ]
-    phases = tuple(phase for phase in held if not phase.service.is_zero) or (held[0],)
+    phases = _timed(*held, least=held[0])
     return Stage("interpreter", 1, phases, grain="sample" if sample else "batch", ordered=ordered)
 
 
@@ -227,7 +234,8 @@ def _copy_stage(scenario: Scenario, buffer: int) -> Stage:
     """A thread that receives batches and copies them to the device, ahead of the trainer."""
     workload = scenario.workload
     received = ZERO if scenario.loader.in_process else workload.consumer
-    phases = (Phase("consumer", "cores", received), Phase("copy", "wait", workload.copy))
+    copy = Phase("copy", "wait", workload.copy)
+    phases = _timed(Phase("consumer", "cores", received), copy, least=copy)
     return Stage("copy", 1, phases, buffer=buffer, ordered=scenario.loader.ordered)
 
 

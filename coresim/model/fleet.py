@@ -32,7 +32,8 @@ from coresim.model.service import Service
 def _list_of(kind: Kind) -> Kind:
     def read(value: object, where: str) -> tuple[Any, ...]:
         if not isinstance(value, list) or not value:
-            raise InputError(f"{where} = {value!r}: a list of at least one value is needed")
+            example = f"[{value!r}]" if isinstance(value, str) else "[...]"
+            raise InputError(f"{where} = {value!r}: a list of at least one value is needed; write {example}")
         return tuple(kind.read(item, f"{where}[{index}]") for index, item in enumerate(value))
 
     return Kind(read, {"type": "array", "items": kind.schema, "minItems": 1})
@@ -162,7 +163,8 @@ class Fleet:
         for what, items in (("workload", self.workloads), ("candidate", self.candidates)):
             names = [item.name for item in items]  # type: ignore[attr-defined]
             if not names:
-                raise InputError(f"no {what}: write [[workload]], and machines = [...] or [[site]]")
+                remedy = "[[workload]]" if items is self.workloads else 'machines = ["NAME", ...] or [[site]]'
+                raise InputError(f"no {what}: write {remedy}")
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
                 raise InputError(f"{what} {twice!r} is there twice; give each a name of its own")
@@ -174,6 +176,10 @@ def load_fleet(path: str | os.PathLike[str]) -> Fleet:
     Raises:
         InputError, UnknownKeyError: what is wrong, with the file, the key, the value and the remedy.
     """
+    if Path(path).suffix == ".json":
+        raise InputError(
+            f'{path}: a fleet file is TOML; name a profile in it, as [[workload]] path = "{Path(path).name}"'
+        )
     try:
         return _read(read_toml(path), Path(path).parent)
     except InputError as error:

@@ -97,9 +97,11 @@ class Phase:
     pooled: int = 1
 
     def __post_init__(self) -> None:
-        _check(self.resource in RESOURCES, f"phase {self.name}: resource {self.resource!r} is not one of {RESOURCES}")
-        for name in ("repeats", "split", "pooled"):
-            _check_count(getattr(self, name), f"phase {self.name}: {name}")
+        known = self.resource in RESOURCES
+        _check(known, "phase {}: resource {!r} is not one of {}", self.name, self.resource, RESOURCES)
+        _check_count(self.repeats, "phase {}: repeats", self.name)
+        _check_count(self.split, "phase {}: split", self.name)
+        _check_count(self.pooled, "phase {}: pooled", self.name)
 
 
 @dataclass(frozen=True)
@@ -118,14 +120,15 @@ class Stage:
     dispatch: str = "shared"
 
     def __post_init__(self) -> None:
-        _check_count(self.servers, f"stage {self.name}: servers")
-        _check(bool(self.phases), f"stage {self.name}: at least one phase is needed")
-        _check(self.grain in ("batch", "sample"), f"stage {self.name}: grain {self.grain!r} is not batch or sample")
-        _check(self.dispatch in ("shared", "round_robin"), f"stage {self.name}: dispatch {self.dispatch!r}")
+        name = self.name
+        _check_count(self.servers, "stage {}: servers", name)
+        _check(bool(self.phases), "stage {}: at least one phase is needed", name)
+        _check(self.grain in ("batch", "sample"), "stage {}: grain {!r} is not batch or sample", name, self.grain)
+        _check(self.dispatch in ("shared", "round_robin"), "stage {}: dispatch {!r}", name, self.dispatch)
         if self.buffer is not None:
-            _check_count(self.buffer, f"stage {self.name}: buffer")
+            _check_count(self.buffer, "stage {}: buffer", name)
         if self.grain == "sample":
-            _check(all(phase.split == 1 for phase in self.phases), f"stage {self.name}: a sample cannot be split")
+            _check(all(phase.split == 1 for phase in self.phases), "stage {}: a sample cannot be split", name)
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ class Trainer:
     run_ahead: int = 0
 
     def __post_init__(self) -> None:
-        _check(self.copy_mode in COPY_MODES, f"trainer: copy_mode {self.copy_mode!r} is not one of {COPY_MODES}")
+        _check(self.copy_mode in COPY_MODES, "trainer: copy_mode {!r} is not one of {}", self.copy_mode, COPY_MODES)
         _check_count(self.run_ahead, "trainer: run_ahead", least=0)
         _check(self.consumer.resource == self.launch.resource == "cores", "trainer: consumer and launch hold a core")
         _check(self.copy.resource == "wait", "trainer: a copy holds no core of its own")
@@ -177,34 +180,34 @@ class Pipeline:
     speed_uncertainty: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "ranks", "hosts"):
-            _check_count(getattr(self, name), name)
-        for name in ("credits", "epoch_batches"):
-            if getattr(self, name) is not None:
-                _check_count(getattr(self, name), name)
-        _check(_finite(self.cores) and self.cores > 0, f"cores {self.cores!r}: must be positive")
+        _check_count(self.batch_size, "batch_size")
+        _check_count(self.ranks, "ranks")
+        _check_count(self.hosts, "hosts")
+        _check_count(1 if self.credits is None else self.credits, "credits")
+        _check_count(1 if self.epoch_batches is None else self.epoch_batches, "epoch_batches")
+        _check(_finite(self.cores) and self.cores > 0, "cores {!r}: must be positive", self.cores)
         _check(_are_positive(self.speed), "speed: must be positive")
         _check(_are_positive(self.slowdown), "slowdown: positive")
         _check(self.storage_streams is None or self.storage_streams > 0, "storage_streams: must be positive")
         _check(bool(self.stages) != bool(self.trainer.inline), "either stages or the trainer's inline phases")
         _check(self.hosts == 1 or self.barrier, "several hosts without a barrier are independent: simulate one")
         for number in (self.allreduce, self.startup, self.worker_startup):
-            _check(_finite(number) and number >= 0, f"time {number!r}: must be finite and not negative")
+            _check(_finite(number) and number >= 0, "time {!r}: must be finite and not negative", number)
         self._check_bounds()
 
     def _check_bounds(self) -> None:
         for index, stage in enumerate(self.stages):
             robin = stage.dispatch == "round_robin"
             first = index == 0 and stage.grain == "batch"
-            _check(not robin or first, f"stage {stage.name}: round_robin is for a batch stage 0")
-            _check(not robin or self.credits is not None, f"stage {stage.name}: round_robin needs credits")
+            _check(not robin or first, "stage {}: round_robin is for a batch stage 0", stage.name)
+            _check(not robin or self.credits is not None, "stage {}: round_robin needs credits", stage.name)
             mixed = robin and not stage.ordered and any(later.grain == "sample" for later in self.stages)
             _check(
-                not mixed, f"stage {stage.name}: unordered round_robin deals by batch: no later stage may take samples"
+                not mixed, "stage {}: unordered round_robin deals by batch: no later stage may take samples", stage.name
             )
             self._check_order(index)
             bounded = self.credits is not None or stage.buffer is not None
-            _check(bounded, f"stage {stage.name}: needs a buffer, or the line credits; else it grows without bound")
+            _check(bounded, "stage {}: needs a buffer, or the line credits; else it grows without bound", stage.name)
 
     def _check_order(self, index: int) -> None:
         """A bounded ordered stage that is fed out of order could fill up with later items and stop for good."""
@@ -212,7 +215,7 @@ class Pipeline:
         if before is None or before.ordered or not stage.ordered or stage.buffer is None:
             return
         gathered = before.grain == "sample" and stage.grain == "batch"
-        _check(gathered, f"stage {stage.name}: ordered with a buffer, but {before.name} before it is not ordered")
+        _check(gathered, "stage {}: ordered with a buffer, but {} before it is not ordered", stage.name, before.name)
 
     @property
     def structure(self) -> tuple[Any, ...]:
@@ -286,11 +289,12 @@ def _finite(number: Number) -> bool:
     return not isinstance(number, bool) and math.isfinite(number)
 
 
-def _check(holds: bool, message: str) -> None:
+def _check(holds: bool, message: str, *parts: object) -> None:
+    # The message is put together only where it is needed: a sweep makes very many descriptions.
     if not holds:
-        raise InputError(message)
+        raise InputError(message.format(*parts))
 
 
-def _check_count(value: object, what: str, least: int = 1) -> None:
+def _check_count(value: object, what: str, *parts: object, least: int = 1) -> None:
     good = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    _check(good, f"{what} = {value!r}: a whole number of at least {least} is needed")
+    _check(good, what + " = {!r}: a whole number of at least {} is needed", *parts, value, least)

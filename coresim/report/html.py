@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -45,4 +46,14 @@ def _render(name: str, **values: Any) -> str:
 @cache
 def _environment() -> Environment:
     """Kept, for compiling a template takes longer than a slider may."""
-    return Environment(loader=PackageLoader("coresim.report"), autoescape=True, undefined=StrictUndefined)
+    found = Environment(loader=PackageLoader("coresim.report"), autoescape=True, undefined=StrictUndefined)
+    found.filters["whole_options"] = whole_options
+    return found
+
+
+def whole_options(text: str) -> Markup:
+    """The text, escaped, with no line broken within an option such as ``--shm-size``: browsers break at hyphens."""
+    parts = re.split(r"(?<![\w-])(--?[A-Za-z][\w=.-]*)", text)
+    return Markup("").join(
+        Markup('<span class="whole">{}</span>').format(part) if odd % 2 else part for odd, part in enumerate(parts)
+    )

@@ -26,9 +26,12 @@ def build(pipeline: Pipeline, draws: Draws, length: RunLength, number: Any) -> t
     counts, times = (_blank.__wrapped__ if length.trace else _blank)(form)
     counts, times = counts.copy(), times.copy()
     for place, values in zip(_RATES, rates(pipeline, number), strict=True):
-        times[counts[place] : counts[place] + len(values)] = values
-    drawn = np.concatenate([tape.ravel() for tape in tapes])
-    times[counts[L.TAPE] : counts[L.TAPE] + len(drawn)] = drawn
+        at = int(counts[place])
+        times[at : at + len(values)] = values
+    at = int(counts[L.TAPE])
+    for tape in tapes:
+        times[at : at + tape.size] = tape.ravel()
+        at += tape.size
     return counts, times
 
 

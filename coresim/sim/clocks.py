@@ -96,13 +96,13 @@ def time_to(n: Counts, t: Times, host: int, clock: int) -> Any:
 
 
 @compiled
-def is_due(n: Counts, t: Times, host: int) -> bool:
-    """Whether a task ends at this instant: what `time_to` tells, without its divisions."""
+def due(n: Counts, t: Times, host: int) -> int:
+    """The first clock of which a task ends at this instant, or -1: what `time_to` tells, without its divisions."""
     for clock in range(4):
         heap = host * 4 + clock
         if n[n[L.HEAP_SIZE] + heap] > 0 and t[n[L.HEAP_TIME] + heap * n[L.HEAP_ROOM]] <= clock_time(n, t, host, clock):
-            return True
-    return False
+            return clock
+    return -1
 
 
 @compiled

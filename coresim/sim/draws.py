@@ -20,7 +20,8 @@ from coresim.sim.compiled import entry
 
 #: Rows kept of each tape; a longer run starts the tape again, so memory does not grow with the steps.
 LONGEST_TAPE = 65_536
-_CHUNK = 1 << 20
+#: Times drawn at once: what fits in a core's own cache.
+_CHUNK = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -59,30 +60,36 @@ def draw(
         seed: of the whole study.
         replication: number of the independent repeat.
         inputs: of how many replications with uncertain inputs this is one; 0: the inputs are as they are. Else
-            empirical values are resampled with replacement (bootstrap) and every mean is moved by its own
-            uncertainty, stratified over the replications.
+            every mean is moved by its own uncertainty, stratified over the replications, and empirical values without
+            one are resampled with replacement (bootstrap): the means of fresh processes deviate by what resampling
+            would give, and by more, so not by both.
         cache: where tapes are kept between the points of a sweep, which mostly share them.
     """
+    cache = {} if cache is None else cache
     tapes = {}
     for key, phase, grain in pipeline.phases():
         count = min(rows * pipeline.total_ranks * (pipeline.batch_size if grain == "sample" else 1), LONGEST_TAPE)
-        what = (phase, count, seed, replication, inputs)
-        tape = None if cache is None else cache.get(what)
-        if tape is None:
-            tape = _draw_tape(*what)
-            if cache is not None:
-                cache[what] = tape
-        tapes[key] = tape
+        service, factor = phase.service, 1.0
+        resampled = inputs if service.distribution == "values" and not service.uncertainty else 0
+        if inputs and service.uncertainty:
+            # A mean that moves takes every time with it: the same draws, longer or shorter.
+            factor = math.exp(service.uncertainty * stratified_normal(seed, phase.name, replication, inputs))
+        what = (phase, count, seed, replication, resampled)
+        if what not in cache:
+            cache[what] = _draw_tape(*what)
+        tapes[key] = cache[what] if factor == 1.0 else cache[what] * factor
     return Draws(MappingProxyType(tapes))
 
 
-def _draw_tape(phase: Phase, count: int, seed: int, replication: int, inputs: int) -> NDArray[np.float64]:
+def _draw_tape(phase: Phase, count: int, seed: int, replication: int, resampled: int) -> NDArray[np.float64]:
+    """A tape; that of a bootstrap is drawn from values that are drawn themselves."""
+    if phase.service.distribution == "constant" and phase.split == phase.pooled == 1:
+        return np.array([[phase.service.mean * phase.repeats]])
     generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
-    service = phase.service
-    if inputs:
-        deviation = stratified_normal(seed, phase.name, replication, inputs)
-        service = _perturbed(service, math.exp(service.uncertainty * deviation), generator)
-    return _tape(replace(phase, service=service), count, generator)
+    if resampled:
+        values = generator.choice(np.asarray(phase.service.values), len(phase.service.values))
+        phase = replace(phase, service=replace(phase.service, values=tuple(values.tolist())))
+    return _tape(phase, count, generator)
 
 
 def perturb_speed(pipeline: Pipeline, seed: int, replication: int, inputs: int) -> Pipeline:
@@ -106,19 +113,7 @@ def stratified_normal(seed: int, name: str, replication: int, count: int) -> flo
     return middles[order[replication]] / spread if spread else 0.0
 
 
-def _perturbed(service: Service, factor: float, generator: np.random.Generator) -> Service:
-    if service.distribution != "values":
-        return replace(service, mean=service.mean * factor)
-    if service.uncertainty:
-        # Between fresh processes the means deviate by what resampling would give, and by more: not twice.
-        return service.scaled(factor)
-    resampled = generator.choice(np.asarray(service.values), len(service.values)) * factor
-    return replace(service, values=tuple(resampled.tolist()))
-
-
 def _tape(phase: Phase, rows: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    if phase.service.distribution == "constant" and phase.split == phase.pooled == 1:
-        return np.full((1, 1), phase.service.mean * phase.repeats)
     if phase.split == phase.pooled == 1:
         return draw_sums(phase.service, rows, phase.repeats, generator)[:, None]
     samples = draw_sums(phase.service, rows * phase.repeats, 1, generator).reshape(rows, phase.repeats)
@@ -145,8 +140,13 @@ def _draw(service: Service, shape: tuple[int, int], generator: np.random.Generat
     if service.distribution == "values":
         values: NDArray[np.float64] = generator.choice(np.asarray(service.values), shape)
         return values
-    spread = np.log1p(service.cv**2)
-    times: NDArray[np.float64] = service.mean * np.exp(np.sqrt(spread) * generator.standard_normal(shape) - spread / 2)
+    # In place: fresh memory costs as much as the arithmetic.
+    spread = math.log1p(service.cv**2)
+    times: NDArray[np.float64] = generator.standard_normal(shape)
+    times *= math.sqrt(spread)
+    times -= spread / 2
+    np.exp(times, out=times)
+    times *= service.mean
     return times
 
 

@@ -16,6 +16,11 @@ from coresim.sim.run import Run, RunLength
 #: Cycles of all workers in a window, at the least.
 CYCLES = 10
 LEAST_ROWS = 512
+#: Fewer replications than this are enough only where they agree to this share of the half-width that is wanted: a few
+#: can agree by chance.
+FEW, AGREEING = 5, 0.25
+#: Noise that is allowed far from the target, as a share of the distance to it.
+OF_DISTANCE = 0.05
 
 Engine = Callable[[Pipeline, Draws, RunLength], Run]
 
@@ -31,16 +36,18 @@ class Plan:
         most: replications at the most.
         inputs: further replications that draw uncertain inputs; 0: the interval leaves those out.
         half_width: the simulation's half-width of GPU idle at which to stop, between the two.
+        target: GPU idle that is asked about, if any; far from it a twentieth of the distance is narrow enough.
         level: confidence level of the interval.
         seed: of the whole study.
     """
 
     steps: int = 400
     grow: bool = True
-    least: int = 5
+    least: int = 3
     most: int = 32
     inputs: int = 8
     half_width: float = 0.005
+    target: float | None = None
     level: float = 0.95
     seed: int = 1
 
@@ -132,20 +139,34 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
     Replications of the inputs as they are go on until simulation noise is within the plan's half-width (Student's t
     over replications, each with its own service times); their mean is the prediction. Where inputs are measured, and so
     uncertain, further replications draw their inputs too (bootstrap of raw values, means and s(k) moved by their
-    uncertainty). Their root mean square deviations below and above the prediction, less the noise of a single run,
-    are the spread that stays however long one simulates.
+    uncertainty), half as long where a single run is within the half-width. Their root mean square deviations below and
+    above the prediction, without what the draws do, are the spread that stays however long one simulates.
     """
     length = run_length(pipeline, plan)
     # Powers of two, so that the points of a sweep share their tapes although their lengths differ.
     rows = max(LEAST_ROWS, 1 << (length.steps - 1).bit_length())
-    runs: list[Run] = []
-    while len(runs) < plan.least or (len(runs) < plan.most and _noise(runs, plan) > plan.half_width):
+    runs, found = list[Run](), list[float]()
+    while not _enough(found, plan):
         runs.append(engine(pipeline, draw(pipeline, rows, plan.seed, len(runs), cache=cache), length))
+        found.append(idle_of(runs[-1]))
     moved = [0.0, 0.0]
     if plan.inputs and is_uncertain(pipeline):
-        idles = [idle_of(engine(moved_by, draws, length)) for moved_by, draws in _moved(pipeline, rows, plan, cache)]
-        moved = _input_spread(idles, [idle_of(run) for run in runs], plan)
-    return _summary(pipeline, plan, length, runs, moved)
+        brief = _half(pipeline, length) if _deviation(found, plan) <= plan.half_width else length
+        idles = [idle_of(engine(moved_by, draws, brief)) for moved_by, draws in _moved(pipeline, rows, plan, cache)]
+        moved = _input_spread(idles, found, plan)
+    return _summary(pipeline, plan, length, runs, found, moved)
+
+
+def _enough(idles: Sequence[float], plan: Plan) -> bool:
+    """Whether noise is as narrow as the plan wants it, or there are as many replications as it allows."""
+    if not plan.least <= len(idles) < plan.most:
+        return len(idles) >= plan.least
+    wanted = plan.half_width
+    if plan.target is not None:
+        # Near an idle of 1 throughput is what a share of the distance must be small beside.
+        idle = stats.mean(idles)
+        wanted = max(wanted, OF_DISTANCE * min(abs(idle - plan.target), 1.0 - idle))
+    return _noise(idles, plan) <= wanted * (AGREEING if len(idles) < FEW else 1.0)
 
 
 def _moved(pipeline: Pipeline, rows: int, plan: Plan, cache: dict[Any, Any] | None) -> Iterator[tuple[Pipeline, Draws]]:
@@ -155,13 +176,30 @@ def _moved(pipeline: Pipeline, rows: int, plan: Plan, cache: dict[Any, Any] | No
         yield perturb_speed(pipeline, plan.seed, replication, plan.inputs), draws
 
 
+def _half(pipeline: Pipeline, length: RunLength) -> RunLength:
+    """Half of the window, in whole cycles where it has any."""
+    window = length.steps - length.warm_up
+    cycle = min(window, pipeline.stages[0].servers if pipeline.stages else 1)
+    return RunLength(length.warm_up + cycle * math.ceil(window / cycle / 2), length.warm_up)
+
+
+def _deviation(idles: Sequence[float], plan: Plan) -> float:
+    """How far a single run may be from the mean."""
+    return stats.normal_quantile(0.5 + plan.level / 2) * math.sqrt(stats.variance(idles))
+
+
 def _input_spread(moved: Sequence[float], idles: Sequence[float], plan: Plan) -> list[float]:
-    """Half-widths below and above: of a symmetric distribution each side holds half of the squared deviations."""
-    centre, noise = stats.mean(idles), stats.variance(idles)
-    z = stats.normal_quantile(0.5 + plan.level / 2)
+    """Half-widths below and above: of a symmetric distribution each side holds half of the squared deviations.
+
+    Each from the run with the same service times, where there are as many: what the draw did is then in both. Else from
+    their mean, less the noise of a single run, which is small where few runs were enough.
+    """
+    z, paired = stats.normal_quantile(0.5 + plan.level / 2), len(idles) >= len(moved)
+    centres = idles if paired else [stats.mean(idles)] * len(moved)
+    noise = 0.0 if paired else stats.variance(idles)
     halves = []
     for sign in (-1.0, 1.0):
-        squares = [max(0.0, sign * (idle - centre)) ** 2 for idle in moved]
+        squares = [max(0.0, sign * (idle - centre)) ** 2 for idle, centre in zip(moved, centres, strict=False)]
         halves.append(z * math.sqrt(max(0.0, 2.0 * stats.mean(squares) - noise)))
     return halves
 
@@ -179,18 +217,19 @@ def _duration(run: Run) -> float:
     return total
 
 
-def _noise(runs: Sequence[Run], plan: Plan) -> float:
+def _noise(idles: Sequence[float], plan: Plan) -> float:
     """Half-width of the mean idle over replications."""
-    if len(runs) < 2:
+    if len(idles) < 2:
         return 0.0
-    idles = [idle_of(run) for run in runs]
-    return stats.t_quantile(0.5 + plan.level / 2, len(runs) - 1) * math.sqrt(stats.variance(idles) / len(runs))
+    return stats.t_quantile(0.5 + plan.level / 2, len(idles) - 1) * math.sqrt(stats.variance(idles) / len(idles))
 
 
-def _summary(pipeline: Pipeline, plan: Plan, length: RunLength, runs: list[Run], moved: Sequence[float]) -> Estimate:
-    simulation = _noise(runs, plan)
+def _summary(
+    pipeline: Pipeline, plan: Plan, length: RunLength, runs: list[Run], idles: list[float], moved: Sequence[float]
+) -> Estimate:
+    simulation = _noise(idles, plan)
     low, high = (math.hypot(simulation, half) for half in moved)
-    idle = stats.mean([idle_of(run) for run in runs])
+    idle = stats.mean(idles)
     samples = (length.steps - length.warm_up) * pipeline.batch_size
     makespan = stats.mean([float(run.makespan) for run in runs])
     accelerator = _shares(runs, lambda rank: rank.accelerator)
@@ -226,11 +265,11 @@ def _clip(share: float) -> float:
 
 def _shares(runs: Sequence[Run], table: Callable[[Any], Mapping[str, Any]]) -> dict[str, float]:
     names: Iterable[str] = table(runs[0].ranks[0])
-    return {name: stats.mean([_share(run, name, table) for run in runs]) for name in names}
-
-
-def _share(run: Run, name: str, table: Callable[[Any], Mapping[str, Any]]) -> float:
-    return math.fsum(table(rank)[name] for rank in run.ranks) / _duration(run)
+    spans = [(run, _duration(run)) for run in runs]
+    return {
+        name: stats.mean([math.fsum(table(rank)[name] for rank in run.ranks) / span for run, span in spans])
+        for name in names
+    }
 
 
 def _station(pipeline: Pipeline, runs: Sequence[Run], index: int) -> dict[str, Any]:

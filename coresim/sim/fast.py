@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ def _result(pipeline: Pipeline, length: RunLength, n: Counts, t: Times) -> Run:
     makespan = max(hosts[:, L.H_NOW].tolist())
     ranks = range(pipeline.total_ranks)
     return Run(
-        ranks=tuple(_account(pipeline, length, n, t, rank) for rank in ranks),
+        ranks=tuple(_accounts(pipeline, length, n, t)),
         makespan=makespan,
         busy_cores=tuple(busy / makespan if makespan else busy for busy in hosts[:, L.H_BUSY].tolist()),
         events=int(table(n, n, L.HOST, pipeline.hosts, L.H_COUNTS)[:, L.H_EVENTS].sum()),
@@ -64,29 +64,36 @@ def _result(pipeline: Pipeline, length: RunLength, n: Counts, t: Times) -> Run:
     )
 
 
-def _account(pipeline: Pipeline, length: RunLength, n: Counts, t: Times, rank: int) -> RankAccount:
+def _accounts(pipeline: Pipeline, length: RunLength, n: Counts, t: Times) -> Iterator[RankAccount]:
+    """One account for each rank; every table is read at once."""
     device, trainer, segments = _names(pipeline)
     unit = pipeline.batch_size if pipeline.stages and pipeline.stages[0].grain == "sample" else 1
-    record = _row(n, t, L.RANK_TIME, rank, L.R_TIMES)
-    ends, busy = (_row(n, t, place, rank, length.blocks) for place in (L.BLOCK_END, L.BLOCK_BUSY))
-    return RankAccount(
-        begin=record[L.R_BEGIN],
-        end=record[L.R_END],
-        accelerator=_named(device, _row(n, t, L.DEVICE_TIME, rank, len(device))),
-        starved_by=_named(segments, _row(n, t, L.STARVED, rank, len(segments))),
-        trainer=_named(trainer, _row(n, t, L.TRAINER_TIME, rank, len(trainer))),
-        stations=tuple(_station(pipeline, n, t, rank, stage) for stage in range(len(pipeline.stages))),
-        outstanding=record[L.R_OUTSTANDING_TIME] / unit,
-        block_ends=tuple(ends),
-        block_busy=tuple(now - before for before, now in zip([0, *busy], busy, strict=False)),
-    )
 
+    def rows(place: int, columns: int) -> list[list[Any]]:
+        found: list[list[Any]] = table(n, t, place, pipeline.total_ranks, columns).tolist()
+        return found
 
-def _row(n: Counts, array: Any, place: int, index: int, columns: int) -> list[Any]:
-    """One record of a table."""
-    start = int(n[place]) + index * columns
-    row: list[Any] = array[start : start + columns].tolist()
-    return row
+    for record, accelerator, starved, trained, stations, ends, busy in zip(
+        rows(L.RANK_TIME, L.R_TIMES),
+        rows(L.DEVICE_TIME, len(device)),
+        rows(L.STARVED, len(segments)),
+        rows(L.TRAINER_TIME, len(trainer)),
+        _stations(pipeline, n, t),
+        rows(L.BLOCK_END, length.blocks),
+        rows(L.BLOCK_BUSY, length.blocks),
+        strict=True,
+    ):
+        yield RankAccount(
+            begin=record[L.R_BEGIN],
+            end=record[L.R_END],
+            accelerator=_named(device, accelerator),
+            starved_by=_named(segments, starved),
+            trainer=_named(trainer, trained),
+            stations=stations,
+            outstanding=record[L.R_OUTSTANDING_TIME] / unit,
+            block_ends=tuple(ends),
+            block_busy=tuple(now - before for before, now in zip([0, *busy], busy, strict=False)),
+        )
 
 
 def _names(pipeline: Pipeline) -> tuple[list[str], list[str], list[str]]:
@@ -113,12 +120,18 @@ def segment_names(pipeline: Pipeline) -> list[str]:
     return [*names, *(f"{stage.name}.handover" for stage in pipeline.stages[-1:])]
 
 
-def _station(pipeline: Pipeline, n: Counts, t: Times, rank: int, stage: int) -> Station:
-    index = rank * len(pipeline.stages) + stage
-    times = _row(n, t, L.STAGE_TIME, index, L.J_TIMES)
-    items = _row(n, n, L.STAGE, index, L.J_COUNTS)[L.J_ITEMS]
-    servers = pipeline.stages[stage].servers
-    return Station(servers, times[L.J_BUSY_TIME], times[L.J_WORK], times[L.J_BLOCKED_TIME], items)
+def _stations(pipeline: Pipeline, n: Counts, t: Times) -> list[tuple[Station, ...]]:
+    """The stations of every rank."""
+    shape, servers = (pipeline.total_ranks, len(pipeline.stages)), [stage.servers for stage in pipeline.stages]
+    times = table(n, t, L.STAGE_TIME, *shape, L.J_TIMES).tolist()
+    items = table(n, n, L.STAGE, *shape, L.J_COUNTS)[:, :, L.J_ITEMS].tolist()
+    return [
+        tuple(
+            Station(count, time[L.J_BUSY_TIME], time[L.J_WORK], time[L.J_BLOCKED_TIME], done)
+            for count, time, done in zip(servers, *rank, strict=True)
+        )
+        for rank in zip(times, items, strict=True)
+    ]
 
 
 def _trace(pipeline: Pipeline, length: RunLength, n: Counts, t: Times, rank: int) -> Trace:

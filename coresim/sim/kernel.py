@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coresim.sim import layout as L
 from coresim.sim.books import CONSUMING, COPYING, LAUNCHING, PREPARING, open_window, set_block, settle
-from coresim.sim.clocks import advance, is_due, pop, push_at, time_to
+from coresim.sim.clocks import advance, due, pop, push_at, time_to
 from coresim.sim.compiled import compiled, entry
 from coresim.sim.layout import Counts, Times
 from coresim.sim.line import end_phase, hand_over, prepare_line, take_one
@@ -86,16 +86,18 @@ def act(n: Counts, t: Times, host: int) -> None:
 def run_host(n: Counts, t: Times, host: int) -> int:
     """Run one host until all its ranks are finished or wait at the barrier; 0, or STUCK if nothing can ever happen."""
     while n[L.host_at(n, host) + L.H_PAUSED] == 0 and n[L.host_at(n, host) + L.H_FINISHED] < n[L.RANKS]:
-        if n[L.host_at(n, host) + L.H_DIRTY] > 0 and not is_due(n, t, host):
+        clock = due(n, t, host)
+        if clock < 0 and n[L.host_at(n, host) + L.H_DIRTY] > 0:
             act(n, t, host)
             continue
-        clock, soonest = -1, time_to(n, t, host, L.WAIT)
-        if soonest >= 0:
-            clock = L.WAIT
-        for other in range(1, 4):
-            seconds = time_to(n, t, host, other)
-            if seconds >= 0 and (clock < 0 or seconds < soonest):
-                clock, soonest = other, seconds
+        soonest = time_to(n, t, host, max(clock, 0))
+        if clock < 0:
+            if soonest >= 0:
+                clock = L.WAIT
+            for other in range(1, 4):
+                seconds = time_to(n, t, host, other)
+                if seconds >= 0 and (clock < 0 or seconds < soonest):
+                    clock, soonest = other, seconds
         if clock < 0:
             return STUCK
         advance(n, t, host, clock, soonest)

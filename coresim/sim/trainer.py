@@ -177,8 +177,15 @@ def launch(n: Counts, t: Times, host: int, rank: int) -> None:
     r = L.rank_at(n, rank)
     n[r + L.R_STATE] = LAUNCHING
     n[r + L.R_SUBMITTED] += 1
-    begin_phase(n, t, host, rank, rank * n[L.ACTORS] + n[L.ACTORS] - 3, n[L.CONSUMER] + 2, n[r + L.R_STEP])
+    phase = n[L.CONSUMER] + 2
+    if t[n[L.TAPE] + n[n[L.TAPE_AT] + phase] + tape_row(n, phase, n[r + L.R_STEP], rank)] > 0:
+        begin_phase(n, t, host, rank, rank * n[L.ACTORS] + n[L.ACTORS] - 3, phase, n[r + L.R_STEP])
+        start_device(n, t, host, rank)
+        return
+    # One that takes no time is over in this instant: a turn of the event loop for it would cost as much as any.
     start_device(n, t, host, rank)
+    n[L.host_at(n, host) + L.H_EVENTS] += 1
+    end_launch(n, t, host, rank)
 
 
 @compiled

@@ -20,19 +20,20 @@ Balanced job bounds need a product form, which few lines have: see `coresim.theo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
 from coresim.errors import InputError
-from coresim.model.pipeline import Number, Phase, Pipeline, Stage
+from coresim.model.pipeline import Phase, Pipeline, Stage
+from coresim.theory.capacity import most_work
 
 _COPIER = {"sync": "wait", "stream": "accelerator", "overlap": "copy engine", "none": "none"}
-# Name, capacity, seconds per batch, formula, explanation.
-_Row = tuple[str, float, float, str, str]
+# Name, capacity, seconds per batch, formula, explanation (made only where it is read).
+_Row = tuple[str, float, float, str, str | Callable[[], str]]
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,6 @@ class LowerBound:
     numbers: str
 
 
-def saturating_cores(speed: tuple[Number, ...], k_max: int | None = None, within: float = 0.05) -> int:
-    """The fewest k with k s(k) within ``within`` of its maximum over 1..k_max; s is constant beyond the table."""
-    counts = range(1, (len(speed) if k_max is None else k_max) + 1)
-    capacity = [k * float(speed[min(k, len(speed)) - 1]) for k in counts]
-    return next(k for k in counts if capacity[k - 1] >= (1 - within) * max(capacity))
-
-
 def demands(pipeline: Pipeline) -> tuple[Demand, ...]:
     """Per-batch demands of one rank, in the order of the line; those of zero seconds are left out."""
     trainer = pipeline.trainer
@@ -98,8 +92,13 @@ def demands(pipeline: Pipeline) -> tuple[Demand, ...]:
 
 def bounds(pipeline: Pipeline) -> tuple[Bound, ...]:
     """All finite throughput bounds."""
-    rows = (*_trainer_rows(pipeline), *_core_rows(pipeline), *_line_rows(pipeline))
-    return tuple(_bound(*row) for row in rows if row[2] > 0)
+    return tuple(_bound(*row) for row in _rows(pipeline))
+
+
+def _rows(pipeline: Pipeline) -> Iterator[_Row]:
+    needed = demands(pipeline)
+    for rows in (_trainer_rows(pipeline), _core_rows(pipeline, needed), _line_rows(pipeline, needed)):
+        yield from (row for row in rows if row[2] > 0)
 
 
 def binding(found: tuple[Bound, ...]) -> Bound:
@@ -111,6 +110,16 @@ def binding(found: tuple[Bound, ...]) -> Bound:
     if not found:
         raise InputError("pipeline: every time is zero; nothing bounds the throughput")
     return min(found, key=lambda bound: bound.limit_batches_per_s)
+
+
+def tightest(pipeline: Pipeline) -> tuple[str, float]:
+    """Name and batches/s of the `binding` bound alone: a search asks for it at very many settings.
+
+    Raises:
+        InputError: there is none.
+    """
+    limits = [(row[0], row[1] / row[2]) for row in _rows(pipeline)]
+    return min(limits, key=itemgetter(1)) if limits else (binding(()).name, math.inf)
 
 
 def lower_bound_cores(pipeline: Pipeline, idle_target: float) -> LowerBound:
@@ -139,7 +148,7 @@ def lower_bound_cores(pipeline: Pipeline, idle_target: float) -> LowerBound:
 
 def _allows(pipeline: Pipeline, idle: float) -> bool:
     # Rounding must not turn "just enough" into "too few": the bound stays a lower one.
-    return binding(bounds(pipeline)).limit_batches_per_s >= (1 - idle) / _slow_step(pipeline) * (1 - 1e-12)
+    return tightest(pipeline)[1] >= (1 - idle) / _slow_step(pipeline) * (1 - 1e-12)
 
 
 def _in_words(pipeline: Pipeline, idle: float, cores: float) -> LowerBound:
@@ -175,53 +184,46 @@ def _trainer_rows(pipeline: Pipeline) -> Iterator[_Row]:
     yield "serial trainer", 1, _serial(pipeline), f"1 / (inline + consumer + {device})", "one process does all of it"
 
 
-def _core_rows(pipeline: Pipeline) -> Iterator[_Row]:
+def _core_rows(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[_Row]:
     tasks, ranks, held = pipeline.busiest(), pipeline.ranks, _held(pipeline)
     capacity, launch = _capacity(pipeline, tasks), f"trainer.{pipeline.trainer.launch.name}"
-    costs = {row.name: row.seconds for row in demands(pipeline) if row.resource == "cores"}
-    listed = "CPU per batch: " + " + ".join(f"{name} {_s(cost)}" for name, cost in costs.items())
+    costs = {row.name: row.seconds for row in needed if row.resource == "cores"}
+
+    def listed() -> str:
+        return "CPU per batch: " + " + ".join(f"{name} {_s(cost)}" for name, cost in costs.items())
+
     yield "cores", capacity, ranks * sum(costs.values()), "cores x s(cores) / (ranks x CPU per batch)", listed
     if held:
         in_spin = costs.get(launch, 0.0) if pipeline.trainer.run_ahead == 0 else 0.0
         cost = sum(costs.values()) - in_spin + held * capacity / tasks
-        why = f"the trainer is one of at most {tasks} tasks for {_s(held)} per batch; {listed}"
         formula = "cores x s(cores) / (ranks x (CPU per batch - launch + spin x cores x s(cores) / tasks))"
+
+        def why() -> str:
+            return f"the trainer is one of at most {tasks} tasks for {_s(held)} per batch; {listed()}"
+
         yield "cores with spinning", capacity, ranks * cost, formula, why
 
 
-def _line_rows(pipeline: Pipeline) -> Iterator[_Row]:
+def _line_rows(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[_Row]:
     for stage in pipeline.stages:
         service = _items(pipeline, stage) * _service(pipeline, stage.phases)
         yield f"servers of {stage.name}", stage.servers, service, "servers / service per batch", "all are always busy"
     if pipeline.storage_streams is not None:
-        reading = sum(row.seconds for row in demands(pipeline) if row.resource == "storage") * pipeline.ranks
+        reading = sum(row.seconds for row in needed if row.resource == "storage") * pipeline.ranks
         yield "storage", float(pipeline.storage_streams), reading, "streams / (ranks x reading)", "all are always busy"
     if pipeline.credits is not None:
         why = "Little's law: a credit is out from dispatch to pick-up"
         yield "credits", pipeline.credits, _residence(pipeline), "credits / time from dispatch to pick-up", why
 
 
-def _bound(name: str, capacity: float, seconds: float, formula: str, why: str) -> Bound:
+def _bound(name: str, capacity: float, seconds: float, formula: str, why: str | Callable[[], str]) -> Bound:
     limit = capacity / seconds
-    return Bound(name, limit, f"X <= {formula}", f"X <= {capacity:.4g} / {_s(seconds)} = {limit:.4g} batches/s", why)
+    numbers = f"X <= {capacity:.4g} / {_s(seconds)} = {limit:.4g} batches/s"
+    return Bound(name, limit, f"X <= {formula}", numbers, why if isinstance(why, str) else why())
 
 
 def _capacity(pipeline: Pipeline, tasks: int) -> float:
-    return _most_work(pipeline.speed, float(pipeline.cores), tasks)
-
-
-@lru_cache(maxsize=256)
-def _most_work(speed: tuple[Number, ...], cores: float, tasks: int) -> float:
-    """Most CPU seconds per second that ``tasks`` tasks can get: the maximum of min(tasks, x) s(x) over x <= cores.
-
-    s is linear between whole x, so the maximum is at a whole x, at the cores, or where x s(x) is level in between.
-    """
-    s, whole = np.asarray(speed, dtype=float), np.arange(1.0, len(speed) + 1)
-    falls = np.flatnonzero(np.diff(s) < 0)
-    level = np.clip(whole[falls] / 2 - s[falls] / (2 * np.diff(s)[falls]), whole[falls], whole[falls + 1])
-    x = np.concatenate([whole, level, [cores]])
-    x = x[x <= cores]
-    return float(np.max(np.minimum(tasks, x) * np.interp(x, whole, s)))
+    return most_work(pipeline.speed, float(pipeline.cores), tasks)
 
 
 def _work(phase: Phase) -> float:

@@ -1,0 +1,39 @@
+"""How much work cores do together: k of them, each at speed s(k), k s(k) CPU seconds per second."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coresim.model.pipeline import Number
+
+
+def saturating_cores(speed: tuple[Number, ...], k_max: int | None = None, within: float = 0.05) -> int:
+    """The fewest k with k s(k) within ``within`` of its maximum over 1..k_max; s is constant beyond the table."""
+    counts = range(1, (len(speed) if k_max is None else k_max) + 1)
+    capacity = [k * float(speed[min(k, len(speed)) - 1]) for k in counts]
+    return next(k for k in counts if capacity[k - 1] >= (1 - within) * max(capacity))
+
+
+@lru_cache(maxsize=4096)
+def most_work(speed: tuple[Number, ...], cores: float, tasks: int) -> float:
+    """Most CPU seconds per second that ``tasks`` tasks can get: the maximum of min(tasks, x) s(x) over x <= cores.
+
+    s is linear between whole x, so the maximum is at a whole x, at the cores, or where x s(x) is level in between.
+    """
+    whole, s, x, at = _turns(speed)
+    within = x <= cores
+    most = min(tasks, cores) * float(np.interp(cores, whole, s))
+    return max(most, float(np.max(np.minimum(tasks, x) * at, where=within, initial=0.0)))
+
+
+@lru_cache(maxsize=64)
+def _turns(speed: tuple[Number, ...]) -> tuple[NDArray[np.float64], ...]:
+    """Whole cores and s there; every x below which more may be less work, and s there."""
+    s, whole = np.asarray(speed, dtype=float), np.arange(1.0, len(speed) + 1)
+    falls = np.flatnonzero(np.diff(s) < 0)
+    level = np.clip(whole[falls] / 2 - s[falls] / (2 * np.diff(s)[falls]), whole[falls], whole[falls + 1])
+    x = np.concatenate([whole, level])
+    return whole, s, x, np.interp(x, whole, s)
