@@ -21,9 +21,9 @@ BOUNDS = (
     ("throughput, 90th percentile", "throughput_p90", 0.06),
 )
 BOUNDS_TEXT = (
-    "Predicted ahead: from the calibration alone. At the pace before, and around: the same costs times what the"
-    " loader's work cost in a probe just before the trial, or just before and just after it, over what it cost in the"
-    " calibration, with one worker and with two; the trial itself feeds none of them.\n\n"
+    "Predicted ahead: from the calibration alone. At the sampled pace: the same costs times what a fixed piece of the"
+    " same kind of work cost during the trial on the CPUs that its workers were on, over what it cost in the"
+    " calibration. It is sampled by a process of its own, which knows nothing of the trial.\n\n"
 )
 HEAD = """# The state of the truth
 
@@ -120,13 +120,8 @@ def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
 
 
 def _predicted(ledger: Ledger) -> dict[str, tuple[Point, ...]]:
-    """The points with the predictions made ahead, and with those at the probed paces."""
-    before = at_pace(ledger, simulate, lambda trial: trial.before)
-    return {
-        "predicted ahead": ledger.scored,
-        "at the pace before": before,
-        "at the pace around": at_pace(ledger, simulate),
-    }
+    """The points with the predictions made ahead, and with those at the sampled pace."""
+    return {"predicted ahead": ledger.scored, "at the sampled pace": at_pace(ledger, simulate)}
 
 
 def _bound(name: str, seen: Sequence[float], most: float) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from test_validate import CALIBRATION, SETTING, ledger, measured, point
 
@@ -17,10 +21,10 @@ from coresim.validate.costs import NOTHING, Calibration
 from coresim.validate.costs import Cost as Spent
 from coresim.validate.grid import Setting
 from coresim.validate.loaders import Cost
-from coresim.validate.pace import FRESH_S, STEADY, Pace, Probe, Probed, between, middle
+from coresim.validate.pace import LOOKS, STEADY, Pace, Sampler
 from coresim.validate.predict import at_work, predict, step_time, trial_length
 from coresim.validate.score import at_pace, cause, effort
-from coresim.validate.session import disturbance, judged
+from coresim.validate.session import judged
 from coresim.validate.trial import Step, Trial
 from coresim.workloads.base import Workload
 
@@ -63,58 +67,112 @@ class Work(Workload):
         return found
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.mark.parametrize("option", [1, 2])
-def test_a_probe_repeats_the_same_work_and_shows_a_slower_machine(tmp_path: Path, option: int):
-    pytest.importorskip("torch")
-    work, clock = Work(tmp_path), Clock()
-    probe = Probe(work, option, 4, seconds=0.1, clock=clock)
-    work.drawn()
-    usual = probe.now()
-    before = work.drawn()
-    assert len(before) == (1 if option == 1 else 3)  # one process alone, then two at once
-    work.slower(3.0)
-    assert probe.now() == usual  # still fresh
-    clock.now += FRESH_S
-    found = probe.now().over(usual)
-    # A worker prepares ahead of what is taken from it, more or less of it before it is stopped.
-    for first, second in zip(sorted(before), sorted(work.drawn()), strict=True):
-        least = min(len(first), len(second))
-        assert least >= 4 and first[:least] == second[:least]
-    assert found == pytest.approx((3.0, 3.0, 3.0), rel=0.2)
+def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
-def test_a_probe_of_threads_shows_that_two_wait_for_the_interpreter_s_lock(tmp_path: Path):
-    clock = Clock()
-    probe = Probe(Work(tmp_path), 3, 4, seconds=0.1, clock=clock)
-    found = probe.now()
-    assert found.first == found.second > 1.4 * found.one
+def noted_at(began: float, made: float, cpu_number: int) -> Cost:
+    return Cost(began, made, (), (), 0.0, 7, cpu_number=cpu_number)
+
+
+def seen_now(sampler: Sampler, seconds: float) -> Pace:
+    """What a worker would see that is at work from now on."""
+    began = time.perf_counter()
+    time.sleep(seconds)
+    return sampler.seen([noted_at(began, time.perf_counter(), min(os.sched_getaffinity(0)))])
+
+
+def test_the_sampler_repeats_the_same_work_and_shows_a_slower_machine(tmp_path: Path):
+    work = Work(tmp_path)
+    with Sampler(work, share=0.2) as sampler:
+        usual = seen_now(sampler, 0.3)
+        work.slower(3.0)
+        time.sleep(0.1)
+        found = seen_now(sampler, 0.5).over(usual.cost)
+        taken, began = sampler.cpu_s, time.perf_counter()
+        time.sleep(0.5)
+        share = (sampler.cpu_s - taken) / (time.perf_counter() - began) / len(os.sched_getaffinity(0))
+    assert found.cost == pytest.approx(3.0, rel=0.25)
+    assert 0.05 < share < 0.35
+    (drawn,) = work.drawn()
+    assert len(set(drawn[LOOKS:])) == 1  # the lightest sample, with the same random numbers
+
+
+def test_the_sampler_ends_with_its_user_and_with_its_process(tmp_path: Path):
+    with Sampler(Work(tmp_path)) as sampler:
+        process = sampler._process
+    assert not process.is_alive()
+    code = """
+import sys
+from pathlib import Path
+from test_validate_pace import Work, Sampler
+sampler = Sampler(Work(Path(sys.argv[1])))
+print(sampler._process.pid, flush=True)
+sys.stdin.read()
+"""
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parent)])
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": paths},
+    )  # fmt: skip
+    assert child.stdout is not None and child.stdin is not None
+    pid = int(child.stdout.readline())
+    child.kill()
+    child.communicate()
+    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_sampler_that_died_is_told_and_not_waited_for(tmp_path: Path):
+    with Sampler(Work(tmp_path)) as sampler:
+        sampler._process.kill()
+        sampler._process.join()
+        with pytest.raises(ChildProcessError, match="has died"):
+            seen_now(sampler, 0.1)
+
+
+def test_speeds_are_averaged_over_the_cpus_that_the_workers_were_on(tmp_path: Path):
+    with Sampler(Work(tmp_path)) as sampler:
+        sampler._process.kill()
+        sampler._process.join()
+        sampler._cpus = [0, 1]
+        # Rounds end at 1, 2 and 3 s; the second CPU is half as fast, the first one too in the last round.
+        sampler._rows = np.array([[1.0, 1.0, 2.0], [2.0, 1.0, 2.0], [3.0, 2.0, 2.0], [9.0, 9.0, 9.0]])
+        sampler._head = np.array([3.0, 0.0])
+        fast, slow = noted_at(0.5, 1.9, 0), noted_at(0.5, 1.9, 1)
+        assert sampler.seen([fast]).cost == 1.0
+        assert sampler.seen([slow]).cost == 2.0
+        assert sampler.seen([fast, slow]).cost == pytest.approx(1.0 / 0.75)
+        assert sampler.seen([noted_at(2.5, 2.9, 0)]).cost == 2.0
+        assert sampler.seen([fast, slow]).uneven == pytest.approx(0.75 / 0.5)
+        assert sampler.seen([slow], cpus=[0]).uneven == 1.0
 
 
 def test_paces_are_told_beside_one_another():
-    pace = Probed(3.0, 2.0, 3.0).over(Probed(2.0, 1.0, 2.0))
-    assert pace == (1.5, 1.5, 2.0)
-    assert pace.two == 1.75 and pace.uneven == pytest.approx(2.0 / 1.75)
-    assert between(Pace(1.0, 2.0, 3.0), Pace(2.0, 4.0, 4.0)) == (1.5, 3.0, 3.5)
-    assert middle([Probed(1.0, 9.0, 1.0), Probed(3.0, 7.0, 1.0), Probed(2.0, 8.0, 4.0)]) == (2.0, 8.0, 1.0)
+    assert Pace(3.0, 1.1).over(2.0) == (1.5, 1.1)
 
 
-def test_a_calibration_at_another_pace_costs_more_and_shares_more():
-    slow = CALIBRATION.slower(Pace(1.2, 1.5, 1.5))
+def test_a_calibration_at_another_pace_costs_more():
+    slow = CALIBRATION.slower(Pace(1.2, 1.1))
     assert slow.sample.mean == pytest.approx(1.2 * CALIBRATION.sample.mean)
-    assert slow.sample.mean / slow.speed == pytest.approx(1.5 * CALIBRATION.sample.mean / CALIBRATION.speed)
+    assert slow.uneven == 1.1
     assert slow.handover == CALIBRATION.handover
-    assert CALIBRATION.slower(Pace(1.0, 0.1, 0.1)).speed == 1.0
+
+
+def test_what_sampling_takes_of_a_cpu_is_predicted():
+    length = trial_length(CALIBRATION, SETTING, seconds=1.0)
+    setting = replace(SETTING, ratio=0.6, step_s=step_time(CALIBRATION, replace(SETTING, ratio=0.6)))
+    plain, sampled = (
+        predict(c, setting, length, simulate).seconds_per_step for c in (CALIBRATION, replace(CALIBRATION, sampled=0.1))
+    )
+    assert sampled == pytest.approx(plain / 0.9, rel=0.02)
 
 
 def test_two_workers_that_take_turns_go_at_the_slower_one_s_pace():
-    uneven = CALIBRATION.slower(Pace(1.0, 0.9, 1.1))
+    uneven = CALIBRATION.slower(Pace(1.0, 1.1))
     length = trial_length(CALIBRATION, SETTING, seconds=1.0)
     turns = replace(SETTING, workers=2, cores=2, ratio=0.6, step_s=step_time(CALIBRATION, replace(SETTING, ratio=0.6)))
 
@@ -139,10 +197,13 @@ def test_a_worker_s_other_threads_cost_time_where_no_core_is_free():
 def test_a_calibration_sees_what_a_worker_s_other_threads_cost(tmp_path: Path):
     pytest.importorskip("torch")
     work = Work(tmp_path)
-    found = calibrate(work, 2, 2, Probe(work, 2, 2, seconds=0.1), rounds=2, run_s=0.1)
+    with Sampler(work) as sampler:
+        found = calibrate(work, 2, 2, sampler, rounds=2, run_s=0.1)
+        inline = calibrate(work, 1, 2, sampler, rounds=2, run_s=0.1)
     assert 0.0 < found.side.mean < 0.5 * found.sample.mean
-    assert found.probed.one > 0.0 and found.uneven >= 1.0
-    assert calibrate(work, 1, 2, Probe(work, 1, 2, seconds=0.1), rounds=2, run_s=0.1).side == NOTHING
+    assert inline.side == NOTHING
+    assert found.usual_s == pytest.approx(found.sample.mean, rel=0.5)
+    assert found.uneven >= 1.0 and 0.0 < found.sampled < 0.1
 
 
 def step(asked: float, ready: float, got: float) -> Step:
@@ -178,12 +239,12 @@ def test_a_point_is_predicted_anew_for_the_pace_around_its_trials():
     length = trial_length(CALIBRATION, SETTING, seconds=1.0)
     found = point(replace(SETTING, step_s=0.01), 0.3, 0.3)
     found = replace(found, steps=length.steps - length.warm_up, warm_up=length.warm_up)
-    trial = measured(0.3, before=STEADY, after=Pace(2.0, 2.0, 2.0))
-    recorded = ledger(replace(found, trials=(trial,)))
-    before = at_pace(recorded, simulate, lambda trial: trial.before)[0].prediction.idle
-    around = at_pace(recorded, simulate)[0].prediction.idle
-    assert before == predict(CALIBRATION, found.setting, length, simulate).idle
-    assert 1.0 / (1.0 - around) == pytest.approx(1.5 / (1.0 - before), rel=0.03)  # limited by preparation alone
+    recorded = ledger(replace(found, trials=(measured(0.3), measured(0.3, pace=Pace(2.0)))))
+    usual = predict(CALIBRATION, found.setting, length, simulate)
+    slow = predict(CALIBRATION.slower(Pace(2.0)), found.setting, length, simulate)
+    assert slow.seconds_per_step == pytest.approx(2.0 * usual.seconds_per_step, rel=0.03)
+    again = at_pace(recorded, simulate)[0].prediction
+    assert again.idle == pytest.approx((usual.idle + slow.idle) / 2.0)
 
 
 def test_drift_widens_the_interval_of_a_prediction_for_an_unknown_moment_alone():
@@ -194,11 +255,10 @@ def test_drift_widens_the_interval_of_a_prediction_for_an_unknown_moment_alone()
     assert ahead.high - ahead.low > 1.5 * (steady.high - steady.low)
 
 
-def test_a_trial_during_which_the_pace_changed_does_not_count():
-    assert "pace changed by +40%" in disturbance(measured(0.1, before=STEADY, after=Pace(1.4, 1.4, 1.4)), 0.0)
-    slow = measured(0.2, sample_s=0.003, collate_s=0.0015, before=Pace(1.5, 1.5, 1.5), after=Pace(1.5, 1.5, 1.5))
+def test_a_trial_on_a_slower_machine_counts_where_the_sampler_knew():
+    slow = measured(0.2, sample_s=0.003, collate_s=0.0015, pace=Pace(1.5))
     known = judged(replace(point(SETTING, 0.3), trials=(measured(0.3), slow)))
-    assert [trial.dirty for trial in known.trials] == ["", ""]  # the probe knew that the machine was slower
+    assert [trial.dirty for trial in known.trials] == ["", ""]
 
 
 def test_the_answer_s_cost_is_held_beside_the_sweep_it_stands_in_for():
@@ -212,5 +272,5 @@ def test_the_answer_s_cost_is_held_beside_the_sweep_it_stands_in_for():
 
 
 def test_a_miss_at_another_pace_names_it():
-    slow = replace(point(SETTING, 0.1), trials=(measured(0.3, before=Pace(1.0, 1.4, 1.4), after=Pace(1.0, 1.4, 1.4)),))
-    assert "the machine's pace with two at work +40%" in cause(slow, ledger(slow).jobs[0])
+    slow = replace(point(SETTING, 0.1), trials=(measured(0.3, pace=Pace(1.4)),))
+    assert "the machine's pace +40%" in cause(slow, ledger(slow).jobs[0])

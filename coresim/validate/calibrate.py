@@ -5,13 +5,15 @@ touch of new pages, the pickling thread), so they are noted by the workers thems
 round is five runs: one worker without a pause (what samples and batches cost), one whose batches stand ready while it
 rests, and one while it works (what receiving costs the trainer), two workers without a pause (how much slower a sample
 gets while two cores are busy), and two at work while their batches are received. Rounds alternate, so that a drift
-touches all alike; CPU times are taken at the pace that a probe saw before and after the round; the middle run of each
-kind counts, and the distance of the others from it says what one more would show.
+touches all alike; CPU times are taken at the pace that was sampled during the run; the middle run of each kind counts,
+and the distance of the others from it says what one more would show.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -21,7 +23,7 @@ from coresim import stats
 from coresim.validate.costs import NOTHING, Calibration, Cost
 from coresim.validate.loaders import Cost as Noted
 from coresim.validate.loaders import Layout, Timed, open_pipe
-from coresim.validate.pace import Probe, between, middle
+from coresim.validate.pace import Sampler
 from coresim.validate.trial import Trial, run_trial
 from coresim.workloads.base import Workload as Real
 
@@ -47,7 +49,7 @@ def calibrate(
     real: Real,
     option: int,
     batch_size: int,
-    probe: Probe,
+    sampler: Sampler,
     *,
     pin_memory: bool = False,
     rounds: int = ROUNDS,
@@ -60,7 +62,7 @@ def calibrate(
         real: the workload, its data made.
         option: 1 (loader in the trainer), 2 (worker processes) or 3 (threads).
         batch_size: samples per batch.
-        probe: tells the pace.
+        sampler: tells the pace.
         pin_memory: whether a thread copies batches to pinned memory.
         rounds: how often every run is made; two at least, for the uncertainty.
         run_s: wall seconds of each run.
@@ -76,26 +78,27 @@ def calibrate(
         kinds |= {"idle": (lone, 2.0, max(LEAST_STEPS, steps // 2)), "busy": (lone, 1.0, steps)}
         kinds |= {"two": (pair, 0.0, 2 * steps), "two busy": (pair, 0.55, 2 * steps)}
     trials: dict[str, list[Trial]] = {kind: [] for kind in kinds}
-    probes = [probe.now()]
+    began, sampled = time.perf_counter(), sampler.cpu_s
     for number in range(rounds):
         if progress:
             progress("calibrating", number / rounds)
         for kind, (layout, ratio, count) in kinds.items():
             trials[kind].append(_run(data, layout, ratio * period, count, seed=number + 1))
-        probes.append(probe.now())
-    usual = middle(probes)
-    paces = [probed.over(usual) for probed in probes]
-    around = [between(before, after) for before, after in pairwise(paces)]
+    sampled = (sampler.cpu_s - sampled) / (time.perf_counter() - began) / len(os.sched_getaffinity(0))
+    paces = {kind: [sampler.seen(trial.costs) for trial in made] for kind, made in trials.items()}
+    usual = stats.median([pace.cost for found in paces.values() for pace in found])
     runs = {
-        kind: [
-            Run(trial, pace.two if kinds[kind][0] is pair else pace.one)
-            for trial, pace in zip(made, around, strict=True)
-        ]
+        kind: [Run(trial, pace.cost / usual) for trial, pace in zip(made, paces[kind], strict=True)]
         for kind, made in trials.items()
     }
-    drift = math.sqrt(stats.mean([(pace.one - 1.0) ** 2 for pace in paces]))
-    uneven = stats.mean([pace.uneven for pace in paces])
-    return replace(_calibration(option, batch_size, pin_memory, runs), probed=usual, drift=drift, uneven=uneven)
+    slower = [run.slower for found in runs.values() for run in found]
+    return replace(
+        _calibration(option, batch_size, pin_memory, runs),
+        usual_s=usual,
+        drift=math.sqrt(stats.mean([(relative - 1.0) ** 2 for relative in slower])),
+        uneven=stats.mean([pace.uneven for found in paces.values() for pace in found]),
+        sampled=sampled,
+    )
 
 
 def _run(data: Timed, layout: Layout, step_s: float, steps: int, seed: int) -> Trial:

@@ -10,7 +10,7 @@ from typing import Any
 from coresim import stats
 from coresim.model.scenario import Accelerator, Host, Loader, Scenario, Workload
 from coresim.model.service import ZERO, Service, empirical
-from coresim.validate.pace import NOT_PROBED, Pace, Probed
+from coresim.validate.pace import Pace
 from coresim.validate.training import RUN_AHEAD, StepCost
 
 
@@ -67,9 +67,10 @@ class Calibration:
         speed_uncertainty: its relative standard uncertainty.
         training: what a step of the model in training costs; None: the accelerator is emulated.
         period_s: mean time from batch to batch with one worker and an endlessly fast accelerator.
-        probed: what the probe's batches cost meanwhile, the median over the calibration.
-        drift: relative standard deviation of the probes with one worker around it.
-        uneven: the slower of two workers over their mean, in the probes.
+        usual_s: CPU time of the sampler's work meanwhile, the median over the calibration's runs.
+        drift: relative standard deviation of the runs' pace around it.
+        uneven: the slowest CPU over the mean of all, at the same moment.
+        sampled: share of each CPU that sampling the pace takes.
     """
 
     option: int
@@ -84,9 +85,10 @@ class Calibration:
     speed: float
     speed_uncertainty: float
     period_s: float
-    probed: Probed = NOT_PROBED
+    usual_s: float = 0.0
     drift: float = 0.0
     uneven: float = 1.0
+    sampled: float = 0.0
     training: StepCost | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,15 +104,12 @@ class Calibration:
         }
         rest, one, two = (Cost(tuple(cost["values"]), cost["uncertainty"]) for cost in document["handover"])
         training = document["training"] and StepCost.from_dict(document["training"])
-        probed = Probed(*document["probed"])
-        return cls(**{**document, **costs, "handover": (rest, one, two), "training": training, "probed": probed})
+        return cls(**{**document, **costs, "handover": (rest, one, two), "training": training})
 
     def slower(self, pace: Pace) -> Calibration:
-        """The same costs at another pace, relative to the calibration's: with one worker at work, and with two."""
-        costs = {name: getattr(self, name).scaled(pace.one) for name in WORK}
-        speed = min(1.0, self.speed * pace.one / pace.two)
-        period_s = self.period_s * pace.one
-        return replace(self, **costs, speed=speed, period_s=period_s, drift=0.0, uneven=pace.uneven)
+        """The same costs at another pace, relative to the calibration's."""
+        costs = {name: getattr(self, name).scaled(pace.cost) for name in WORK}
+        return replace(self, **costs, period_s=self.period_s * pace.cost, drift=0.0, uneven=pace.uneven)
 
     def at_the_slower(self) -> Calibration:
         """The costs that count for two workers that take turns, each on a core of its own: those of the slower one.
@@ -139,13 +138,14 @@ class Calibration:
 
     def emulated_scenario(self, step_s: float, sync: str, loader: Loader, waiting: Service) -> Scenario:
         """The scenario that predicts a trial with an emulated accelerator."""
+        beside = 1.0 / (1.0 - self.sampled)  # what sampling takes of a CPU, whoever is on it lacks
         return Scenario(
             workload=Workload(
                 batch_size=self.batch_size,
-                preprocess=self.sample.service(),
+                preprocess=self.sample.scaled(beside).service(),
                 fetch=self.wait.service(),
-                collate=self.batch.service(),
-                consumer=self.receive.service(),
+                collate=self.batch.scaled(beside).service(),
+                consumer=self.receive.scaled(beside).service(),
                 copy=waiting,
             ),
             accelerator=Accelerator(step=Service(step_s), sync=sync),

@@ -17,7 +17,7 @@ from coresim.files import check_version, read_json, write_json
 from coresim.model.host import HostFacts
 from coresim.validate.costs import Calibration
 from coresim.validate.grid import Grid, Setting
-from coresim.validate.pace import STEADY, Pace, between
+from coresim.validate.pace import STEADY, Pace
 from coresim.validate.predict import Prediction
 
 FORMAT = "coresim-ledger"
@@ -37,7 +37,7 @@ class Measured:
         sample_s, collate_s, receive_s: mean CPU time of a sample, of collating and of receiving a batch; they tell a
             disturbed trial and explain a miss, and feed no prediction.
         others_cores: cores that other programs kept busy meanwhile.
-        before, after: the pace just before and after the trial, relative to the calibration's.
+        pace: what the sampler's work cost during the trial, relative to the calibration's.
         dirty: why the trial does not count, or "".
     """
 
@@ -50,14 +50,8 @@ class Measured:
     collate_s: float
     receive_s: float
     others_cores: float
-    before: Pace = STEADY
-    after: Pace = STEADY
+    pace: Pace = STEADY
     dirty: str = ""
-
-    @property
-    def pace(self) -> Pace:
-        """The pace around the trial."""
-        return between(self.before, self.after)
 
 
 @dataclass(frozen=True)
@@ -240,5 +234,4 @@ def _point(document: dict[str, Any]) -> Point:
 
 def _measured(document: dict[str, Any]) -> Measured:
     lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us")}
-    paces = {name: Pace(*document[name]) for name in ("before", "after")}
-    return Measured(**{**document, **lists, **paces})
+    return Measured(**{**document, **lists, "pace": Pace(*document["pace"])})

@@ -7,6 +7,7 @@ what every sample and batch cost, so that calibration and trial see the very sam
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ import numpy as np
 from coresim.measuring.sending import collation
 from coresim.workloads.base import Workload
 
+#: The C library; Python has no name for sched_getcpu(3) before 3.13.
+_C = ctypes.CDLL(None)
 #: Option 3's fetches in flight.
 FETCHERS = 8
 
@@ -32,6 +35,7 @@ class Cost(NamedTuple):
         worker: the process that made it.
         copy: CPU seconds of copying it in a thread of its own (option 3).
         side: CPU seconds that the process's other threads have used so far.
+        cpu_number: the CPU that the worker was on when the batch was ready.
     """
 
     began: float
@@ -42,6 +46,7 @@ class Cost(NamedTuple):
     worker: int
     copy: float = 0.0
     side: float = 0.0
+    cpu_number: int = 0
 
 
 class Sample(NamedTuple):
@@ -56,11 +61,15 @@ class Sample(NamedTuple):
 class Timed:
     """A map-style data set over a workload; ``index`` may exceed its length and then starts over."""
 
-    def __init__(self, workload: Workload, detail: bool = False, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, workload: Workload, detail: bool = False) -> None:
         self.workload, self.detail = workload, detail
         self._steps = workload.steps()
         self._size = min(len(workload), 10**6)
-        self._rng = rng
+        self._rng: np.random.Generator | None = None
+
+    def again(self, seed: int) -> None:
+        """Draw the random numbers of that seed from here on."""
+        self._rng = np.random.default_rng(seed)
 
     def __len__(self) -> int:
         return 2**62
@@ -84,7 +93,9 @@ class Timed:
         cpu = tuple(sample.cpu for sample in samples)
         if not self.detail:
             wall, cpu = (sum(wall),), (sum(cpu),)
-        return batch, Cost(samples[0].began, made, wall, cpu, collate, os.getpid(), side=side)
+        return batch, Cost(
+            samples[0].began, made, wall, cpu, collate, os.getpid(), side=side, cpu_number=_C.sched_getcpu()
+        )
 
 
 @dataclass(frozen=True)

@@ -1,143 +1,147 @@
-"""How fast the machine is right now: a shared one changes its pace by tens of percent, without any load to be seen.
+"""How fast the machine is while it is measured: a shared one changes its pace by half within seconds, each CPU alone.
 
-The probe lets the job's own loader run for a moment without a pause, with one worker and then with two, over the same
-samples with the same random numbers each time, before and after every round of the calibration and every trial. Two
-at once, because what slows down is often two busy cores together, of which either alone shows nothing. It is no part of
-a trial and tells nothing of queues, order or waiting, only what the same work costs now; costs are proportional to it.
+Nothing in the system shows it (it happens where another's work shares a physical core), so it is sampled: a process of
+its own prepares the same few samples again and again, with the same random numbers, on each CPU in turn, all the time,
+and notes the CPU time that they took. It knows nothing of queues, order or waiting. Costs of calibration and trials
+are told beside what the same work cost at the same time on the CPUs that their workers were on.
 """
 
 from __future__ import annotations
 
+import math
+import mmap
+import multiprocessing
+import os
+import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coresim import stats
-from coresim.validate.loaders import Layout, Timed, open_pipe
-from coresim.validate.trial import Trial, run_trial
+from coresim.validate.loaders import Cost, Timed
 from coresim.workloads.base import Workload
 
-#: Wall seconds of a run with either number of workers, about.
-PROBE_S = 0.35
-#: Wall seconds of one of its batches at the most, but for a single sample that takes longer.
-BATCH_S = 0.03
-LEAST_STEPS, MOST_STEPS = 4, 200
-#: Samples that are timed before the first probe.
-LOOKS = 4
-#: Probes made longer ago than this, s, are not the present.
-FRESH_S = 0.5
+#: Share of each CPU that sampling takes.
+SHARE = 0.02
+#: CPU seconds of one visit to a CPU, at least.
+VISIT_S = 0.001
+#: Samples looked at for a light one.
+LOOKS = 8
+#: Rounds over all CPUs that are kept.
+ROWS = 1 << 13
+STOP_S = 5.0
 
 
 class Pace(NamedTuple):
-    """What the same work costs relative to the usual: with one worker, and for the faster and the slower of two."""
+    """What the same work cost, in CPU seconds or relative to the usual.
 
-    one: float
-    faster: float
-    slower: float
+    ``cost`` is that on the CPUs that the workers were on while they were at work. ``uneven`` is the slowest CPU's over
+    that of all at the same moment: workers that take turns go at the pace of the slowest.
+    """
 
-    @property
-    def two(self) -> float:
-        """Of two at once, the mean."""
-        return (self.faster + self.slower) / 2.0
+    cost: float
+    uneven: float = 1.0
 
-    @property
-    def uneven(self) -> float:
-        """The slower of two over their mean: cores differ, and workers that take turns go at the slower one's pace."""
-        return self.slower / self.two
+    def over(self, usual: float) -> Pace:
+        """Relative to the usual cost."""
+        return Pace(self.cost / usual, self.uneven)
 
 
 #: As usual.
-STEADY = Pace(1.0, 1.0, 1.0)
+STEADY = Pace(1.0)
 
 
-class Probed(NamedTuple):
-    """What a batch costs a lone worker, and the first and second of two at once; CPU seconds.
-
-    Threads (option 3) also wait for the interpreter's lock, which is no CPU time: theirs are wall seconds.
-    """
-
-    one: float
-    first: float
-    second: float
-
-    def over(self, usual: Probed) -> Pace:
-        """Relative to the usual costs."""
-        two = sorted((self.first / usual.first, self.second / usual.second))
-        return Pace(self.one / usual.one, *two)
-
-
-NOT_PROBED = Probed(0.0, 0.0, 0.0)
-
-
-def middle(found: Sequence[Probed]) -> Probed:
-    """The median of each part."""
-    return Probed(*map(stats.median, zip(*found, strict=True)))
-
-
-def between(before: Pace, after: Pace) -> Pace:
-    """The mean of two moments."""
-    return Pace(*((x + y) / 2.0 for x, y in zip(before, after, strict=True)))
-
-
-class Probe:
-    """Runs the loader for a moment; only in a fresh process, which forks its workers.
+class Sampler:
+    """Samples the pace while it is open; only in a fresh process, which may fork.
 
     Args:
         real: the workload, its data made.
-        option: 1 (loader in the trainer), 2 (worker processes) or 3 (threads).
-        batch_size: samples per batch at the most: fewer where they take longer than `BATCH_S`.
-        seconds: wall seconds of each of the two runs, about.
-        clock: wall seconds.
+        share: of each CPU that sampling may take.
     """
 
-    def __init__(
-        self,
-        real: Workload,
-        option: int,
-        batch_size: int,
-        seconds: float = PROBE_S,
-        clock: Callable[[], float] = time.perf_counter,
+    def __init__(self, real: Workload, share: float = SHARE) -> None:
+        self._cpus = sorted(os.sched_getaffinity(0))
+        self._share = share
+        width = 1 + len(self._cpus)
+        memory = mmap.mmap(-1, 8 * (2 + ROWS * width))
+        # Rounds made, and the sampler's own CPU seconds; then of each round when it ended and the CPUs' seconds.
+        self._head = np.frombuffer(memory, np.float64, 2)
+        self._rows = np.frombuffer(memory, np.float64, ROWS * width, 16).reshape(ROWS, width)
+        self._process = multiprocessing.get_context("fork").Process(target=self._sample, args=(real,), daemon=True)
+        self._process.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._real, self._clock = real, clock
-        data = Timed(real)
-        began = clock()
-        for index in range(LOOKS):
-            data[index]
-        sample = max((clock() - began) / LOOKS, 1e-9)
-        size = max(1, min(batch_size, round(BATCH_S / sample)))
-        lone = Layout(option, 0 if option == 1 else 1, size)
-        self._layouts = [lone] if option == 1 else [lone, replace(lone, workers=2)]
-        self._steps = LEAST_STEPS
-        trial = self._run(lone)
-        self._steps = min(MOST_STEPS, max(LEAST_STEPS, round(seconds / max(trial.seconds_per_step, 1e-6))))
-        self._last: tuple[float, Probed] | None = None
+        self._process.kill()
+        self._process.join(STOP_S)
 
-    def now(self) -> Probed:
-        """What a batch costs now; a fresh probe is used again."""
-        if self._last and self._clock() - self._last[0] < FRESH_S:
-            return self._last[1]
-        costs = [cost for layout in self._layouts for cost in _costs(layout, self._run(layout))]
-        found = Probed(costs[0], costs[-2 % len(costs)], costs[-1])
-        self._last = (self._clock(), found)
-        return found
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds that sampling has taken so far."""
+        return float(self._head[1])
 
-    def _run(self, layout: Layout) -> Trial:
-        pipe = open_pipe(Timed(self._real, rng=np.random.default_rng(0)), layout, seed=0)
-        try:
-            return run_trial(pipe, 0.0, 1 + layout.workers, max(1, layout.workers) * self._steps)
-        finally:
-            pipe.close()
+    def seen(self, costs: Sequence[Cost], cpus: Sequence[int] | None = None) -> Pace:
+        """The pace at which those batches were made.
+
+        Speeds are averaged, not costs: a worker gets more done while its CPU is fast.
+
+        Args:
+            costs: what workers noted of the batches.
+            cpus: numbers of the CPUs that they might use; all if None.
+        """
+        rows = self._during(min(cost.began for cost in costs), max(cost.made for cost in costs))
+        moments, speeds = rows[:, 0], 1.0 / rows[:, 1:]
+        columns = [self._cpus.index(cpu) for cpu in (self._cpus if cpus is None else cpus)]
+        seen = []
+        for cost in costs:
+            first, last = np.searchsorted(moments, (cost.began, cost.made))
+            column = self._cpus.index(cost.cpu_number)
+            # The round under way when the batch was ready, and all that ended since it was begun.
+            seen.append(float(speeds[min(first, len(speeds) - 1) : last + 1, column].mean()))
+        used = speeds[:, columns]
+        return Pace(1.0 / stats.mean(seen), float(used.mean() / used.min(axis=1).mean()))
+
+    def _during(self, begin: float, end: float) -> NDArray[np.float64]:
+        """The rounds of that time, and the next; waits for it."""
+        while True:
+            made = int(self._head[0])
+            rows = np.roll(self._rows, -made, axis=0)[-made:] if made >= ROWS else self._rows[:made]
+            if made and rows[-1, 0] >= end:
+                break
+            if not self._process.is_alive():
+                raise ChildProcessError("the process that samples the machine's pace has died")
+            time.sleep(0.01)
+        first, last = np.searchsorted(rows[:, 0], (begin, end))
+        return rows[first : last + 1].copy()
+
+    def _sample(self, real: Workload) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        parent, data = os.getppid(), Timed(real)
+        took = [(_visit(data, [index]), index) for index in range(min(LOOKS, len(real)))]
+        lightest, index = min(took)
+        indices = [index] * max(1, math.ceil(VISIT_S / max(lightest, 1e-6)))
+        while os.getppid() == parent:
+            began, row = time.perf_counter(), self._rows[int(self._head[0]) % ROWS]
+            for place, cpu in enumerate(self._cpus):
+                os.sched_setaffinity(0, {cpu})
+                row[1 + place] = _visit(data, indices)
+            row[0] = time.perf_counter()
+            self._head[:] = self._head[0] + 1, time.process_time()
+            time.sleep(max(0.0, float(row[1:].mean()) / self._share - (time.perf_counter() - began)))
 
 
-def _costs(layout: Layout, trial: Trial) -> list[float]:
-    """Of each worker, in the order of their first batches."""
-    if layout.option == 3:
-        return [layout.workers * trial.seconds_per_step] * layout.workers
-    workers = dict.fromkeys(cost.worker for cost in trial.costs)
-    return [
-        stats.mean([sum(cost.cpu) + cost.collate for cost in trial.costs if cost.worker == worker])
-        for worker in workers
-    ]
+def _visit(data: Timed, indices: Sequence[int]) -> float:
+    """CPU seconds of the same work each time: the same samples, and the same random numbers."""
+    data.again(0)
+    began = time.thread_time()
+    for index in indices:
+        data[index]
+    return max(time.thread_time() - began, 1e-9)

@@ -21,7 +21,7 @@ from coresim.validate.grid import Setting
 from coresim.validate.ledger import Measured
 from coresim.validate.limits import QuotaGroup, on_cpus
 from coresim.validate.loaders import Layout, Pipe, Timed, open_pipe
-from coresim.validate.pace import Probe
+from coresim.validate.pace import Sampler
 from coresim.validate.training import Training, run_training
 from coresim.validate.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.workloads.base import Workload, WorkloadSpec
@@ -59,13 +59,17 @@ def serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> Non
     real = spec.build()
     limit_threads()
     torch.set_num_threads(1)
+    with Sampler(real) as sampler:
+        _serve(link, real, first, effort, sampler)
+
+
+def _serve(link: Link, real: Workload, first: Setting, effort: Effort, sampler: Sampler) -> None:
     training = _training(real, first, effort.device) if first.model else None
-    probe = Probe(real, first.option, first.batch_size)
     found = calibrate(
         real,
         first.option,
         first.batch_size,
-        probe,
+        sampler,
         pin_memory=first.pin_memory,
         rounds=effort.rounds,
         run_s=effort.run_s,
@@ -75,11 +79,9 @@ def serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> Non
     link.send("calibrated", (real.name, found))
     while True:
         order = link.receive()
-        before = probe.now()
         with _limited(order):
-            measured = _trial(real, order, training)
-        after = probe.now()
-        link.send("measured", replace(measured, before=before.over(found.probed), after=after.over(found.probed)))
+            measured = _trial(real, order, training, sampler)
+        link.send("measured", replace(measured, pace=measured.pace.over(found.usual_s)))
 
 
 def _training(real: Workload, first: Setting, device: str) -> Training:
@@ -95,7 +97,7 @@ def _limited(order: Order) -> AbstractContextManager[None]:
     return order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores])
 
 
-def _trial(real: Workload, order: Order, training: Training | None) -> Measured:
+def _trial(real: Workload, order: Order, training: Training | None, sampler: Sampler) -> Measured:
     setting = order.setting
     layout = Layout(
         option=setting.option,
@@ -105,13 +107,13 @@ def _trial(real: Workload, order: Order, training: Training | None) -> Measured:
         ordered=setting.ordered,
         pin_memory=setting.pin_memory,
     )
-    began, mine, all_busy = time.perf_counter(), _own_seconds(), busy_seconds()
+    began, mine, all_busy = time.perf_counter(), _own_seconds() + sampler.cpu_s, busy_seconds()
     pipe = open_pipe(Timed(real), layout, seed=os.getpid())
     try:
         trial = _run(pipe, order, training)
     finally:
         pipe.close()
-    others = (busy_seconds() - all_busy) - (_own_seconds() - mine)
+    others = (busy_seconds() - all_busy) - (_own_seconds() + sampler.cpu_s - mine)
     span = time.perf_counter() - began
     return Measured(
         idle=trial.idle,
@@ -123,6 +125,7 @@ def _trial(real: Workload, order: Order, training: Training | None) -> Measured:
         collate_s=sum(cost.collate for cost in trial.costs) / len(trial.costs),
         receive_s=sum(step.cpu for step in trial.steps) / len(trial.steps),
         others_cores=max(0.0, others / span),
+        pace=sampler.seen(trial.costs, sorted(os.sched_getaffinity(0))),
     )
 
 

@@ -10,8 +10,7 @@ from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.costs import Calibration
 from coresim.validate.grid import Setting
-from coresim.validate.ledger import Job, Ledger, Measured, Point
-from coresim.validate.pace import Pace
+from coresim.validate.ledger import Job, Ledger, Point
 from coresim.validate.predict import EFFECTS, Prediction, predict, without
 
 KNEE = (0.8, 1.25)
@@ -159,22 +158,14 @@ def repredict(ledger: Ledger, engine: Engine) -> Ledger:
     return replace(ledger, points=tuple(again(point) for point in ledger.points))
 
 
-def at_pace(
-    ledger: Ledger, engine: Engine, of: Callable[[Measured], Pace] = lambda trial: trial.pace
-) -> tuple[Point, ...]:
-    """The points predicted for the pace that a probe saw around each one's trials, none of which feeds it.
-
-    Args:
-        ledger: what was recorded.
-        engine: the simulation engine.
-        of: the pace of a trial: that of before and after, or one of both.
-    """
+def at_pace(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
+    """The points predicted for the pace that was sampled during each one's trials: it is no part of them."""
 
     def again(point: Point) -> Point:
         calibration = ledger.job_of(point).calibration
         length = RunLength(point.warm_up + point.steps, point.warm_up)
         setting = replace(point.setting, step_s=point.step_s)
-        found = [predict(calibration.slower(of(trial)), setting, length, engine) for trial in point.clean]
+        found = [predict(calibration.slower(trial.pace), setting, length, engine) for trial in point.clean]
         mean = {name: stats.mean([getattr(one, name) for one in found]) for name in Prediction.__dataclass_fields__}
         return replace(point, prediction=Prediction(**mean))
 
@@ -244,8 +235,7 @@ def cost_changes(point: Point, calibration: Calibration) -> Mapping[str, float]:
     """Relative change of what the probe around the trial, its workers and its trainer noted against the calibration."""
     found = {}
     trials = point.clean
-    for name, pace in (("one", [t.pace.one for t in trials]), ("two", [t.pace.two for t in trials])):
-        found[f"the machine's pace with {name} at work"] = stats.mean(pace) - 1.0
+    found["the machine's pace"] = stats.mean([t.pace.cost for t in trials]) - 1.0
     if calibration.sample.mean > 0:
         found["a sample's CPU time"] = stats.mean([t.sample_s for t in trials]) / calibration.sample.mean - 1.0
     if point.setting.option == 2 and calibration.receive.mean > 0:

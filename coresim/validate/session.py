@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from coresim import stats
 from coresim.measuring.processes import START_TIMEOUT, Child, Link
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
@@ -30,10 +29,8 @@ from coresim.workloads.base import WorkloadSpec
 #: Share of the machine's cores that other programs may use before a trial does not count.
 MOST_OTHERS = 0.025
 #: A trial whose workers needed so much more CPU time per batch than in the best trial of the same setting, each beside
-#: the probe's, was disturbed: the machine was slower in between. So was one between whose probes the pace changed by so
-#: much; less than that, a shared machine does all the time, and the prediction at the probed pace follows it.
+#: what the sampler's work cost meanwhile, was disturbed.
 MOST_SLOWER = 0.25
-MOST_CHANGE = 0.25
 #: Trials of one setting at the most, beyond its repeats.
 ATTEMPTS = 2
 SILENCE = 180.0
@@ -175,16 +172,13 @@ def judged(point: Point) -> Point:
 
 def _work(point: Point, trial: Measured) -> float:
     """CPU seconds of a worker per batch, at the calibration's pace."""
-    return (trial.sample_s * point.setting.batch_size + trial.collate_s) / stats.mean(trial.pace)
+    return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.pace.cost
 
 
 def disturbance(measured: Measured, slower: float) -> str:
     """Why a trial does not count, or nothing; ``slower``: work per batch over that of the setting's best, less 1."""
     if measured.others_cores > MOST_OTHERS * (os.cpu_count() or 1):
         return f"other programs used {measured.others_cores:.2f} cores"
-    change = stats.mean(measured.after) / stats.mean(measured.before) - 1.0
-    if abs(change) > MOST_CHANGE:
-        return f"the machine's pace changed by {change:+.0%} from before to after"
     if slower > MOST_SLOWER:
         return f"the same work took {slower:.0%} more CPU time than in this setting's best trial"
     return ""
