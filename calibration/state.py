@@ -93,7 +93,7 @@ def _misses(ledger: Ledger) -> str:
 
 
 def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
-    """Every bound beside the predictions made ahead, and beside those for the paces that the probe saw."""
+    """Every bound beside the predictions made ahead, and beside those for the pace that was sampled."""
     both = [score(found) for found in seen_by.values()]
     rows = [_bound(name, [getattr(found, key) for found in both], most) for name, key, most in BOUNDS]
     covered = " | ".join(f"{_percent(found.covered)} {_met(0.75 <= found.covered <= 0.85)}" for found in both)

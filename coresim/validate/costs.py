@@ -50,7 +50,7 @@ WORK = ("sample", "batch", "side", "receive", "pin")
 
 @dataclass(frozen=True)
 class Calibration:
-    """One organisation's costs for one workload and batch size, at the pace of its probes.
+    """One organisation's costs for one workload and batch size, at the usual pace of its runs.
 
     Attributes:
         option: the organisation.

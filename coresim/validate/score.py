@@ -232,7 +232,7 @@ def cause(point: Point, job: Job) -> str:
 
 
 def cost_changes(point: Point, calibration: Calibration) -> Mapping[str, float]:
-    """Relative change of what the probe around the trial, its workers and its trainer noted against the calibration."""
+    """Relative change of what the sampler beside the trial, its workers and its trainer noted against the calibration."""
     found = {}
     trials = point.clean
     found["the machine's pace"] = stats.mean([t.pace.cost for t in trials]) - 1.0
