@@ -14,11 +14,9 @@ from coresim.validate.score import repredict, score, with_own_costs
 
 FOLDER = Path(__file__).parents[1] / "calibration"
 LEDGERS = sorted(FOLDER.glob("*.ledger.json"))
-#: Recorded by earlier code, whose predictions they keep, and before the grid had settings with a quota.
-EARLIER = ("xeon-2cpu-second.ledger.json",)
 
 
-@pytest.mark.parametrize("path", [p for p in LEDGERS if p.name not in EARLIER], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
 def test_recorded_predictions_come_out_again(path: Path):
     recorded = load_ledger(path)
     some = replace(recorded, points=recorded.points[::11])
@@ -29,7 +27,7 @@ def test_recorded_predictions_come_out_again(path: Path):
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
 def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
-    """A guard at what was seen when they were recorded (1.8 and 3.2 points), not the bound that is aimed at."""
+    """A guard at what was seen when they were recorded, not the bound that is aimed at."""
     recorded = load_ledger(path)
     own = score(with_own_costs(replace(recorded, points=recorded.points[::5]), simulate))
     assert own.idle_mean < 0.045
@@ -39,6 +37,6 @@ def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
 def test_every_ledger_names_the_declared_grid(path: Path):
     grid, recorded = load_grid(FOLDER / "grid.toml"), load_ledger(path)
-    assert (recorded.grid_sha256 == grid.sha256) == (path.name not in EARLIER)
+    assert recorded.grid_sha256 == grid.sha256
     assert {point.setting for point in recorded.points} <= set(grid.settings)
     assert path.name in (FOLDER / "README.md").read_text()

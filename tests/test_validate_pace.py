@@ -17,11 +17,10 @@ from test_validate import CALIBRATION, SETTING, ledger, measured, point
 
 from coresim.sim.fast import simulate
 from coresim.validate.calibrate import calibrate, handovers
-from coresim.validate.costs import NOTHING, Calibration
+from coresim.validate.costs import NOTHING
 from coresim.validate.costs import Cost as Spent
-from coresim.validate.grid import Setting
 from coresim.validate.loaders import Cost
-from coresim.validate.pace import LOOKS, STEADY, Pace, Sampler
+from coresim.validate.pace import LOOKS, Sampler
 from coresim.validate.predict import at_work, predict, step_time, trial_length
 from coresim.validate.score import at_pace, cause, effort
 from coresim.validate.session import judged
@@ -78,7 +77,7 @@ def noted_at(began: float, made: float, cpu_number: int) -> Cost:
     return Cost(began, made, (), (), 0.0, 7, cpu_number=cpu_number)
 
 
-def seen_now(sampler: Sampler, seconds: float) -> Pace:
+def seen_now(sampler: Sampler, seconds: float) -> float:
     """What a worker would see that is at work from now on."""
     began = time.perf_counter()
     time.sleep(seconds)
@@ -91,11 +90,11 @@ def test_the_sampler_repeats_the_same_work_and_shows_a_slower_machine(tmp_path: 
         usual = seen_now(sampler, 0.3)
         work.slower(3.0)
         time.sleep(0.1)
-        found = seen_now(sampler, 0.5).over(usual.cost)
+        found = seen_now(sampler, 0.5)
         taken, began = sampler.cpu_s, time.perf_counter()
         time.sleep(0.5)
         share = (sampler.cpu_s - taken) / (time.perf_counter() - began) / len(os.sched_getaffinity(0))
-    assert found.cost == pytest.approx(3.0, rel=0.25)
+    assert found == pytest.approx(3.0 * usual, rel=0.25)
     assert 0.05 < share < 0.35
     (drawn,) = work.drawn()
     assert len(set(drawn[LOOKS:])) == 1  # the lightest sample, with the same random numbers
@@ -143,22 +142,15 @@ def test_speeds_are_averaged_over_the_cpus_that_the_workers_were_on(tmp_path: Pa
         sampler._rows = np.array([[1.0, 1.0, 2.0], [2.0, 1.0, 2.0], [3.0, 2.0, 2.0], [9.0, 9.0, 9.0]])
         sampler._head = np.array([3.0, 0.0])
         fast, slow = noted_at(0.5, 1.9, 0), noted_at(0.5, 1.9, 1)
-        assert sampler.seen([fast]).cost == 1.0
-        assert sampler.seen([slow]).cost == 2.0
-        assert sampler.seen([fast, slow]).cost == pytest.approx(1.0 / 0.75)
-        assert sampler.seen([noted_at(2.5, 2.9, 0)]).cost == 2.0
-        assert sampler.seen([fast, slow]).uneven == pytest.approx(0.75 / 0.5)
-        assert sampler.seen([slow], cpus=[0]).uneven == 1.0
-
-
-def test_paces_are_told_beside_one_another():
-    assert Pace(3.0, 1.1).over(2.0) == (1.5, 1.1)
+        assert sampler.seen([fast]) == 1.0
+        assert sampler.seen([slow]) == 2.0
+        assert sampler.seen([fast, slow]) == pytest.approx(1.0 / 0.75)
+        assert sampler.seen([noted_at(2.5, 2.9, 0)]) == 2.0
 
 
 def test_a_calibration_at_another_pace_costs_more():
-    slow = CALIBRATION.slower(Pace(1.2, 1.1))
+    slow = CALIBRATION.slower(1.2)
     assert slow.sample.mean == pytest.approx(1.2 * CALIBRATION.sample.mean)
-    assert slow.uneven == 1.1
     assert slow.handover == CALIBRATION.handover
 
 
@@ -169,19 +161,6 @@ def test_what_sampling_takes_of_a_cpu_is_predicted():
         predict(c, setting, length, simulate).seconds_per_step for c in (CALIBRATION, replace(CALIBRATION, sampled=0.1))
     )
     assert sampled == pytest.approx(plain / 0.9, rel=0.02)
-
-
-def test_two_workers_that_take_turns_go_at_the_slower_one_s_pace():
-    uneven = CALIBRATION.slower(Pace(1.0, 1.1))
-    length = trial_length(CALIBRATION, SETTING, seconds=1.0)
-    turns = replace(SETTING, workers=2, cores=2, ratio=0.6, step_s=step_time(CALIBRATION, replace(SETTING, ratio=0.6)))
-
-    def period(calibration: Calibration, setting: Setting) -> float:
-        return predict(calibration, setting, length, simulate).seconds_per_step
-
-    assert period(uneven, turns) == pytest.approx(1.1 * period(CALIBRATION, turns), rel=0.03)
-    for other in (replace(turns, ordered=False), replace(turns, workers=3), replace(turns, cores=1)):
-        assert period(uneven, other) == period(CALIBRATION, other)
 
 
 def test_a_worker_s_other_threads_cost_time_where_no_core_is_free():
@@ -203,7 +182,7 @@ def test_a_calibration_sees_what_a_worker_s_other_threads_cost(tmp_path: Path):
     assert 0.0 < found.side.mean < 0.5 * found.sample.mean
     assert inline.side == NOTHING
     assert found.usual_s == pytest.approx(found.sample.mean, rel=0.5)
-    assert found.uneven >= 1.0 and 0.0 < found.sampled < 0.1
+    assert 0.0 < found.sampled < 0.1
 
 
 def step(asked: float, ready: float, got: float) -> Step:
@@ -239,9 +218,9 @@ def test_a_point_is_predicted_anew_for_the_pace_around_its_trials():
     length = trial_length(CALIBRATION, SETTING, seconds=1.0)
     found = point(replace(SETTING, step_s=0.01), 0.3, 0.3)
     found = replace(found, steps=length.steps - length.warm_up, warm_up=length.warm_up)
-    recorded = ledger(replace(found, trials=(measured(0.3), measured(0.3, pace=Pace(2.0)))))
+    recorded = ledger(replace(found, trials=(measured(0.3), measured(0.3, pace=2.0))))
     usual = predict(CALIBRATION, found.setting, length, simulate)
-    slow = predict(CALIBRATION.slower(Pace(2.0)), found.setting, length, simulate)
+    slow = predict(CALIBRATION.slower(2.0), found.setting, length, simulate)
     assert slow.seconds_per_step == pytest.approx(2.0 * usual.seconds_per_step, rel=0.03)
     again = at_pace(recorded, simulate)[0].prediction
     assert again.idle == pytest.approx((usual.idle + slow.idle) / 2.0)
@@ -250,13 +229,13 @@ def test_a_point_is_predicted_anew_for_the_pace_around_its_trials():
 def test_drift_widens_the_interval_of_a_prediction_for_an_unknown_moment_alone():
     length = trial_length(CALIBRATION, SETTING, seconds=1.0)
     drifting = replace(CALIBRATION, drift=0.2)
-    ahead, steady = (predict(c, SETTING, length, simulate) for c in (drifting, drifting.slower(STEADY)))
+    ahead, steady = (predict(c, SETTING, length, simulate) for c in (drifting, drifting.slower(1.0)))
     assert ahead.idle == steady.idle
     assert ahead.high - ahead.low > 1.5 * (steady.high - steady.low)
 
 
 def test_a_trial_on_a_slower_machine_counts_where_the_sampler_knew():
-    slow = measured(0.2, sample_s=0.003, collate_s=0.0015, pace=Pace(1.5))
+    slow = measured(0.2, sample_s=0.003, collate_s=0.0015, pace=1.5)
     known = judged(replace(point(SETTING, 0.3), trials=(measured(0.3), slow)))
     assert [trial.dirty for trial in known.trials] == ["", ""]
 
@@ -272,5 +251,5 @@ def test_the_answer_s_cost_is_held_beside_the_sweep_it_stands_in_for():
 
 
 def test_a_miss_at_another_pace_names_it():
-    slow = replace(point(SETTING, 0.1), trials=(measured(0.3, pace=Pace(1.4)),))
+    slow = replace(point(SETTING, 0.1), trials=(measured(0.3, pace=1.4),))
     assert "the machine's pace +40%" in cause(slow, ledger(slow).jobs[0])

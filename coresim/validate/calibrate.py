@@ -86,9 +86,9 @@ def calibrate(
             trials[kind].append(_run(data, layout, ratio * period, count, seed=number + 1))
     sampled = (sampler.cpu_s - sampled) / (time.perf_counter() - began) / len(os.sched_getaffinity(0))
     paces = {kind: [sampler.seen(trial.costs) for trial in made] for kind, made in trials.items()}
-    usual = stats.median([pace.cost for found in paces.values() for pace in found])
+    usual = stats.median([pace for found in paces.values() for pace in found])
     runs = {
-        kind: [Run(trial, pace.cost / usual) for trial, pace in zip(made, paces[kind], strict=True)]
+        kind: [Run(trial, pace / usual) for trial, pace in zip(made, paces[kind], strict=True)]
         for kind, made in trials.items()
     }
     slower = [run.slower for found in runs.values() for run in found]
@@ -96,7 +96,6 @@ def calibrate(
         _calibration(option, batch_size, pin_memory, runs),
         usual_s=usual,
         drift=math.sqrt(stats.mean([(relative - 1.0) ** 2 for relative in slower])),
-        uneven=stats.mean([pace.uneven for found in paces.values() for pace in found]),
         sampled=sampled,
     )
 

@@ -10,7 +10,6 @@ from typing import Any
 from coresim import stats
 from coresim.model.scenario import Accelerator, Host, Loader, Scenario, Workload
 from coresim.model.service import ZERO, Service, empirical
-from coresim.validate.pace import Pace
 from coresim.validate.training import RUN_AHEAD, StepCost
 
 
@@ -69,7 +68,6 @@ class Calibration:
         period_s: mean time from batch to batch with one worker and an endlessly fast accelerator.
         usual_s: CPU time of the sampler's work meanwhile, the median over the calibration's runs.
         drift: relative standard deviation of the runs' pace around it.
-        uneven: the slowest CPU over the mean of all, at the same moment.
         sampled: share of each CPU that sampling the pace takes.
     """
 
@@ -87,7 +85,6 @@ class Calibration:
     period_s: float
     usual_s: float = 0.0
     drift: float = 0.0
-    uneven: float = 1.0
     sampled: float = 0.0
     training: StepCost | None = None
 
@@ -106,17 +103,10 @@ class Calibration:
         training = document["training"] and StepCost.from_dict(document["training"])
         return cls(**{**document, **costs, "handover": (rest, one, two), "training": training})
 
-    def slower(self, pace: Pace) -> Calibration:
-        """The same costs at another pace, relative to the calibration's."""
-        costs = {name: getattr(self, name).scaled(pace.cost) for name in WORK}
-        return replace(self, **costs, period_s=self.period_s * pace.cost, drift=0.0, uneven=pace.uneven)
-
-    def at_the_slower(self) -> Calibration:
-        """The costs that count for two workers that take turns, each on a core of its own: those of the slower one.
-
-        More workers than cores change places, and a lone one has nobody to wait for.
-        """
-        return replace(self, sample=self.sample.scaled(self.uneven), batch=self.batch.scaled(self.uneven))
+    def slower(self, factor: float) -> Calibration:
+        """The same costs on a machine that needs ``factor`` times as much CPU time, as the sampler saw it."""
+        costs = {name: getattr(self, name).scaled(factor) for name in WORK}
+        return replace(self, **costs, period_s=self.period_s * factor, drift=0.0)
 
     def without_a_free_core(self) -> Calibration:
         """The costs where workers keep every core busy: what their other threads do takes time from them."""

@@ -17,7 +17,6 @@ from coresim.files import check_version, read_json, write_json
 from coresim.model.host import HostFacts
 from coresim.validate.costs import Calibration
 from coresim.validate.grid import Grid, Setting
-from coresim.validate.pace import STEADY, Pace
 from coresim.validate.predict import Prediction
 
 FORMAT = "coresim-ledger"
@@ -50,7 +49,7 @@ class Measured:
     collate_s: float
     receive_s: float
     others_cores: float
-    pace: Pace = STEADY
+    pace: float = 1.0
     dirty: str = ""
 
 
@@ -234,4 +233,4 @@ def _point(document: dict[str, Any]) -> Point:
 
 def _measured(document: dict[str, Any]) -> Measured:
     lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us")}
-    return Measured(**{**document, **lists, "pace": Pace(*document["pace"])})
+    return Measured(**{**document, **lists})

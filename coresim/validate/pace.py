@@ -16,7 +16,7 @@ import signal
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,25 +34,6 @@ LOOKS = 8
 #: Rounds over all CPUs that are kept.
 ROWS = 1 << 13
 STOP_S = 5.0
-
-
-class Pace(NamedTuple):
-    """What the same work cost, in CPU seconds or relative to the usual.
-
-    ``cost`` is that on the CPUs that the workers were on while they were at work. ``uneven`` is the slowest CPU's over
-    that of all at the same moment: workers that take turns go at the pace of the slowest.
-    """
-
-    cost: float
-    uneven: float = 1.0
-
-    def over(self, usual: float) -> Pace:
-        """Relative to the usual cost."""
-        return Pace(self.cost / usual, self.uneven)
-
-
-#: As usual.
-STEADY = Pace(1.0)
 
 
 class Sampler:
@@ -88,26 +69,20 @@ class Sampler:
         """CPU seconds that sampling has taken so far."""
         return float(self._head[1])
 
-    def seen(self, costs: Sequence[Cost], cpus: Sequence[int] | None = None) -> Pace:
-        """The pace at which those batches were made.
+    def seen(self, costs: Sequence[Cost]) -> float:
+        """CPU seconds of the same work on the CPUs that the workers were on while they made those batches.
 
         Speeds are averaged, not costs: a worker gets more done while its CPU is fast.
-
-        Args:
-            costs: what workers noted of the batches.
-            cpus: numbers of the CPUs that they might use; all if None.
         """
         rows = self._during(min(cost.began for cost in costs), max(cost.made for cost in costs))
         moments, speeds = rows[:, 0], 1.0 / rows[:, 1:]
-        columns = [self._cpus.index(cpu) for cpu in (self._cpus if cpus is None else cpus)]
-        seen = []
+        found = []
         for cost in costs:
             first, last = np.searchsorted(moments, (cost.began, cost.made))
-            column = self._cpus.index(cost.cpu_number)
             # The round under way when the batch was ready, and all that ended since it was begun.
-            seen.append(float(speeds[min(first, len(speeds) - 1) : last + 1, column].mean()))
-        used = speeds[:, columns]
-        return Pace(1.0 / stats.mean(seen), float(used.mean() / used.min(axis=1).mean()))
+            place = slice(min(first, len(speeds) - 1), last + 1)
+            found.append(float(speeds[place, self._cpus.index(cost.cpu_number)].mean()))
+        return 1.0 / stats.mean(found)
 
     def _during(self, begin: float, end: float) -> NDArray[np.float64]:
         """The rounds of that time, and the next; waits for it."""

@@ -84,8 +84,6 @@ def scenario_of(calibration: Calibration, setting: Setting, busy: float) -> Scen
     waiting = calibration.waiting(setting.workers, busy)
     if setting.workers >= setting.cores:
         calibration = calibration.without_a_free_core()
-    if setting.option == 2 and setting.ordered and setting.workers == 2 <= setting.cores:
-        calibration = calibration.at_the_slower()
     return calibration.emulated_scenario(step_time(calibration, setting), setting.sync, loader, waiting)
 
 
@@ -138,8 +136,6 @@ def predict(calibration: Calibration, setting: Setting, length: RunLength, engin
 
 def without(effect: str, calibration: Calibration, setting: Setting, length: RunLength, engine: Engine) -> float:
     """Predicted idle with one of `EFFECTS` switched off."""
-    if effect == "uneven cores":
-        calibration = replace(calibration, uneven=1.0)
     if effect == "workers' other threads":
         calibration = replace(calibration, side=NOTHING)
     scenario = EFFECTS[effect](scenario_of(calibration, setting, at_work(calibration, setting, length, engine)))
@@ -209,7 +205,6 @@ def _changed(**changes: dict[str, object]) -> Change:
 #: Each effect of the model that a trial here can show, and the scenario without it.
 EFFECTS: dict[str, Change] = {
     "core sharing": _changed(),
-    "uneven cores": _changed(),
     "workers' other threads": _changed(),
     "receiving a batch": _changed(workload={"consumer": ZERO, "copy": ZERO}),
     "waiting for the hand-over": _changed(workload={"copy": ZERO}),

@@ -81,7 +81,7 @@ def _serve(link: Link, real: Workload, first: Setting, effort: Effort, sampler: 
         order = link.receive()
         with _limited(order):
             measured = _trial(real, order, training, sampler)
-        link.send("measured", replace(measured, pace=measured.pace.over(found.usual_s)))
+        link.send("measured", replace(measured, pace=measured.pace / found.usual_s))
 
 
 def _training(real: Workload, first: Setting, device: str) -> Training:
@@ -125,7 +125,7 @@ def _trial(real: Workload, order: Order, training: Training | None, sampler: Sam
         collate_s=sum(cost.collate for cost in trial.costs) / len(trial.costs),
         receive_s=sum(step.cpu for step in trial.steps) / len(trial.steps),
         others_cores=max(0.0, others / span),
-        pace=sampler.seen(trial.costs, sorted(os.sched_getaffinity(0))),
+        pace=sampler.seen(trial.costs),
     )
 
 

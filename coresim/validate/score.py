@@ -232,10 +232,10 @@ def cause(point: Point, job: Job) -> str:
 
 
 def cost_changes(point: Point, calibration: Calibration) -> Mapping[str, float]:
-    """Relative change of what the sampler beside the trial, its workers and its trainer noted against the calibration."""
+    """Relative change of what the sampler, the workers and the trainer noted against the calibration."""
     found = {}
     trials = point.clean
-    found["the machine's pace"] = stats.mean([t.pace.cost for t in trials]) - 1.0
+    found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
     if calibration.sample.mean > 0:
         found["a sample's CPU time"] = stats.mean([t.sample_s for t in trials]) / calibration.sample.mean - 1.0
     if point.setting.option == 2 and calibration.receive.mean > 0:

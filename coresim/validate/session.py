@@ -172,7 +172,7 @@ def judged(point: Point) -> Point:
 
 def _work(point: Point, trial: Measured) -> float:
     """CPU seconds of a worker per batch, at the calibration's pace."""
-    return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.pace.cost
+    return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.pace
 
 
 def disturbance(measured: Measured, slower: float) -> str:
