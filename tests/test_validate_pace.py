@@ -15,6 +15,7 @@ import psutil
 import pytest
 from test_validate import CALIBRATION, SETTING, ledger, measured, point
 
+from coresim.errors import CoresimError
 from coresim.sim.fast import simulate
 from coresim.validate.calibrate import calibrate, handovers
 from coresim.validate.costs import NOTHING
@@ -129,7 +130,7 @@ def test_a_sampler_that_died_is_told_and_not_waited_for(tmp_path: Path):
     with Sampler(Work(tmp_path)) as sampler:
         sampler._process.kill()
         sampler._process.join()
-        with pytest.raises(ChildProcessError, match="has died"):
+        with pytest.raises(CoresimError, match="has died"):
             seen_now(sampler, 0.1)
 
 

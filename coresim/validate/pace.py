@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coresim import stats
+from coresim.errors import CoresimError
 from coresim.validate.loaders import Cost, Timed
 from coresim.workloads.base import Workload
 
@@ -34,6 +35,8 @@ LOOKS = 8
 #: Rounds over all CPUs that are kept.
 ROWS = 1 << 13
 STOP_S = 5.0
+#: How often the sampler looks whether it is still wanted, s.
+LOOK_S = 0.1
 
 
 class Sampler:
@@ -92,15 +95,21 @@ class Sampler:
             if made and rows[-1, 0] >= end:
                 break
             if not self._process.is_alive():
-                raise ChildProcessError("the process that samples the machine's pace has died")
+                raise CoresimError("the process that samples the machine's pace has died; validate again")
             time.sleep(0.01)
         first, last = np.searchsorted(rows[:, 0], (begin, end))
         return rows[first : last + 1].copy()
 
     def _sample(self, real: Workload) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        parent, data = os.getppid(), Timed(real)
-        took = [(_visit(data, [index]), index) for index in range(min(LOOKS, len(real)))]
+        parent = os.getppid()
+        try:
+            self._rounds(Timed(real), parent)
+        except Exception:  # who prepares samples beside this one meets the same and says what it is
+            os._exit(1)
+
+    def _rounds(self, data: Timed, parent: int) -> None:
+        took = [(_visit(data, [index]), index) for index in range(min(LOOKS, len(data.workload)))]
         lightest, index = min(took)
         indices = [index] * max(1, math.ceil(VISIT_S / max(lightest, 1e-6)))
         while os.getppid() == parent:
@@ -110,7 +119,9 @@ class Sampler:
                 row[1 + place] = _visit(data, indices)
             row[0] = time.perf_counter()
             self._head[:] = self._head[0] + 1, time.process_time()
-            time.sleep(max(0.0, float(row[1:].mean()) / self._share - (time.perf_counter() - began)))
+            until = began + float(row[1:].mean()) / self._share
+            while os.getppid() == parent and time.perf_counter() < until:
+                time.sleep(min(LOOK_S, max(0.0, until - time.perf_counter())))
 
 
 def _visit(data: Timed, indices: Sequence[int]) -> float:
