@@ -31,6 +31,17 @@ def test_a_95_percent_interval_covers_the_closed_form_in_93_to_97_percent_of_100
     assert 930 <= covered <= 970
 
 
+def test_an_interval_that_ends_when_its_runs_agree_covers_it_too():
+    pipeline, truth = example(**LINE), closed_line(**LINE)
+    covered, counts = 0, set()
+    for seed in range(1000):
+        found = estimate(pipeline, Plan(half_width=0.025, grow=False, seed=seed), simulate)
+        counts.add(found.replications)
+        covered += found.gpu_idle_low <= 1 - truth.utilisation <= found.gpu_idle_high
+    assert len(counts) > 5
+    assert 930 <= covered <= 970
+
+
 def test_replications_go_on_until_the_half_width_is_within_the_bound():
     pipeline = example(**LINE)
     few = estimate(pipeline, Plan(steps=200, least=4, most=64, half_width=1.0), simulate)

@@ -19,6 +19,9 @@ LEAST_ROWS = 512
 #: Fewer replications than this are enough only where they agree to this share of the half-width that is wanted: a few
 #: can agree by chance.
 FEW, AGREEING = 5, 0.25
+#: Runs that stop because they agree agree by chance now and then, so that Student's interval holds less than it says:
+#: 90 to 94 % of 500 to 1,150 trials in each of 18 cases with a closed form. So much wider it held 93 to 96 %.
+SEQUENTIAL = 1.15
 #: Noise that is allowed far from the target, as a share of the distance to it.
 OF_DISTANCE = 0.05
 
@@ -137,10 +140,11 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
     """Predict the behaviour of a pipeline by independent replications.
 
     Replications of the inputs as they are go on until simulation noise is within the plan's half-width (Student's t
-    over replications, each with its own service times); their mean is the prediction. Where inputs are measured, and so
-    uncertain, further replications draw their inputs too (bootstrap of raw values, means and s(k) moved by their
-    uncertainty), half as long where a single run is within the half-width. Their root mean square deviations below and
-    above the prediction, without what the draws do, are the spread that stays however long one simulates.
+    over replications, each with its own service times, times `SEQUENTIAL`); their mean is the prediction. Where inputs
+    are measured, and so uncertain, further replications draw their inputs too (bootstrap of raw values, means and s(k)
+    moved by their uncertainty), half as long where a single run is within the half-width. Their root mean square
+    deviations below and above the prediction, without what the draws do, are the spread that stays however long one
+    simulates.
     """
     length = run_length(pipeline, plan)
     # Powers of two, so that the points of a sweep share their tapes although their lengths differ.
@@ -218,10 +222,11 @@ def _duration(run: Run) -> float:
 
 
 def _noise(idles: Sequence[float], plan: Plan) -> float:
-    """Half-width of the mean idle over replications."""
+    """Half-width of the mean idle over replications, whose number is the plan's or follows from how they agree."""
     if len(idles) < 2:
         return 0.0
-    return stats.t_quantile(0.5 + plan.level / 2, len(idles) - 1) * math.sqrt(stats.variance(idles) / len(idles))
+    student = stats.t_quantile(0.5 + plan.level / 2, len(idles) - 1) * math.sqrt(stats.variance(idles) / len(idles))
+    return student if plan.least == plan.most else SEQUENTIAL * student
 
 
 def _summary(
