@@ -35,7 +35,7 @@ def test_an_interval_that_ends_when_its_runs_agree_covers_it_too():
     pipeline, truth = example(**LINE), closed_line(**LINE)
     covered, counts = 0, set()
     for seed in range(1000):
-        found = estimate(pipeline, Plan(half_width=0.025, grow=False, seed=seed), simulate)
+        found = estimate(pipeline, Plan(half_width=0.018, grow=False, seed=seed), simulate)
         counts.add(found.replications)
         covered += found.gpu_idle_low <= 1 - truth.utilisation <= found.gpu_idle_high
     assert len(counts) > 5
