@@ -23,7 +23,8 @@ BOUNDS = (
 BOUNDS_TEXT = (
     "Predicted ahead: from the calibration alone. At the sampled pace: the same costs times what a fixed piece of the"
     " same kind of work cost during the trial on the CPUs that its workers were on, over what it cost in the"
-    " calibration. It is sampled by a process of its own, which knows nothing of the trial.\n\n"
+    " calibration. It is sampled by a process of its own; of the trial it takes only when its workers were on which"
+    " CPU.\n\n"
 )
 HEAD = """# The state of the truth
 
