@@ -113,15 +113,19 @@ class Sampler:
         lightest, index = min(took)
         indices = [index] * max(1, math.ceil(VISIT_S / max(lightest, 1e-6)))
         while os.getppid() == parent:
-            began, row = time.perf_counter(), self._rows[int(self._head[0]) % ROWS]
+            row = self._rows[int(self._head[0]) % ROWS]
             for place, cpu in enumerate(self._cpus):
                 os.sched_setaffinity(0, {cpu})
                 row[1 + place] = _visit(data, indices)
+                # Each CPU is visited after an equal pause: right after another it finds warmer caches and reads fast.
+                self._pause(float(row[1 + place]) / self._share / len(self._cpus), parent)
             row[0] = time.perf_counter()
             self._head[:] = self._head[0] + 1, time.process_time()
-            until = began + float(row[1:].mean()) / self._share
-            while os.getppid() == parent and time.perf_counter() < until:
-                time.sleep(min(LOOK_S, max(0.0, until - time.perf_counter())))
+
+    def _pause(self, seconds: float, parent: int) -> None:
+        until = time.perf_counter() + seconds
+        while os.getppid() == parent and time.perf_counter() < until:
+            time.sleep(min(LOOK_S, max(0.0, until - time.perf_counter())))
 
 
 def _visit(data: Timed, indices: Sequence[int]) -> float:
