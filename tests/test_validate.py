@@ -101,8 +101,8 @@ def test_batches_visit_every_sample_once_per_round():
 
 CALIBRATION = Calibration(
     option=2, batch_size=10, sample=Service((0.001, 0.003), 0.05), wait=NOTHING, batch=Service((0.005,), 0.1),
-    side=NOTHING, receive=Service((0.001,)), handover=(NOTHING,) * 3, pin=NOTHING,
-    speed=0.9, speed_uncertainty=0.02, period_s=0.025,
+    batch_cpu=Service((0.005,)), receive=Service((0.001,)), handover={}, pin=NOTHING,
+    speed=0.9, speed_uncertainty=0.02, period_s=0.025, cpus=2,
 )  # fmt: skip
 SETTING = Setting("images", 10, 2, 2, 2, 2, 0.8)
 
@@ -338,7 +338,8 @@ def test_the_real_organisations_deliver_every_sample_once_and_end(option: int):
             return x
 
     before = threading.active_count()
-    pipe = open_pipe(Timed(Numbers(Path())), Layout(option, 0 if option == 1 else 2, 4), seed=3)
+    # With one fetcher; several take turns, and a sample may come in after later ones.
+    pipe = open_pipe(Timed(Numbers(Path())), Layout(option, 0 if option == 1 else 2, 4, fetchers=1), seed=3)
     try:
         batches = [pipe.next() for _ in range(6)]
     finally:
@@ -347,6 +348,31 @@ def test_the_real_organisations_deliver_every_sample_once_and_end(option: int):
     assert seen == sorted([*range(12)] * 2)
     assert all(cost.made >= cost.began for _, cost in batches)
     assert threading.active_count() == before
+
+
+@needs_torch
+def test_a_slow_fetch_holds_up_no_batch_of_the_staged_pipeline():
+    import threading
+
+    from coresim.workloads.base import DatasetWorkload
+
+    released = threading.Event()
+
+    class Slow(list[int]):
+        def __getitem__(self, index: int) -> int:  # type: ignore[override]
+            if index == 0:
+                released.wait(20.0)
+            return index
+
+    pipe = open_pipe(Timed(DatasetWorkload(Slow(range(12)), "mine")), Layout(3, 1, 3), seed=3)
+    try:
+        first = [int(value) for _ in range(3) for value in pipe.next()[0]]
+        released.set()
+        later = [int(value) for _ in range(9) for value in pipe.next()[0]]
+    finally:
+        released.set()
+        pipe.close()
+    assert 0 not in first and 0 in later
 
 
 @needs_torch

@@ -1,4 +1,4 @@
-"""The machine's pace around trials, and what a hand-over takes from workers at rest and at work."""
+"""The machine's pace around trials."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from test_validate import CALIBRATION, SETTING, ledger, measured, point
 
 from coresim.errors import CoresimError
 from coresim.sim.fast import simulate
-from coresim.validate.calibrate import calibrate, handovers
+from coresim.validate.calibrate import calibrate
 from coresim.validate.costs import NOTHING
 from coresim.validate.costs import Cost as Spent
-from coresim.validate.loaders import Cost
+from coresim.validate.loaders import Cost, Timed
 from coresim.validate.pace import LOOKS, Sampler
-from coresim.validate.predict import at_work, predict, step_time, trial_length
+from coresim.validate.predict import predict, step_time, trial_length
 from coresim.validate.score import at_pace, cause, effort
 from coresim.validate.session import judged
-from coresim.validate.trial import Step, Trial
 from coresim.workloads.base import Workload
 
 
@@ -101,6 +100,21 @@ def test_the_sampler_repeats_the_same_work_and_shows_a_slower_machine(tmp_path: 
     assert len(set(drawn[LOOKS:])) == 1  # the lightest sample, with the same random numbers
 
 
+def test_the_sampler_pauses_before_every_cpu_it_visits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Right after another CPU it would find warmer caches there, and read fast."""
+    work = Work(tmp_path)
+    with Sampler(work) as sampler:
+        sampler._process.kill()
+        sampler._process.join()
+        sampler._cpus, sampler._rows, sampler._head = [0, 1, 2], np.zeros((4, 4)), np.zeros(2)
+        happened: list[str] = []
+        monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: happened.append("visit"))
+        monkeypatch.setattr(os, "getppid", lambda: 1 if len(happened) < 12 else 2)
+        monkeypatch.setattr(sampler, "_pause", lambda seconds, parent: happened.append("pause"))
+        sampler._rounds(Timed(work), 1)
+    assert happened == ["visit", "pause"] * 6
+
+
 def test_the_sampler_ends_with_its_user_and_with_its_process(tmp_path: Path):
     with Sampler(Work(tmp_path)) as sampler:
         process = sampler._process
@@ -165,7 +179,7 @@ def test_what_sampling_takes_of_a_cpu_is_predicted():
 
 
 def test_a_worker_s_other_threads_cost_time_where_no_core_is_free():
-    busy = replace(CALIBRATION, side=Spent((0.002,)))
+    busy = replace(CALIBRATION, batch_cpu=Spent((CALIBRATION.batch.mean + 0.002,)))
     length = trial_length(CALIBRATION, SETTING, seconds=1.0)
     bound = replace(SETTING, ratio=0.6, step_s=step_time(CALIBRATION, replace(SETTING, ratio=0.6)))
     before, after = (predict(c, bound, length, simulate).seconds_per_step for c in (CALIBRATION, busy))
@@ -180,39 +194,11 @@ def test_a_calibration_sees_what_a_worker_s_other_threads_cost(tmp_path: Path):
     with Sampler(work) as sampler:
         found = calibrate(work, 2, 2, sampler, rounds=2, run_s=0.1)
         inline = calibrate(work, 1, 2, sampler, rounds=2, run_s=0.1)
-    assert 0.0 < found.side.mean < 0.5 * found.sample.mean
-    assert inline.side == NOTHING
+    assert 0.0 < found.batch_cpu.mean < 0.5 * found.sample.mean
+    assert inline.batch_cpu == NOTHING
+    assert "rest" in found.handover and not inline.handover
     assert found.usual_s == pytest.approx(found.sample.mean, rel=0.5)
     assert 0.0 < found.sampled < 0.1
-
-
-def step(asked: float, ready: float, got: float) -> Step:
-    return Step(asked, ready, got, got, got + 1.0, 0.01)
-
-
-def noted(began: float, made: float, worker: int = 7) -> Cost:
-    return Cost(began, made, (made - began,), (made - began,), 0.0, worker)
-
-
-def test_a_hand_over_is_told_by_what_its_own_worker_does_meanwhile():
-    costs = (noted(0.0, 1.0), noted(1.1, 2.0), noted(2.1, 3.0), noted(0.0, 9.0, worker=8))
-    steps = (step(1.05, 1.0, 1.16), step(2.05, 2.0, 2.08), step(4.0, 3.0, 4.03), step(8.0, 9.0, 9.5))
-    rest, work = handovers(Trial(0.0, steps, costs))
-    assert work == pytest.approx([0.10])  # batch 1 was begun before batch 0 was in hand
-    assert rest == pytest.approx([0.02, 0.02])  # the fourth was not ready: it is waited for in any case
-
-
-def test_one_worker_with_time_to_spare_rests_at_every_hand_over_and_one_without_works():
-    length = trial_length(CALIBRATION, replace(SETTING, workers=1), seconds=2.0)
-    spare = replace(SETTING, workers=1, ratio=1.5)
-    assert at_work(CALIBRATION, spare, length, simulate) == 0.0
-    assert at_work(CALIBRATION, replace(spare, ratio=0.7), length, simulate) > 0.9
-    slow = replace(CALIBRATION, handover=(NOTHING, Spent((0.01,)), NOTHING))
-    assert predict(slow, spare, length, simulate).idle == pytest.approx(
-        predict(CALIBRATION, spare, length, simulate).idle, abs=1e-9
-    )
-    late = predict(slow, replace(spare, ratio=0.95), length, simulate).idle
-    assert late > predict(CALIBRATION, replace(spare, ratio=0.95), length, simulate).idle + 0.02
 
 
 def test_a_point_is_predicted_anew_for_the_pace_around_its_trials():

@@ -20,8 +20,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from coresim import stats
+from coresim.validate import handover
 from coresim.validate.costs import NOTHING, Calibration, Cost
-from coresim.validate.loaders import Cost as Noted
+from coresim.validate.limits import on_cpus
 from coresim.validate.loaders import Layout, Timed, open_pipe
 from coresim.validate.pace import Sampler
 from coresim.validate.trial import Trial, run_trial
@@ -31,6 +32,9 @@ ROUNDS = 5
 #: Wall seconds of one run of a round.
 RUN_S = 0.5
 LEAST_STEPS, MOST_STEPS = 6, 400
+#: Step times over what one worker needs for a batch; they change from round to round, so that hand-overs are seen in
+#: every state.
+BUSY, TWO_BUSY, ONE_CORE = (1.0, 0.85, 0.7), (0.55, 0.4, 0.65), (1.3, 0.9)
 MOST_VALUES = 1000
 #: A sample waits for something else than a core where it does so for over this share of its time.
 NOTABLE_WAIT = 0.1
@@ -73,18 +77,23 @@ def calibrate(
     pair = replace(lone, workers=2)
     period = _period(_run(data, lone, 0.0, LEAST_STEPS, seed=0))
     steps = min(MOST_STEPS, max(LEAST_STEPS, round(run_s / period)))
-    kinds = {"alone": (lone, 0.0, steps)}
+    kinds: dict[str, tuple[Layout, Sequence[float], int]] = {"alone": (lone, (0.0,), steps)}
     if option != 1:
-        kinds |= {"idle": (lone, 2.0, max(LEAST_STEPS, steps // 2)), "busy": (lone, 1.0, steps)}
-        kinds |= {"two": (pair, 0.0, 2 * steps), "two busy": (pair, 0.55, 2 * steps)}
+        kinds |= {"idle": (lone, (2.0,), max(LEAST_STEPS, steps // 2)), "busy": (lone, BUSY, steps)}
+        kinds |= {"two": (pair, (0.0,), 2 * steps), "two busy": (pair, TWO_BUSY, 2 * steps)}
+    if option == 2:
+        kinds["one core"] = (lone, ONE_CORE, max(LEAST_STEPS, steps // 2))
     trials: dict[str, list[Trial]] = {kind: [] for kind in kinds}
+    cpus = sorted(os.sched_getaffinity(0))
     began, sampled = time.perf_counter(), sampler.cpu_s
     for number in range(rounds):
         if progress:
             progress("calibrating", number / rounds)
-        for kind, (layout, ratio, count) in kinds.items():
-            trials[kind].append(_run(data, layout, ratio * period, count, seed=number + 1))
-    sampled = (sampler.cpu_s - sampled) / (time.perf_counter() - began) / len(os.sched_getaffinity(0))
+        for kind, (layout, ratios, count) in kinds.items():
+            step_s = ratios[number % len(ratios)] * period
+            with on_cpus(cpus[:1] if kind == "one core" else cpus):
+                trials[kind].append(_run(data, layout, step_s, count, seed=number + 1))
+    sampled = (sampler.cpu_s - sampled) / (time.perf_counter() - began) / len(cpus)
     paces = {kind: [sampler.seen(trial.costs) for trial in made] for kind, made in trials.items()}
     usual = stats.median([pace for found in paces.values() for pace in found])
     runs = {
@@ -93,7 +102,7 @@ def calibrate(
     }
     slower = [run.slower for found in runs.values() for run in found]
     return replace(
-        _calibration(option, batch_size, pin_memory, runs),
+        _calibration(option, batch_size, pin_memory, runs, len(cpus)),
         usual_s=usual,
         drift=math.sqrt(stats.mean([(relative - 1.0) ** 2 for relative in slower])),
         sampled=sampled,
@@ -116,26 +125,24 @@ def _sample_cpu(run: Run) -> float:
     return stats.mean([stats.mean(cost.cpu) for cost in run.trial.costs]) / run.slower
 
 
-def _calibration(option: int, batch_size: int, pin_memory: bool, runs: dict[str, list[Run]]) -> Calibration:
+def _calibration(option: int, batch_size: int, pin_memory: bool, runs: dict[str, list[Run]], cpus: int) -> Calibration:
     alone, idle, busy, two, two_busy = (runs.get(kind, []) for kind in ("alone", "idle", "busy", "two", "two busy"))
-    receiving = idle or alone
+    receiving = [*idle, *busy, *two_busy] or alone
     speeds = [_speed(option, one, both) for one, both in zip(alone, two, strict=False)]
-    lone = [handovers(run.trial) for run in (*idle, *busy)]
-    rest, work = [found[0] for found in lone], [found[1] for found in lone]
-    pair_work = [handovers(run.trial)[1] for run in two_busy]
     return Calibration(
         option=option,
         batch_size=batch_size,
-        sample=_cost([[v / r.slower for cost in r.trial.costs for v in cost.cpu] for r in alone]),
-        wait=_waits(alone),
+        sample=_samples(option, alone),
+        wait=_waits(option, alone, idle),
         batch=_cost([[v / r.slower for v in _beyond_samples(r.trial, option)] for r in alone]),
-        side=_cost([[v / r.slower for v in _beside(r.trial)] for r in alone]) if option == 2 else NOTHING,
+        batch_cpu=_cost([[v / r.slower for v in _used(r.trial)] for r in alone]) if option == 2 else NOTHING,
         receive=_received(option, receiving),
-        handover=(_seen(rest), _seen(work), _seen(pair_work)) if option == 2 else (NOTHING,) * 3,
+        handover=_handovers(runs, cpus) if option == 2 else {},
         pin=Cost((stats.mean([run.trial.side_cpu / run.slower for run in idle]),)) if pin_memory and idle else NOTHING,
         speed=min(1.0, stats.median(speeds)) if speeds else 1.0,
         speed_uncertainty=_uncertainty(speeds) if speeds else 0.0,
         period_s=stats.median([_period(run.trial) / run.slower for run in alone]),
+        cpus=cpus,
     )
 
 
@@ -151,29 +158,25 @@ def _speed(option: int, one: Run, two: Run) -> float:
     return _sample_cpu(one) / _sample_cpu(two)
 
 
-def handovers(trial: Trial) -> tuple[list[float], list[float]]:
-    """What receiving took beyond the trainer's own CPU time, s: from workers at rest, and from workers at work.
-
-    A worker is at work if it makes another batch while its last one is received. Only batches that were ready when
-    the trainer asked count: what is not ready is waited for in any case.
-    """
-    made: dict[int, list[Noted]] = {}
-    for noted in trial.costs:
-        made.setdefault(noted.worker, []).append(noted)
-    rest: list[float] = []
-    work: list[float] = []
-    for step, noted in zip(trial.steps, trial.costs, strict=True):
-        if step.ready <= step.asked:
-            waited = max(0.0, step.got - step.asked - step.cpu)
-            at_work = any(other.began < step.got and other.made > step.asked for other in made[noted.worker])
-            (work if at_work else rest).append(waited)
-    return rest, work
+def _handovers(runs: dict[str, list[Run]], cpus: int) -> dict[str, Cost]:
+    """By state, over all runs together: the state is what matters, not which run it came up in."""
+    found: dict[str, list[list[float]]] = {}
+    for number in range(len(runs["alone"])):
+        of_round: dict[str, list[float]] = {}
+        for kind, made in runs.items():
+            workers, free = 2 if kind.startswith("two") else 1, 1 if kind == "one core" else cpus
+            for state, waited in handover.seen(made[number].trial, workers, Layout.prefetch_factor, free).items():
+                of_round.setdefault(state, []).extend(waited)
+        for state, waited in of_round.items():
+            found.setdefault(state, []).append(waited)
+    often = {state: kept for state, kept in found.items() if sum(map(len, kept)) >= handover.LEAST_SEEN}
+    return {state: _pooled(kept) for state, kept in often.items()}
 
 
-def _seen(runs: Sequence[Sequence[float]]) -> Cost:
-    """The cost over those runs that show it; none at all is no cost."""
-    shown = [run for run in runs if run]
-    return _cost(shown) if shown else NOTHING
+def _pooled(rounds: Sequence[Sequence[float]]) -> Cost:
+    """All values together, at most `MOST_VALUES` evenly chosen."""
+    values = [value for found in rounds for value in found]
+    return Cost(_chosen(values), _uncertainty([stats.mean(found) for found in rounds]))
 
 
 def _received(option: int, ready: Sequence[Run]) -> Cost:
@@ -185,14 +188,23 @@ def _received(option: int, ready: Sequence[Run]) -> Cost:
     return _cost([[step.cpu / run.slower for step in run.trial.steps] for run in ready])
 
 
-def _waits(runs: Sequence[Run]) -> Cost:
+def _samples(option: int, runs: Sequence[Run]) -> Cost:
+    return _cost([[v / r.slower for c in r.trial.costs for v in (c.wall if option == 3 else c.cpu)] for r in runs])
+
+
+def _waits(option: int, runs: Sequence[Run], ready: Sequence[Run]) -> Cost:
     """Per sample, where it is notable; what is less cannot be told from other programs' turns."""
-    per_run = [
-        [max(0.0, wall - cpu) for cost in run.trial.costs for wall, cpu in zip(cost.wall, cost.cpu, strict=True)]
-        for run in runs
-    ]
-    walls = sum(sum(cost.wall) for run in runs for cost in run.trial.costs)
-    return _cost(per_run) if sum(map(sum, per_run)) > NOTABLE_WAIT * walls else NOTHING
+    if option == 3:  # fetches at leisure: what they wait for in a hurry is the interpreter's lock
+        per_run = [[cost.fetch / len(cost.wall) for cost in run.trial.costs] for run in ready]
+        walls = sum(sum(cost.wall) + cost.fetch for run in ready for cost in run.trial.costs)
+        waits = sum(cost.fetch for run in ready for cost in run.trial.costs)
+    else:
+        per_run = [
+            [max(0.0, wall - cpu) for cost in run.trial.costs for wall, cpu in zip(cost.wall, cost.cpu, strict=True)]
+            for run in runs
+        ]
+        walls, waits = sum(sum(cost.wall) for run in runs for cost in run.trial.costs), sum(map(sum, per_run))
+    return _cost(per_run) if waits > NOTABLE_WAIT * walls else NOTHING
 
 
 def _beyond_samples(trial: Trial, option: int) -> list[float]:
@@ -202,18 +214,23 @@ def _beyond_samples(trial: Trial, option: int) -> list[float]:
     return [max(0.0, after.began - now.began - sum(now.wall)) for now, after in pairwise(trial.costs)]
 
 
-def _beside(trial: Trial) -> list[float]:
-    """CPU time per batch of a lone worker's other threads."""
-    return [after.side - now.side for now, after in pairwise(trial.costs)]
+def _used(trial: Trial) -> list[float]:
+    """CPU time per batch of a lone worker's process beyond its samples."""
+    return [max(0.0, after.used - now.used - sum(after.cpu)) for now, after in pairwise(trial.costs)]
 
 
 def _cost(runs: Sequence[Sequence[float]]) -> Cost:
     """The values of the run whose mean is the middle one, at most `MOST_VALUES` evenly chosen."""
     values = sorted(runs, key=stats.mean)[len(runs) // 2]
+    return Cost(_chosen(values), _uncertainty([stats.mean(found) for found in runs]))
+
+
+def _chosen(values: Sequence[float]) -> tuple[float, ...]:
+    """At most `MOST_VALUES` of them, evenly chosen, with the same mean."""
     stride = -(-len(values) // MOST_VALUES)
     chosen = sorted(values)[stride // 2 :: stride] if stride > 1 else values
     scale = stats.mean(values) / stats.mean(chosen) if stats.mean(chosen) > 0 else 1.0
-    return Cost(tuple(value * scale for value in chosen), _uncertainty([stats.mean(found) for found in runs]))
+    return tuple(value * scale for value in chosen)
 
 
 def _uncertainty(means: Sequence[float]) -> float:

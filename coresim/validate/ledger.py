@@ -20,7 +20,7 @@ from coresim.validate.grid import Grid, Setting
 from coresim.validate.predict import Prediction
 
 FORMAT = "coresim-ledger"
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)

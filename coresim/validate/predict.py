@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +13,10 @@ from coresim.model.scenario import Loader, Scenario
 from coresim.model.service import ZERO, Service
 from coresim.sim.draws import draw, perturb_speed
 from coresim.sim.estimate import LEAST_ROWS, Engine, idle_of
-from coresim.sim.run import Run, RunLength, Trace
+from coresim.sim.run import Run, RunLength
 from coresim.theory.queues import buffer_idle, rate_idle
-from coresim.validate.costs import NOTHING, Calibration
+from coresim.validate import handover
+from coresim.validate.costs import Calibration
 from coresim.validate.grid import Setting
 from coresim.validate.loaders import FETCHERS
 
@@ -24,7 +25,7 @@ NOMINAL, PERTURBED = 8, 40
 #: Steps of a trial: enough to last about this long, within bounds.
 LEAST_STEPS, MOST_STEPS = 24, 500
 ENDLESS = 1e12
-ROUNDS = 2
+ROUNDS = 4
 
 Change = Callable[[Scenario], Scenario]
 
@@ -76,46 +77,39 @@ def trial_length(calibration: Calibration, setting: Setting, seconds: float) -> 
     return RunLength(warm_up + cycle * round(wanted / cycle), warm_up)
 
 
-def scenario_of(calibration: Calibration, setting: Setting, busy: float) -> Scenario:
-    """The scenario of a trial; ``busy``: share of the hand-overs at which the worker makes another batch meanwhile."""
+def scenario_of(calibration: Calibration, setting: Setting, shares: Mapping[str, float]) -> Scenario:
+    """The scenario of a trial; ``shares``: of the states in which its hand-overs are."""
     loader = Loader(ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS)
     if calibration.training is not None:
         return calibration.training_scenario(calibration.training, replace(loader, pin_memory=setting.pin_memory))
-    waiting = calibration.waiting(setting.workers, busy)
+    waiting = handover.mixture(calibration.handover, shares).service()
     if setting.workers >= setting.cores:
         calibration = calibration.without_a_free_core()
+    if setting.option == 2 and setting.prefetch_factor == 1:
+        # Its worker is dealt the next batch only when the trainer has received the last one.
+        calibration = calibration.dealt_after(calibration.receive.mean + waiting.mean)
     return calibration.emulated_scenario(step_time(calibration, setting), setting.sync, loader, waiting)
 
 
-def at_work(calibration: Calibration, setting: Setting, length: RunLength, engine: Engine) -> float:
-    """Share of the hand-overs at which the worker that made the batch is at work on another, from a simulated run.
+def handover_shares(
+    calibration: Calibration, setting: Setting, length: RunLength, engine: Engine
+) -> Mapping[str, float]:
+    """The share of each state of a hand-over, from simulated runs.
 
-    How long a hand-over takes depends on that share, and the share on how long it takes: two rounds settle it.
+    How long a hand-over takes depends on its state, and the states on how long hand-overs take: a few rounds settle
+    it, each counting as much as all before it, so that it does not swing between two answers.
     """
-    busy = min(1.0, rate_period(calibration, setting) / step_time(calibration, setting))
+    shares: dict[str, float] = {}
     if setting.option != 2 or calibration.training is not None:
-        return busy
-    for _ in range(ROUNDS):
-        pipeline = _pipeline(scenario_of(calibration, setting, busy), setting)
-        run = engine(pipeline, draw(pipeline, _rows(length), 1, 0), replace(length, trace=True))
-        busy = _busy_makers(run.traces[0], length.warm_up)
-    return busy
-
-
-def _busy_makers(trace: Trace, warm_up: int) -> float:
-    taken, done, server = trace.taken[0], trace.done[0], trace.server[0]
-    spans: dict[int | None, list[tuple[float, float]]] = {}
-    for worker, begin, end in zip(server, taken, done, strict=True):
-        if begin is not None:
-            spans.setdefault(worker, []).append((float(begin), float("inf") if end is None else float(end)))
-    busy = []
-    for moment, batch in list(zip(trace.pick_up, trace.batch, strict=True))[warm_up:]:
-        if batch >= len(done):  # out of order, one from beyond what the trace holds
-            continue
-        # A batch that the worker begins only because this one was picked up is begun after the hand-over.
-        own = done[batch]
-        busy.append(any((begin < moment or begin == own) and moment < end for begin, end in spans[server[batch]]))
-    return stats.mean([float(found) for found in busy])
+        return shares
+    cpus = setting.cores if setting.limit == "affinity" else calibration.cpus
+    for number in range(ROUNDS):
+        pipeline = _pipeline(scenario_of(calibration, setting, shares), setting)
+        run = engine(pipeline, draw(pipeline, _rows(length), 1, number), replace(length, trace=True))
+        found = handover.simulated(run.traces[0], length.warm_up, setting.prefetch_factor, cpus)
+        old = shares or found
+        shares = {state: (old.get(state, 0.0) + found.get(state, 0.0)) / 2 for state in old | found}
+    return shares
 
 
 def predict(calibration: Calibration, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> Prediction:
@@ -125,10 +119,10 @@ def predict(calibration: Calibration, setting: Setting, length: RunLength, engin
     own inputs within their uncertainty and the machine's drift, so the noise of a short run is in it too.
     """
     setting = replace(setting, step_s=step_time(calibration, setting))
-    busy = at_work(calibration, setting, length, engine)
-    pipeline = _pipeline(scenario_of(calibration, setting, busy), setting)
+    shares = handover_shares(calibration, setting, length, engine)
+    pipeline = _pipeline(scenario_of(calibration, setting, shares), setting)
     runs = _runs(pipeline, length, engine, seed)
-    unsure = _pipeline(scenario_of(calibration.drifting(), setting, busy), setting)
+    unsure = _pipeline(scenario_of(calibration.drifting(), setting, shares), setting)
     idles = [idle_of(run) for run in _perturbed(unsure, length, engine, seed)]
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return Prediction(stats.mean([idle_of(run) for run in runs]), low, high, _period(runs, length))
@@ -137,8 +131,8 @@ def predict(calibration: Calibration, setting: Setting, length: RunLength, engin
 def without(effect: str, calibration: Calibration, setting: Setting, length: RunLength, engine: Engine) -> float:
     """Predicted idle with one of `EFFECTS` switched off."""
     if effect == "workers' other threads":
-        calibration = replace(calibration, side=NOTHING)
-    scenario = EFFECTS[effect](scenario_of(calibration, setting, at_work(calibration, setting, length, engine)))
+        calibration = replace(calibration, batch_cpu=calibration.batch)
+    scenario = EFFECTS[effect](scenario_of(calibration, setting, handover_shares(calibration, setting, length, engine)))
     pipeline = _pipeline(scenario, setting)
     if effect == "core sharing":
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))

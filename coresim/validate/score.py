@@ -209,7 +209,7 @@ def _with_own_costs(point: Point, calibration: Calibration, engine: Engine) -> P
         calibration,
         sample=calibration.sample.scaled(slower),
         batch=calibration.batch.scaled(slower),
-        side=calibration.side.scaled(slower),
+        batch_cpu=calibration.batch_cpu.scaled(slower),
         receive=calibration.receive.scaled(receiving / calibration.receive.mean if calibration.receive.mean else 1.0),
         # Noted CPU times hold what k busy cores did to them, but not what threads waited for the interpreter's lock.
         speed=calibration.speed if calibration.option == 3 else 1.0,

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -65,13 +64,16 @@ class StagedPipe(Pipe):
     """Option 3: threads fetch, threads preprocess whole batches, a thread copies; bounded buffers between them."""
 
     def __init__(self, data: Timed, layout: Layout, indices: Iterator[list[int]]) -> None:
-        self._data, self._indices = data, indices
+        self._data, self._indices = data, itertools.chain.from_iterable(indices)
+        self._batch_size = layout.batch_size
+        self._dealing, self._gathering = threading.Lock(), threading.Lock()
+        self._gathered: list[Sample] = []
+        self._number = 0
         self._fetched, self._prepared, self._copied = (Buffer(layout.buffer) for _ in range(3))
         self._error: BaseException | None = None
-        self._pool = ThreadPoolExecutor(layout.fetchers)
         self._threads = [
             threading.Thread(target=self._guard, args=(work,), daemon=True)
-            for work in (self._fetch, *[self._prepare] * layout.workers, self._copy)
+            for work in (*[self._fetch] * layout.fetchers, *[self._prepare] * layout.workers, self._copy)
         ]
         for thread in self._threads:
             thread.start()
@@ -87,7 +89,6 @@ class StagedPipe(Pipe):
     def close(self) -> None:
         """Stop the threads; each ends at the latest after its current batch."""
         self._end()
-        self._pool.shutdown(wait=True, cancel_futures=True)
         for thread in self._threads:
             thread.join()
 
@@ -105,16 +106,21 @@ class StagedPipe(Pipe):
             self._end()
 
     def _fetch(self) -> None:
-        """The pool never pauses between batches: the next one's fetches are queued before this one's are awaited."""
+        """Samples join a batch in the order in which they are fetched, so that a slow one holds up no other.
+
+        Who completes a batch waits with it for room, and with it all that have fetched one more sample.
+        """
         first = self._data.workload.steps()[:1]
         rng = np.random.default_rng()
-        waiting = deque([self._submit(first, rng)])
-        for number in itertools.count():
-            waiting.append(self._submit(first, rng))
-            self._fetched.put(number, [job.result() for job in waiting.popleft()])
-
-    def _submit(self, first: Any, rng: np.random.Generator) -> list[Any]:
-        return [self._pool.submit(_finish, first, index, rng) for index in next(self._indices)]
+        while True:
+            with self._dealing:
+                index = next(self._indices)
+            sample = _finish(first, index, rng)
+            with self._gathering:
+                self._gathered.append(sample)
+                if len(self._gathered) >= self._batch_size:  # more only where the pipeline is closed, which ends all
+                    self._fetched.put(self._number, self._gathered)
+                    self._gathered, self._number = [], self._number + 1
 
     def _prepare(self) -> None:
         steps = self._data.workload.steps()[1:]
@@ -124,9 +130,9 @@ class StagedPipe(Pipe):
             began = time.perf_counter()
             samples = [_finish(steps, raw.value, rng) for raw in raws]
             pairs = zip(samples, raws, strict=True)
-            samples = [s._replace(wall=s.wall + raw.wall, cpu=s.cpu + raw.cpu) for s, raw in pairs]
-            batch, cost = self._data.collate(samples)
-            self._prepared.put(number, (batch, cost._replace(began=began)))
+            batch, cost = self._data.collate([sample._replace(cpu=sample.cpu + raw.cpu) for sample, raw in pairs])
+            fetch = sum(raw.wall for raw in raws)
+            self._prepared.put(number, (batch, cost._replace(began=began, fetch=fetch)))
 
     def _copy(self) -> None:
         while True:

@@ -5,6 +5,7 @@ A page of the map that has been read once is in the page cache, which all worker
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,8 @@ import numpy as np
 from coresim.workloads.base import Workload
 
 MIB = 2**20
+#: Each thread's own copy of a slab.
+_OWN = threading.local()
 
 
 class ArrayWorkload(Workload):
@@ -64,7 +67,7 @@ class MemoryBoundWorkload(ArrayWorkload):
     """Copy, scale and sum up slabs of 32 MiB of a table of 256 MiB: nearly all of the time is memory traffic.
 
     Both are far beyond the private caches, and a slab with its copy is beyond the last-level cache of most
-    machines (a few MiB per core). The copy lives in one buffer per process, so that no page is faulted in again.
+    machines (a few MiB per core). The copy lives in one buffer per thread, so that no page is faulted in again.
     """
 
     name = "table slabs of 32 MiB"
@@ -84,20 +87,20 @@ class MemoryBoundWorkload(ArrayWorkload):
         """Bytes of a slab."""
         return float(self.slab)
 
-    @cached_property
-    def _buffer(self) -> np.ndarray:
-        return np.zeros((self.slab // (4 * self.columns), self.columns), dtype=np.float32)
-
     def fetch(self, index: int) -> np.ndarray:
-        """A slab's rows, copied into the buffer."""
+        """A slab's rows, as they lie in the table."""
         first = index * (self.table - self.slab) // (self.starts - 1) // (4 * self.columns)
-        np.copyto(self._buffer, self._array[first : first + len(self._buffer)])
-        return self._buffer
+        rows: np.ndarray = self._array[first : first + self.slab // (4 * self.columns)]
+        return rows
 
     def decode(self, raw: np.ndarray) -> np.ndarray:
-        """Scale the buffer in place."""
-        np.multiply(raw, np.float32(0.5), out=raw)
-        return raw
+        """A copy, scaled in place."""
+        if not hasattr(_OWN, "slab"):
+            _OWN.slab = np.zeros(raw.shape, dtype=np.float32)
+        slab: np.ndarray = _OWN.slab
+        np.copyto(slab, raw)
+        np.multiply(slab, np.float32(0.5), out=slab)
+        return slab
 
     def transform(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The sum of each column: float32, one value per column."""
