@@ -32,9 +32,10 @@ ROUNDS = 5
 #: Wall seconds of one run of a round.
 RUN_S = 0.5
 LEAST_STEPS, MOST_STEPS = 6, 400
-#: Step times over what one worker needs for a batch; they change from round to round, so that hand-overs are seen in
-#: every state.
-BUSY, TWO_BUSY, ONE_CORE = (1.0, 0.85, 0.7), (0.55, 0.4, 0.65), (1.3, 0.9)
+#: Step times over what one worker needs for a batch. They change from round to round, so that hand-overs are seen in
+#: every state, and not always at the same place between two ticks of the scheduler's clock.
+BUSY, TWO_BUSY = (1.0, 0.85, 0.7, 0.95, 0.8), (0.55, 0.4, 0.65, 0.5, 0.6)
+ONE_CORE = (1.3, 0.9, 1.17, 1.05, 1.43)
 MOST_VALUES = 1000
 #: A sample waits for something else than a core where it does so for over this share of its time.
 NOTABLE_WAIT = 0.1
