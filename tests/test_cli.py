@@ -57,6 +57,16 @@ def test_recommend_prints_one_json_object_that_fits_its_schema(capsys, scenario)
     assert answer["lower_bound_cores"] <= fewest
 
 
+def test_simulate_says_nothing_of_workers_where_the_stages_are_listed(capsys, tmp_path):
+    path = tmp_path / "staged.toml"
+    path.write_text(
+        '[workload]\nbatch_size = 10\n[accelerator]\nstep = "2 ms"\n'
+        '[[stage]]\nname = "decode"\nservice = "1 ms"\nservers = 2\n'
+    )
+    out = call(capsys, "simulate", path, "--cores", 4, "--steps", 50)[1]
+    assert out.startswith("Simulated: listed stages 1, cores 4.0, engine fast\n")
+
+
 @pytest.mark.parametrize("engine", ["fast", "reference"])
 def test_simulate_prints_one_json_object_that_fits_its_schema(capsys, scenario, engine):
     arguments = ("--option", 2, "--workers", 8, "--cores", 9, "--steps", 60, "--seed", 1, "--json", "--engine", engine)

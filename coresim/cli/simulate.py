@@ -86,5 +86,7 @@ def run(args: argparse.Namespace) -> int:
         about = metadata(args.seed, args.input, profile.accelerator.basis if profile else None, fingerprint)
         print(json.dumps(estimate_document(result, shown, about), indent=1, allow_nan=False))
     else:
+        if scenario.stages:  # they say how many servers each has; a loader's workers are no part of such a line
+            shown = {"listed stages": len(scenario.stages), "cores": setting.cores, "engine": args.engine}
         print("\n".join([estimate_text(result, shown), *bound_lines(pipeline)]))
     return 0

@@ -28,6 +28,8 @@ ENDLESS = 1e12
 ROUNDS = 4
 
 Change = Callable[[Scenario], Scenario]
+#: Effects that are more than another scenario.
+OTHER_THREADS, STATES, DEALT = "workers' other threads", "the hand-over's state", "dealt when the last is received"
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,15 @@ def trial_length(calibration: Calibration, setting: Setting, seconds: float) -> 
     return RunLength(warm_up + cycle * round(wanted / cycle), warm_up)
 
 
-def scenario_of(calibration: Calibration, setting: Setting, shares: Mapping[str, float]) -> Scenario:
-    """The scenario of a trial; ``shares``: of the states in which its hand-overs are."""
+def scenario_of(calibration: Calibration, setting: Setting, shares: Mapping[str, float], without: str = "") -> Scenario:
+    """The scenario of a trial; ``shares``: of the states in which its hand-overs are; without one of `EFFECTS`."""
     loader = Loader(ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS)
     if calibration.training is not None:
         return calibration.training_scenario(calibration.training, replace(loader, pin_memory=setting.pin_memory))
     waiting = handover.mixture(calibration.handover, shares).service()
-    if setting.workers >= setting.cores:
+    if setting.workers >= setting.cores and without != OTHER_THREADS:
         calibration = calibration.without_a_free_core()
-    if setting.option == 2 and setting.prefetch_factor == 1:
+    if setting.option == 2 and setting.prefetch_factor == 1 and without != DEALT:
         # Its worker is dealt the next batch only when the trainer has received the last one.
         calibration = calibration.dealt_after(calibration.receive.mean + waiting.mean)
     return calibration.emulated_scenario(step_time(calibration, setting), setting.sync, loader, waiting)
@@ -130,9 +132,10 @@ def predict(calibration: Calibration, setting: Setting, length: RunLength, engin
 
 def without(effect: str, calibration: Calibration, setting: Setting, length: RunLength, engine: Engine) -> float:
     """Predicted idle with one of `EFFECTS` switched off."""
-    if effect == "workers' other threads":
-        calibration = replace(calibration, batch_cpu=calibration.batch)
-    scenario = EFFECTS[effect](scenario_of(calibration, setting, handover_shares(calibration, setting, length, engine)))
+    shares = handover_shares(calibration, setting, length, engine)
+    if effect == STATES and shares and calibration.handover:
+        shares = dict.fromkeys(calibration.handover, 1.0 / len(calibration.handover))
+    scenario = EFFECTS[effect](scenario_of(calibration, setting, shares, effect))
     pipeline = _pipeline(scenario, setting)
     if effect == "core sharing":
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))
@@ -199,9 +202,11 @@ def _changed(**changes: dict[str, object]) -> Change:
 #: Each effect of the model that a trial here can show, and the scenario without it.
 EFFECTS: dict[str, Change] = {
     "core sharing": _changed(),
-    "workers' other threads": _changed(),
+    OTHER_THREADS: _changed(),
     "receiving a batch": _changed(workload={"consumer": ZERO, "copy": ZERO}),
     "waiting for the hand-over": _changed(workload={"copy": ZERO}),
+    STATES: _changed(),
+    DEALT: _changed(),
     "s(k)": _changed(host={"speed": (1.0,)}),
     "variance": _without_variance,
     "order": _changed(loader={"ordered": False}),
