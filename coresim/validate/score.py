@@ -195,6 +195,8 @@ def effort(ledger: Ledger) -> Effort | None:
 def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
     """The points predicted anew from what each one's own workers and trainer noted: trace-driven, no prediction ahead.
 
+    What a batch takes beyond its samples is not noted whole; it is taken at the pace that was sampled.
+
     What is still missed is the model's structure (order, buffers, sharing of cores, the hand-over); what is not, was
     that costs differed from the calibration: the machine's speed, or a contention that s(k) does not know.
     """
@@ -206,10 +208,8 @@ def _with_own_costs(point: Point, calibration: Calibration, engine: Engine) -> P
     slower = stats.mean([trial.sample_s for trial in point.clean]) / calibration.sample.mean
     receiving = stats.mean([trial.receive_s for trial in point.clean])
     own = replace(
-        calibration,
+        calibration.slower(stats.mean([trial.pace for trial in point.clean])),
         sample=calibration.sample.scaled(slower),
-        batch=calibration.batch.scaled(slower),
-        batch_cpu=calibration.batch_cpu.scaled(slower),
         receive=calibration.receive.scaled(receiving / calibration.receive.mean if calibration.receive.mean else 1.0),
         # Noted CPU times hold what k busy cores did to them, but not what threads waited for the interpreter's lock.
         speed=calibration.speed if calibration.option == 3 else 1.0,
