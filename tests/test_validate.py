@@ -101,7 +101,7 @@ def test_batches_visit_every_sample_once_per_round():
 
 CALIBRATION = Calibration(
     option=2, batch_size=10, sample=Service((0.001, 0.003), 0.05), wait=NOTHING, batch=Service((0.005,), 0.1),
-    batch_cpu=Service((0.005,)), receive=Service((0.001,)), handover={}, pin=NOTHING,
+    receive=Service((0.001,)), handover={}, pin=NOTHING,
     speed=0.9, speed_uncertainty=0.02, period_s=0.025, cpus=2,
 )  # fmt: skip
 SETTING = Setting("images", 10, 2, 2, 2, 2, 0.8)

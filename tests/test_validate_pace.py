@@ -19,7 +19,6 @@ from coresim.errors import CoresimError
 from coresim.sim.fast import simulate
 from coresim.validate.calibrate import calibrate
 from coresim.validate.costs import NOTHING
-from coresim.validate.costs import Cost as Spent
 from coresim.validate.loaders import Cost, Timed
 from coresim.validate.pace import LOOKS, Sampler
 from coresim.validate.predict import predict, step_time, trial_length
@@ -178,24 +177,14 @@ def test_what_sampling_takes_of_a_cpu_is_predicted():
     assert sampled == pytest.approx(plain / 0.9, rel=0.02)
 
 
-def test_a_worker_s_other_threads_cost_time_where_no_core_is_free():
-    busy = replace(CALIBRATION, batch_cpu=Spent((CALIBRATION.batch.mean + 0.002,)))
-    length = trial_length(CALIBRATION, SETTING, seconds=1.0)
-    bound = replace(SETTING, ratio=0.6, step_s=step_time(CALIBRATION, replace(SETTING, ratio=0.6)))
-    before, after = (predict(c, bound, length, simulate).seconds_per_step for c in (CALIBRATION, busy))
-    assert after == pytest.approx(before + 0.001 / CALIBRATION.speed, rel=0.03)
-    lone = replace(bound, workers=1)
-    assert predict(busy, lone, length, simulate) == predict(CALIBRATION, lone, length, simulate)
-
-
-def test_a_calibration_sees_what_a_worker_s_other_threads_cost(tmp_path: Path):
+def test_a_calibration_sees_the_real_pipeline_s_costs(tmp_path: Path):
     pytest.importorskip("torch")
     work = Work(tmp_path)
     with Sampler(work) as sampler:
         found = calibrate(work, 2, 2, sampler, rounds=2, run_s=0.1)
         inline = calibrate(work, 1, 2, sampler, rounds=2, run_s=0.1)
-    assert 0.0 < found.batch_cpu.mean < 0.5 * found.sample.mean
-    assert inline.batch_cpu == NOTHING
+    assert inline.receive == NOTHING and found.receive.mean > 0.0
+    assert found.cpus == len(os.sched_getaffinity(0))
     assert "rest" in found.handover and not inline.handover
     assert found.usual_s == pytest.approx(found.sample.mean, rel=0.5)
     assert 0.0 < found.sampled < 0.1

@@ -136,7 +136,6 @@ def _calibration(option: int, batch_size: int, pin_memory: bool, runs: dict[str,
         sample=_samples(option, alone),
         wait=_waits(option, alone, idle),
         batch=_cost([[v / r.slower for v in _beyond_samples(r.trial, option)] for r in alone]),
-        batch_cpu=_cost([[v / r.slower for v in _used(r.trial)] for r in alone]) if option == 2 else NOTHING,
         receive=_received(option, receiving),
         handover=_handovers(runs, cpus) if option == 2 else {},
         pin=Cost((stats.mean([run.trial.side_cpu / run.slower for run in idle]),)) if pin_memory and idle else NOTHING,
@@ -213,11 +212,6 @@ def _beyond_samples(trial: Trial, option: int) -> list[float]:
     if option != 2:
         return [cost.collate for cost in trial.costs]
     return [max(0.0, after.began - now.began - sum(now.wall)) for now, after in pairwise(trial.costs)]
-
-
-def _used(trial: Trial) -> list[float]:
-    """CPU time per batch of a lone worker's process beyond its samples."""
-    return [max(0.0, after.used - now.used - sum(after.cpu)) for now, after in pairwise(trial.costs)]
 
 
 def _cost(runs: Sequence[Sequence[float]]) -> Cost:

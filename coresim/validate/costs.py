@@ -49,7 +49,7 @@ class Cost:
 
 NOTHING = Cost((0.0,))
 #: The costs that are CPU time, and change with the machine's pace.
-WORK = ("sample", "batch", "batch_cpu", "receive", "pin")
+WORK = ("sample", "batch", "receive", "pin")
 
 #: How far a prediction is off, relatively, where the costs are known: of rates, and of the time of a hand-over, which
 #: has more than one mode. Seen in trials made while the model was built; none of them is in a ledger.
@@ -67,8 +67,6 @@ class Calibration:
             included.
         wait: time of one sample without a core; in option 3 of its fetch, where that waits.
         batch: what a worker needs per batch beyond its samples (collation, pickling, queues).
-        batch_cpu: CPU time of a worker's whole process per batch beyond its samples, of the threads too that send it;
-            what counts instead where no core is free for them.
         receive: CPU time of the trainer to receive a ready batch.
         handover: what receiving takes beyond that, by its state (`coresim.validate.handover`). Times of locks and
             wake-ups, which the pace does not touch.
@@ -88,7 +86,6 @@ class Calibration:
     sample: Cost
     wait: Cost
     batch: Cost
-    batch_cpu: Cost
     receive: Cost
     handover: Mapping[str, Cost]
     pin: Cost
@@ -117,10 +114,6 @@ class Calibration:
         """The same costs on a machine that needs ``factor`` times as much CPU time, as the sampler saw it."""
         costs = {name: getattr(self, name).scaled(factor) for name in WORK}
         return replace(self, **costs, period_s=self.period_s * factor, drift=0.0)
-
-    def without_a_free_core(self) -> Calibration:
-        """The costs where workers keep every core busy: what their other threads do takes time from all."""
-        return replace(self, batch=self.batch_cpu)
 
     def dealt_after(self, seconds: float) -> Calibration:
         """The costs of a worker that waits so long before each batch."""

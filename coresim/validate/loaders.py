@@ -36,7 +36,6 @@ class Cost(NamedTuple):
         worker: the process that made it.
         fetch: seconds that its samples' fetches took, in threads of their own (option 3); in ``cpu``, not in ``wall``.
         copy: CPU seconds of copying it in a thread of its own (option 3).
-        used: CPU seconds that the process has used so far, its threads that send included.
         cpu_number: the CPU that the worker was on when the batch was ready.
     """
 
@@ -48,7 +47,6 @@ class Cost(NamedTuple):
     worker: int
     fetch: float = 0.0
     copy: float = 0.0
-    used: float = 0.0
     cpu_number: int = 0
 
 
@@ -96,8 +94,7 @@ class Timed:
         cpu = array("d", (sample.cpu for sample in samples))
         if not self.detail:
             wall, cpu = array("d", (sum(wall),)), array("d", (sum(cpu),))
-        used, where = time.process_time(), _C.sched_getcpu()
-        return batch, Cost(samples[0].began, made, wall, cpu, collate, os.getpid(), used=used, cpu_number=where)
+        return batch, Cost(samples[0].began, made, wall, cpu, collate, os.getpid(), cpu_number=_C.sched_getcpu())
 
 
 @dataclass(frozen=True)

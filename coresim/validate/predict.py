@@ -29,7 +29,7 @@ ROUNDS = 4
 
 Change = Callable[[Scenario], Scenario]
 #: Effects that are more than another scenario.
-OTHER_THREADS, STATES, DEALT = "workers' other threads", "the hand-over's state", "dealt when the last is received"
+STATES, DEALT = "the hand-over's state", "dealt when the last is received"
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,6 @@ def scenario_of(calibration: Calibration, setting: Setting, shares: Mapping[str,
     if calibration.training is not None:
         return calibration.training_scenario(calibration.training, replace(loader, pin_memory=setting.pin_memory))
     waiting = handover.mixture(calibration.handover, shares).service()
-    if setting.workers >= setting.cores and without != OTHER_THREADS:
-        calibration = calibration.without_a_free_core()
     if setting.option == 2 and setting.prefetch_factor == 1 and without != DEALT:
         # Its worker is dealt the next batch only when the trainer has received the last one.
         calibration = calibration.dealt_after(calibration.receive.mean + waiting.mean)
@@ -202,7 +200,6 @@ def _changed(**changes: dict[str, object]) -> Change:
 #: Each effect of the model that a trial here can show, and the scenario without it.
 EFFECTS: dict[str, Change] = {
     "core sharing": _changed(),
-    OTHER_THREADS: _changed(),
     "receiving a batch": _changed(workload={"consumer": ZERO, "copy": ZERO}),
     "waiting for the hand-over": _changed(workload={"copy": ZERO}),
     STATES: _changed(),
