@@ -2,11 +2,11 @@
 
 Service times taken in a bare process differ from those inside a loader's worker (collation into shared memory, first
 touch of new pages, the pickling thread), so they are noted by the workers themselves while the real loader runs. A
-round is five runs: one worker without a pause (what samples and batches cost), one whose batches stand ready while it
+round is six runs: one worker without a pause (what samples and batches cost), one whose batches stand ready while it
 rests, and one while it works (what receiving costs the trainer), two workers without a pause (how much slower a sample
-gets while two cores are busy), and two at work while their batches are received. Rounds alternate, so that a drift
-touches all alike; CPU times are taken at the pace that was sampled during the run; the middle run of each kind counts,
-and the distance of the others from it says what one more would show.
+gets while two cores are busy), two at work while their batches are received, and one that shares one core with the
+trainer. Rounds alternate, so that a drift touches all alike; CPU times are taken at the pace that was sampled during
+the run; the middle run of each kind counts, and the distance of the others from it says what one more would show.
 """
 
 from __future__ import annotations
