@@ -253,7 +253,9 @@ def test_worth_is_the_error_without_an_effect_less_that_with_it():
     ("change", "error", "names"),
     [
         ({"schema_version": 99}, NewerFileError, "newer"),
+        ({"schema_version": 2}, InputError, "earlier coresim.*validate again"),
         ({"format": "else"}, InputError, "coresim-ledger"),
+        ({"jobs": [{"calibration": []}]}, InputError, "not a whole ledger"),
         ({"points": None}, InputError, "not a whole ledger"),
     ],
 )
@@ -272,6 +274,9 @@ def test_the_latest_ledger_is_found_by_host_and_workload(tmp_path: Path, monkeyp
     keep(found)
     assert latest("abc", "imagenet-like") == found
     assert latest("other", "imagenet-like") is None
+    (path,) = tmp_path.rglob("abc-*.json")
+    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 2'))
+    assert latest("abc", "imagenet-like") is None  # recorded by an earlier coresim
 
 
 def test_a_grid_is_all_combinations_of_its_blocks(tmp_path: Path):

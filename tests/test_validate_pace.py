@@ -139,6 +139,15 @@ sys.stdin.read()
     until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
+def test_a_sampler_whose_user_is_gone_before_it_looks_makes_no_round(tmp_path: Path):
+    with Sampler(Work(tmp_path)) as sampler:
+        sampler._process.kill()
+        sampler._process.join()
+        before = sampler._head.copy()
+        sampler._rounds(Timed(Work(tmp_path)), os.getpid())  # not this process's parent
+        assert (sampler._head == before).all()
+
+
 def test_a_sampler_that_died_is_told_and_not_waited_for(tmp_path: Path):
     with Sampler(Work(tmp_path)) as sampler:
         sampler._process.kill()

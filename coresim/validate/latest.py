@@ -34,7 +34,7 @@ def keep(ledger: Ledger) -> None:
 
 
 def latest(fingerprint: str, title: str) -> Ledger | None:
-    """The latest ledger of that host and workload, or None; a damaged or newer one counts as none."""
+    """The latest ledger of that host and workload, or None; a damaged, older or newer one counts as none."""
     path = _path(fingerprint, title)
     if not path.exists():
         return None

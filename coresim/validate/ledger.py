@@ -204,7 +204,7 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
     """A ledger from its file.
 
     Raises:
-        InputError: no ledger, a newer one, or something missing in it.
+        InputError: no ledger, an older or a newer one, or something missing in it.
     """
     return read_ledger(read_json(path), str(path))
 
@@ -212,12 +212,16 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
 def read_ledger(document: Mapping[str, Any], source: str) -> Ledger:
     """A ledger from its document; see `load_ledger`."""
     check_version(source, document, FORMAT, VERSION)
+    if document["schema_version"] < VERSION:  # what is calibrated has changed: its predictions would not come out again
+        raise InputError(
+            f"{source}: recorded by an earlier coresim (format {document['schema_version']}); validate again"
+        )
     body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
     try:
         body["jobs"] = tuple(_job(job) for job in body["jobs"])
         body["points"] = tuple(_point(point) for point in body["points"])
         return Ledger(**body)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{source}: not a whole ledger ({error}); run coresim validate again") from None
 
 

@@ -55,7 +55,10 @@ class Sampler:
         # Rounds made, and the sampler's own CPU seconds; then of each round when it ended and the CPUs' seconds.
         self._head = np.frombuffer(memory, np.float64, 2)
         self._rows = np.frombuffer(memory, np.float64, ROWS * width, 16).reshape(ROWS, width)
-        self._process = multiprocessing.get_context("fork").Process(target=self._sample, args=(real,), daemon=True)
+        # Told who its parent is: one that asks only when that has died already would serve another for ever.
+        self._process = multiprocessing.get_context("fork").Process(
+            target=self._sample, args=(real, os.getpid()), daemon=True
+        )
         self._process.start()
 
     def __enter__(self) -> Self:
@@ -100,9 +103,8 @@ class Sampler:
         first, last = np.searchsorted(rows[:, 0], (begin, end))
         return rows[first : last + 1].copy()
 
-    def _sample(self, real: Workload) -> None:
+    def _sample(self, real: Workload, parent: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        parent = os.getppid()
         try:
             self._rounds(Timed(real), parent)
         except Exception:  # who prepares samples beside this one meets the same and says what it is
