@@ -22,7 +22,7 @@ from coresim.validate.costs import NOTHING
 from coresim.validate.loaders import Cost, Timed
 from coresim.validate.pace import LOOKS, Sampler
 from coresim.validate.predict import predict, step_time, trial_length
-from coresim.validate.score import at_pace, cause, effort
+from coresim.validate.score import at_pace, cause, cost_changes, effort, with_own_costs
 from coresim.validate.session import judged
 from coresim.workloads.base import Workload
 
@@ -233,6 +233,19 @@ def test_the_answer_s_cost_is_held_beside_the_sweep_it_stands_in_for():
     assert spent is not None and spent.answer_s == 12.0
     assert spent.sweep_s == pytest.approx(3 * 100 * 0.01 / 0.7)
     assert effort(ledger(scan[0])) is None
+
+
+def test_option_3_s_threads_are_no_cause_that_a_trial_notes():
+    """The calibration has what its threads need, by the clock; the trial, CPU time, and another thread's receiving."""
+    staged = replace(CALIBRATION, option=3)
+    slow = replace(
+        point(replace(SETTING, option=3), 0.1), trials=(measured(0.3, sample_s=0.009, receive_s=0.0, pace=1.4),)
+    )
+    assert cost_changes(slow, staged) == {"the machine's pace": pytest.approx(0.4)}
+    recorded = ledger(slow)
+    recorded = replace(recorded, jobs=(replace(recorded.jobs[0], calibration=staged),))
+    (own,), (paced,) = with_own_costs(recorded, simulate), at_pace(recorded, simulate)
+    assert own.prediction.idle == pytest.approx(paced.prediction.idle, abs=1e-6)
 
 
 def test_a_miss_at_another_pace_names_it():

@@ -18,6 +18,7 @@ KNEE = (0.8, 1.25)
 SAME = 0.01
 #: Relative change that an input must show before it is named as a cause.
 NOTABLE = 0.05
+SAMPLE, RECEIVING = "a sample's CPU time", "receiving a batch"
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def effort(ledger: Ledger) -> Effort | None:
 def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
     """The points predicted anew from what each one's own workers and trainer noted: trace-driven, no prediction ahead.
 
-    What a batch takes beyond its samples is not noted whole; it is taken at the pace that was sampled.
+    What a trial does not note (what a batch takes beyond its samples, option 3's threads) is taken at its sampled pace.
 
     What is still missed is the model's structure (order, buffers, sharing of cores, the hand-over); what is not, was
     that costs differed from the calibration: the machine's speed, or a contention that s(k) does not know.
@@ -205,12 +206,12 @@ def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
 
 def _with_own_costs(point: Point, calibration: Calibration, engine: Engine) -> Point:
     length = RunLength(point.warm_up + point.steps, point.warm_up)
-    slower = stats.mean([trial.sample_s for trial in point.clean]) / calibration.sample.mean
-    receiving = stats.mean([trial.receive_s for trial in point.clean])
+    pace = stats.mean([trial.pace for trial in point.clean])
+    changes = cost_changes(point, calibration)
     own = replace(
-        calibration.slower(stats.mean([trial.pace for trial in point.clean])),
-        sample=calibration.sample.scaled(slower),
-        receive=calibration.receive.scaled(receiving / calibration.receive.mean if calibration.receive.mean else 1.0),
+        calibration.slower(pace),
+        sample=calibration.sample.scaled(1.0 + changes.get(SAMPLE, pace - 1.0)),
+        receive=calibration.receive.scaled(1.0 + changes.get(RECEIVING, pace - 1.0)),
         # Noted CPU times hold what k busy cores did to them, but not what threads waited for the interpreter's lock.
         speed=calibration.speed if calibration.option == 3 else 1.0,
         speed_uncertainty=0.0,
@@ -236,10 +237,11 @@ def cost_changes(point: Point, calibration: Calibration) -> Mapping[str, float]:
     found = {}
     trials = point.clean
     found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
-    if calibration.sample.mean > 0:
-        found["a sample's CPU time"] = stats.mean([t.sample_s for t in trials]) / calibration.sample.mean - 1.0
+    # In option 3 the calibration has the time that a thread needs for a sample, which trials do not note.
+    if calibration.option != 3 and calibration.sample.mean > 0:
+        found[SAMPLE] = stats.mean([t.sample_s for t in trials]) / calibration.sample.mean - 1.0
     if point.setting.option == 2 and calibration.receive.mean > 0:
-        found["receiving a batch"] = stats.mean([t.receive_s for t in trials]) / calibration.receive.mean - 1.0
+        found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / calibration.receive.mean - 1.0
     return found
 
 
