@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coresim.report.figures import plot_validation, save_figure
-from coresim.report.validation import label, misses, points
+from coresim.report.validation import cost_text, label, misses, points, sweeps_agree
 from coresim.sim.fast import simulate
 from coresim.validate.ledger import Ledger, Point, load_ledger
-from coresim.validate.score import Score, at_pace, choices, effort, grouped, near_knee, score, with_own_costs, worth
+from coresim.validate.scans import CHEAP, choices, spent
+from coresim.validate.score import Score, at_pace, grouped, near_knee, score, with_own_costs, worth
 
 HERE = Path(__file__).parent
 LEAST_MISS = 0.05
@@ -24,7 +25,7 @@ BOUNDS_TEXT = (
     "Predicted ahead: from the calibration alone. At the sampled pace: the same costs times what a fixed piece of the"
     " same kind of work cost during the trial on the CPUs that its workers were on, over what it cost in the"
     " calibration. It is sampled by a process of its own; of the trial it takes only when its workers were on which"
-    " CPU.\n\n"
+    " CPU."
 )
 HEAD = """# The state of the truth
 
@@ -110,14 +111,16 @@ def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
         shares = [sum(scan.agrees for scan in found) / len(found) for found in scans]
         seen = " | ".join(f"{_percent(share)} {_met(share >= 0.95)}" for share in shares)
         rows.append(f"| recommended workers best, or within the noise ({len(scans[0])} scans) | 95 % | {seen} |")
-    spent = effort(ledger)
-    if spent:
-        seen = (
-            f"{spent.answer_s:.0f} s, {spent.answer_s / spent.sweep_s:.2f} {_met(spent.answer_s <= spent.sweep_s / 10)}"
-        )
-        rows.append(f"| the answers' cost, over the scans' own {spent.sweep_s:.0f} s | 0.10 | {seen} |")
+    notes = []
+    if sweeps := sweeps_agree(ledger.scored):
+        notes.append(f"Recommended workers best, or within the noise, in {sweeps}.")
+    if cost := spent(ledger):
+        share = cost.answer_s / cost.sweep_s
+        name = f"the answers' cost, over the scans' own {cost.sweep_s:.0f} s"
+        rows.append(f"| {name} | {CHEAP:.2f} | {cost.answer_s:.0f} s, {share:.2f} {_met(share <= CHEAP)} |")
+        notes.append(f"Cost: {cost_text(cost)}")
     head = f"| what | bound | {' | '.join(seen_by)} |\n" + "|---" * (2 + len(seen_by)) + "|\n"
-    return "### Bounds\n\n" + BOUNDS_TEXT + head + "\n".join(rows)
+    return "\n\n".join(["### Bounds", BOUNDS_TEXT, head + "\n".join(rows), *notes])
 
 
 def _predicted(ledger: Ledger) -> dict[str, tuple[Point, ...]]:

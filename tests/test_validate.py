@@ -28,7 +28,8 @@ from coresim.validate.predict import (
     trial_length,
     without,
 )
-from coresim.validate.score import cause, choices, missing_term, near_knee, repredict, score, worth
+from coresim.validate.scans import choices, choices_of_sweeps
+from coresim.validate.score import cause, missing_term, near_knee, repredict, score, worth
 from coresim.validate.session import disturbance, judged
 from coresim.validate.staged import Buffer, Closed
 from coresim.validate.trial import run_trial
@@ -210,6 +211,20 @@ def test_the_recommended_workers_are_the_fewest_that_are_as_good():
     within = choices(noisy)[0]
     assert (within.recommended, within.best, within.agrees) == (2, 3, True)
     assert within.noise == pytest.approx(0.12) and within.lost == pytest.approx(0.1)
+
+
+def test_a_sweep_s_own_choice_is_judged_by_its_other_pass():
+    def scan(*passes: tuple[float, ...]) -> list[Point]:
+        return [point(replace(SETTING, workers=n, at=2), 0.9, *idles) for n, idles in enumerate(passes, start=1)]
+
+    steady = choices_of_sweeps(scan((0.5, 0.5), (0.1, 0.1), (0.095, 0.1)))
+    assert [(choice.recommended, choice.agrees) for choice in steady] == [(2, True), (2, True)]
+    # The first pass takes 3 workers, which the second finds 0.2 worse than 2; and the other way round.
+    fooled = choices_of_sweeps(scan((0.5, 0.5), (0.2, 0.1), (0.1, 0.4)))
+    assert [choice.recommended for choice in fooled] == [3, 2]
+    assert [choice.lost for choice in fooled] == [pytest.approx(0.3), pytest.approx(0.1)]
+    assert [choice.agrees for choice in fooled] == [False, True]  # the repeats differ by 0.13 on average
+    assert choices_of_sweeps(scan((0.5,), (0.1,), (0.1,))) == []
 
 
 def test_a_miss_names_what_its_trial_shows():

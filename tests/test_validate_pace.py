@@ -16,13 +16,15 @@ import pytest
 from test_validate import CALIBRATION, SETTING, ledger, measured, point
 
 from coresim.errors import CoresimError
+from coresim.report.validation import validation_document, validation_text
 from coresim.sim.fast import simulate
 from coresim.validate.calibrate import calibrate
 from coresim.validate.costs import NOTHING
 from coresim.validate.loaders import Cost, Timed
 from coresim.validate.pace import LOOKS, Sampler
 from coresim.validate.predict import predict, step_time, trial_length
-from coresim.validate.score import at_pace, cause, cost_changes, effort, with_own_costs
+from coresim.validate.scans import spent
+from coresim.validate.score import at_pace, cause, cost_changes, with_own_costs
 from coresim.validate.session import judged
 from coresim.workloads.base import Workload
 
@@ -229,10 +231,17 @@ def test_the_answer_s_cost_is_held_beside_the_sweep_it_stands_in_for():
     scan = [replace(point(replace(SETTING, workers=n, at=2), 0.3, 0.3), warm_up=10, steps=90) for n in (1, 2, 3)]
     found = ledger(*scan)
     found = replace(found, jobs=(replace(found.jobs[0], seconds=12.0),))
-    spent = effort(found)
-    assert spent is not None and spent.answer_s == 12.0
-    assert spent.sweep_s == pytest.approx(3 * 100 * 0.01 / 0.7)
-    assert effort(ledger(scan[0])) is None
+    cost = spent(found)
+    assert cost is not None and cost.answer_s == 12.0
+    assert cost.sweep_s == pytest.approx(3 * 100 * 0.01 / 0.7)
+    # Two passes over the data with each of three numbers of workers, each sample at the scans' measured pace.
+    sample_s = 0.01 / 0.7 / SETTING.batch_size
+    (samples,) = cost.samples.values()
+    assert 2 * 3 * samples * sample_s == pytest.approx(10 * 12.0)
+    assert f"{float(f'{samples:.1e}'):,.0f}" in validation_text(found)
+    assert validation_document(found)["spent"]["answer_s"] == 12.0
+    assert spent(ledger(scan[0])) is None
+    assert spent(ledger(*scan)) is None  # what does not say how long its calibration took
 
 
 def test_option_3_s_threads_are_no_cause_that_a_trial_notes():

@@ -8,7 +8,8 @@ from typing import Any
 
 from coresim.report.text import percent
 from coresim.validate.ledger import Ledger, Point
-from coresim.validate.score import Score, cause, choices, missing_term, score
+from coresim.validate.scans import CHEAP, EPOCHS, Spent, choices, choices_of_sweeps, spent
+from coresim.validate.score import Score, cause, missing_term, score
 
 #: Mean absolute error of GPU idle, a share, above which a recommendation is not to be trusted.
 MOST_ERROR = 0.05
@@ -28,6 +29,7 @@ def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
         _numbers(score(ledger.scored)),
         _table(ledger),
         _choices(ledger),
+        _cost(ledger),
         _about(ledger),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -49,6 +51,7 @@ def validation_document(ledger: Ledger, most_error: float = MOST_ERROR) -> dict[
         "score": asdict(score(scored)) if scored else None,
         "points": [_point_document(point) for point in scored],
         "choices": [asdict(choice) | {"agrees": choice.agrees} for choice in choices(scored)],
+        "spent": (cost := spent(ledger)) and asdict(cost),
     }
 
 
@@ -154,13 +157,45 @@ def _choices(ledger: Ledger) -> str:
     if not found:
         return ""
     agree = sum(choice.agrees for choice in found)
-    lines = [f"Workers: the recommended number was the best measured, or as good, in {agree} of {len(found)} scans"]
+    sweeps = sweeps_agree(ledger.scored)
+    lines = [
+        f"Workers: the recommended number was the best measured, or as good, in {agree} of {len(found)} scans"
+        + (f" ({sweeps})" if sweeps else "")
+    ]
     lines += [
         f"  {c.setting.workload}: recommended {c.recommended}, best {c.best}, {points(c.lost)} more idle"
         for c in found
         if not c.agrees
     ]
     return "\n".join(lines)
+
+
+def sweeps_agree(points: Sequence[Point]) -> str:
+    """How often a sweep itself would have chosen well, or nothing where no scan is repeated."""
+    found = choices_of_sweeps(points)
+    if not found:
+        return ""
+    return f"{sum(c.agrees for c in found)} of {len(found)} if one pass of the sweep itself chooses, judged by another"
+
+
+def _cost(ledger: Ledger) -> str:
+    cost = spent(ledger)
+    return "" if cost is None else f"Cost: {cost_text(cost)}"
+
+
+def cost_text(cost: Spent) -> str:
+    """What answers cost beside the scans' own trials, and beside the sweep that people run."""
+    sizes = ", ".join(f"{workload} {_rounded(samples):,}" for workload, samples in cost.samples.items())
+    return (
+        f"the answers took {cost.answer_s:.0f} s, the trials of their scans {cost.sweep_s:.0f} s. Reading the whole"
+        f" data set {EPOCHS} times with each number of workers, as published sweeps do, takes {1 / CHEAP:.0f} times as"
+        f" long as the answer from so many samples on: {sizes}."
+    )
+
+
+def _rounded(number: float) -> int:
+    """To two significant digits."""
+    return int(float(f"{number:.1e}"))
 
 
 def _about(ledger: Ledger) -> str:

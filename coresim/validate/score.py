@@ -9,13 +9,10 @@ from coresim import stats
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.costs import Calibration
-from coresim.validate.grid import Setting
 from coresim.validate.ledger import Job, Ledger, Point
 from coresim.validate.predict import EFFECTS, Prediction, predict, without
 
 KNEE = (0.8, 1.25)
-#: Idle, as a share, by which two settings may differ and count as equally good.
-SAME = 0.01
 #: Relative change that an input must show before it is named as a cause.
 NOTABLE = 0.05
 SAMPLE, RECEIVING = "a sample's CPU time", "receiving a batch"
@@ -89,44 +86,6 @@ def near_knee(points: Iterable[Point]) -> list[Point]:
     ]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One scan of workers at one step time: what is recommended and what measured best.
-
-    ``lost``: how much more idle the recommended workers were; ``noise``: the mean spread of the scan's repeats, about
-    the standard deviation of such a difference.
-    """
-
-    setting: Setting
-    recommended: int
-    best: int
-    lost: float
-    noise: float
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the recommended workers are the best, or as good within `SAME` or the noise."""
-        return self.recommended == self.best or self.lost <= max(SAME, self.noise)
-
-
-def choices(points: Iterable[Point]) -> list[Choice]:
-    """Of every scan of three or more worker counts: fewest workers predicted within `SAME` of the best."""
-    scans: dict[Setting, list[Point]] = {}
-    for point in points:
-        if point.setting.option == 2 and point.setting.at:
-            scans.setdefault(replace(point.setting, workers=1, repeats=1), []).append(point)
-    return [_choice(setting, found) for setting, found in scans.items() if len(found) >= 3]
-
-
-def _choice(setting: Setting, found: Sequence[Point]) -> Choice:
-    least = min(point.prediction.idle for point in found)
-    chosen = min((p for p in found if p.prediction.idle <= least + SAME), key=lambda p: p.setting.workers)
-    best = min(found, key=lambda point: point.idle)
-    spreads = [point.spread for point in found if point.spread is not None]
-    noise = stats.mean(spreads) if spreads else 0.0
-    return Choice(setting, chosen.setting.workers, best.setting.workers, chosen.idle - best.idle, noise)
-
-
 def worth(ledger: Ledger, engine: Engine) -> dict[str, float]:
     """What each effect of the model is worth: mean absolute error of idle without it, less with it, over all points.
 
@@ -171,26 +130,6 @@ def at_pace(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
         return replace(point, prediction=Prediction(**mean))
 
     return tuple(again(point) for point in ledger.scored)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """Wall seconds, over all scans of workers: of the calibrations and predictions, and of the scans' own trials."""
-
-    answer_s: float
-    sweep_s: float
-
-
-def effort(ledger: Ledger) -> Effort | None:
-    """What the answers cost beside the sweeps of ``num_workers`` that they stand in for; None without a scan."""
-    scans = {choice.setting.job for choice in choices(ledger.scored)}
-    jobs = {point.job for point in ledger.points if point.setting.job in scans}
-    swept = [p for p in ledger.scored if p.job in jobs and p.setting.at and p.setting.option == 2]
-    answer_s = sum(ledger.jobs[number].seconds for number in jobs)
-    if not swept or not answer_s:  # earlier ledgers did not note it
-        return None
-    sweep_s = sum((p.warm_up + p.steps) * trial.seconds_per_step for p in swept for trial in p.clean)
-    return Effort(answer_s, sweep_s)
 
 
 def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
