@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import matplotlib as mpl
 import pytest
@@ -15,7 +16,7 @@ from coresim.advise.recommend import recommend
 from coresim.advise.sweep import Study
 from coresim.model.build import build
 from coresim.model.scenario import read_scenario
-from coresim.report.figures import plot_gantt
+from coresim.report.figures import plot_gantt, save_figure
 from coresim.report.html import whole_options
 from coresim.report.trace import write_trace
 from coresim.sim.estimate import Plan
@@ -83,6 +84,14 @@ def test_gantt_has_a_panel_for_each_option():
     rows = [label.get_text() for label in figure.axes[2].get_yticklabels()]
     assert rows[:2] == ["accelerator", "trainer picks up"]
     assert {"fetch 0", "preprocess 0", "preprocess 1", "copy 0"} <= set(rows)
+
+
+@pytest.mark.parametrize("form", ["svg", "pdf", "png"])
+def test_the_same_figure_is_the_same_file(tmp_path: Path, form: str):
+    for name in ("one", "other"):
+        figure = plot_gantt(read_scenario(TABLES), cores=3, workers=2, engine=simulate)
+        save_figure(figure, str(tmp_path / f"{name}.{form}"))
+    assert (tmp_path / f"one.{form}").read_bytes() == (tmp_path / f"other.{form}").read_bytes()
 
 
 def test_trace_is_a_perfetto_timeline_whose_steps_follow_one_another(tmp_path):

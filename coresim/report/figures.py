@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
@@ -229,6 +230,8 @@ def plot_validation(ledger: Ledger) -> Any:
 
 
 def save_figure(figure: Any, path: str) -> None:
-    """Write a figure; the name's ending says the form (.png, .svg, .pdf)."""
-    figure.savefig(path, dpi=150)
+    """Write a figure, the same one as the same file; the name's ending says the form (.png, .svg, .pdf)."""
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(path).suffix.lower())
+    with plt.rc_context({"svg.hashsalt": "coresim"}):
+        figure.savefig(path, dpi=150, metadata=undated)
     plt.close(figure)
