@@ -185,11 +185,17 @@ def _kind_row(name: str, s: Score) -> str:
 
 
 def _worth(ledger: Ledger) -> str:
-    rows = [f"| {effect} | {100 * value:+.2f} |" for effect, value in worth(ledger, simulate).items()]
+    found = worth(ledger, simulate)
+    groups = next(iter(found.values()))
+    rows = [
+        f"| {effect} | " + " | ".join(f"{100 * value:+.2f}" for value in values.values()) + " |"
+        for effect, values in found.items()
+    ]
     text = (
-        "### What each effect of the model is worth\n\nMean error of GPU idle without it, less with it, in points.\n\n"
+        "### What each effect of the model is worth\n\nMean error of GPU idle without it, less with it, in points: over"
+        " all, and over each workload's.\n\n"
     )
-    return text + "| effect | points |\n|---|---|\n" + "\n".join(rows)
+    return text + f"| effect | {' | '.join(groups)} |\n" + "|---" * (1 + len(groups)) + "|\n" + "\n".join(rows)
 
 
 def _noise(ledger: Ledger) -> str:

@@ -259,7 +259,8 @@ def test_worth_is_the_error_without_an_effect_less_that_with_it():
     base = replace(point(SETTING, exact.idle, exact.idle), step_s=step_time(CALIBRATION, SETTING))
     found = worth(ledger(replace(base, steps=length.steps - length.warm_up, warm_up=length.warm_up)), simulate)
     assert set(found) == set(EFFECTS)
-    assert found["collation"] > 0.01
+    assert found["collation"]["all"] == found["collation"]["images"] > 0.01
+    assert list(found["collation"]) == ["all", "images"]
     again = repredict(ledger(replace(base, steps=length.steps - length.warm_up, warm_up=length.warm_up)), simulate)
     assert again.points[0].prediction == exact
 

@@ -15,6 +15,8 @@ from coresim.validate.predict import EFFECTS, Prediction, predict, without
 KNEE = (0.8, 1.25)
 #: Relative change that an input must show before it is named as a cause.
 NOTABLE = 0.05
+#: The name of all points together, beside those of workloads.
+ALL = "all"
 SAMPLE, RECEIVING = "a sample's CPU time", "receiving a batch"
 
 
@@ -86,17 +88,22 @@ def near_knee(points: Iterable[Point]) -> list[Point]:
     ]
 
 
-def worth(ledger: Ledger, engine: Engine) -> dict[str, float]:
-    """What each effect of the model is worth: mean absolute error of idle without it, less with it, over all points.
+def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:
+    """What each effect of the model is worth: mean absolute error of idle without it, less with it.
 
-    Predicted at the pace around each trial, so that the machine's changes hide less of it.
+    By effect, the most worth first; then over `ALL` points and over those of each workload. Predicted at the pace
+    around each trial, so that the machine's changes hide less of it.
     """
-    full = score(at_pace(ledger, engine)).idle_mean
+    full = at_pace(ledger, engine)
     found = {}
     for effect in EFFECTS:
-        errors = [abs(_without(effect, ledger, point, engine) - point.idle) for point in ledger.scored]
-        found[effect] = stats.mean(errors) - full
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        groups: dict[str, list[float]] = {ALL: []}
+        for point in full:
+            more = abs(_without(effect, ledger, point, engine) - point.idle) - abs(point.error)
+            groups[ALL].append(more)
+            groups.setdefault(point.setting.workload, []).append(more)
+        found[effect] = {name: stats.mean(values) for name, values in groups.items()}
+    return dict(sorted(found.items(), key=lambda item: -item[1][ALL]))
 
 
 def _without(effect: str, ledger: Ledger, point: Point, engine: Engine) -> float:
