@@ -70,12 +70,12 @@ def test_a_device_that_waits_for_batches_idles_until_they_are_ready():
 
 @pytest.mark.parametrize("late", [0.0, 0.3])
 def test_the_lateness_of_the_timer_is_taken_out(late: float):
-    for ready, idle in (([0.0] * 12, 0.2), ([4.0 * n for n in range(12)], 0.75 - 0.0625)):
+    for ready, idle in (([0.0] * 12, 0.2), ([4.0 * n for n in range(12)], 0.75)):
         pipe = Scripted(ready, receive=0.25)
         pipe.late = late
         found = trial(pipe, step=1.0, warm_up=2, steps=10)
         assert found.lateness == pytest.approx(late)
-        assert found.idle == pytest.approx(idle, abs=0.07 if ready[1] else 1e-9)
+        assert found.idle == pytest.approx(idle)
 
 
 def test_an_inline_loader_is_late_by_no_more_than_its_work():
@@ -228,8 +228,14 @@ def test_a_sweep_s_own_choice_is_judged_by_its_other_pass():
 
 
 def test_a_miss_names_what_its_trial_shows():
+    # 0.0026 s is 30 % dearer, and 17 % where two busy cores already run at 0.9 of their speed.
     found = ledger(replace(point(SETTING, 0.1, 0.3), trials=(measured(0.3, sample_s=0.0026),)))
-    assert "sample's CPU time +30%" in cause(found.points[0], found.jobs[0])
+    assert "sample's CPU time +17%" in cause(found.points[0], found.jobs[0])
+    alone = replace(found.points[0], setting=replace(SETTING, workers=1))
+    assert "sample's CPU time +30%" in cause(alone, found.jobs[0])
+    # Dearer samples do not explain that a trial idled less than predicted.
+    less = replace(found.points[0], prediction=replace(found.points[0].prediction, idle=0.5))
+    assert "sample's CPU time" not in cause(less, found.jobs[0])
     assert "sample's CPU time" in missing_term(found)
     assert not trusted(found)
     text = validation_text(found)
@@ -269,7 +275,7 @@ def test_worth_is_the_error_without_an_effect_less_that_with_it():
     ("change", "error", "names"),
     [
         ({"schema_version": 99}, NewerFileError, "newer"),
-        ({"schema_version": 2}, InputError, "earlier coresim.*validate again"),
+        ({"schema_version": 3}, InputError, "earlier coresim.*validate again, into another file"),
         ({"format": "else"}, InputError, "coresim-ledger"),
         ({"jobs": [{"calibration": []}]}, InputError, "not a whole ledger"),
         ({"points": None}, InputError, "not a whole ledger"),
@@ -291,7 +297,7 @@ def test_the_latest_ledger_is_found_by_host_and_workload(tmp_path: Path, monkeyp
     assert latest("abc", "imagenet-like") == found
     assert latest("other", "imagenet-like") is None
     (path,) = tmp_path.rglob("abc-*.json")
-    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 2'))
+    path.write_text(path.read_text().replace('"schema_version": 4', '"schema_version": 3'))
     assert latest("abc", "imagenet-like") is None  # recorded by an earlier coresim
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from coresim.workloads.base import WorkloadSpec
 
 DEFAULT_OUTPUT = "ledger.json"
+#: What must be the same for a validation to be gone on with.
+_SAME = ("grid_sha256", "host_fingerprint", "accelerator", "versions")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -38,12 +43,13 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch (default 32)")
     job.add_argument("--step-time", metavar="TIME", help="the accelerator's step; default: around the knee")
     job.add_argument("--grid", metavar="FILE", help="a declared grid (TOML) instead, over built-in workloads")
-    job.add_argument("--quick", action="store_true", help="three points, about two minutes")
+    job.add_argument("--quick", action="store_true", help="three numbers of workers, about two minutes")
     parser.add_argument("--max-error", type=share, default=0.05, metavar="SHARE",
                         help="mean error of GPU idle above which the answer is not trusted (default 5%%)")  # fmt: skip
     parser.add_argument(
         "-o", "--output", default=DEFAULT_OUTPUT, metavar="FILE",
-        help="the ledger (default: %(default)s); one of the same grid and host is taken up where it stopped",
+        help="the ledger (default: %(default)s); an unfinished one of the same grid, host and versions is gone on with,"
+        " any other that is there is kept as FILE.old",
     )  # fmt: skip
     parser.add_argument("--device", default="cuda", metavar="NAME", help="where a grid's models train (default: cuda)")
     parser.add_argument("--time", metavar="TIME", help="begin no trial after so long; the same command goes on later")
@@ -105,8 +111,9 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
     from coresim.validate.session import make_data, validate
 
     engine = engine_named("fast")
-    ledger = _begun(args.output, grid)
-    with progress_on_stderr() as progress:
+    seconds = parse_duration(args.time, "--time") if args.time else None
+    ledger = _begun(args, grid)
+    with progress_on_stderr() as progress, _told_what_is_kept(args.output, grid):
         make_data(specs)
         ledger = validate(
             grid,
@@ -114,7 +121,7 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
             ledger,
             engine,
             effort=Effort(device=args.device),
-            seconds=parse_duration(args.time, "--time") if args.time else None,
+            seconds=seconds,
             save=lambda found: found.save(args.output),
             progress=progress,
             notice=lambda line: print(f"coresim: {line}", file=sys.stderr),
@@ -124,21 +131,43 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
     return ledger
 
 
-def _begun(path: str, grid: Grid) -> Ledger:
-    """What an interrupted run of the same grid on this host left, else an empty ledger."""
+@contextlib.contextmanager
+def _told_what_is_kept(path: str, grid: Grid) -> Iterator[None]:
+    """Who interrupts is told that the work so far is not lost."""
+    from coresim.validate.ledger import load_ledger
+    from coresim.validate.session import unsettled
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if Path(path).exists():
+            done = len(grid.settings) - len(unsettled(grid, load_ledger(path)))
+            kept = f"{done} of {len(grid.settings)} settings are kept in {path}; the same command goes on"
+            print(f"coresim: {kept}", file=sys.stderr)
+        raise
+
+
+def _begun(args: argparse.Namespace, grid: Grid) -> Ledger:
+    """What an interrupted run of the same grid here left, else an empty ledger; another that is there steps aside."""
     from coresim.measuring.host import read_host
     from coresim.validate.ledger import empty_ledger, load_ledger
+    from coresim.validate.session import unsettled
 
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    fresh = empty_ledger(read_host(load_window=0.0), grid, command)
-    if not Path(path).exists():
+    fresh = empty_ledger(read_host(load_window=0.0), grid, command, args.device)
+    if not Path(args.output).exists():
         return fresh
-    found = load_ledger(path)
-    same = found.grid_sha256 == fresh.grid_sha256 and found.host_fingerprint == fresh.host_fingerprint
-    unfinished = len(found.points) < len(grid.settings)
-    if same and unfinished:
-        print(f"coresim: {path}: going on after {len(found.points)} points", file=sys.stderr)
+    found = load_ledger(args.output)
+    left = unsettled(grid, found)
+    same = all(getattr(found, name) == getattr(fresh, name) for name in _SAME)
+    if same and left:
+        done = len(grid.settings) - len(left)
+        print(f"coresim: {args.output}: going on after {done} of {len(grid.settings)} settings", file=sys.stderr)
         return found
+    aside = f"{args.output}.old"
+    os.replace(args.output, aside)
+    what = "a finished validation" if same else "a validation of another grid, host, device or version"
+    print(f"coresim: {args.output}: {what}; kept as {aside}", file=sys.stderr)
     return fresh
 
 

@@ -23,7 +23,7 @@ def trusted(ledger: Ledger, most_error: float = MOST_ERROR) -> bool:
 def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
     """The whole report for a terminal."""
     if not ledger.scored:
-        return "No trial was undisturbed: nothing can be said. Close other programs and validate again."
+        return _nothing(ledger)
     parts = [
         _headline(ledger, most_error),
         _numbers(score(ledger.scored)),
@@ -33,6 +33,21 @@ def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
         _about(ledger),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _nothing(ledger: Ledger) -> str:
+    if not ledger.points:
+        return "No trial was made: nothing can be said yet. Give it more time; the same command goes on."
+    lines = [
+        f"  {label(point)}: predicted idle {percent(point.prediction.idle)}, {_seen(point)}" for point in ledger.points
+    ]
+    return "No trial was undisturbed: nothing can be said. Close other programs and validate again.\n" + "\n".join(
+        lines
+    )
+
+
+def _seen(point: Point) -> str:
+    return "disturbed trials " + ", ".join(f"{percent(trial.idle)} ({trial.dirty})" for trial in point.trials)
 
 
 def validation_document(ledger: Ledger, most_error: float = MOST_ERROR) -> dict[str, Any]:

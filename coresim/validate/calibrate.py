@@ -6,7 +6,7 @@ round is six runs: one worker without a pause (what samples and batches cost), o
 rests, and one while it works (what receiving costs the trainer), two workers without a pause (how much slower a sample
 gets while two cores are busy), two at work while their batches are received, and one that shares one core with the
 trainer. Rounds alternate, so that a drift touches all alike; CPU times are taken at the pace that was sampled during
-the run; the middle run of each kind counts, and the distance of the others from it says what one more would show.
+the run; the middle runs of each kind count, and how far all are apart says what one more would show.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ MOST_VALUES = 1000
 #: A sample waits for something else than a core where it does so for over this share of its time.
 NOTABLE_WAIT = 0.1
 
-Progress = Callable[[str, float], None] | None
+#: Rounds end after so many seconds, `LEAST_ROUNDS` at the earliest: batches of seconds need not be seen so often.
+MOST_S, LEAST_ROUNDS = 60.0, 2
+
+Progress = Callable[[float], None]
 
 
 class Run(NamedTuple):
@@ -59,7 +62,7 @@ def calibrate(
     pin_memory: bool = False,
     rounds: int = ROUNDS,
     run_s: float = RUN_S,
-    progress: Progress = None,
+    progress: Progress = lambda done: None,
 ) -> Calibration:
     """Run the rounds; only in a fresh process, which forks the loader's workers.
 
@@ -69,9 +72,9 @@ def calibrate(
         batch_size: samples per batch.
         sampler: tells the pace.
         pin_memory: whether a thread copies batches to pinned memory.
-        rounds: how often every run is made; two at least, for the uncertainty.
-        run_s: wall seconds of each run.
-        progress: told what is going on, and the fraction done.
+        rounds: how often every run is made, unless that takes too long; two at least, for the uncertainty.
+        run_s: wall seconds of each run, a few batches at the least.
+        progress: told the fraction done after each run.
     """
     data = Timed(real, detail=True)
     lone = Layout(option, 0 if option == 1 else 1, batch_size, pin_memory=pin_memory)
@@ -88,12 +91,13 @@ def calibrate(
     cpus = sorted(os.sched_getaffinity(0))
     began, sampled = time.perf_counter(), sampler.cpu_s
     for number in range(rounds):
-        if progress:
-            progress("calibrating", number / rounds)
-        for kind, (layout, ratios, count) in kinds.items():
+        if number >= LEAST_ROUNDS and (time.perf_counter() - began) * (number + 1) / number > MOST_S:
+            break
+        for place, (kind, (layout, ratios, count)) in enumerate(kinds.items()):
             step_s = ratios[number % len(ratios)] * period
             with on_cpus(cpus[:1] if kind == "one core" else cpus):
                 trials[kind].append(_run(data, layout, step_s, count, seed=number + 1))
+            progress((number + (place + 1) / len(kinds)) / rounds)
     sampled = (sampler.cpu_s - sampled) / (time.perf_counter() - began) / len(cpus)
     paces = {kind: [sampler.seen(trial.costs) for trial in made] for kind, made in trials.items()}
     usual = stats.median([pace for found in paces.values() for pace in found])
@@ -215,9 +219,11 @@ def _beyond_samples(trial: Trial, option: int) -> list[float]:
 
 
 def _cost(runs: Sequence[Sequence[float]]) -> Cost:
-    """The values of the run whose mean is the middle one, at most `MOST_VALUES` evenly chosen."""
-    values = sorted(runs, key=stats.mean)[len(runs) // 2]
-    return Cost(_chosen(values), _uncertainty([stats.mean(found) for found in runs]))
+    """The values of all runs but, of four or more, the dearest and the cheapest; at most `MOST_VALUES`, evenly chosen."""
+    middle = sorted(runs, key=stats.mean)[1:-1] if len(runs) > 3 else runs
+    return Cost(
+        _chosen([value for run in middle for value in run]), _uncertainty([stats.mean(found) for found in runs])
+    )
 
 
 def _chosen(values: Sequence[float]) -> tuple[float, ...]:
@@ -229,11 +235,11 @@ def _chosen(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def _uncertainty(means: Sequence[float]) -> float:
-    """Relative standard uncertainty of what the next run shows: the root mean square distance from the middle one.
+    """Relative standard uncertainty of what the next run shows: the root mean square distance from the median.
 
     Not that of the mean: a trial is one more run of a machine that changes its speed.
     """
-    centre = sorted(means)[len(means) // 2]
+    centre = stats.median(means)
     if centre <= 0 or len(means) < 2:
         return 0.0
     squares = sum((mean / centre - 1.0) ** 2 for mean in means) / (len(means) - 1)

@@ -114,16 +114,11 @@ def fixed_step(grid: Grid, step_s: float) -> Grid:
 
 
 def quick_grid(workload: str, batch_size: int, cores: int) -> Grid:
-    """Three points in about two minutes: either side of the knee with a worker for each core, and no overlap."""
-    common: dict[str, Any] = {"workload": workload, "batch_size": batch_size, "prefetch_factor": 2}
-    return own_grid(
-        "quick",
-        (
-            Setting(option=2, workers=max(2, cores), cores=cores, ratio=0.9, repeats=2, **common),
-            Setting(option=2, workers=max(2, cores), cores=cores, ratio=1.2, repeats=2, **common),
-            Setting(option=1, workers=0, cores=cores, ratio=2.0, **common),
-        ),
-    )
+    """Three points in about two minutes: one worker, one for each core and one more, at a step time near the knee."""
+    full = max(2, cores)
+    common: dict[str, Any] = {"workload": workload, "batch_size": batch_size, "prefetch_factor": 2, "cores": cores}
+    settings = [Setting(option=2, workers=n, at=full, ratio=0.95, repeats=2, **common) for n in (1, full, full + 1)]
+    return own_grid("quick", tuple(settings))
 
 
 def job_grid(workload: str, batch_size: int, cores: int) -> Grid:

@@ -20,7 +20,7 @@ def state_folder() -> Path:
 
 
 def keep(ledger: Ledger) -> None:
-    """Save the ledger as the latest of its host and each of its workloads.
+    """Save what the ledger has of each of its workloads as the latest of it and this host.
 
     Raises:
         InputError: the folder cannot be written.
@@ -30,7 +30,8 @@ def keep(ledger: Ledger) -> None:
     except OSError as error:
         raise InputError(f"{state_folder()}: {error.strerror}; set XDG_STATE_HOME to a folder you can write") from None
     for title in ledger.titles:
-        ledger.save(_path(ledger.host_fingerprint, title))
+        if (found := ledger.of(title)).scored:  # what says nothing does not replace what said something
+            found.save(_path(ledger.host_fingerprint, title))
 
 
 def latest(fingerprint: str, title: str) -> Ledger | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from coresim.validate.grid import Grid, Setting
 from coresim.validate.predict import Prediction
 
 FORMAT = "coresim-ledger"
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -101,20 +101,29 @@ class Point:
     @property
     def covered(self) -> bool:
         """Whether the stated interval holds the measured idle."""
-        return self.prediction.low <= self.idle <= self.prediction.high
+        return self._holds(self.idle)
+
+    @property
+    def held(self) -> float:
+        """Share of the clean trials whose idle the stated interval holds; it is stated for one trial."""
+        return stats.mean([float(self._holds(trial.idle)) for trial in self.clean])
+
+    def _holds(self, idle: float) -> bool:
+        return self.prediction.low <= idle <= self.prediction.high
 
 
 @dataclass(frozen=True)
 class Job:
     """One calibration: of an organisation, for a workload and batch size.
 
-    ``title`` is what a profile of the workload calls it. ``seconds``: wall time of the calibration and of all
-    predictions from it.
+    ``title`` is what a profile of the workload calls it; ``device``: what trains, or "" where it is emulated.
+    ``seconds``: wall time of the calibration and of all predictions from it.
     """
 
     workload: str
     title: str
     calibration: Calibration
+    device: str = ""
     seconds: float = 0.0
 
 
@@ -146,6 +155,14 @@ class Ledger:
         """Points with at least one clean trial."""
         return tuple(point for point in self.points if point.clean)
 
+    def of(self, title: str) -> Ledger:
+        """The ledger with the points of that workload alone."""
+        return replace(self, points=tuple(point for point in self.points if self.job_of(point).title == title))
+
+    def without(self, settings: Collection[Setting]) -> Ledger:
+        """The ledger without the points of those settings."""
+        return replace(self, points=tuple(point for point in self.points if point.setting not in settings))
+
     def job_of(self, point: Point) -> Job:
         """The calibration that a point's prediction rests on."""
         return self.jobs[point.job]
@@ -163,8 +180,8 @@ class Ledger:
         write_json(path, self.to_dict())
 
 
-def empty_ledger(host: HostFacts, grid: Grid, command: str) -> Ledger:
-    """A ledger of this host, now, without points."""
+def empty_ledger(host: HostFacts, grid: Grid, command: str, device: str = "cuda") -> Ledger:
+    """A ledger of this host, now, without points; ``device``: where the grid's models train."""
     return Ledger(
         tool_version=__version__,
         command=command,
@@ -172,7 +189,7 @@ def empty_ledger(host: HostFacts, grid: Grid, command: str) -> Ledger:
         host_fingerprint=host.fingerprint,
         cpu_model=host.cpu_model or "unknown",
         cpus=round(host.usable_cores),
-        accelerator=_accelerators(grid),
+        accelerator=_accelerators(grid, device),
         grid=grid.name,
         grid_sha256=grid.sha256,
         grid_trials=grid.trials,
@@ -188,9 +205,11 @@ def _code_digest() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()[:12]
 
 
-def _accelerators(grid: Grid) -> str:
+def _accelerators(grid: Grid, device: str) -> str:
     names = dict.fromkeys(f"{s.model} {s.precision}" if s.model else "" for s in grid.settings)
-    return ", ".join(f"training {name}" if name else "emulated (blocks for the step time)" for name in names)
+    return ", ".join(
+        f"training {name} on {device}" if name else "emulated (blocks for the step time)" for name in names
+    )
 
 
 def _version(distribution: str) -> str | None:
@@ -214,7 +233,8 @@ def read_ledger(document: Mapping[str, Any], source: str) -> Ledger:
     check_version(source, document, FORMAT, VERSION)
     if document["schema_version"] < VERSION:  # what is calibrated has changed: its predictions would not come out again
         raise InputError(
-            f"{source}: recorded by an earlier coresim (format {document['schema_version']}); validate again"
+            f"{source}: recorded by an earlier coresim (format {document['schema_version']}); validate again, into"
+            " another file"
         )
     body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
     try:
@@ -222,7 +242,7 @@ def read_ledger(document: Mapping[str, Any], source: str) -> Ledger:
         body["points"] = tuple(_point(point) for point in body["points"])
         return Ledger(**body)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{source}: not a whole ledger ({error}); run coresim validate again") from None
+        raise InputError(f"{source}: not a whole ledger ({error}); validate again, into another file") from None
 
 
 def _job(document: dict[str, Any]) -> Job:

@@ -8,6 +8,7 @@ what every sample and batch cost, so that calibration and trial see the very sam
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import time
 from array import array
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coresim.errors import InputError
 from coresim.measuring.sending import collation
 from coresim.workloads.base import Workload
 
@@ -89,12 +91,23 @@ class Timed:
         began = time.thread_time()
         batch = collation(self.workload)([sample.value for sample in samples])
         collate, made = time.thread_time() - began, time.perf_counter()
-        # As arrays, which are sent as so many bytes: thousands of numbers would make the hand-over itself slow.
-        wall = array("d", (sample.wall for sample in samples))
-        cpu = array("d", (sample.cpu for sample in samples))
+        wall, cpu = [sample.wall for sample in samples], [sample.cpu for sample in samples]
         if not self.detail:
-            wall, cpu = array("d", (sum(wall),)), array("d", (sum(cpu),))
-        return batch, Cost(samples[0].began, made, wall, cpu, collate, os.getpid(), cpu_number=_C.sched_getcpu())
+            wall, cpu = [sum(wall)], [sum(cpu)]
+        cost = Cost(samples[0].began, made, _packed(wall), _packed(cpu), collate, os.getpid())
+        return batch, cost._replace(cpu_number=_C.sched_getcpu())
+
+
+def _packed(values: list[float]) -> Any:
+    """As bytes: thousands of numbers would make the hand-over itself slow, and the thread that pins memory walks them."""
+    return array("d", values).tobytes()
+
+
+def unpacked(cost: Cost) -> Cost:
+    """The cost as it is after it was sent, with its numbers to be read."""
+    wall: Any = cost.wall
+    cpu: Any = cost.cpu
+    return cost._replace(wall=array("d", wall), cpu=array("d", cpu))
 
 
 @dataclass(frozen=True)
@@ -139,12 +152,11 @@ def batches_of(samples: int, batch_size: int, seed: int) -> Iterator[list[int]]:
     """Endless batches of shuffled sample numbers."""
     rng = np.random.default_rng(seed)
     size = min(samples, 10**6)
-    held: list[int] = []
+    rounds = (rng.permutation(size) for _ in itertools.count())
+    # Round after round, without a pass over all that is left of one for every batch: it is the trainer who deals.
+    indices = map(int, itertools.chain.from_iterable(rounds))
     while True:
-        while len(held) < batch_size:
-            held += rng.permutation(size).tolist()
-        yield held[:batch_size]
-        held = held[batch_size:]
+        yield list(itertools.islice(indices, batch_size))
 
 
 class LoaderPipe(Pipe):
@@ -154,8 +166,11 @@ class LoaderPipe(Pipe):
         from torch.utils.data import DataLoader  # noqa: PLC0415 (torch is optional and heavy)
 
         workers = 0 if layout.option == 1 else layout.workers
-        own: dict[str, Any] = {"prefetch_factor": layout.prefetch_factor, "in_order": layout.ordered} if workers else {}
-        own["pin_memory"] = layout.pin_memory
+        own: dict[str, Any] = {"pin_memory": layout.pin_memory}
+        if workers:
+            own["prefetch_factor"] = layout.prefetch_factor
+        if not layout.ordered:  # loaders before torch 2.6 do not know it
+            own["in_order"] = False
         batches: Any = _Endless(indices)
         source: Any = data
         self.inline = not workers
@@ -163,9 +178,12 @@ class LoaderPipe(Pipe):
         self._batches: Any = iter(self._loader)
 
     def next(self) -> tuple[Any, Cost]:
-        """The loader's next batch."""
-        found: tuple[Any, Cost] = next(self._batches)
-        return found
+        """The loader's next batch; what went wrong in a worker is raised as what it was there."""
+        try:
+            batch, cost = next(self._batches)
+        except InputError as error:  # torch makes a worker's traceback the message of the same error
+            raise InputError(str(error).strip().splitlines()[-1].partition(": ")[2] or str(error)) from None
+        return batch, unpacked(cost)
 
     def close(self) -> None:
         """Let torch shut its workers down."""

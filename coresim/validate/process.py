@@ -73,15 +73,22 @@ def _serve(link: Link, real: Workload, first: Setting, effort: Effort, sampler: 
         pin_memory=first.pin_memory,
         rounds=effort.rounds,
         run_s=effort.run_s,
+        progress=lambda done: link.send("calibrating", done),
     )
     if training is not None:
         found = replace(found, training=training.cost())
-    link.send("calibrated", (real.name, found))
+    link.send("calibrated", (real.name, _device_name(effort.device) if training else "", found))
     while True:
         order = link.receive()
         with _limited(order):
             measured = _trial(real, order, training, sampler)
         link.send("measured", replace(measured, pace=measured.pace / found.usual_s))
+
+
+def _device_name(device: str) -> str:
+    import torch  # noqa: PLC0415 (torch is optional and heavy)
+
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
 def _training(real: Workload, first: Setting, device: str) -> Training:

@@ -5,6 +5,7 @@ A scan is every number of workers at one step time, all else equal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,8 +26,8 @@ CHEAP = 0.1
 class Choice:
     """One scan of workers at one step time: what is recommended and what measured best.
 
-    ``lost``: how much more idle the recommended workers were; ``noise``: the mean spread of the scan's repeats, about
-    the standard deviation of such a difference.
+    ``lost``: how much more idle the recommended workers were; ``noise``: about the standard deviation of such a
+    difference, from the spread of the scan's repeats.
     """
 
     setting: Setting
@@ -60,7 +61,7 @@ def choices_of_sweeps(points: Iterable[Point]) -> list[Choice]:
         if min(len(point.clean) for point in scan) < 2:
             continue
         first, second = ({p.setting.workers: p.clean[number].idle for p in scan} for number in (0, 1))
-        found += [_choice(scan, first, second), _choice(scan, second, first)]
+        found += [_choice(scan, first, second, trials=1), _choice(scan, second, first, trials=1)]
     return found
 
 
@@ -73,13 +74,16 @@ def _scans(points: Iterable[Point]) -> list[list[Point]]:
     return [found for found in scans.values() if len(found) >= 3]
 
 
-def _choice(scan: Sequence[Point], expected: Mapping[int, float], measured: Mapping[int, float]) -> Choice:
-    """By idle, workers to share, as expected and as measured."""
+def _choice(
+    scan: Sequence[Point], expected: Mapping[int, float], measured: Mapping[int, float], trials: int = 2
+) -> Choice:
+    """By idle, workers to share, as expected and as measured in so many trials."""
     least = min(expected.values())
     chosen = min(workers for workers, idle in expected.items() if idle <= least + SAME)
     best = min(measured, key=lambda workers: measured[workers])
     spreads = [point.spread for point in scan if point.spread is not None]
-    noise = stats.mean(spreads) if spreads else 0.0
+    # Two trials of one setting differ by about as much as the means of two trials each of two settings.
+    noise = stats.mean(spreads) * math.sqrt(2.0 / trials) if spreads else 0.0
     setting = replace(scan[0].setting, workers=1, repeats=1)
     return Choice(setting, chosen, best, measured[chosen] - measured[best], noise)
 

@@ -29,7 +29,7 @@ class Score:
         idle_mean, idle_p90, idle_p95, idle_max: absolute error of GPU idle.
         bias: mean of predicted less measured idle.
         throughput_median, throughput_p90: absolute relative error of throughput.
-        covered: share of the points that the stated interval holds.
+        covered: share of the trials that the stated interval holds, each point counting as one.
         noise_median, noise_p90: spread of repeats of one point, where there are repeats.
         rate_mean, buffer_mean: mean absolute error of idle by min(F, P, G) and by M/M/1/K.
     """
@@ -63,7 +63,7 @@ def score(points: Sequence[Point]) -> Score:
         bias=stats.mean([point.error for point in points]),
         throughput_median=stats.median(speeds),
         throughput_p90=stats.quantile(speeds, 0.9),
-        covered=stats.mean([float(point.covered) for point in points]),
+        covered=stats.mean([point.held for point in points]),
         noise_median=stats.median(spreads) if spreads else None,
         noise_p90=stats.quantile(spreads, 0.9) if spreads else None,
         rate_mean=stats.mean([abs(point.rate_idle - point.idle) for point in points]),
@@ -120,7 +120,8 @@ def repredict(ledger: Ledger, engine: Engine) -> Ledger:
     def again(point: Point) -> Point:
         calibration = ledger.job_of(point).calibration
         length = RunLength(point.warm_up + point.steps, point.warm_up)
-        return replace(point, prediction=predict(calibration, point.setting, length, engine))
+        setting = replace(point.setting, step_s=point.step_s)
+        return replace(point, prediction=predict(calibration, setting, length, engine))
 
     return replace(ledger, points=tuple(again(point) for point in ledger.points))
 
@@ -140,7 +141,7 @@ def at_pace(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
 
 
 def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
-    """The points predicted anew from what each one's own workers and trainer noted: trace-driven, no prediction ahead.
+    """The points predicted anew from the mean costs that each one's own workers and trainer noted: not ahead.
 
     What a trial does not note (what a batch takes beyond its samples, option 3's threads) is taken at its sampled pace.
 
@@ -158,17 +159,14 @@ def _with_own_costs(point: Point, calibration: Calibration, engine: Engine) -> P
         calibration.slower(pace),
         sample=calibration.sample.scaled(1.0 + changes.get(SAMPLE, pace - 1.0)),
         receive=calibration.receive.scaled(1.0 + changes.get(RECEIVING, pace - 1.0)),
-        # Noted CPU times hold what k busy cores did to them, but not what threads waited for the interpreter's lock.
-        speed=calibration.speed if calibration.option == 3 else 1.0,
-        speed_uncertainty=0.0,
     )
     setting = replace(point.setting, step_s=point.step_s)
     return replace(point, prediction=predict(own, setting, length, engine))
 
 
 def cause(point: Point, job: Job) -> str:
-    """What the trial itself shows of why its prediction missed."""
-    changes = cost_changes(point, job.calibration)
+    """What the trial itself shows of why its prediction missed: dearer work of more idle than predicted, or cheaper."""
+    changes = _explaining(point, job.calibration)
     named = [
         f"{name} {change:+.0%} against the calibration" for name, change in changes.items() if abs(change) > NOTABLE
     ]
@@ -179,23 +177,32 @@ def cause(point: Point, job: Job) -> str:
 
 
 def cost_changes(point: Point, calibration: Calibration) -> Mapping[str, float]:
-    """Relative change of what the sampler, the workers and the trainer noted against the calibration."""
+    """Relative change of what the sampler, the workers and the trainer noted against what was predicted with.
+
+    A sample beside other busy cores is held against the calibrated one over s(k), as the prediction has it.
+    """
     found = {}
     trials = point.clean
     found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
     # In option 3 the calibration has the time that a thread needs for a sample, which trials do not note.
     if calibration.option != 3 and calibration.sample.mean > 0:
-        found[SAMPLE] = stats.mean([t.sample_s for t in trials]) / calibration.sample.mean - 1.0
+        speed = calibration.speed if min(point.setting.workers, point.setting.cores) > 1 else 1.0
+        found[SAMPLE] = stats.mean([t.sample_s for t in trials]) * speed / calibration.sample.mean - 1.0
     if point.setting.option == 2 and calibration.receive.mean > 0:
         found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / calibration.receive.mean - 1.0
     return found
 
 
+def _explaining(point: Point, calibration: Calibration) -> Mapping[str, float]:
+    """The changes, 0 where one would have made the point miss the other way."""
+    return {name: c if c * point.error < 0 else 0.0 for name, c in cost_changes(point, calibration).items()}
+
+
 def missing_term(ledger: Ledger) -> str:
-    """The term that most likely lacks: the largest common change of a noted cost, else the structure."""
+    """The term that most likely lacks: the largest common change of a noted cost that explains misses, or structure."""
     changes: dict[str, list[float]] = {}
     for point in ledger.scored:
-        for name, change in cost_changes(point, ledger.job_of(point).calibration).items():
+        for name, change in _explaining(point, ledger.job_of(point).calibration).items():
             changes.setdefault(name, []).append(change)
     medians = {name: stats.median(found) for name, found in changes.items()}
     if not medians:

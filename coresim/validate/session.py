@@ -53,9 +53,9 @@ def validate(
     """Make all trials of the grid that the ledger does not hold yet.
 
     Args:
-        grid: what to run.
+        grid: what to run; settings with more cores than there are CPUs are left out.
         specs: how to build each workload that the grid names; its data are made.
-        ledger: an empty one, or what an interrupted validation had.
+        ledger: an empty one, or what an interrupted validation had; what of it is not settled is made anew.
         engine: the simulation engine.
         effort: how long everything is measured.
         seconds: begin no trial after so many seconds; None: no limit.
@@ -68,8 +68,11 @@ def validate(
         CoresimError: a measuring process died or hangs.
     """
     until = float("inf") if seconds is None else time.monotonic() + seconds
-    done = {point.setting for point in ledger.points}
-    left = [setting for setting in grid.settings if setting not in done]
+    left = unsettled(grid, ledger)
+    cpus = len(os.sched_getaffinity(0))
+    if wider := [setting for setting in left if setting.cores > cpus]:
+        notice(f"{cpus} CPUs may be used here: {len(wider)} settings with more cores are left out")
+        left = [setting for setting in left if setting.cores <= cpus]
     with _quota_group(left) as group:
         if group is None and (barred := [setting for setting in left if setting.limit == "quota"]):
             notice(f"no CPU control group may be written here: {len(barred)} settings with a quota are left out")
@@ -80,7 +83,8 @@ def validate(
             settings = [setting for setting in left if setting.job == job]
             if time.monotonic() > until:
                 break
-            base = ledger
+            # What an interrupted validation had of this job's settings was measured beside another calibration.
+            base = ledger.without(settings)
 
             def keep(found: Job, points: Sequence[Point], base: Ledger = base) -> Ledger:
                 whole = base.with_job(found, points)
@@ -92,6 +96,12 @@ def validate(
             ledger = _run_job(specs[name], settings, len(base.jobs), engine, effort, until, keep, tell, group)
             made += sum(setting.repeats for setting in settings)
     return ledger
+
+
+def unsettled(grid: Grid, ledger: Ledger) -> list[Setting]:
+    """The settings of the grid for which the ledger has too few trials."""
+    done = {point.setting for point in ledger.points if settled(point)}
+    return [setting for setting in grid.settings if setting not in done]
 
 
 @contextlib.contextmanager
@@ -126,9 +136,13 @@ def _run_job(
     with Child(serve, spec, first, effort, doing=f"validating {first.workload}") as child:
         tell("calibrating", 0)
         began = time.monotonic()
-        title, calibration = child.receive(START_TIMEOUT + SILENCE)[1]
+        tag, found = child.receive(START_TIMEOUT + SILENCE)
+        while tag != "calibrated":
+            tell(f"calibrating, {found:.0%}", 0)
+            tag, found = child.receive(SILENCE)
+        title, device, calibration = found
         points = [_predicted(number, calibration, setting, engine, effort) for setting in settings]
-        job = Job(first.workload, title, calibration, time.monotonic() - began)
+        job = Job(first.workload, title, calibration, device, time.monotonic() - began)
         ledger = keep(job, points)
         turns = deque(_turns(settings))
         while turns and time.monotonic() < until:
@@ -136,7 +150,7 @@ def _run_job(
             tell("running the real pipeline", sum(len(point.trials) for point in points))
             points[place] = _attempt(child, points[place], group)
             ledger = keep(job, points)
-            if place not in turns and not _settled(points[place]):
+            if place not in turns and not settled(points[place]):
                 turns.append(place)
     return ledger
 
@@ -148,7 +162,7 @@ def _turns(settings: Sequence[Setting]) -> list[int]:
     return turns
 
 
-def _settled(point: Point) -> bool:
+def settled(point: Point) -> bool:
     """Whether the setting has as many undisturbed trials as it wants, or as many attempts as it gets."""
     wanted = point.setting.repeats
     return len(point.clean) >= wanted or len(point.trials) >= wanted + ATTEMPTS

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from coresim.errors import CoresimError
-from coresim.validate.loaders import Cost, Layout, Pipe, Sample, Timed
+from coresim.validate.loaders import Cost, Layout, Pipe, Sample, Timed, unpacked
 
 
 class Closed(Exception):
@@ -81,10 +81,10 @@ class StagedPipe(Pipe):
     def next(self) -> tuple[Any, Cost]:
         """The next batch in order; what went wrong in a thread is raised here."""
         try:
-            found: tuple[Any, Cost] = self._copied.take()[1]
+            batch, cost = self._copied.take()[1]
         except Closed:
             raise self._error or CoresimError("the staged pipeline ended") from None
-        return found
+        return batch, unpacked(cost)
 
     def close(self) -> None:
         """Stop the threads; each ends at the latest after its current batch."""
