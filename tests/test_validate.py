@@ -14,7 +14,7 @@ from coresim.report.validation import one_line, trusted, validation_document, va
 from coresim.sim.fast import simulate
 from coresim.validate.costs import NOTHING, Calibration
 from coresim.validate.costs import Cost as Service
-from coresim.validate.grid import Setting, fixed_step, job_grid, load_grid, quick_grid
+from coresim.validate.grid import Grid, Setting, fixed_step, job_grid, load_grid, quick_grid
 from coresim.validate.latest import keep, latest
 from coresim.validate.ledger import Job, Ledger, Measured, Point, load_ledger
 from coresim.validate.loaders import Cost, Layout, Pipe, Timed, batches_of, open_pipe
@@ -30,7 +30,7 @@ from coresim.validate.predict import (
 )
 from coresim.validate.scans import choices, choices_of_sweeps
 from coresim.validate.score import cause, missing_term, near_knee, repredict, score, worth
-from coresim.validate.session import disturbance, judged
+from coresim.validate.session import ATTEMPTS, disturbance, judged, unsettled
 from coresim.validate.staged import Buffer, Closed
 from coresim.validate.trial import run_trial
 
@@ -254,9 +254,23 @@ def test_a_good_ledger_is_trusted_and_is_written_and_read_whole(tmp_path: Path):
     assert document["trusted"] and document["points"][0]["idle_measured"] == pytest.approx(0.29)
 
 
-def test_a_ledger_without_a_clean_trial_says_so():
-    assert "nothing can be said" in validation_text(ledger())
-    assert not trusted(ledger())
+def test_a_ledger_without_a_clean_trial_says_so_and_shows_what_there_is():
+    assert "No trial was made" in validation_text(ledger())
+    disturbed = ledger(replace(point(SETTING, 0.3, 0.9), trials=(measured(0.9, dirty="busy"),)))
+    text = validation_text(disturbed)
+    assert "No trial was undisturbed" in text and "predicted 30.0 %" in text and "90.0 % (busy)" in text
+    assert not trusted(ledger()) and not trusted(disturbed)
+
+
+def test_what_is_not_settled_is_left_to_do():
+    settings = tuple(replace(SETTING, workers=n, repeats=2) for n in (1, 2, 3, 4))
+    once, twice, dirty = point(settings[0], 0.3, 0.3), point(settings[1], 0.3, 0.3, 0.3), point(settings[2], 0.3, 0.3)
+    dirty = replace(dirty, trials=(measured(0.3, dirty="busy"),) * 3)
+    hopeless = replace(point(settings[3], 0.3, 0.3), trials=(measured(0.3, dirty="busy"),) * (2 + ATTEMPTS))
+    found = ledger(once, twice, dirty, hopeless)
+    grid = Grid("g", "f", settings)
+    assert unsettled(grid, found) == [settings[0], settings[2]]
+    assert found.without(unsettled(grid, found)).points == (twice, hopeless)
 
 
 def test_worth_is_the_error_without_an_effect_less_that_with_it():
@@ -296,8 +310,15 @@ def test_the_latest_ledger_is_found_by_host_and_workload(tmp_path: Path, monkeyp
     keep(found)
     assert latest("abc", "imagenet-like") == found
     assert latest("other", "imagenet-like") is None
-    (path,) = tmp_path.rglob("abc-*.json")
-    path.write_text(path.read_text().replace('"schema_version": 4', '"schema_version": 3'))
+    keep(ledger())  # says nothing, so it does not replace what does
+    assert latest("abc", "imagenet-like") == found
+    other = replace(ledger(point(SETTING, 0.3, 0.3), replace(point(SETTING, 0.9, 0.3), job=1)),
+                    jobs=(Job("images", "imagenet-like", CALIBRATION), Job("tiny", "mine", CALIBRATION)))  # fmt: skip
+    keep(other)
+    kept = [latest("abc", title) for title in ("imagenet-like", "mine")]
+    assert [[p.prediction.idle for p in one.points] for one in kept if one] == [[0.3], [0.9]]
+    for path in tmp_path.rglob("abc-*.json"):
+        path.write_text(path.read_text().replace('"schema_version": 4', '"schema_version": 3'))
     assert latest("abc", "imagenet-like") is None  # recorded by an earlier coresim
 
 
@@ -403,12 +424,13 @@ def test_a_slow_fetch_holds_up_no_batch_of_the_staged_pipeline():
 
 
 @needs_torch
-def test_a_failure_in_a_stage_reaches_the_trainer():
+@pytest.mark.parametrize("option", [2, 3])
+def test_a_failure_in_the_pipeline_reaches_the_trainer_as_it_was(option: int):
     from coresim.workloads.base import DatasetWorkload
 
-    pipe = open_pipe(Timed(DatasetWorkload([1, None, 2], "mine")), Layout(3, 1, 3), seed=1)
+    pipe = open_pipe(Timed(DatasetWorkload([1, None, 2], "mine")), Layout(option, 1, 3), seed=1)
     try:
-        with pytest.raises(InputError, match="sample 1 is None"):
+        with pytest.raises(InputError, match=r"^mine: sample 1 is None[^\n]*$"):
             pipe.next()
     finally:
         pipe.close()
@@ -460,7 +482,34 @@ def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_sto
     found = load_ledger(output)
     assert len(found.points) == 2 and all(p.trials and p.trials[0].step_starts_us for p in found.points)
     assert "<svg" in (tmp_path / "f.svg").read_text()
+    capsys.readouterr()
+    assert main([*arguments, "--time", "1 ms"]) == 5  # the finished one steps aside
+    assert "finished validation; kept as" in capsys.readouterr().err
+    assert load_ledger(f"{output}.old") == found and not load_ledger(output).points
     assert list((tmp_path / "state" / "coresim" / "ledgers").iterdir())
+
+
+@needs_torch
+def test_settings_with_more_cores_than_there_are_are_left_out_and_said(tmp_path: Path):
+    from coresim.validate.process import Effort
+    from coresim.validate.session import validate
+
+    said: list[str] = []
+    grid = Grid("g", "f", (replace(SETTING, cores=4096), replace(SETTING, cores=8192)))
+    found = validate(grid, {}, ledger(), simulate, effort=Effort(), notice=said.append)
+    assert not found.points
+    assert len(said) == 1 and "2 settings with more cores are left out" in said[0]
+
+
+def test_who_interrupts_is_told_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    from coresim.cli.validate import _told_what_is_kept
+
+    settings = (SETTING, replace(SETTING, workers=3))
+    path = tmp_path / "l.json"
+    with pytest.raises(KeyboardInterrupt), _told_what_is_kept(str(path), Grid("g", "f", settings)):
+        ledger(point(SETTING, 0.3, 0.3)).save(path)
+        raise KeyboardInterrupt
+    assert "1 of 2 settings are kept" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,18 @@ def test_a_calibration_sees_the_real_pipeline_s_costs(tmp_path: Path):
     assert 0.0 < found.sampled < 0.1
 
 
+def test_a_calibration_ends_in_time_and_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("torch")
+    from coresim.validate import calibrate as module
+
+    monkeypatch.setattr(module, "MOST_S", 0.1)
+    work, told = Work(tmp_path), []
+    with Sampler(work) as sampler:
+        found = calibrate(work, 1, 2, sampler, rounds=50, run_s=0.1, progress=told.append)
+    assert told == pytest.approx([1 / 50, 2 / 50])  # LEAST_ROUNDS: for the uncertainty
+    assert len(found.sample.values) > 0
+
+
 def test_a_point_is_predicted_anew_for_the_pace_around_its_trials():
     length = trial_length(CALIBRATION, SETTING, seconds=1.0)
     found = point(replace(SETTING, step_s=0.01), 0.3, 0.3)

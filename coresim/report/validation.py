@@ -13,6 +13,8 @@ from coresim.validate.score import Score, cause, missing_term, score
 
 #: Mean absolute error of GPU idle, a share, above which a recommendation is not to be trusted.
 MOST_ERROR = 0.05
+#: Scans that are all shown; of more, those that disagree.
+FEW = 3
 
 
 def trusted(ledger: Ledger, most_error: float = MOST_ERROR) -> bool:
@@ -38,16 +40,11 @@ def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
 def _nothing(ledger: Ledger) -> str:
     if not ledger.points:
         return "No trial was made: nothing can be said yet. Give it more time; the same command goes on."
-    lines = [
-        f"  {label(point)}: predicted idle {percent(point.prediction.idle)}, {_seen(point)}" for point in ledger.points
-    ]
-    return "No trial was undisturbed: nothing can be said. Close other programs and validate again.\n" + "\n".join(
-        lines
-    )
-
-
-def _seen(point: Point) -> str:
-    return "disturbed trials " + ", ".join(f"{percent(trial.idle)} ({trial.dirty})" for trial in point.trials)
+    lines = ["No trial was undisturbed: nothing can be said. Close other programs and validate again."]
+    for point in ledger.points:
+        trials = ", ".join(f"{percent(trial.idle)} ({trial.dirty})" for trial in point.trials)
+        lines.append(f"  {label(point)}: predicted {percent(point.prediction.idle)}, disturbed trials {trials}")
+    return "\n".join(lines)
 
 
 def validation_document(ledger: Ledger, most_error: float = MOST_ERROR) -> dict[str, Any]:
@@ -132,10 +129,11 @@ def _numbers(found: Score) -> str:
 
 
 def _table(ledger: Ledger) -> str:
-    head = f"{'workload':<14}{'setting':<34}{'step':>9}  {'measured':>8} {'predicted':>22}"
-    head += f" {'rates':>6} {'queue':>6}  error"
     rows = sorted(ledger.scored, key=lambda point: -abs(point.error))
-    lines = [head, *(_row(point) for point in rows[:40])]
+    wide = max(len(point.setting.workload) for point in rows)
+    head = f"{'workload':<{wide}} {'setting':<24} {'step':>9} {'steps/s, predicted':>18} {'idle, spread':>13}"
+    head += f" {'predicted':>19} {'rates':>6} {'queue':>6}  error"
+    lines = [head, *(_row(point, wide) for point in rows[:40])]
     if len(rows) > 40:
         lines.append(f"... and {len(rows) - 40} points with smaller errors, in the ledger")
     worst = [point for point in rows if abs(point.error) > MOST_ERROR and not point.covered][:5]
@@ -154,14 +152,16 @@ def label(point: Point) -> str:
     return words + ("" if s.ordered else ", unordered")
 
 
-def _row(point: Point) -> str:
+def _row(point: Point, wide: int) -> str:
     s, p = point.setting, point.prediction
     setting = f"{s.option}: {s.workers}w/{s.cores}c pf{s.prefetch_factor} b{s.batch_size}"
     setting += (" spin" if s.sync == "spin" else "") + ("" if s.ordered else " unord")
     setting += " quota" if s.limit == "quota" else ""
+    steps = f"{1.0 / point.seconds_per_step:.1f}, {1.0 / p.seconds_per_step:.1f}"
+    idle = f"{100 * point.idle:.1f}%" + ("" if point.spread is None else f" ±{50 * point.spread:.1f}")
     span = f"{100 * p.idle:.1f} [{100 * p.low:.1f}, {100 * p.high:.1f}]"
     return (
-        f"{s.workload:<14}{setting:<34}{1e3 * point.step_s:>6.1f} ms  {100 * point.idle:>7.1f}% {span:>22}"
+        f"{s.workload:<{wide}} {setting:<24} {1e3 * point.step_s:>6.1f} ms {steps:>18} {idle:>13} {span:>19}"
         f" {100 * point.rate_idle:>6.1f} {100 * point.buffer_idle:>6.1f}  {100 * point.error:+.1f}"
         + ("" if point.covered else " *")
     )
@@ -180,7 +180,7 @@ def _choices(ledger: Ledger) -> str:
     lines += [
         f"  {c.setting.workload}: recommended {c.recommended}, best {c.best}, {points(c.lost)} more idle"
         for c in found
-        if not c.agrees
+        if not c.agrees or len(found) <= FEW
     ]
     return "\n".join(lines)
 

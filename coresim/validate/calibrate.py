@@ -219,7 +219,7 @@ def _beyond_samples(trial: Trial, option: int) -> list[float]:
 
 
 def _cost(runs: Sequence[Sequence[float]]) -> Cost:
-    """The values of all runs but, of four or more, the dearest and the cheapest; at most `MOST_VALUES`, evenly chosen."""
+    """The values of all runs but, of four or more, the dearest and the cheapest; `MOST_VALUES` at most."""
     middle = sorted(runs, key=stats.mean)[1:-1] if len(runs) > 3 else runs
     return Cost(
         _chosen([value for run in middle for value in run]), _uncertainty([stats.mean(found) for found in runs])

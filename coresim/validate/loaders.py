@@ -99,7 +99,7 @@ class Timed:
 
 
 def _packed(values: list[float]) -> Any:
-    """As bytes: thousands of numbers would make the hand-over itself slow, and the thread that pins memory walks them."""
+    """As bytes: thousands of numbers make the hand-over itself slow, and the thread that pins memory walks them."""
     return array("d", values).tobytes()
 
 

@@ -138,16 +138,18 @@ def _run_job(
         began = time.monotonic()
         tag, found = child.receive(START_TIMEOUT + SILENCE)
         while tag != "calibrated":
-            tell(f"calibrating, {found:.0%}", 0)
+            tell(f"calibrating, {20 * int(5 * found)} %", 0)
             tag, found = child.receive(SILENCE)
         title, device, calibration = found
         points = [_predicted(number, calibration, setting, engine, effort) for setting in settings]
         job = Job(first.workload, title, calibration, device, time.monotonic() - began)
         ledger = keep(job, points)
         turns = deque(_turns(settings))
+        trials = len(turns)
         while turns and time.monotonic() < until:
             place = turns.popleft()
-            tell("running the real pipeline", sum(len(point.trials) for point in points))
+            made = sum(len(point.trials) for point in points)
+            tell(f"running the real pipeline, {10 * (10 * made // trials)} %", made)
             points[place] = _attempt(child, points[place], group)
             ledger = keep(job, points)
             if place not in turns and not settled(points[place]):
