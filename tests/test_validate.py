@@ -21,6 +21,7 @@ from coresim.validate.loaders import Cost, Layout, Pipe, Timed, batches_of, open
 from coresim.validate.predict import (
     EFFECTS,
     by_buffer,
+    by_profile,
     by_rates,
     predict,
     rate_period,
@@ -243,6 +244,30 @@ def test_a_miss_names_what_its_trial_shows():
     assert "structure" in cause(point(SETTING, 0.1, 0.3), found.jobs[0])
     assert "repeats differ" in cause(point(SETTING, 0.1, 0.1, 0.4), found.jobs[0])
     assert "organisation" in missing_term(ledger(point(SETTING, 0.1, 0.3)))
+
+
+def test_a_good_model_with_a_bad_profile_is_not_to_be_trusted():
+    """The recommendation rests on the profile."""
+    good = replace(point(SETTING, 0.3, 0.3), profile_idle=0.31)
+    assert trusted(ledger(good)) and "like this within 1.0 points" in one_line(ledger(good))
+    bad = ledger(replace(good, profile_idle=0.1))
+    assert not trusted(bad) and trusted(bad, 0.3)
+    text = validation_text(bad)
+    assert "from what recommend measures GPU idle was missed by 20.0 points" in text
+    assert "Most likely missing: what the loader itself costs" in text
+    document = validation_document(bad)
+    assert document["score"]["profile_mean"] == pytest.approx(0.2)
+    assert document["points"][0]["idle_by_recommend"] == 0.1 and "loader" in document["missing_term"]
+    assert score([point(SETTING, 0.3, 0.3)]).profile_mean is None
+
+
+def test_what_recommend_measures_is_predicted_with_the_trial_s_own_step_and_loader():
+    """One worker without anything but its samples: a batch takes ten of 2 ms, the step 10 ms."""
+    tables = {"workload": {"batch_size": 10, "preprocess": "2 ms"}, "accelerator": {"step": "1 s"}}
+    alone = replace(SETTING, workers=1)
+    length = trial_length(CALIBRATION, alone, seconds=1.0)
+    assert by_profile(tables, alone, 0.01, length, simulate) == pytest.approx(0.5, abs=0.01)
+    assert by_profile(tables, alone, 0.04, length, simulate) == pytest.approx(0.0, abs=0.01)
 
 
 def test_a_good_ledger_is_trusted_and_is_written_and_read_whole(tmp_path: Path):
@@ -481,6 +506,7 @@ def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_sto
     assert main([*arguments, "--figure", str(tmp_path / "f.svg")]) == 0
     found = load_ledger(output)
     assert len(found.points) == 2 and all(p.trials and p.trials[0].step_starts_us for p in found.points)
+    assert all(p.profile_idle is not None and 0.0 <= p.profile_idle < 1.0 for p in found.points)
     assert "<svg" in (tmp_path / "f.svg").read_text()
     capsys.readouterr()
     assert main([*arguments, "--time", "1 ms"]) == 5  # the finished one steps aside

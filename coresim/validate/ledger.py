@@ -55,7 +55,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Point:
-    """One setting with its predictions, made before the trials, and its trials; ``job`` counts the ledger's jobs."""
+    """One setting with its predictions, made before the trials, and its trials; ``job`` counts the ledger's jobs.
+
+    ``rate_idle`` and ``buffer_idle`` are the field's two models', ``profile_idle`` is what ``coresim recommend`` says.
+    """
 
     job: int
     setting: Setting
@@ -66,6 +69,7 @@ class Point:
     rate_idle: float
     buffer_idle: float
     trials: tuple[Measured, ...] = ()
+    profile_idle: float | None = None
 
     @property
     def clean(self) -> tuple[Measured, ...]:
@@ -117,7 +121,8 @@ class Job:
     """One calibration: of an organisation, for a workload and batch size.
 
     ``title`` is what a profile of the workload calls it; ``device``: what trains, or "" where it is emulated.
-    ``seconds``: wall time of the calibration and of all predictions from it.
+    ``seconds``: wall time of the calibration and of all predictions from it. ``profile``: the scenario tables of the
+    profile that ``coresim recommend`` would measure, measured just before; None where a model is really trained.
     """
 
     workload: str
@@ -125,6 +130,7 @@ class Job:
     calibration: Calibration
     device: str = ""
     seconds: float = 0.0
+    profile: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from coresim import stats
 from coresim.model.build import build
 from coresim.model.pipeline import Pipeline
-from coresim.model.scenario import Loader, Scenario
+from coresim.model.scenario import Accelerator, Loader, Scenario, read_scenario
 from coresim.model.service import ZERO, Service
 from coresim.sim.draws import draw, perturb_speed
 from coresim.sim.estimate import LEAST_ROWS, Engine, idle_of
@@ -126,6 +126,20 @@ def predict(calibration: Calibration, setting: Setting, length: RunLength, engin
     idles = [idle_of(run) for run in _perturbed(unsure, length, engine, seed)]
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return Prediction(stats.mean([idle_of(run) for run in runs]), low, high, _period(runs, length))
+
+
+def by_profile(tables: Mapping[str, Any], setting: Setting, step_s: float, length: RunLength, engine: Engine) -> float:
+    """Idle as ``coresim recommend`` has it: from a profile's scenario tables, with the trial's own step and loader.
+
+    A profile's costs are measured outside of a running loader, piece by piece; it is what a recommendation rests on.
+    """
+    scenario = read_scenario(dict(tables))
+    loader = replace(
+        scenario.loader, ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS
+    )
+    device = Accelerator(step=Service(step_s), sync=setting.sync)
+    pipeline = _pipeline(replace(scenario, loader=loader, accelerator=device), setting)
+    return stats.mean([idle_of(run) for run in _runs(pipeline, length, engine, seed=1)])
 
 
 def without(effect: str, calibration: Calibration, setting: Setting, length: RunLength, engine: Engine) -> float:

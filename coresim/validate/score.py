@@ -32,6 +32,7 @@ class Score:
         covered: share of the trials that the stated interval holds, each point counting as one.
         noise_median, noise_p90: spread of repeats of one point, where there are repeats.
         rate_mean, buffer_mean: mean absolute error of idle by min(F, P, G) and by M/M/1/K.
+        profile_mean: the same of what ``coresim recommend`` predicts from its profile, where that was measured.
     """
 
     points: int
@@ -47,6 +48,7 @@ class Score:
     noise_p90: float | None
     rate_mean: float
     buffer_mean: float
+    profile_mean: float | None
 
 
 def score(points: Sequence[Point]) -> Score:
@@ -54,6 +56,7 @@ def score(points: Sequence[Point]) -> Score:
     errors = [abs(point.error) for point in points]
     speeds = [abs(point.throughput_error) for point in points]
     spreads = [point.spread for point in points if point.spread is not None]
+    profiled = [abs(point.profile_idle - point.idle) for point in points if point.profile_idle is not None]
     return Score(
         points=len(points),
         idle_mean=stats.mean(errors),
@@ -68,6 +71,7 @@ def score(points: Sequence[Point]) -> Score:
         noise_p90=stats.quantile(spreads, 0.9) if spreads else None,
         rate_mean=stats.mean([abs(point.rate_idle - point.idle) for point in points]),
         buffer_mean=stats.mean([abs(point.buffer_idle - point.idle) for point in points]),
+        profile_mean=stats.mean(profiled) if profiled else None,
     )
 
 

@@ -10,11 +10,13 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from coresim.measuring.campaign import Request, run_campaign
 from coresim.measuring.processes import START_TIMEOUT, Child, Link
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
@@ -22,7 +24,7 @@ from coresim.validate.costs import Calibration
 from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Job, Ledger, Measured, Point
 from coresim.validate.limits import QuotaGroup
-from coresim.validate.predict import by_buffer, by_rates, predict, step_time, trial_length
+from coresim.validate.predict import by_buffer, by_profile, by_rates, predict, step_time, trial_length
 from coresim.validate.process import Effort, Order, serve
 from coresim.workloads.base import WorkloadSpec
 
@@ -34,8 +36,12 @@ MOST_SLOWER = 0.25
 #: Trials of one setting at the most, beyond its repeats.
 ATTEMPTS = 2
 SILENCE = 180.0
+#: A profile needs a step time; no trial has it.
+STAND_IN_STEP_S = 1.0
 
 Progress = Callable[[str, float], None] | None
+#: Of a scenario, as a profile gives them.
+Tables = Mapping[str, Any]
 
 
 def validate(
@@ -68,17 +74,14 @@ def validate(
         CoresimError: a measuring process died or hangs.
     """
     until = float("inf") if seconds is None else time.monotonic() + seconds
-    left = unsettled(grid, ledger)
-    cpus = len(os.sched_getaffinity(0))
-    if wider := [setting for setting in left if setting.cores > cpus]:
-        notice(f"{cpus} CPUs may be used here: {len(wider)} settings with more cores are left out")
-        left = [setting for setting in left if setting.cores <= cpus]
+    left = _fitting(unsettled(grid, ledger), notice)
     with _quota_group(left) as group:
         if group is None and (barred := [setting for setting in left if setting.limit == "quota"]):
             notice(f"no CPU control group may be written here: {len(barred)} settings with a quota are left out")
             left = [setting for setting in left if setting.limit != "quota"]
         total = sum(setting.repeats for setting in left) or 1
         made = 0
+        profiles: dict[tuple[str, int], Tables | None] = {}
         for job in dict.fromkeys(setting.job for setting in left):
             settings = [setting for setting in left if setting.job == job]
             if time.monotonic() > until:
@@ -93,7 +96,9 @@ def validate(
 
             name = settings[0].workload
             tell = partial(_tell, progress, name, made, total)
-            ledger = _run_job(specs[name], settings, len(base.jobs), engine, effort, until, keep, tell, group)
+            known = profiles.get((name, settings[0].batch_size))
+            ledger = _run_job(specs[name], settings, len(base.jobs), engine, effort, until, keep, tell, group, known)
+            profiles[name, settings[0].batch_size] = ledger.jobs[-1].profile
             made += sum(setting.repeats for setting in settings)
     return ledger
 
@@ -102,6 +107,15 @@ def unsettled(grid: Grid, ledger: Ledger) -> list[Setting]:
     """The settings of the grid for which the ledger has too few trials."""
     done = {point.setting for point in ledger.points if settled(point)}
     return [setting for setting in grid.settings if setting not in done]
+
+
+def _fitting(settings: list[Setting], notice: Callable[[str], None]) -> list[Setting]:
+    """The settings that need no more CPUs than there are."""
+    cpus = len(os.sched_getaffinity(0))
+    fitting = [setting for setting in settings if setting.cores <= cpus]
+    if len(fitting) < len(settings):
+        notice(f"{cpus} CPUs may be used here: {len(settings) - len(fitting)} settings with more cores are left out")
+    return fitting
 
 
 @contextlib.contextmanager
@@ -130,9 +144,14 @@ def _run_job(
     keep: Callable[[Job, Sequence[Point]], Ledger],
     tell: Callable[[str, int], None],
     group: QuotaGroup | None,
+    known: Tables | None,
 ) -> Ledger:
-    """Calibrate, predict all of the job's settings, then let the same process make their trials, each kept at once."""
+    """Calibrate, predict all of the job's settings, then let the same process make their trials, each kept at once.
+
+    ``known``: the tables of a profile of the same workload and batch size that was measured for another job.
+    """
     first = settings[0]
+    profile = None if first.model else known or _profile(spec, first.batch_size, lambda what: tell(what, 0))
     with Child(serve, spec, first, effort, doing=f"validating {first.workload}") as child:
         tell("calibrating", 0)
         began = time.monotonic()
@@ -142,7 +161,8 @@ def _run_job(
             tag, found = child.receive(SILENCE)
         title, device, calibration = found
         points = [_predicted(number, calibration, setting, engine, effort) for setting in settings]
-        job = Job(first.workload, title, calibration, device, time.monotonic() - began)
+        job = Job(first.workload, title, calibration, device, time.monotonic() - began, profile)
+        points = [_profiled(point, profile, engine) for point in points]
         ledger = keep(job, points)
         turns = deque(_turns(settings))
         trials = len(turns)
@@ -212,6 +232,21 @@ def _predicted(job: int, calibration: Calibration, setting: Setting, engine: Eng
         rate_idle=by_rates(calibration, setting),
         buffer_idle=by_buffer(calibration, setting),
     )
+
+
+def _profile(spec: WorkloadSpec, batch_size: int, tell: Callable[[str], None]) -> Tables:
+    """What ``coresim recommend`` would rest on, from a quick measurement; the step time is each trial's own."""
+    request = Request(
+        dataset=spec.target, batch_size=batch_size, collate=spec.collate, step_time=STAND_IN_STEP_S, quick=True
+    )
+    return run_campaign(request, progress=lambda what, _: tell(f"as recommend does: {what}")).scenario_tables()
+
+
+def _profiled(point: Point, profile: Tables | None, engine: Engine) -> Point:
+    if profile is None:
+        return point
+    length = RunLength(point.warm_up + point.steps, point.warm_up)
+    return replace(point, profile_idle=by_profile(profile, point.setting, point.step_s, length, engine))
 
 
 def make_data(specs: dict[str, WorkloadSpec]) -> None:
