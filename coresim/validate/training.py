@@ -2,7 +2,8 @@
 
 GPU idle = wall time not covered by a step. Marks are CUDA events where there is a device; on a CPU the host's clock,
 which lets everything but the device be tested without one. The trainer runs one step ahead of the device, as a loop
-does that reads the loss of the step before.
+does that reads the loss of the step before; where it prepares the batches itself (option 1, no overlap) it waits for
+each step.
 """
 
 from __future__ import annotations
@@ -66,30 +67,33 @@ class Training:
         self.device = open_device(device)
         self.clock: Clock = open_clock(self.device)
         self._train = default_step(build_model(model), self.device, precision)
-        images, self._labels = synthetic_batch(batch_size, 224)
+        images, labels = synthetic_batch(batch_size, 224)
+        # On the device once and for all: a copy in each step would wait for the step before.
+        self._labels = to_device(labels, self.device)
         self._images = images if encoded is None else encoded
         self._decode = None if encoded is None else jpeg_decoder(self.device)
 
     def cost(self, seconds: float = 3.0) -> StepCost:
         """Measure the step on resident data, launch, copies, and the step beside busy cores."""
-        resident = (self._on_device(self._images), to_device(self._labels, self.device))
+        resident = (self._on_device(self._images), self._labels)
         warm = warm_up(self._step, resident, self.clock, seconds)
         count = max(3, min(STEPS, int(seconds / max(warm.step, 1e-9))))
         found = {m.name: m for m in measure_step(self._step, resident, self.clock, warm=warm, count=count)}
         found |= {m.name: m for m in self._beside_busy_cores(resident, count)}
         if self._decode is None:  # else the decoder copies what it decodes
-            found |= {m.name: m for m in measure_copies((self._images, self._labels), self.device, self.clock)}
+            found |= {m.name: m for m in measure_copies(self._images, self.device, self.clock)}
         return _step_cost({name: measurement.values[0] for name, measurement in found.items()})
 
     def _beside_busy_cores(self, resident: Any, count: int) -> list[Any]:
-        return measure_busy(self._step, resident, self.clock, busy_levels(len(os.sched_getaffinity(0))), count)
+        """The step beside up to all cores but one: what it loses by sharing the trainer's own is simulated besides."""
+        others = len(os.sched_getaffinity(0)) - 1
+        return measure_busy(self._step, resident, self.clock, busy_levels(others) if others else (), count)
 
     def train(self, batch: Any) -> tuple[Any, Any]:
         """Copy a batch of images to the device and train on it; the marks around the step."""
         images = self._on_device(batch)
-        labels = to_device(self._labels, self.device)
         begin = self.clock.mark()
-        self._step((images, labels))
+        self._step((images, self._labels))
         return begin, self.clock.mark()
 
     def _on_device(self, batch: Any) -> Any:
@@ -97,7 +101,8 @@ class Training:
         if self._decode is not None:
             return batch
         images = batch[0] if isinstance(batch, tuple | list) else batch
-        return images.to(self.device, non_blocking=True)
+        # From pageable memory it waits, as `StepCost.copy` and the simulation have it.
+        return images.to(self.device, non_blocking=images.is_pinned())
 
     def _step(self, batch: tuple[Any, Any]) -> None:
         images, labels = batch
@@ -117,6 +122,7 @@ def run_training(
     marks: list[tuple[Any, Any]] = []
     asks: list[tuple[float, float, float, float]] = []
     costs: list[Cost] = []
+    ahead = 0 if pipe.inline else RUN_AHEAD
     training.clock.wait()
     base = training.clock.mark()
     for _ in range(warm_up_steps + steps):
@@ -125,8 +131,8 @@ def run_training(
         asks.append((asked, min(cost.made, clock()), clock(), cpu_clock() - cpu))
         costs.append(cost)
         marks.append(training.train(batch))
-        if len(marks) > RUN_AHEAD:
-            _wait_for(marks[-1 - RUN_AHEAD][1])
+        if len(marks) > ahead:
+            _wait_for(marks[-1 - ahead][1])
     training.clock.wait()
     return after_warm_up(_steps(training.clock, base, asks, marks), costs, warm_up_steps)
 
