@@ -100,7 +100,7 @@ def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
     rows = [_bound(name, [getattr(found, key) for found in both], most) for name, key, most in BOUNDS]
     covered = " | ".join(f"{_percent(found.covered)} {_met(0.75 <= found.covered <= 0.85)}" for found in both)
     rows.append(f"| stated 80 % interval covers | 75 to 85 % | {covered} |")
-    near = [score(near_knee(found)) for found in seen_by.values() if near_knee(found)]
+    near = [score(found) for points in seen_by.values() if (found := near_knee(points, ledger.jobs))]
     if near:
         rival = min(near[0].rate_mean, near[0].buffer_mean)
         seen = " | ".join(f"{_points(found.idle_mean)} {_met(found.idle_mean <= rival / 2)}" for found in near)
