@@ -123,7 +123,7 @@ def _validate(args: argparse.Namespace, grid: Grid, path: Path, until: float) ->
     """Make trials until the part is over; 0 when the grid is done, else `MORE`."""
     before = _trials(_ledger(path, grid))
     seconds = until - time.monotonic() - TRIAL_S - STOP_S
-    figure = ["--figure", str(path.with_name(f"{args.name}.svg"))] if _can_draw() else []
+    figure = ["--figure", str(figure_of(path))] if _can_draw() else []
     code = coresim(until, "validate", "--grid", str(args.grid), "--device", args.device, "--time", f"{seconds:.0f} s",
                    "-o", str(path), *figure)  # fmt: skip
     if code not in ANSWERED and not _over(code, until):
@@ -138,6 +138,11 @@ def _validate(args: argparse.Namespace, grid: Grid, path: Path, until: float) ->
         raise CoresimError(f"no trial was made in this part, {left} settings are left; give it more --minutes")
     print(f"{left} settings are left: run the same command again")
     return MORE
+
+
+def figure_of(path: Path) -> Path:
+    """The figure beside a ledger; `state.py` calls it the same."""
+    return path.with_name(f"{path.name.removesuffix('.ledger.json')}.svg")
 
 
 def _over(code: int, until: float) -> bool:

@@ -16,7 +16,7 @@ from coresim.validate.predict import Prediction, by_buffer, by_rates, step_time
 from coresim.validate.training import StepCost
 
 CALIBRATION_FOLDER = Path(__file__).parents[1] / "calibration"
-STEP_S = 0.01
+STEP_S = 0.0102
 STEP = StepCost(step=(STEP_S,), launch=(0.001,), copy=0.001, copy_pinned=0.0005, slowdown=(1.0, 1.0))
 #: A batch of 10 takes a worker 25 ms.
 COSTS = Calibration(

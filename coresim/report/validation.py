@@ -117,10 +117,11 @@ def _numbers(found: Score) -> str:
 
 
 def _table(ledger: Ledger) -> str:
-    head = f"{'workload':<14}{'setting':<34}{'step':>9}  {'measured':>8} {'predicted':>22}"
-    head += f" {'rates':>6} {'queue':>6}  error"
     rows = sorted(ledger.scored, key=lambda point: -abs(point.error))
-    lines = [head, *(_row(point) for point in rows[:40])]
+    width = max(34, *(len(_short(point)) + 1 for point in rows))
+    head = f"{'workload':<14}{'setting':<{width}}{'step':>9}  {'measured':>8} {'predicted':>22}"
+    head += f" {'rates':>6} {'queue':>6}  error"
+    lines = [head, *(_row(point, width) for point in rows[:40])]
     if len(rows) > 40:
         lines.append(f"... and {len(rows) - 40} points with smaller errors, in the ledger")
     worst = [point for point in rows if abs(point.error) > MOST_ERROR and not point.covered][:5]
@@ -134,19 +135,27 @@ def label(point: Point) -> str:
     words = (
         f"option {s.option}, {s.workers} workers, {s.cores} cores, prefetch {s.prefetch_factor}, batch {s.batch_size}"
     )
+    words += f", {s.model} {s.precision}" if s.model else ""
+    words += ", pinned" if s.pin_memory else ""
     words += ", spin" if s.sync == "spin" else ""
     words += ", by quota" if s.limit == "quota" else ""
     return words + ("" if s.ordered else ", unordered")
 
 
-def _row(point: Point) -> str:
+def _short(point: Point) -> str:
+    """A setting in still fewer words."""
+    s = point.setting
+    words = f"{s.option}: {s.workers}w/{s.cores}c pf{s.prefetch_factor} b{s.batch_size}"
+    words += (f" {s.model} {s.precision}" if s.model else "") + (" pin" if s.pin_memory else "")
+    words += (" spin" if s.sync == "spin" else "") + ("" if s.ordered else " unord")
+    return words + (" quota" if s.limit == "quota" else "")
+
+
+def _row(point: Point, width: int) -> str:
     s, p = point.setting, point.prediction
-    setting = f"{s.option}: {s.workers}w/{s.cores}c pf{s.prefetch_factor} b{s.batch_size}"
-    setting += (" spin" if s.sync == "spin" else "") + ("" if s.ordered else " unord")
-    setting += " quota" if s.limit == "quota" else ""
     span = f"{100 * p.idle:.1f} [{100 * p.low:.1f}, {100 * p.high:.1f}]"
     return (
-        f"{s.workload:<14}{setting:<34}{1e3 * point.step_s:>6.1f} ms  {100 * point.idle:>7.1f}% {span:>22}"
+        f"{s.workload:<14}{_short(point):<{width}}{1e3 * point.step_s:>6.1f} ms  {100 * point.idle:>7.1f}% {span:>22}"
         f" {100 * point.rate_idle:>6.1f} {100 * point.buffer_idle:>6.1f}  {100 * point.error:+.1f}"
         + ("" if point.covered else " *")
     )
