@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from coresim.errors import InputError
 from coresim.measuring import busy
 from coresim.validate import training as module
-from coresim.validate.loaders import Cost, Pipe
+from coresim.validate.grid import Setting
+from coresim.validate.loaders import Cost, Layout, Pipe, Timed, open_pipe
 from coresim.validate.training import StepCost, Training, run_training
 from coresim.validate.trial import Trial
 
@@ -164,12 +168,98 @@ def test_only_a_pinned_batch_is_copied_without_waiting():
     assert asked == [(True, True), (False, False)]
 
 
+class Work:
+    """A workload of numbers."""
+
+    name, batch_size = "numbers", 2
+
+    def __len__(self) -> int:
+        return 8
+
+    def steps(self) -> Any:
+        return (SimpleNamespace(name="fetch", call=lambda index, rng: float(index)),)
+
+    def collate(self, values: Any) -> Any:
+        import torch
+
+        return torch.tensor(values)
+
+
+def test_in_three_stages_the_thread_that_copies_brings_batches_to_the_device():
+    calls: list[str] = []
+
+    class Placed:
+        """Training that notes in which thread a batch is brought to the device and in which it is trained on."""
+
+        clock = Device()
+
+        def transfer(self, batch: Any) -> Any:
+            calls.append(threading.current_thread().name)
+            return "on the device", batch
+
+        def train(self, batch: Any) -> tuple[Any, Any]:
+            calls.append(batch[0] if isinstance(batch, tuple) else "from the host")
+            return self.clock.mark(), self.clock.mark()
+
+    pipe = open_pipe(Timed(Work()), Layout(3, 1, 2), seed=1)  # type: ignore[arg-type]
+    try:
+        run_training(pipe, Placed(), 8, 4)  # type: ignore[arg-type]
+    finally:
+        pipe.close()
+    # Those that were copied before the trial began are brought there by the trainer, within its warm-up.
+    trained = [call for call in calls if call in ("on the device", "from the host")]
+    assert trained[6:] == ["on the device"] * 6
+    assert threading.current_thread().name not in calls and len(calls) > len(trained)
+
+
+def test_a_copy_beside_the_steps_has_a_queue_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    noted: list[Any] = []
+
+    class Tensor:
+        def to(self, place: Any) -> Tensor:
+            noted.append(("copied", cuda.current))
+            return self
+
+        def record_stream(self, stream: Any) -> None:
+            noted.append(("kept for", stream))
+
+    class Cuda:
+        current = "steps"
+
+        def default_stream(self, device: Any) -> str:
+            return "steps"
+
+        def Stream(self, device: Any) -> str:
+            return "copies"
+
+        @contextmanager
+        def stream(self, name: str) -> Iterator[None]:
+            self.current = name
+            yield
+            self.current = "steps"
+
+    cuda = Cuda()
+    work = Training("tiny", "fp32", "cpu", 2)
+    batch: Any = [Tensor(), None]
+    assert work.transfer(batch) is batch  # the CPU is the device
+    work.device = SimpleNamespace(type="cuda")
+    monkeypatch.setattr(module, "load_torch", lambda: SimpleNamespace(cuda=cuda))
+    assert work.transfer(batch) is batch[0]
+    assert noted == [("copied", "copies"), ("kept for", "steps")]
+
+
 def test_a_real_step_on_the_cpu():
     import torch
 
     work = Training("tiny", "fp32", "cpu", 2)
     begin, end = work.train([torch.randn(2, 3, 224, 224), torch.zeros(2)])
     assert work.clock.seconds(begin, end) > 0
+
+
+@pytest.mark.parametrize("option", [1, 3])
+def test_what_does_not_pin_is_not_asked_to(option: int):
+    with pytest.raises(InputError, match=f"grid: images: pin_memory with option {option}; only option 2"):
+        Setting("images", 2, option, 1, 2, 2, 1.0, pin_memory=True)
 
 
 @pytest.mark.parametrize(("cores", "levels"), [(1, ()), (2, (1,)), (16, (1, 3, 7, 15))])

@@ -16,11 +16,12 @@ from typing import Any
 
 from coresim import stats
 from coresim.measuring.busy import busy_levels, measure_busy
-from coresim.measuring.models import build_model, default_step, synthetic_batch
+from coresim.measuring.models import build_model, default_step, load_torch, synthetic_batch
 from coresim.measuring.training_step import measure_step, warm_up
 from coresim.measuring.transfer import Clock, measure_copies, open_clock, open_device, to_device
 from coresim.validate.gpu_decode import jpeg_decoder
 from coresim.validate.loaders import Cost, Pipe
+from coresim.validate.staged import StagedPipe
 from coresim.validate.trial import Step, Trial, after_warm_up
 
 STEPS = 20
@@ -72,6 +73,7 @@ class Training:
         self._labels = to_device(labels, self.device)
         self._images = images if encoded is None else encoded
         self._decode = None if encoded is None else jpeg_decoder(self.device)
+        self._copies: Any = None
 
     def cost(self, seconds: float = 3.0) -> StepCost:
         """Measure the step on resident data, launch, copies, and the step beside busy cores."""
@@ -96,11 +98,24 @@ class Training:
         self._step((images, self._labels))
         return begin, self.clock.mark()
 
+    def transfer(self, batch: Any) -> Any:
+        """Images on the device, copied by a thread beside the steps; it waits for the copy, and not for any step."""
+        if self.device.type != "cuda" or self._decode is not None:
+            return batch
+        cuda = load_torch().cuda
+        if self._copies is None:
+            self._copies = cuda.Stream(self.device)
+        with cuda.stream(self._copies):
+            images = _images(batch).to(self.device)
+        # Its memory must not be given to the next copy while the step still reads it.
+        images.record_stream(cuda.default_stream(self.device))
+        return images
+
     def _on_device(self, batch: Any) -> Any:
         """Images on the device; encoded ones stay where they are, and the step begins with decoding them."""
         if self._decode is not None:
             return batch
-        images = batch[0] if isinstance(batch, tuple | list) else batch
+        images = _images(batch)
         # From pageable memory it waits, as `StepCost.copy` and the simulation have it.
         return images.to(self.device, non_blocking=images.is_pinned())
 
@@ -123,6 +138,8 @@ def run_training(
     asks: list[tuple[float, float, float, float]] = []
     costs: list[Cost] = []
     ahead = 0 if pipe.inline else RUN_AHEAD
+    if isinstance(pipe, StagedPipe):
+        pipe.transfer = training.transfer
     training.clock.wait()
     base = training.clock.mark()
     for _ in range(warm_up_steps + steps):
@@ -135,6 +152,10 @@ def run_training(
             _wait_for(marks[-1 - ahead][1])
     training.clock.wait()
     return after_warm_up(_steps(training.clock, base, asks, marks), costs, warm_up_steps)
+
+
+def _images(batch: Any) -> Any:
+    return batch[0] if isinstance(batch, tuple | list) else batch
 
 
 def _wait_for(mark: Any) -> None:
