@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from coresim.report.figures import plot_validation, save_figure
 from coresim.report.validation import cost_text, label, misses, points, sweeps_agree
 from coresim.sim.fast import simulate
+from coresim.validate.cores import NEAR, NEAR_SHARE, core_choices
 from coresim.validate.ledger import Ledger, Point, load_ledger
 from coresim.validate.scans import CHEAP, choices, spent
 from coresim.validate.score import Score, at_pace, grouped, near_knee, score, with_own_costs, worth
@@ -21,6 +23,13 @@ BOUNDS = (
     ("throughput, median error", "throughput_median", 0.02),
     ("throughput, 90th percentile", "throughput_p90", 0.06),
 )
+#: The same for real training on a CUDA device.
+CUDA_BOUNDS = (
+    ("GPU idle, mean error", "idle_mean", 0.03),
+    ("GPU idle, 95th percentile", "idle_p95", 0.08),
+)
+#: Share of the jobs whose recommended cores are near the measured optimum, at least; and too few, at most.
+CORES_AGREE, CORES_TOO_FEW = 0.95, 0.02
 BOUNDS_TEXT = (
     "Predicted ahead: from the calibration alone. At the sampled pace: the same costs times what a fixed piece of the"
     " same kind of work cost during the trial on the CPUs that its workers were on, over what it cost in the"
@@ -32,34 +41,56 @@ HEAD = """# The state of the truth
 Predicted beside measured, misses first. Everything here is written by `python calibration/state.py` from the ledgers
 in this folder; a ledger holds every point's setting, raw step times, predictions, code version, host and load.
 
-**GPU accuracy is unproven**: no ledger here was recorded on a CUDA device yet. `calibration/cuda_campaign.py` records
-one on a machine that has a device; until then only the loader and the cores are proven, against an emulated accelerator
-that blocks for the step time.
+{proven}
 
 To add a machine: `coresim validate --grid calibration/grid.toml -o calibration/NAME.ledger.json`, then this script.
 """
+UNPROVEN = """**GPU accuracy is unproven**: no ledger here was recorded on a CUDA device yet.
+`calibration/cuda_campaign.py` records one on a machine that has a device; until then only the loader and the cores are
+proven, against an emulated accelerator that blocks for the step time."""
+PROVEN = """Real training on a CUDA device: {names}. In all others the accelerator is emulated, or trains on a CPU. With
+a device, `calibration/cuda_campaign.py` records one."""
 
 
 def main() -> None:
     """Write the README and one figure for each ledger."""
-    parts = [HEAD]
-    for path in sorted(HERE.glob("*.ledger.json")):
-        ledger = load_ledger(path)
-        name = path.name.removesuffix(".ledger.json")
-        save_figure(plot_validation(ledger), str(HERE / f"{name}.svg"))
+    paths = sorted(HERE.glob("*.ledger.json"))
+    ledgers = {path.name: load_ledger(path) for path in paths}
+    parts = [head(ledgers)]
+    for path, (name, ledger) in zip(paths, ledgers.items(), strict=True):
+        save_figure(plot_validation(ledger), str(HERE / picture_of(name)))
         # What a person has to say of a ledger stands beside it.
-        note = HERE / f"{name}.note.md"
-        parts.append(_section(path.name, f"{name}.svg", ledger, note.read_text() if note.exists() else ""))
+        note = path.with_name(name.replace(".ledger.json", ".note.md"))
+        parts.append(section(name, ledger, note.read_text() if note.exists() else ""))
     (HERE / "README.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def _section(name: str, picture: str, ledger: Ledger, note: str) -> str:
+def head(ledgers: Mapping[str, Ledger]) -> str:
+    """What the page begins with; ``ledgers`` by the names of their files."""
+    names = ", ".join(name for name, ledger in ledgers.items() if on_cuda(ledger))
+    return HEAD.format(proven=PROVEN.format(names=names) if names else UNPROVEN)
+
+
+def on_cuda(ledger: Ledger) -> bool:
+    """Whether it tells of real training on a CUDA device, which is where a model trains unless another is asked for."""
+    return ledger.accelerator.startswith("training") and not re.search(r"--device[ =]cpu\b", ledger.command)
+
+
+def picture_of(name: str) -> str:
+    """The figure's name of a ledger's; `cuda_campaign.py` calls it the same."""
+    return f"{name.removesuffix('.ledger.json')}.svg"
+
+
+def section(name: str, ledger: Ledger, note: str) -> str:
+    """All that is to be said of one ledger."""
+    if not ledger.scored:
+        return "\n\n".join(part for part in (_about(name, ledger), note.strip()) if part) + "\n"
     seen_by = _predicted(ledger)
     parts = [
         _about(name, ledger),
         note.strip(),
         _misses(ledger),
-        f"![predicted over measured]({picture})",
+        f"![predicted over measured]({picture_of(name)})",
         _bounds(ledger, seen_by),
     ]
     parts += [_own_costs(ledger, seen_by), _kinds(ledger), _worth(ledger), _noise(ledger)]
@@ -97,10 +128,11 @@ def _misses(ledger: Ledger) -> str:
 def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
     """Every bound beside the predictions made ahead, and beside those for the pace that was sampled."""
     both = [score(found) for found in seen_by.values()]
-    rows = [_bound(name, [getattr(found, key) for found in both], most) for name, key, most in BOUNDS]
+    bounds = CUDA_BOUNDS if on_cuda(ledger) else BOUNDS
+    rows = [_bound(name, [getattr(found, key) for found in both], most) for name, key, most in bounds]
     covered = " | ".join(f"{_percent(found.covered)} {_met(0.75 <= found.covered <= 0.85)}" for found in both)
     rows.append(f"| stated 80 % interval covers | 75 to 85 % | {covered} |")
-    near = [score(near_knee(found)) for found in seen_by.values() if near_knee(found)]
+    near = [score(found) for these in seen_by.values() if (found := near_knee(these, ledger.jobs))]
     if near:
         rival = min(near[0].rate_mean, near[0].buffer_mean)
         seen = " | ".join(f"{_points(found.idle_mean)} {_met(found.idle_mean <= rival / 2)}" for found in near)
@@ -111,6 +143,7 @@ def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
         shares = [sum(scan.agrees for scan in found) / len(found) for found in scans]
         seen = " | ".join(f"{_percent(share)} {_met(share >= 0.95)}" for share in shares)
         rows.append(f"| recommended workers best, or within the noise ({len(scans[0])} scans) | 95 % | {seen} |")
+    rows += _cores(list(seen_by.values()))
     notes = []
     if sweeps := sweeps_agree(ledger.scored):
         notes.append(f"Recommended workers best, or within the noise, in {sweeps}.")
@@ -121,6 +154,22 @@ def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
         notes.append(f"Cost: {cost_text(cost)}")
     head = f"| what | bound | {' | '.join(seen_by)} |\n" + "|---" * (2 + len(seen_by)) + "|\n"
     return "\n\n".join(["### Bounds", BOUNDS_TEXT, head + "\n".join(rows), *notes])
+
+
+def _cores(seen: Sequence[Sequence[Point]]) -> list[str]:
+    """How often as many cores are recommended as measured best, where jobs were tried with several counts."""
+    found = [core_choices(these) for these in seen]
+    if not found[0]:
+        return []
+    near = [sum(choice.agrees for choice in these) / len(these) for these in found]
+    few = [sum(choice.too_few for choice in these) / len(these) for these in found]
+    agree = " | ".join(f"{_percent(share)} {_met(share >= CORES_AGREE)}" for share in near)
+    lack = " | ".join(f"{_percent(share)} {_met(share <= CORES_TOO_FEW)}" for share in few)
+    what = f"recommended cores within {NEAR}, or {NEAR_SHARE:.0%}, of the measured optimum ({len(found[0])} jobs)"
+    return [
+        f"| {what} | {CORES_AGREE:.0%} | {agree} |",
+        f"| too few cores recommended | {CORES_TOO_FEW:.0%} | {lack} |",
+    ]
 
 
 def _predicted(ledger: Ledger) -> dict[str, tuple[Point, ...]]:
@@ -168,6 +217,8 @@ def _kind(point: object) -> str:
     s = point.setting  # type: ignore[attr-defined]
     if s.option != 2:
         return f"option {s.option}"
+    if s.model:
+        return f"{s.model} {s.precision}" + (", pinned" if s.pin_memory else "")
     if s.limit == "quota":
         return "one core by quota"
     if s.cores == 1:

@@ -35,8 +35,9 @@ def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
 
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
-def test_every_ledger_names_the_declared_grid(path: Path):
-    grid, recorded = load_grid(FOLDER / "grid.toml"), load_ledger(path)
+def test_every_ledger_names_a_grid_that_was_declared_here(path: Path):
+    recorded = load_ledger(path)
+    grid = load_grid(FOLDER / recorded.grid)
     assert recorded.grid_sha256 == grid.sha256
     assert {point.setting for point in recorded.points} <= set(grid.settings)
     assert path.name in (FOLDER / "README.md").read_text()

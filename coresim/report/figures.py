@@ -207,7 +207,14 @@ def plot_fleet(plan: FleetPlan, axes: Axes | None = None) -> Axes:
 
 
 def plot_validation(ledger: Ledger) -> Any:
-    """Predicted over measured GPU idle for every point, with intervals; the field's two models beside it."""
+    """Predicted over measured GPU idle for every point, with intervals; the field's two models beside it.
+
+    Where no trial was undisturbed the figure is empty and says so.
+    """
+    if not ledger.scored:
+        empty: Figure = plt.figure(figsize=(12, 4.2))
+        empty.text(0.5, 0.5, "No trial was undisturbed: there is nothing to show.", ha="center", va="center")
+        return empty
     figure, panels = plt.subplots(1, 3, figsize=(12, 4.2), sharex=True, sharey=True, layout="constrained")
     found = ledger.scored
     measured = [100 * point.idle for point in found]

@@ -156,10 +156,10 @@ def _numbers(found: Score) -> str:
 
 def _table(ledger: Ledger) -> str:
     rows = sorted(ledger.scored, key=lambda point: -abs(point.error))
-    wide = max(len(point.setting.workload) for point in rows)
-    head = f"{'workload':<{wide}} {'setting':<24} {'step':>9} {'steps/s, predicted':>18} {'idle, spread':>13}"
+    wide, width = max(len(p.setting.workload) for p in rows), max(len(_short(point)) for point in rows)
+    head = f"{'workload':<{wide}} {'setting':<{width}} {'step':>9} {'steps/s, predicted':>18} {'idle, spread':>13}"
     head += f" {'predicted':>19} {'rates':>6} {'queue':>6}  error"
-    lines = [head, *(_row(point, wide) for point in rows[:40])]
+    lines = [head, *(_row(point, wide, width) for point in rows[:40])]
     if len(rows) > 40:
         lines.append(f"... and {len(rows) - 40} points with smaller errors, in the ledger")
     worst = [point for point in rows if abs(point.error) > MOST_ERROR and not point.covered][:5]
@@ -173,21 +173,29 @@ def label(point: Point) -> str:
     words = (
         f"option {s.option}, {s.workers} workers, {s.cores} cores, prefetch {s.prefetch_factor}, batch {s.batch_size}"
     )
+    words += f", {s.model} {s.precision}" if s.model else ""
+    words += ", pinned" if s.pin_memory else ""
     words += ", spin" if s.sync == "spin" else ""
     words += ", by quota" if s.limit == "quota" else ""
     return words + ("" if s.ordered else ", unordered")
 
 
-def _row(point: Point, wide: int) -> str:
+def _short(point: Point) -> str:
+    """A setting in still fewer words."""
+    s = point.setting
+    words = f"{s.option}: {s.workers}w/{s.cores}c pf{s.prefetch_factor} b{s.batch_size}"
+    words += (f" {s.model} {s.precision}" if s.model else "") + (" pin" if s.pin_memory else "")
+    words += (" spin" if s.sync == "spin" else "") + ("" if s.ordered else " unord")
+    return words + (" quota" if s.limit == "quota" else "")
+
+
+def _row(point: Point, wide: int, width: int) -> str:
     s, p = point.setting, point.prediction
-    setting = f"{s.option}: {s.workers}w/{s.cores}c pf{s.prefetch_factor} b{s.batch_size}"
-    setting += (" spin" if s.sync == "spin" else "") + ("" if s.ordered else " unord")
-    setting += " quota" if s.limit == "quota" else ""
     steps = f"{1.0 / point.seconds_per_step:.1f}, {1.0 / p.seconds_per_step:.1f}"
     idle = f"{100 * point.idle:.1f}%" + ("" if point.spread is None else f" ±{50 * point.spread:.1f}")
     span = f"{100 * p.idle:.1f} [{100 * p.low:.1f}, {100 * p.high:.1f}]"
     return (
-        f"{s.workload:<{wide}} {setting:<24} {1e3 * point.step_s:>6.1f} ms {steps:>18} {idle:>13} {span:>19}"
+        f"{s.workload:<{wide}} {_short(point):<{width}} {1e3 * point.step_s:>6.1f} ms {steps:>18} {idle:>13} {span:>19}"
         f" {100 * point.rate_idle:>6.1f} {100 * point.buffer_idle:>6.1f}  {100 * point.error:+.1f}"
         + ("" if point.covered else " *")
     )

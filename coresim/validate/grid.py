@@ -67,6 +67,8 @@ class Setting:
         for name, bound in least.items():
             _require(getattr(self, name) >= bound, f"{where}: {name} {getattr(self, name)!r}; at least {bound}")
         _require(self.option == 1 or self.workers > 0, f"{where}: option {self.option} needs at least one worker")
+        pins = f"{where}: pin_memory with option {self.option}; only option 2 has a thread that pins, leave it out"
+        _require(self.option == 2 or not self.pin_memory, pins)
 
     @property
     def job(self) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.costs import Calibration
 from coresim.validate.ledger import Job, Ledger, Point
-from coresim.validate.predict import EFFECTS, Prediction, predict, without
+from coresim.validate.predict import EFFECTS, Prediction, predict, rate_period, without
 
 KNEE = (0.8, 1.25)
 #: Relative change that an input must show before it is named as a cause.
@@ -83,13 +83,22 @@ def grouped(points: Iterable[Point], of: Callable[[Point], str]) -> dict[str, Sc
     return {kind: score(found) for kind, found in kinds.items()}
 
 
-def near_knee(points: Iterable[Point]) -> list[Point]:
-    """Overlapped and staged points whose preparation and ingestion rates are about equal."""
-    return [
-        p
-        for p in points
-        if p.setting.option != 1 and not p.setting.at and not p.setting.step_s and KNEE[0] <= p.setting.ratio <= KNEE[1]
-    ]
+def near_knee(points: Iterable[Point], jobs: Sequence[Job] = ()) -> list[Point]:
+    """Overlapped and staged points whose preparation and ingestion rates are about equal.
+
+    Args:
+        points: any.
+        jobs: their ledger's; needed where a setting names a model, whose step is its own and makes the ratio.
+    """
+    chosen = (p for p in points if p.setting.option != 1 and not p.setting.at and not p.setting.step_s)
+    return [p for p in chosen if KNEE[0] <= _ratio(p, jobs) <= KNEE[1]]
+
+
+def _ratio(point: Point, jobs: Sequence[Job]) -> float:
+    """Preparation rate over ingestion rate at that setting, by rates alone."""
+    if not point.setting.model:
+        return point.setting.ratio
+    return point.step_s / rate_period(jobs[point.job].calibration, point.setting)
 
 
 def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:

@@ -61,7 +61,13 @@ class Buffer:
 
 
 class StagedPipe(Pipe):
-    """Option 3: threads fetch, threads preprocess whole batches, a thread copies; bounded buffers between them."""
+    """Option 3: threads fetch, threads preprocess whole batches, a thread copies; bounded buffers between them.
+
+    Attributes:
+        transfer: how the thread that copies brings its copy of a batch to the device, where there is one.
+    """
+
+    transfer: Callable[[Any], Any] | None = None
 
     def __init__(self, data: Timed, layout: Layout, indices: Iterator[list[int]]) -> None:
         self._data, self._indices = data, itertools.chain.from_iterable(indices)
@@ -138,8 +144,10 @@ class StagedPipe(Pipe):
         while True:
             number, (batch, cost) = self._prepared.take()
             cpu = time.thread_time()
-            batch = copied(batch)
-            cost = cost._replace(made=time.perf_counter(), copy=time.thread_time() - cpu)
+            batch, cpu = copied(batch), time.thread_time() - cpu
+            if self.transfer is not None:
+                batch = self.transfer(batch)
+            cost = cost._replace(made=time.perf_counter(), copy=cpu)
             self._copied.put(number, (batch, cost))
 
 

@@ -2,7 +2,8 @@
 
 GPU idle = wall time not covered by a step. Marks are CUDA events where there is a device; on a CPU the host's clock,
 which lets everything but the device be tested without one. The trainer runs one step ahead of the device, as a loop
-does that reads the loss of the step before.
+does that reads the loss of the step before; where it prepares the batches itself (option 1, no overlap) it waits for
+each step.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Any
 
 from coresim import stats
 from coresim.measuring.busy import busy_levels, measure_busy
-from coresim.measuring.models import build_model, default_step, synthetic_batch
+from coresim.measuring.models import build_model, default_step, load_torch, synthetic_batch
 from coresim.measuring.training_step import measure_step, warm_up
 from coresim.measuring.transfer import Clock, measure_copies, open_clock, open_device, to_device
 from coresim.validate.gpu_decode import jpeg_decoder
 from coresim.validate.loaders import Cost, Pipe
+from coresim.validate.staged import StagedPipe
 from coresim.validate.trial import Step, Trial, after_warm_up
 
 STEPS = 20
@@ -66,38 +68,56 @@ class Training:
         self.device = open_device(device)
         self.clock: Clock = open_clock(self.device)
         self._train = default_step(build_model(model), self.device, precision)
-        images, self._labels = synthetic_batch(batch_size, 224)
+        images, labels = synthetic_batch(batch_size, 224)
+        # On the device once and for all: a copy in each step would wait for the step before.
+        self._labels = to_device(labels, self.device)
         self._images = images if encoded is None else encoded
         self._decode = None if encoded is None else jpeg_decoder(self.device)
+        self._copies: Any = None
 
     def cost(self, seconds: float = 3.0) -> StepCost:
         """Measure the step on resident data, launch, copies, and the step beside busy cores."""
-        resident = (self._on_device(self._images), to_device(self._labels, self.device))
+        resident = (self._on_device(self._images), self._labels)
         warm = warm_up(self._step, resident, self.clock, seconds)
         count = max(3, min(STEPS, int(seconds / max(warm.step, 1e-9))))
         found = {m.name: m for m in measure_step(self._step, resident, self.clock, warm=warm, count=count)}
         found |= {m.name: m for m in self._beside_busy_cores(resident, count)}
         if self._decode is None:  # else the decoder copies what it decodes
-            found |= {m.name: m for m in measure_copies((self._images, self._labels), self.device, self.clock)}
+            found |= {m.name: m for m in measure_copies(self._images, self.device, self.clock)}
         return _step_cost({name: measurement.values[0] for name, measurement in found.items()})
 
     def _beside_busy_cores(self, resident: Any, count: int) -> list[Any]:
-        return measure_busy(self._step, resident, self.clock, busy_levels(len(os.sched_getaffinity(0))), count)
+        """The step beside up to all cores but one: what it loses by sharing the trainer's own is simulated besides."""
+        others = len(os.sched_getaffinity(0)) - 1
+        return measure_busy(self._step, resident, self.clock, busy_levels(others) if others else (), count)
 
     def train(self, batch: Any) -> tuple[Any, Any]:
         """Copy a batch of images to the device and train on it; the marks around the step."""
         images = self._on_device(batch)
-        labels = to_device(self._labels, self.device)
         begin = self.clock.mark()
-        self._step((images, labels))
+        self._step((images, self._labels))
         return begin, self.clock.mark()
+
+    def transfer(self, batch: Any) -> Any:
+        """Images on the device, copied by a thread beside the steps; it waits for the copy, and not for any step."""
+        if self.device.type != "cuda" or self._decode is not None:
+            return batch
+        cuda = load_torch().cuda
+        if self._copies is None:
+            self._copies = cuda.Stream(self.device)
+        with cuda.stream(self._copies):
+            images = _images(batch).to(self.device)
+        # Its memory must not be given to the next copy while the step still reads it.
+        images.record_stream(cuda.default_stream(self.device))
+        return images
 
     def _on_device(self, batch: Any) -> Any:
         """Images on the device; encoded ones stay where they are, and the step begins with decoding them."""
         if self._decode is not None:
             return batch
-        images = batch[0] if isinstance(batch, tuple | list) else batch
-        return images.to(self.device, non_blocking=True)
+        images = _images(batch)
+        # From pageable memory it waits, as `StepCost.copy` and the simulation have it.
+        return images.to(self.device, non_blocking=images.is_pinned())
 
     def _step(self, batch: tuple[Any, Any]) -> None:
         images, labels = batch
@@ -117,6 +137,9 @@ def run_training(
     marks: list[tuple[Any, Any]] = []
     asks: list[tuple[float, float, float, float]] = []
     costs: list[Cost] = []
+    ahead = 0 if pipe.inline else RUN_AHEAD
+    if isinstance(pipe, StagedPipe):
+        pipe.transfer = training.transfer
     training.clock.wait()
     base = training.clock.mark()
     for _ in range(warm_up_steps + steps):
@@ -125,10 +148,14 @@ def run_training(
         asks.append((asked, min(cost.made, clock()), clock(), cpu_clock() - cpu))
         costs.append(cost)
         marks.append(training.train(batch))
-        if len(marks) > RUN_AHEAD:
-            _wait_for(marks[-1 - RUN_AHEAD][1])
+        if len(marks) > ahead:
+            _wait_for(marks[-1 - ahead][1])
     training.clock.wait()
     return after_warm_up(_steps(training.clock, base, asks, marks), costs, warm_up_steps)
+
+
+def _images(batch: Any) -> Any:
+    return batch[0] if isinstance(batch, tuple | list) else batch
 
 
 def _wait_for(mark: Any) -> None:
