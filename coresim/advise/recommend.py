@@ -7,8 +7,18 @@ from dataclasses import dataclass, replace
 
 from coresim.advise.curves import curve
 from coresim.advise.epochs import EpochStart, epoch_start
+from coresim.advise.memory import MemoryCap
 from coresim.advise.sensitivity import Elasticity, elasticities
-from coresim.advise.sweep import Point, Study, best_point, pipeline_of, predict, scan_prefetch, sensible_maximum
+from coresim.advise.sweep import (
+    Point,
+    Study,
+    best_point,
+    memory_cap,
+    pipeline_of,
+    predict,
+    scan_prefetch,
+    sensible_maximum,
+)
 from coresim.advise.threads import Unlimited, unlimited
 from coresim.advise.verdict import Setting, Verdict, judge
 from coresim.errors import InputError
@@ -19,11 +29,15 @@ from coresim.theory.capacity import saturating_cores
 
 @dataclass(frozen=True)
 class OptionAnswer:
-    """One option: its curve, and its point within the target with the fewest cores (or None)."""
+    """One option: its curve, its point within the target with the fewest cores (or None), and where memory stops it.
+
+    ``capped``: of the most cores that were tried; None: the workers worth trying there fit, or nothing is known.
+    """
 
     option: int
     curve: tuple[Point, ...]
     answer: Point | None
+    capped: MemoryCap | None = None
 
     @property
     def knee(self) -> Point:
@@ -106,7 +120,7 @@ def recommend(
     counts = range(1, (max_cores or sensible_maximum(scenario)) + 1)
     asked = replace(study, plan=replace(study.plan, target=target))
     answers = tuple(
-        _answer(option, curve(scenario, option, counts, asked), target) for option in _kinds(scenario, options)
+        _answer(scenario, option, curve(scenario, option, counts, asked)) for option in _kinds(scenario, options)
     )
     point, meets = _choose(answers, target)
     point = scan_prefetch(scenario, _narrowed(scenario, point, study), study)
@@ -153,9 +167,10 @@ def _kinds(scenario: Scenario, options: tuple[int, ...] | None) -> tuple[int, ..
     return (3,) if scenario.stages else options or scenario.preset.options
 
 
-def _answer(option: int, points: list[Point], target: float) -> OptionAnswer:
-    within = [point for point in points if point.estimate.gpu_idle <= target]
-    return OptionAnswer(option, tuple(points), within[0] if within else None)
+def _answer(scenario: Scenario, option: int, points: list[Point]) -> OptionAnswer:
+    within = [point for point in points if point.estimate.gpu_idle <= scenario.target.gpu_idle]
+    capped = memory_cap(scenario, option, points[-1].cores)
+    return OptionAnswer(option, tuple(points), within[0] if within else None, capped)
 
 
 def _choose(answers: tuple[OptionAnswer, ...], target: float) -> tuple[Point, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from coresim.advise.sweep import NOISE, Study, predict
+from coresim.advise.sweep import NOISE, Study, fits, predict
 from coresim.model.scenario import Scenario, with_services
 
 GPU_BOUND = "GPU-bound"
@@ -97,9 +97,13 @@ def judge(setting: Setting, target: float, study: Study) -> Verdict:
 
 
 def _possible(advice: str, name: str, setting: Setting) -> str:
-    """Not more workers where the loader can have no more."""
+    """Not more workers where the loader can have no more, or none that fits."""
     most = setting.scenario.loader.max_workers
-    if name != "too few workers" or most is None or setting.workers < most:
+    if name != "too few workers":
+        return advice
+    if setting.option == 2 and not fits(setting.scenario, setting.workers + 1, setting.prefetch_factor):
+        return f"more memory or a larger /dev/shm, or smaller batches: more than {setting.workers} workers do not fit"
+    if most is None or setting.workers < most:
         return advice
     return f"a loader that can have more than {most} worker{'' if most == 1 else 's'}: this one cannot"
 

@@ -12,7 +12,7 @@ from coresim.model.build import OPTIONS
 from coresim.model.crowding import crowding
 from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
-from coresim.report.settings import crowding_text, loader_settings, memory_text, unlimited_text
+from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
 from coresim.report.storage import storage_lines
 from coresim.sim.estimate import Estimate
 from coresim.units import format_duration
@@ -179,7 +179,12 @@ def _options(answer: Recommendation) -> str:
             f"  {option.option} {OPTIONS[option.option]:<16} {cores:>9}  {point.workers:>7}"
             f"  {interval(point.estimate):<22}  {point.estimate.throughput_samples_per_s:>9.0f}"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_wrapped(line) for line in cap_lines(answer))])
+
+
+def cap_lines(answer: Recommendation) -> list[str]:
+    """For each option whose workers memory stops, one line."""
+    return [line for line in map(cap_text, answer.options) if line]
 
 
 def _curve(chosen: OptionAnswer, answer: Recommendation) -> str:
