@@ -111,21 +111,23 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
 
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
+    from coresim.report.answer import answer_of, step_basis
     from coresim.report.document import recommendation_document
-    from coresim.report.text import profile_notes, recommendation_text
+    from coresim.report.text import recommendation_text
 
-    basis = profile.accelerator.basis if profile else None
     source = args.input or "measured here"
     if args.json:
+        basis = step_basis(profile, None, args.settings)
         about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
         about["validation"] = _validated(profile) if profile else None
         about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
         print(json.dumps(recommendation_document(answer, about), indent=1, allow_nan=False))
         return
-    notes, rests = profile_notes(profile) if profile else ((), ())
+    told = answer_of(answer, profile, source, args.settings)
+    rests = told.rests
     if profile:
         rests = (*rests, _validated(profile) or "not validated here: coresim validate runs the real loader beside this")
-    print(recommendation_text(answer, basis or f"as given in {source}", notes, rests))
+    print(recommendation_text(answer, told.basis, told.notes, rests))
 
 
 def _validated(profile: Profile) -> str | None:

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     target = [] if args.idle_target is None else [f"target.gpu_idle={args.idle_target!r}"]
     scenario, profile = read_input(args.input, [*args.settings, *target])
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
-        answer = answer_of(recommend(scenario, study, args.options, args.max_cores), profile, args.input)
+        answer = answer_of(recommend(scenario, study, args.options, args.max_cores), profile, args.input, args.settings)
         # What the step time rests on stands among what the answer rests on.
         about = metadata(args.seed, args.input, None, profile.host.fingerprint if profile else None)
         title = args.title or f"CPU cores per GPU for {Path(args.input).name}"

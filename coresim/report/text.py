@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from coresim.advise.memory import memory_of
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
 from coresim.model.crowding import crowding
+from coresim.model.overrides import basis_after
 from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
 from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
@@ -271,10 +272,11 @@ def _list(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {percent(value)}" for name, value in shown.items()) or "nothing"
 
 
-def profile_notes(profile: Profile) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The cautions of a profile, and what an answer from it rests on besides the times: each one line."""
+def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The cautions of a profile, and what an answer from it and ``settings`` rests on besides the times, by lines."""
     notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
-    rests = [f"busy cores: {profile.speed_basis}"] if profile.speed_basis else []
+    busy = basis_after(settings, "host.speed", profile.speed_basis)
+    rests = [f"busy cores: {busy}"] if busy else []
     curve = _bandwidth(profile)
     if curve:
         known = ", ".join(f"{value / 1e9:.1f} GB/s with {plural(count, 'core')}" for count, value in curve)
