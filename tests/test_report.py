@@ -127,3 +127,34 @@ def test_what_a_setting_gives_rests_on_that_setting(capsys, tmp_path: Path) -> N
     main([*arguments, "--json"])
     basis = json.loads(capsys.readouterr().out)["metadata"]["step_basis"]
     assert basis == "given by the setting accelerator.step=49 ms (--set)"
+
+
+def test_bandwidth_is_blamed_only_where_it_is_saturated() -> None:
+    # Crowded cores slow the one process that receives batches: it is what binds, and more cores do more work.
+    tables = {
+        "workload": {"batch_size": 32, "preprocess": "5 ms", "consumer": "10 ms"},
+        "accelerator": {"step": "5 ms", "sync": "block"},
+        "host": {"cores": 24, "speed": [k**-0.1 for k in range(1, 65)]},
+    }
+    growing = coresim.recommend(tables, options=(2,))
+    assert "More cores will not help: serial consumer" in str(growing)
+    assert "not saturated by 64 cores of this work, each at 66.0 % of the speed of one alone" in str(growing)
+    assert "bandwidth" not in {growing.result.verdict.name, growing.result.verdict.next_bottleneck}
+    level = [1 / max(1.0, k / 4) for k in range(1, 65)]
+    flat = coresim.recommend(tables | {"host": {"cores": 24, "speed": level}}, options=(2,))
+    assert flat.result.verdict.name == "bandwidth" and "saturated by 4 cores of this work" in str(flat)
+
+
+def test_why_no_number_of_cores_reaches_the_target() -> None:
+    def why(tables: dict, **options: object) -> str:
+        lines = str(coresim.recommend(tables, **options)).splitlines()
+        return next(line.strip() for line in lines if "no number of cores" in line)
+
+    slow = {"batch_size": 32, "preprocess": "5 ms"}
+    consumer = {"workload": slow | {"consumer": "10 ms"}, "accelerator": {"step": "5 ms"}}
+    assert why(consumer, options=(2,)).startswith(
+        "no number of cores reaches the target: the bound is serial trainer, X"
+    )
+    crowded = {"host": {"speed": [1.0, 0.5]}, "loader": {"max_workers": 2}}
+    few = {"workload": slow, "accelerator": {"step": "80 ms", "sync": "block"}, **crowded}
+    assert "target with 2 workers, which can use no more of them: X <= 1.5 / 160 ms" in why(few, options=(2,))

@@ -24,7 +24,7 @@ from coresim.advise.verdict import Setting, Verdict, judge
 from coresim.errors import InputError
 from coresim.model.scenario import Scenario
 from coresim.theory.bounds import LowerBound, lower_bound_cores
-from coresim.theory.capacity import saturating_cores
+from coresim.theory.capacity import saturation
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def recommend(
         verdict=judge(_setting(scenario, point if meets else chosen.curve[-1]), target, study),
         options=answers,
         lower_bound=_lower_bound(scenario, point, target),
-        saturating_cores=_saturation(scenario),
+        saturating_cores=saturation(scenario.host.speed),
         own_host=_own_host(scenario, chosen, point, study),
         elasticities=elasticities(_setting(scenario, point), study),
         epoch_start=epoch_start(scenario, point, study),
@@ -197,14 +197,6 @@ def _fewest(answer: OptionAnswer, holds: object) -> int | None:
 
 def _setting(scenario: Scenario, point: Point) -> Setting:
     return Setting(scenario, point.option, point.cores, point.workers, point.prefetch_factor)
-
-
-def _saturation(scenario: Scenario) -> int | None:
-    """None where s(k) is not known beyond one core, or its work k s(k) still grows at the end of the table."""
-    known = len(scenario.host.speed)
-    found = saturating_cores(scenario.host.speed)
-    # Of a table that grows in proportion, the last 5 % of its cores lie within 5 % of its end.
-    return found if known > 1 and found < 0.9 * known else None
 
 
 def _own_host(scenario: Scenario, chosen: OptionAnswer, point: Point, study: Study) -> OwnHost | None:

@@ -111,7 +111,8 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
 
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
-    from coresim.report.answer import answer_of, step_basis
+    from coresim.report.answer import answer_of
+    from coresim.report.basis import step_basis
     from coresim.report.document import recommendation_document
     from coresim.report.text import recommendation_text
 

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
     from coresim.cli.common import engine_named
     from coresim.model.build import build, resolve_setting
-    from coresim.report.answer import step_basis
+    from coresim.report.basis import step_basis
     from coresim.report.bounds import bound_lines
     from coresim.report.document import estimate_document
     from coresim.report.text import estimate_text

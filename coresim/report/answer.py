@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
-from coresim.model.overrides import basis_after
 from coresim.model.profile import Profile
-from coresim.report.text import estimate_text, profile_notes, recommendation_text
+from coresim.report.basis import profile_notes, step_basis
+from coresim.report.text import estimate_text, recommendation_text
 from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
@@ -96,12 +96,6 @@ def answer_of(
     """
     basis = step_basis(profile, source, settings)
     return Answer(result, basis, *profile_notes(profile, settings)) if profile else Answer(result, basis)
-
-
-def step_basis(profile: Profile | None, source: str | None, settings: Sequence[str]) -> str | None:
-    """What the step time rests on: a setting, the profile's own words, or the file that gives it."""
-    given = None if source is None else f"as given in {source}"
-    return basis_after(settings, "accelerator.step", profile.accelerator.basis if profile else given)
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from coresim.advise.memory import memory_of
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
 from coresim.model.crowding import crowding
-from coresim.model.overrides import basis_after
-from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
 from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
 from coresim.report.storage import storage_lines
@@ -218,13 +216,15 @@ def evidence_lines(answer: Recommendation) -> list[str]:
     bound, scenario = answer.lower_bound, answer.scenario
     lines = [f"Lower bound: {bound.formula}"]
     if bound.whole is None:
-        lines.append(f"             no number of cores reaches the target: {bound.binding}")
+        lines.append(f"             no number of cores reaches the target{_unreachable(answer)}")
     else:
         lines.append(f"             {bound.numbers}, so no fewer than {bound.whole}")
     if len(scenario.host.speed) == 1:
         lines.append("Memory bandwidth: s(k) is not known; busy cores are taken not to slow one another down")
     elif answer.saturating_cores is None:
-        lines.append(f"Memory bandwidth: not saturated by {len(scenario.host.speed)} cores of this work")
+        known, last = len(scenario.host.speed), scenario.host.speed[-1]
+        each = "" if last == 1 else f", each at {percent(last)} of the speed of one alone"
+        lines.append(f"Memory bandwidth: not saturated by {known} cores of this work{each}")
     else:
         lines.append(f"Memory bandwidth: saturated by {plural(answer.saturating_cores, 'core')} of this work")
     lines.append(
@@ -238,6 +238,16 @@ def evidence_lines(answer: Recommendation) -> list[str]:
             f" {format_duration(start.respawned_s)}"
         )
     return lines
+
+
+def _unreachable(answer: Recommendation) -> str:
+    """Why no number of cores reaches the target: the tasks are too few to use them, or something else bounds it."""
+    bound, point = answer.lower_bound, answer.point
+    numbers = bound.numbers.removeprefix(f"{bound.binding}: ")
+    if not bound.binding.startswith("cores"):
+        return f": the bound is {bound.binding}, {numbers}"
+    tasks = "in the trainer alone" if point.option == 1 else f"with {plural(point.workers, 'worker')}"
+    return f" {tasks}, which can use no more of them: {numbers}"
 
 
 def interval_sources(estimate: Estimate) -> str:
@@ -270,29 +280,3 @@ def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
 def _list(shares: Mapping[str, float]) -> str:
     shown = {name.replace("_", " "): value for name, value in shares.items() if value >= 0.0005}
     return ", ".join(f"{name} {percent(value)}" for name, value in shown.items()) or "nothing"
-
-
-def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The cautions of a profile, and what an answer from it and ``settings`` rests on besides the times, by lines."""
-    notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
-    busy = basis_after(settings, "host.speed", profile.speed_basis)
-    rests = [f"busy cores: {busy}"] if busy else []
-    curve = _bandwidth(profile)
-    if curve:
-        known = ", ".join(f"{value / 1e9:.1f} GB/s with {plural(count, 'core')}" for count, value in curve)
-        rests.append(f"memory bandwidth (STREAM triad): {known}; {_saturation(curve)}")
-    return notes, tuple(rests)
-
-
-def _bandwidth(profile: Profile) -> list[tuple[int, float]]:
-    prefix = "bandwidth.triad."
-    found = [measured for measured in profile.measurements if measured.name.startswith(prefix)]
-    return sorted((int(measured.name.removeprefix(prefix)), measured.mean) for measured in found)
-
-
-def _saturation(curve: list[tuple[int, float]]) -> str:
-    """Fewest cores with 95 % of the best: saturated if they are not all that there are."""
-    best = max(value for _, value in curve)
-    enough = min(count for count, value in curve if value >= 0.95 * best)
-    last = curve[-1][0]
-    return f"saturated by {enough} of {last} cores" if enough < last else f"not saturated by the {last} measured"
