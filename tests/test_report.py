@@ -19,6 +19,7 @@ from coresim.model.build import build
 from coresim.model.scenario import read_scenario
 from coresim.report.figures import plot_gantt, save_figure
 from coresim.report.html import whole_options
+from coresim.report.text import WIDTH
 from coresim.report.trace import write_trace
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
@@ -157,4 +158,14 @@ def test_why_no_number_of_cores_reaches_the_target() -> None:
     )
     crowded = {"host": {"speed": [1.0, 0.5]}, "loader": {"max_workers": 2}}
     few = {"workload": slow, "accelerator": {"step": "80 ms", "sync": "block"}, **crowded}
-    assert "target with 2 workers, which can use no more of them: X <= 1.5 / 160 ms" in why(few, options=(2,))
+    assert "target with 2 workers, which can use no more of them: X <= 1.5 /" in why(few, options=(2,))
+
+
+def test_only_the_first_line_is_wider_than_the_text() -> None:
+    tables = {**TABLES, "accelerator": {"step": "12 ms", "launch": "1 ms", "count": 8}, "host": {"cores": 16}}
+    for speed in ([1.0], [1.0, 0.99, 0.98]):
+        tables["host"] = {"cores": 16, "shm_bytes": 1e6, "speed": speed}
+        lines = str(coresim.recommend(tables)).splitlines()
+        assert max(map(len, lines[1:])) <= WIDTH
+        assert any(line.startswith("With a DataLoader") for line in lines)
+        assert any(line.startswith("Lower bound: ") for line in lines)

@@ -114,14 +114,7 @@ def recommend(
         options: which options to consider; by default those that the loader's preset can be.
         max_cores: largest core count per accelerator to try, instead of the sensible maximum.
     """
-    if max_cores is not None and max_cores < 1:
-        raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
-    target = scenario.target.gpu_idle
-    counts = range(1, (max_cores or sensible_maximum(scenario)) + 1)
-    asked = replace(study, plan=replace(study.plan, target=target))
-    answers = tuple(
-        _answer(scenario, option, curve(scenario, option, counts, asked)) for option in _kinds(scenario, options)
-    )
+    target, answers = scenario.target.gpu_idle, _answers(scenario, study, options, max_cores)
     point, meets = _choose(answers, target)
     point = scan_prefetch(scenario, _narrowed(scenario, point, study), study)
     chosen = next(answer for answer in answers if answer.option == point.option)
@@ -141,6 +134,26 @@ def recommend(
         elasticities=elasticities(_setting(scenario, point), study),
         epoch_start=epoch_start(scenario, point, study),
         unlimited=unlimited(scenario, point, study),
+    )
+
+
+def best_option(scenario: Scenario, study: Study) -> int:
+    """The option that `recommend` chooses, without its evidence."""
+    # What a study keeps of short runs is of one scenario, and it may have been asked for others.
+    fresh = replace(study, cache={})
+    return _choose(_answers(scenario, fresh, None, None), scenario.target.gpu_idle)[0].option
+
+
+def _answers(
+    scenario: Scenario, study: Study, options: tuple[int, ...] | None, max_cores: int | None
+) -> tuple[OptionAnswer, ...]:
+    """The curve of each option."""
+    if max_cores is not None and max_cores < 1:
+        raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
+    counts = range(1, (max_cores or sensible_maximum(scenario)) + 1)
+    asked = replace(study, plan=replace(study.plan, target=scenario.target.gpu_idle))
+    return tuple(
+        _answer(scenario, option, curve(scenario, option, counts, asked)) for option in _kinds(scenario, options)
     )
 
 

@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
         title = args.title or f"CPU cores per GPU for {Path(args.input).name}"
         ledger = latest(profile.host.fingerprint, profile.workload) if profile else None
         checked = ledger_table(ledger) if ledger else None
-        remedies = remedies_sections(what_if(scenario, study, option=answer.result.point.option))
+        chosen = answer.result.point.option
+        remedies = remedies_sections(what_if(scenario, study, option=chosen, chosen=chosen))
         write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
     print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
     return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT

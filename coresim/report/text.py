@@ -41,10 +41,11 @@ def recommendation_text(
         notes: cautions from measuring, one line each.
         rests: what else the answer rests on, one line each.
     """
-    parts = [headline(answer), _rests_on(answer, basis, rests), loader_text(answer), _verdict(answer), _options(answer)]
+    loader = _fitted(loader_text(answer).splitlines())
+    parts = [headline(answer), _rests_on(answer, basis, rests), loader, _verdict(answer), _options(answer)]
     parts += [_curve(chosen_option(answer), answer), _evidence(answer)]
     if notes:
-        parts.append("Cautions\n" + "\n".join(_wrapped(note) for note in notes))
+        parts.append("Cautions\n" + "\n".join(wrapped(note) for note in notes))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -88,12 +89,17 @@ def core_range(answer: Recommendation) -> str:
 def setting_words(point: Point) -> str:
     """The option and its workers."""
     if point.option == 1:
-        return "option 1 (no overlap), in the trainer's own process"
-    return f"option {point.option} ({OPTIONS[point.option]}) with {plural(point.workers, 'worker')}"
+        return f"{option_words(1)}, in the trainer's own process"
+    return f"{option_words(point.option)} with {plural(point.workers, 'worker')}"
+
+
+def option_words(option: int) -> str:
+    """An option with its name: ``option 2 (overlapped)``."""
+    return f"option {option} ({OPTIONS[option]})"
 
 
 def _rests_on(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> str:
-    return "Rests on\n" + "\n".join(_wrapped(line) for line in basis_lines(answer, basis, rests))
+    return "Rests on\n" + "\n".join(wrapped(line) for line in basis_lines(answer, basis, rests))
 
 
 def basis_lines(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> list[str]:
@@ -126,8 +132,17 @@ def _is_left_out(scenario: Scenario, name: str) -> bool:
     return service.is_zero and not scenario.stages
 
 
-def _wrapped(line: str) -> str:
-    return textwrap.fill(line, WIDTH, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
+def _fitted(lines: list[str]) -> str:
+    """The lines within the text's width, each with its own indentation and two more where it goes on."""
+    indents = [line[: len(line) - len(line.lstrip())] for line in lines]
+    return "\n".join(wrapped(line.strip(), own, f"{own}  ") for line, own in zip(lines, indents, strict=True))
+
+
+def wrapped(line: str, first: str = "  - ", rest: str = "    ") -> str:
+    """A line as several of the text's width, the first behind ``first``, the others behind ``rest``."""
+    return textwrap.fill(
+        line, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def loader_text(answer: Recommendation) -> str:
@@ -152,7 +167,7 @@ def loader_text(answer: Recommendation) -> str:
     if crowded is not None:
         lines.append(f"  {crowding_text(crowded)}")
     if answer.unlimited is not None:
-        lines += _wrapped(unlimited_text(answer.unlimited)).splitlines()
+        lines += wrapped(unlimited_text(answer.unlimited)).splitlines()
     return "\n".join(lines)
 
 
@@ -178,7 +193,7 @@ def _options(answer: Recommendation) -> str:
             f"  {option.option} {OPTIONS[option.option]:<16} {cores:>9}  {point.workers:>7}"
             f"  {interval(point.estimate):<22}  {point.estimate.throughput_samples_per_s:>9.0f}"
         )
-    return "\n".join([*lines, *(_wrapped(line) for line in cap_lines(answer))])
+    return "\n".join([*lines, *(wrapped(line) for line in cap_lines(answer))])
 
 
 def cap_lines(answer: Recommendation) -> list[str]:
@@ -204,7 +219,7 @@ def thinned(curve: tuple[Point, ...], at: int) -> list[Point]:
 
 def _evidence(answer: Recommendation) -> str:
     moves = ", ".join(f"{item.name} {100 * item.change:+.1f}" for item in answer.elasticities)
-    return "\n".join([
+    return _fitted([
         *evidence_lines(answer),
         f"GPU idle moves, in points per +10 %: {moves}",
         interval_sources(answer.point.estimate),
