@@ -33,6 +33,12 @@ _MEASURING = (
     "save", "workload", "dataset", "batch_size", "collate", "step", "step_time", "gpu", "model", "precision", "device",
     "cpu_step", "quick", "budget",
 )  # fmt: skip
+#: What says the same of a file that is given.
+_RECORDED = "--set 'accelerator.step=98 ms' with your step (coresim catalogue lists recorded ones)"
+_INSTEAD = {
+    "batch_size": "--set workload.batch_size=128", "step_time": "--set 'accelerator.step=98 ms'", "gpu": _RECORDED,
+    "model": _RECORDED, "precision": _RECORDED,
+}  # fmt: skip
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -96,7 +102,8 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
         for name in _MEASURING:
             given = getattr(args, name)
             flag = f"--{name.replace('_', '-')}"
-            require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out, or use --set")
+            cure = f", or say {_INSTEAD[name]}" if name in _INSTEAD else ""
+            require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out{cure}")
         return read_input(args.input, settings, args.cold, args.storage)
     # Bad overrides and an unwritable path must be told before a minute of measuring, not after.
     overridden({}, settings, args.storage)

@@ -81,7 +81,7 @@ def headline(answer: Recommendation) -> str:
 def core_range(answer: Recommendation) -> str:
     """The interval of the core count, and the hardware threads where a core has several."""
     low, high = answer.cores_low, answer.cores_high
-    span = f"{low}" if low == high else f"{low} to {high if high is not None else 'more than were tried'}"
+    span = f"{low} to {high if high is not None else 'more than were tried'}"
     threads = answer.scenario.host.threads_per_core
     return f"interval {span}" + (f"; {plural(answer.hardware_threads, 'hardware thread')}" if threads > 1 else "")
 
@@ -237,9 +237,7 @@ def evidence_lines(answer: Recommendation) -> list[str]:
     if len(scenario.host.speed) == 1:
         lines.append("Memory bandwidth: s(k) is not known; busy cores are taken not to slow one another down")
     elif answer.saturating_cores is None:
-        known, last = len(scenario.host.speed), scenario.host.speed[-1]
-        each = "" if last == 1 else f", each at {percent(last)} of the speed of one alone"
-        lines.append(f"Memory bandwidth: not saturated by {known} cores of this work{each}")
+        lines.append(f"Memory bandwidth: not saturated by {len(scenario.host.speed)} cores of this work")
     else:
         lines.append(f"Memory bandwidth: saturated by {plural(answer.saturating_cores, 'core')} of this work")
     lines.append(
