@@ -279,7 +279,7 @@ def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(tmp_path, secon
         (["whatif", "a/mydata.py"], "coresim recommend --dataset mydata:NAME measures"),
         (
             ["recommend", "CUT"],
-            "not valid JSON at line 1: Unterminated string starting at; undo the last edit, or write it",
+            "not valid JSON at line 1: Unterminated string starting at; undo the last edit",
         ),
     ],
 )
