@@ -244,7 +244,7 @@ def test_remedies_for_decoding_follow_what_the_profile_measured():
     assert not DECODING & {remedy.name for remedy in applicable(plain)}
     found = what_if(plain, STUDY, chosen=2)
     assert set(found.left_out) == DECODING
-    assert "0.0 % of the preparation is known to decode pictures: faster-decoder, raw-format" in " ".join(
+    assert "0.0 % of the preparation is known to decode: faster-decoder, raw-format" in " ".join(
         what_if_text(found).split()
     )
     with pytest.raises(InputError, match=r"0\.0% of the preparation is known to decode; if more does, set workload"):

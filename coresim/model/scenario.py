@@ -54,7 +54,7 @@ class Workload:
         DURATION, "accelerator time to preprocess one batch there, added to each of its steps", 0.0
     )
     decode_share: float | None = key(
-        FRACTION, "share of preprocess that decodes, to price other decoders; 0: none does", None
+        FRACTION, "share of preprocess that decodes, to price other decoders; 0: none is known to", None
     )
 
 

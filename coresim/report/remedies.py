@@ -34,7 +34,7 @@ def _notes(found: WhatIf) -> list[str]:
     if found.left_out:
         share = percent(found.scenario.workload.decode_share or 0.0)
         names = ", ".join(found.left_out)
-        what = f"does not fit, {share} of the preparation is known to decode pictures: {names}"
+        what = f"does not fit, {share} of the preparation is known to decode: {names}"
         notes.append(f"{what}. If more does, say so: --set workload.decode_share=0.5.")
     return notes
 
