@@ -75,7 +75,7 @@ def recommend(
     """
     scenario, profile = _resolve(measure() if source is None else source, settings)
     answer = _recommend(scenario, Study(_engine(engine), Plan(seed=seed), executor), options, max_cores)
-    return answer_of(answer, profile)
+    return answer_of(answer, profile, settings=settings)
 
 
 def write_report(

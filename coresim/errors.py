@@ -31,6 +31,11 @@ class NewerFileError(InputError):
     """A file was written by a newer version of coresim."""
 
 
+def how_to_install(extra: str) -> str:
+    """What installs the packages of an extra, whether coresim was installed as a package or from a clone."""
+    return f"pip install 'coresim[{extra}]', or in a clone of it pip install -e '.[{extra}]'"
+
+
 EXIT_ANSWERED = 0
 EXIT_NO_CORE_COUNT = 4
 EXIT_NOT_TRUSTED = 5

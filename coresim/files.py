@@ -84,7 +84,9 @@ def read_json(path: str | os.PathLike[str], text: str | None = None) -> dict[str
         document = json.loads(text, parse_constant=lambda name: _refuse_constant(path, name))
     except json.JSONDecodeError as error:
         what = "truncated" if error.pos >= len(text.rstrip()) else "not valid JSON"
-        raise InputError(f"{path}: {what} at line {error.lineno}: {error.msg}; write it again") from None
+        raise InputError(
+            f"{path}: {what} at line {error.lineno}: {error.msg}; undo the last edit, or write it again"
+        ) from None
     except RecursionError:
         raise InputError(f"{path}: not valid JSON: nested too deeply; write it again") from None
     if not isinstance(document, dict):

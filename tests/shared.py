@@ -52,6 +52,8 @@ def check(schema: dict[str, Any], value: Any, where: str = "$") -> None:
     assert "enum" not in schema or value in schema["enum"], (where, value)
     assert value is None or "minimum" not in schema or value >= schema["minimum"], (where, value)
     assert value is None or "maximum" not in schema or value <= schema["maximum"], (where, value)
+    if value is None:
+        return
     for name in schema.get("required", ()):
         assert name in value, (where, name)
     properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)

@@ -15,6 +15,8 @@ import pytest
 from shared import SCENARIO, check
 
 from coresim.cli.main import main
+from coresim.errors import MissingPartError
+from coresim.workloads.packages import load_h5py
 
 
 @pytest.fixture
@@ -260,3 +262,41 @@ def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(tmp_path, secon
     assert "Traceback" not in err
     assert not psutil.wait_procs(children, timeout=20)[1]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["recommend", "FILE", "--set", "host.gpus=8"], "host.gpus: unknown key; did you mean 'accelerator.count'?"),
+        (["recommend", "FILE", "--set", "gpus=8"], "did you mean 'accelerator.count'?"),
+        (["recommend", "FILE", "--gpu", "h100"], "leave one out, or say --set 'accelerator.step=98 ms' with your step"),
+        (["recommend", "FILE", "--batch-size", "8"], "leave one out, or say --set workload.batch_size="),
+        (["recommend", "FILE", "--workload", "tiny"], "is given; leave one out\n"),
+        (
+            ["recommend", "mydata.py"],
+            "mydata.py: Python code, and a scenario or a profile is needed",
+        ),
+        (["whatif", "a/mydata.py"], "coresim recommend --dataset mydata:NAME measures"),
+        (
+            ["recommend", "CUT"],
+            "not valid JSON at line 1: Unterminated string starting at; undo the last edit",
+        ),
+    ],
+)
+def test_a_stumble_is_told_the_way_on(capsys, tmp_path, scenario, words, said):
+    (tmp_path / "cut.json").write_text('{"format": "coresim-profile", "schema')
+    files = {"FILE": scenario, "CUT": tmp_path / "cut.json"}
+    code, out, err = call(capsys, *(files.get(word, word) for word in words))
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert said in err
+
+
+def test_one_machine_is_one_machine(capsys):
+    _, out, _ = call(capsys, "machines", "--name", "p4d.24xlarge", "--provider", "aws")
+    assert "\n1 machine. Cores" in out
+
+
+def test_a_missing_package_is_told_for_a_package_and_for_a_clone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(MissingPartError, match=r"pip install 'coresim\[hdf5\]', or in a clone of it pip install -e"):
+        load_h5py()

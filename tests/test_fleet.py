@@ -487,3 +487,13 @@ def test_memory_is_the_other_machine_s_and_so_is_what_it_misses() -> None:
     tables["workload"] |= {"fetch": "3 ms"}
     given = read_scenario(tables)
     assert carry(job(scenario=given), host(memory_bytes=200e9), {}).scenario(given).workload.fetch.mean == 0.003
+
+
+def test_machines_that_are_left_out_are_counted(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(path), "--jobs", "1", "--top", "1"]) == 0
+    whole, vision, text = capsys.readouterr().out.split("\n\n")[:3]
+    # Three machines and a site of two sizes; the H100 has no step time for the second workload.
+    assert "  4 more: --top 5 shows all" in vision.splitlines()
+    assert "  3 more: --top 4 shows all" in text.splitlines() and "  3 more: --top 4 shows all" in whole.splitlines()
+    assert main(["plan", str(path), "--jobs", "1", "--top", "5"]) == 0
+    assert " more: --top" not in capsys.readouterr().out

@@ -13,6 +13,9 @@ from coresim.advise.sweep import Point
 from coresim.model.measurement import Measurement
 from coresim.model.profile import load_profile
 from coresim.model.scenario import Scenario, read_scenario
+from coresim.report.document import recommendation_document
+from coresim.report.plan import plan_report
+from coresim.sim.fast import simulate
 
 PROFILE = Path(__file__).parents[1] / "notebooks" / "profile.json"
 
@@ -77,3 +80,22 @@ def test_a_saved_profile_carries_the_limits_and_is_held_to_them():
     # With 4 batches' worth of memory of its own, a worker takes 6: 3 of them 19 of 20, and a control group says so.
     limited, _ = answer(**plenty | {"memory_limit_bytes": 20 * batch})
     assert limited.workers == 3
+
+
+def test_an_option_that_memory_stops_says_so_everywhere():
+    answer = recommend(job(shm_bytes=9e9), max_cores=12)
+    cap = next(option.capped for option in answer.result.options if option.option == 2)
+    # 4 workers take 9 of 9 GB; a worker for each of 12 cores and one more, two batches out each and one in hand: 27.
+    assert cap is not None and (cap.workers, cap.wanted, cap.memory.batches) == (4, 13, 27e9)
+    said = "option 2 stops at 4 workers per GPU: /dev/shm of the host that was measured or given, 9 GB; 13 per GPU need"
+    assert said in " ".join(str(answer).split()) and "--set host.shm_bytes=" in str(answer)
+    options = recommendation_document(answer.result, {})["options"]
+    assert [option["workers_capped"] is None for option in options] == [True, False, True]
+    assert options[1]["workers_capped"] == {
+        "workers": 4, "by": "/dev/shm", "size_bytes": 9e9, "workers_wanted": 13, "needed_bytes": 27e9,
+    }  # fmt: skip
+    tables = [table for section in plan_report(answer, simulate, {}).sections for table in section.tables]
+    assert any(said in (table.note or "") for table in tables)
+    # Whoever has room enough hears nothing, and one that memory stops is not told to raise the workers.
+    assert "stops at" not in str(recommend(job(shm_bytes=1e12), options=(2,), max_cores=12))
+    assert "raise num_workers" not in str(recommend(job(shm_bytes=9e9), options=(2,), max_cores=12))

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from coresim.advise.recommend import best_option
 from coresim.advise.remedies import REMEDIES
 from coresim.advise.sweep import Study
 from coresim.advise.what_if import applicable, what_if
 from coresim.cli.main import main
 from coresim.errors import InputError
+from coresim.model.profile import load_profile
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.remedies import conclusion, what_if_document, what_if_text
+from coresim.report.text import WIDTH
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 
 STUDY = Study(simulate, Plan(steps=120, least=3, most=3, inputs=0))
+DECODING = {"faster-decoder", "raw-format", "offline-resize", "gpu-decode"}
 
 
 def job(cores: int = 4, step: str = "30 ms", **workload: object) -> Scenario:
@@ -196,3 +202,62 @@ def test_the_verb(tmp_path, capsys: pytest.CaptureFixture[str]):
     assert json.loads(capsys.readouterr().out)["remedies"][0]["name"] == "offline"
     assert main(["whatif", str(path), "--remedy", "pray"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_first_line_names_its_option_and_the_recommended_one():
+    # /dev/shm holds the batches of one worker, and stages need none of it.
+    scenario = read_scenario(job().to_dict() | {"host": {"cores": 4, "shm_bytes": 60e6}})
+    other = what_if(scenario, STUDY, ["more-workers"])
+    assert best_option(scenario, STUDY) == other.chosen == 3
+    assert "per GPU, option 2 (overlapped), the GPU idles" in conclusion(other)
+    assert conclusion(other).endswith("Recommended is option 3 (staged): --option 3 looks at that.")
+    assert what_if_document(other)["recommended_option"] == 3
+    assert "Recommended" not in conclusion(what_if(scenario, STUDY, ["more-workers"], option=3))
+    # Whoever knows the recommendation is not asked for it again.
+    assert what_if(scenario, STUDY, ["more-workers"], chosen=2).chosen == 2
+
+
+def test_the_best_remedy_meets_the_target_where_one_does():
+    found = what_if(job(), STUDY, ["mixed-precision", "offline"])
+    fast = replace(found.outcomes[0], throughput=2000.0, idle=0.3)
+    enough = replace(found.outcomes[1], throughput=1000.0, idle=0.04)
+    assert replace(found, outcomes=(fast, enough)).best == enough
+    assert replace(found, outcomes=(fast, replace(enough, idle=0.06))).best == fast
+    assert replace(found, outcomes=(fast, replace(enough, possible=False))).best == fast
+    assert replace(found, outcomes=(replace(enough, throughput=1.0),)).best is None
+
+
+def test_remedies_for_decoding_follow_what_the_profile_measured():
+    pictures = load_profile(Path(__file__).parents[1] / "notebooks" / "profile.json")
+    scenario = read_scenario(pictures.scenario_tables())
+    share = sum(pictures["prepare.decode"].flat) / sum(
+        sum(pictures[f"prepare.{step}"].flat) for step in ("fetch", "decode", "transform")
+    )
+    assert scenario.workload.decode_share == pytest.approx(share)
+    assert {remedy.name for remedy in applicable(scenario)} > DECODING
+    # A data set of the user's own is one step, and not known to decode.
+    own = replace(
+        pictures,
+        measurements=tuple(m for m in pictures.measurements if m.name not in ("prepare.decode", "prepare.fetch")),
+    )
+    plain = read_scenario(own.scenario_tables())
+    assert not DECODING & {remedy.name for remedy in applicable(plain)}
+    found = what_if(plain, STUDY, chosen=2)
+    assert set(found.left_out) == DECODING
+    assert "0.0 % of the preparation is known to decode: faster-decoder, raw-format" in " ".join(
+        what_if_text(found).split()
+    )
+    with pytest.raises(InputError, match=r"0\.0% of the preparation is known to decode; if more does, set workload"):
+        what_if(plain, STUDY, ["gpu-decode"])
+    told = replace(plain, workload=replace(plain.workload, decode_share=0.5))
+    assert {remedy.name for remedy in applicable(told)} > DECODING
+    # No other decoder spares more than decoding takes.
+    little = replace(plain, workload=replace(plain.workload, decode_share=0.1))
+    faster = next(remedy for remedy in REMEDIES if remedy.name == "faster-decoder")
+    for change in faster.changes:
+        assert change(little).workload.preprocess.mean == pytest.approx(0.9 * plain.workload.preprocess.mean)
+
+
+def test_no_line_behind_the_first_is_wider_than_the_text():
+    found = what_if(job(sample_bytes=1e5, samples_per_epoch=10**6), STUDY, chosen=2)
+    assert max(map(len, what_if_text(found).splitlines()[1:])) <= WIDTH

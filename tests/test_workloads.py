@@ -159,7 +159,7 @@ def iter_of(count: int) -> Any:
         ("broken:make", ["ModuleNotFoundError", "not_installed_at_all"]),
         ("explodes:make", ["ValueError: at import"]),
         ("user_data:missing", ["has no 'missing'", "check the name"]),
-        ("user_data:constant", ["int is not callable"]),
+        ("user_data:constant", ["of type int, which cannot be called; name a function"]),
     ],
 )
 def test_a_name_that_cannot_be_loaded_gives_one_line(here: Path, spec: str, words: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 
 from coresim.model.scenario import Scenario
 from coresim.model.service import ZERO, Service
@@ -62,6 +63,21 @@ def on_device(share_left: float, seconds_per_sample: float) -> Change:
         return replace(moved, workload=replace(moved.workload, device_preprocess=device))
 
     return change
+
+
+def decoder(spared: float) -> Change:
+    """A share of the preparation is spared, at the most all that is known to decode."""
+
+    def change(scenario: Scenario) -> Scenario:
+        known = scenario.workload.decode_share
+        return workload(preprocess=1.0 - (spared if known is None else min(spared, known)))(scenario)
+
+    return change
+
+
+def both(*changes: Change) -> Change:
+    """One change after the other."""
+    return lambda scenario: reduce(lambda found, change: change(found), changes, scenario)
 
 
 def decode(share_of_decode_left: float, seconds_per_sample: float) -> Change:

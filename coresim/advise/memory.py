@@ -48,6 +48,24 @@ class Memory:
         """Whether nothing that is known says that it does not fit."""
         return self.fits_shm is not False and self.fits_ram is not False
 
+    @property
+    def short_of(self) -> tuple[str, float, float] | None:
+        """What is too small, its bytes, and the bytes that are needed of it; None where everything fits."""
+        if self.fits_shm is False and self.shm_size is not None:
+            return "/dev/shm", self.shm_size, self.batches
+        if self.fits_ram is False and self.ram_size is not None:
+            return "memory", self.ram_size, self.total
+        return None
+
+
+@dataclass(frozen=True)
+class MemoryCap:
+    """Workers per accelerator that memory stops at, how many were wanted, and what those would take."""
+
+    workers: int
+    wanted: int
+    memory: Memory
+
 
 def memory_of(scenario: Scenario, workers: int, prefetch_factor: int) -> Memory | None:
     """The memory of a setting of option 2, or None where the batch's size is not known."""

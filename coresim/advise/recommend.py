@@ -7,23 +7,37 @@ from dataclasses import dataclass, replace
 
 from coresim.advise.curves import curve
 from coresim.advise.epochs import EpochStart, epoch_start
+from coresim.advise.memory import MemoryCap
 from coresim.advise.sensitivity import Elasticity, elasticities
-from coresim.advise.sweep import Point, Study, best_point, pipeline_of, predict, scan_prefetch, sensible_maximum
+from coresim.advise.sweep import (
+    Point,
+    Study,
+    best_point,
+    memory_cap,
+    pipeline_of,
+    predict,
+    scan_prefetch,
+    sensible_maximum,
+)
 from coresim.advise.threads import Unlimited, unlimited
 from coresim.advise.verdict import Setting, Verdict, judge
 from coresim.errors import InputError
 from coresim.model.scenario import Scenario
 from coresim.theory.bounds import LowerBound, lower_bound_cores
-from coresim.theory.capacity import saturating_cores
+from coresim.theory.capacity import saturation
 
 
 @dataclass(frozen=True)
 class OptionAnswer:
-    """One option: its curve, and its point within the target with the fewest cores (or None)."""
+    """One option: its curve, its point within the target with the fewest cores (or None), and where memory stops it.
+
+    ``capped``: of the most cores that were tried; None: the workers worth trying there fit, or nothing is known.
+    """
 
     option: int
     curve: tuple[Point, ...]
     answer: Point | None
+    capped: MemoryCap | None = None
 
     @property
     def knee(self) -> Point:
@@ -100,14 +114,7 @@ def recommend(
         options: which options to consider; by default those that the loader's preset can be.
         max_cores: largest core count per accelerator to try, instead of the sensible maximum.
     """
-    if max_cores is not None and max_cores < 1:
-        raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
-    target = scenario.target.gpu_idle
-    counts = range(1, (max_cores or sensible_maximum(scenario)) + 1)
-    asked = replace(study, plan=replace(study.plan, target=target))
-    answers = tuple(
-        _answer(option, curve(scenario, option, counts, asked), target) for option in _kinds(scenario, options)
-    )
+    target, answers = scenario.target.gpu_idle, _answers(scenario, study, options, max_cores)
     point, meets = _choose(answers, target)
     point = scan_prefetch(scenario, _narrowed(scenario, point, study), study)
     chosen = next(answer for answer in answers if answer.option == point.option)
@@ -122,11 +129,31 @@ def recommend(
         verdict=judge(_setting(scenario, point if meets else chosen.curve[-1]), target, study),
         options=answers,
         lower_bound=_lower_bound(scenario, point, target),
-        saturating_cores=_saturation(scenario),
+        saturating_cores=saturation(scenario.host.speed),
         own_host=_own_host(scenario, chosen, point, study),
         elasticities=elasticities(_setting(scenario, point), study),
         epoch_start=epoch_start(scenario, point, study),
         unlimited=unlimited(scenario, point, study),
+    )
+
+
+def best_option(scenario: Scenario, study: Study) -> int:
+    """The option that `recommend` chooses, without its evidence."""
+    # What a study keeps of short runs is of one scenario, and it may have been asked for others.
+    fresh = replace(study, cache={})
+    return _choose(_answers(scenario, fresh, None, None), scenario.target.gpu_idle)[0].option
+
+
+def _answers(
+    scenario: Scenario, study: Study, options: tuple[int, ...] | None, max_cores: int | None
+) -> tuple[OptionAnswer, ...]:
+    """The curve of each option."""
+    if max_cores is not None and max_cores < 1:
+        raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
+    counts = range(1, (max_cores or sensible_maximum(scenario)) + 1)
+    asked = replace(study, plan=replace(study.plan, target=scenario.target.gpu_idle))
+    return tuple(
+        _answer(scenario, option, curve(scenario, option, counts, asked)) for option in _kinds(scenario, options)
     )
 
 
@@ -153,9 +180,10 @@ def _kinds(scenario: Scenario, options: tuple[int, ...] | None) -> tuple[int, ..
     return (3,) if scenario.stages else options or scenario.preset.options
 
 
-def _answer(option: int, points: list[Point], target: float) -> OptionAnswer:
-    within = [point for point in points if point.estimate.gpu_idle <= target]
-    return OptionAnswer(option, tuple(points), within[0] if within else None)
+def _answer(scenario: Scenario, option: int, points: list[Point]) -> OptionAnswer:
+    within = [point for point in points if point.estimate.gpu_idle <= scenario.target.gpu_idle]
+    capped = memory_cap(scenario, option, points[-1].cores)
+    return OptionAnswer(option, tuple(points), within[0] if within else None, capped)
 
 
 def _choose(answers: tuple[OptionAnswer, ...], target: float) -> tuple[Point, bool]:
@@ -182,14 +210,6 @@ def _fewest(answer: OptionAnswer, holds: object) -> int | None:
 
 def _setting(scenario: Scenario, point: Point) -> Setting:
     return Setting(scenario, point.option, point.cores, point.workers, point.prefetch_factor)
-
-
-def _saturation(scenario: Scenario) -> int | None:
-    """None where s(k) is not known beyond one core, or its work k s(k) still grows at the end of the table."""
-    known = len(scenario.host.speed)
-    found = saturating_cores(scenario.host.speed)
-    # Of a table that grows in proportion, the last 5 % of its cores lie within 5 % of its end.
-    return found if known > 1 and found < 0.9 * known else None
 
 
 def _own_host(scenario: Scenario, chosen: OptionAnswer, point: Point, study: Study) -> OwnHost | None:

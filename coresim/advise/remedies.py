@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from coresim.advise.changes import (
     Change,
     batch_twice,
+    both,
     decode,
+    decoder,
     from_tier,
     loader,
     no_fetch,
@@ -38,6 +40,9 @@ from coresim.advise.prices import (
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
 
+#: Share of the preparation below which decoding is nothing to spare: less than the spread between fresh processes.
+LEAST_DECODE = 0.05
+
 
 @dataclass(frozen=True)
 class Remedy:
@@ -54,6 +59,7 @@ class Remedy:
         numbers: the price in this job's own numbers, where they are known.
         possible: whether nothing known speaks against it.
         alone: whether the step runs on the cores and not beside them, so that nothing overlaps.
+        decodes: whether it spares decoding, and so fits only a job that decodes.
     """
 
     name: str
@@ -66,6 +72,14 @@ class Remedy:
     numbers: Price = nothing_more
     possible: Callable[[Scenario], bool] = lambda scenario: True
     alone: bool = False
+    decodes: bool = False
+
+    def fits(self, scenario: Scenario) -> bool:
+        """Whether it can change anything in this job."""
+        share = scenario.workload.decode_share
+        if self.decodes and share is not None and share < LEAST_DECODE:
+            return False
+        return bool(self.more) or any(change(scenario) != scenario for change in self.changes)
 
     def price_of(self, scenario: Scenario) -> str:
         """The price in words and, where they are known, in the job's numbers."""
@@ -140,18 +154,21 @@ REMEDIES: tuple[Remedy, ...] = (
         "faster-decoder",
         "another library for the same decoding",
         "assumed",
-        "preparation x 0.6 to 0.85",
+        "preparation x 0.6 to 0.85, at the most without the decoding that was measured",
         "a dependency",
-        (workload(preprocess=0.85), workload(preprocess=0.6)),
+        (decoder(0.15), decoder(0.4)),
+        decodes=True,
     ),
     Remedy(
         "raw-format",
         "decoded samples on disk (npy) instead of JPEG",
         "recorded",
-        "CPU per sample x 0.64, bytes x 5.4 (calibration/formats.csv, one machine; fetch x 1 to 5.4)",
+        "CPU per sample x 0.64, at the most without the decoding that was measured, bytes x 5.4"
+        " (calibration/formats.csv, one machine; fetch x 1 to 5.4)",
         "5.4 times the storage",
-        (workload(preprocess=0.64, fetch=5.4), workload(preprocess=0.64)),
+        (both(decoder(0.36), workload(fetch=5.4)), decoder(0.36)),
         numbers=stored_times(5.4),
+        decodes=True,
     ),
     Remedy(
         "offline-resize",
@@ -161,6 +178,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "storage for the smaller pictures, one-off CPU hours",
         (workload(preprocess=0.7, fetch=0.6), workload(preprocess=0.35, fetch=0.2)),
         numbers=read_once,
+        decodes=True,
     ),
     Remedy(
         "offline",
@@ -195,6 +213,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "GPU time and memory",
         (decode(0.2, 0.3e-3), decode(0.0, 0.05e-3)),
         numbers=gpu_share(0.05e-3, 0.3e-3, decoded_there=True),
+        decodes=True,
     ),
     Remedy(
         "gpu-transforms",

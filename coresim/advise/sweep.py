@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coresim.advise.memory import memory_of
+from coresim.advise.memory import MemoryCap, memory_of
 from coresim.model.build import build
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
@@ -112,8 +112,25 @@ def best_point(scenario: Scenario, option: int, cores: float, study: Study) -> P
 def worker_candidates(scenario: Scenario, option: int, cores: float) -> list[int]:
     """Worker counts worth trying: about one for each core, and more where workers wait for storage without a core.
 
-    Epochs of few batches cap the useful workers.
+    Epochs of few batches cap the useful workers, and so does memory.
     """
+    counts = _useful_workers(scenario, option, cores)
+    if option != 2 or scenario.stages:
+        return counts
+    cap = _most_that_fit(scenario)
+    return sorted({min(count, cap) for count in counts})
+
+
+def memory_cap(scenario: Scenario, option: int, cores: float) -> MemoryCap | None:
+    """Where memory stops the workers of an option below those worth trying with so many cores; None: nowhere."""
+    if option != 2 or scenario.stages:
+        return None
+    wanted, cap = _useful_workers(scenario, option, cores)[-1], _most_that_fit(scenario)
+    memory = memory_of(scenario, wanted, scenario.loader.prefetch_factor)
+    return None if memory is None or wanted <= cap else MemoryCap(cap, wanted, memory)
+
+
+def _useful_workers(scenario: Scenario, option: int, cores: float) -> list[int]:
     if option == 1:
         return [0]
     if scenario.stages:
@@ -128,8 +145,6 @@ def worker_candidates(scenario: Scenario, option: int, cores: float) -> list[int
     cap = min(cap, scenario.loader.max_workers or cap)
     near = {max(1, math.floor(cores / split) + shift) for shift in (-2, -1, 0, 1)}
     wide = {max(1, math.ceil(most * share)) for share in (0.25, 0.5, 0.75, 1.0)} if stretch > 1.2 else set()
-    if option == 2:
-        cap = min(cap, _most_that_fit(scenario))
     return sorted({min(count, cap) for count in near | wide})
 
 

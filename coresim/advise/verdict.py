@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from coresim.advise.sweep import NOISE, Study, predict
+from coresim.advise.sweep import NOISE, Study, fits, predict
 from coresim.model.scenario import Scenario, with_services
+from coresim.theory.capacity import saturation
 
 GPU_BOUND = "GPU-bound"
 
@@ -97,9 +98,13 @@ def judge(setting: Setting, target: float, study: Study) -> Verdict:
 
 
 def _possible(advice: str, name: str, setting: Setting) -> str:
-    """Not more workers where the loader can have no more."""
+    """Not more workers where the loader can have no more, or none that fits."""
     most = setting.scenario.loader.max_workers
-    if name != "too few workers" or most is None or setting.workers < most:
+    if name != "too few workers":
+        return advice
+    if setting.option == 2 and not fits(setting.scenario, setting.workers + 1, setting.prefetch_factor):
+        return f"more memory or a larger /dev/shm, or smaller batches: more than {setting.workers} workers do not fit"
+    if most is None or setting.workers < most:
         return advice
     return f"a loader that can have more than {most} worker{'' if most == 1 else 's'}: this one cannot"
 
@@ -115,10 +120,17 @@ def _apply(name: str, setting: Setting) -> Setting:
 
 
 def _worst(setting: Setting, idle: float, study: Study) -> tuple[str, float, str]:
-    """The cause whose removal lowers idle most (GPU-bound if none does by more than noise)."""
+    """The cause whose removal lowers idle most (GPU-bound if none does by more than noise).
+
+    Bandwidth is one only where it is saturated. Short of that, cores that slow one another still do more work when
+    there are more of them: that whatever binds would bind less on faster cores is no cause of its own.
+    """
     best = (GPU_BOUND, idle, "more cores will not help: a faster step would")
+    none = {"too few workers"} if setting.option == 1 else {"no overlap"}
+    if saturation(setting.scenario.host.speed) is None:
+        none.add("bandwidth")
     for name, remove, advice in CAUSES:
-        if name in (("too few workers",) if setting.option == 1 else ("no overlap",)):
+        if name in none:
             continue
         without = _idle(remove(setting), study)
         if without < best[1] - NOISE:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from coresim.advise.memory import Memory, memory_of
 from coresim.advise.need import cores_needed
+from coresim.advise.recommend import best_option
 from coresim.advise.remedies import REMEDIES, Remedy
 from coresim.advise.sweep import Point, Study, best_point, predict
 from coresim.errors import InputError
@@ -48,17 +49,36 @@ class WhatIf:
 
     GPU idle alone would rank wrongly: work that a remedy moves to the GPU keeps it busy, and not training.
     ``need_cores`` says whether more cores, or something that spares them, is the way: where the target is met, or where
-    more cores do not meet it, the first thing to say is not to buy any.
+    more cores do not meet it, the first thing to say is not to buy any. ``option`` is the organisation that is looked
+    at, ``chosen`` the one that is recommended; ``left_out``: remedies that spare decoding, where the job has none.
     """
 
     scenario: Scenario
     option: int
+    chosen: int
     today: Outcome
     outcomes: tuple[Outcome, ...]
     need_cores: bool
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Outcome | None:
+        """What raises the samples/s most without more cores; of those within the idle target, where any is."""
+        able = [
+            found
+            for found in self.outcomes
+            if found.possible
+            and found.throughput > self.today.throughput
+            and found.remedy
+            and found.remedy.more != "cores"
+        ]
+        within = [found for found in able if found.idle <= self.scenario.target.gpu_idle]
+        return next(iter(within or able), None)
 
 
-def what_if(scenario: Scenario, study: Study, names: Sequence[str] = (), option: int = 2) -> WhatIf:
+def what_if(
+    scenario: Scenario, study: Study, names: Sequence[str] = (), option: int = 2, chosen: int | None = None
+) -> WhatIf:
     """Simulate today's job and the remedies that apply to it.
 
     Args:
@@ -66,29 +86,30 @@ def what_if(scenario: Scenario, study: Study, names: Sequence[str] = (), option:
         study: engine, plan and executor.
         names: which remedies; none: all that apply.
         option: the organisation of the pipeline.
+        chosen: the one that `coresim.advise.recommend.recommend` chose; None: it is asked.
 
     Raises:
         InputError: a remedy that is not known, or does not apply to this job.
     """
-    chosen = remedies_named(scenario, names)
+    remedies = remedies_named(scenario, names)
     cores = _cores_today(scenario, option, study)
     today = _outcome(None, (scenario,), option, cores, study)
-    outcomes = [_tried(remedy, scenario, option, cores, study) for remedy in chosen]
+    outcomes = [_tried(remedy, scenario, option, cores, study) for remedy in remedies]
     target = scenario.target.gpu_idle
     return WhatIf(
         scenario=scenario,
         option=option,
+        chosen=best_option(scenario, study) if chosen is None else chosen,
         today=today,
         outcomes=tuple(sorted(outcomes, key=lambda found: -found.throughput)),
         need_cores=today.idle > target and today.cores_needed[0] is not None,
+        left_out=() if names else tuple(found.name for found in REMEDIES if found.decodes and not found.fits(scenario)),
     )
 
 
 def applicable(scenario: Scenario) -> list[Remedy]:
     """The remedies that can change anything in this job."""
-    return [
-        remedy for remedy in REMEDIES if remedy.more or any(change(scenario) != scenario for change in remedy.changes)
-    ]
+    return [remedy for remedy in REMEDIES if remedy.fits(scenario)]
 
 
 def remedies_named(scenario: Scenario, names: Iterable[str]) -> list[Remedy]:
@@ -103,10 +124,17 @@ def remedies_named(scenario: Scenario, names: Iterable[str]) -> list[Remedy]:
         if name not in known:
             raise InputError(f"remedy {name!r}: not known; use {', '.join(known)}")
         if name not in able:
-            lacks = "accelerator.cpu_step is not known; give it, or measure with --cpu-step"
-            why = lacks if name == "no-gpu" else f"changes nothing in this job; use {', '.join(able)}"
-            raise InputError(f"remedy {name!r}: {why}")
+            raise InputError(f"remedy {name!r}: {_why_not(name, scenario, able)}")
     return [able[name] for name in names] or list(able.values())
+
+
+def _why_not(name: str, scenario: Scenario, able: Iterable[str]) -> str:
+    if name == "no-gpu":
+        return "accelerator.cpu_step is not known; give it, or measure with --cpu-step"
+    if next(remedy for remedy in REMEDIES if remedy.name == name).decodes:
+        share = scenario.workload.decode_share or 0.0
+        return f"{share:.1%} of the preparation is known to decode; if more does, set workload.decode_share"
+    return f"changes nothing in this job; use {', '.join(able)}"
 
 
 def _cores_today(scenario: Scenario, option: int, study: Study) -> float:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import add_json, metadata, whole_number
 from coresim.cli.measure import check_writable, progress_on_stderr
-from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, InputError, MissingPartError
+from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, InputError, MissingPartError, how_to_install
 
 if TYPE_CHECKING:
     from coresim.advise.fleet import FleetPlan
@@ -141,7 +141,7 @@ def _dask(address: str) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError:
-        raise MissingPartError("--scheduler: distributed is not installed; pip install 'coresim[dask]'") from None
+        raise MissingPartError(f"--scheduler: distributed is not installed; {how_to_install('dask')}") from None
     try:
         client: Any = Client(address, timeout="10s")  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:

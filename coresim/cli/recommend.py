@@ -33,6 +33,12 @@ _MEASURING = (
     "save", "workload", "dataset", "batch_size", "collate", "step", "step_time", "gpu", "model", "precision", "device",
     "cpu_step", "quick", "budget",
 )  # fmt: skip
+#: What says the same of a file that is given.
+_RECORDED = "--set 'accelerator.step=98 ms' with your step (coresim catalogue lists recorded ones)"
+_INSTEAD = {
+    "batch_size": "--set workload.batch_size=128", "step_time": "--set 'accelerator.step=98 ms'", "gpu": _RECORDED,
+    "model": _RECORDED, "precision": _RECORDED,
+}  # fmt: skip
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -96,7 +102,8 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
         for name in _MEASURING:
             given = getattr(args, name)
             flag = f"--{name.replace('_', '-')}"
-            require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out, or use --set")
+            cure = f", or say {_INSTEAD[name]}" if name in _INSTEAD else ""
+            require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out{cure}")
         return read_input(args.input, settings, args.cold, args.storage)
     # Bad overrides and an unwritable path must be told before a minute of measuring, not after.
     overridden({}, settings, args.storage)
@@ -111,21 +118,24 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
 
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
+    from coresim.report.answer import answer_of
+    from coresim.report.basis import step_basis
     from coresim.report.document import recommendation_document
-    from coresim.report.text import profile_notes, recommendation_text
+    from coresim.report.text import recommendation_text
 
-    basis = profile.accelerator.basis if profile else None
     source = args.input or "measured here"
     if args.json:
+        basis = step_basis(profile, None, args.settings)
         about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
         about["validation"] = _validated(profile) if profile else None
         about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
         print(json.dumps(recommendation_document(answer, about), indent=1, allow_nan=False))
         return
-    notes, rests = profile_notes(profile) if profile else ((), ())
+    told = answer_of(answer, profile, source, args.settings)
+    rests = told.rests
     if profile:
         rests = (*rests, _validated(profile) or "not validated here: coresim validate runs the real loader beside this")
-    print(recommendation_text(answer, basis or f"as given in {source}", notes, rests))
+    print(recommendation_text(answer, told.basis, told.notes, rests))
 
 
 def _validated(profile: Profile) -> str | None:

@@ -48,13 +48,14 @@ def run(args: argparse.Namespace) -> int:
     target = [] if args.idle_target is None else [f"target.gpu_idle={args.idle_target!r}"]
     scenario, profile = read_input(args.input, [*args.settings, *target])
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
-        answer = answer_of(recommend(scenario, study, args.options, args.max_cores), profile, args.input)
+        answer = answer_of(recommend(scenario, study, args.options, args.max_cores), profile, args.input, args.settings)
         # What the step time rests on stands among what the answer rests on.
         about = metadata(args.seed, args.input, None, profile.host.fingerprint if profile else None)
         title = args.title or f"CPU cores per GPU for {Path(args.input).name}"
         ledger = latest(profile.host.fingerprint, profile.workload) if profile else None
         checked = ledger_table(ledger) if ledger else None
-        remedies = remedies_sections(what_if(scenario, study, option=answer.result.point.option))
+        chosen = answer.result.point.option
+        remedies = remedies_sections(what_if(scenario, study, option=chosen, chosen=chosen))
         write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
     print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
     return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT

@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
     from coresim.cli.common import engine_named
     from coresim.model.build import build, resolve_setting
+    from coresim.report.basis import step_basis
     from coresim.report.bounds import bound_lines
     from coresim.report.document import estimate_document
     from coresim.report.text import estimate_text
@@ -83,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
         save_figure(plot_gantt(scenario, setting.cores, max(1, setting.workers), engine, seed=args.seed), args.gantt)
     if args.json:
         fingerprint = profile.host.fingerprint if profile else None
-        about = metadata(args.seed, args.input, profile.accelerator.basis if profile else None, fingerprint)
+        basis = step_basis(profile, None, args.settings)
+        about = metadata(args.seed, args.input, basis, fingerprint)
         print(json.dumps(estimate_document(result, shown, about), indent=1, allow_nan=False))
     else:
         if scenario.stages:  # they say how many servers each has; a loader's workers are no part of such a line

@@ -15,6 +15,8 @@ from coresim.units import parse_duration
 Section = TypeVar("Section")
 #: The largest whole number: more samples than anyone has, and still exact as a float.
 MOST = 10**12
+#: Words that people use for a key of another section.
+ELSEWHERE = dict.fromkeys(("gpus", "gpu", "gpu_count", "num_gpus", "n_gpus", "ngpus"), "accelerator.count")
 _DURATION = {"type": "string", "pattern": "^[0-9.eE+-]+ *(ns|us|µs|ms|s|min|h)$"}
 _VALUES = {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}
 _SERVICE = {
@@ -135,7 +137,7 @@ def read_section(section: type[Section], table: object, where: str) -> Section:
 
 def unknown_key(where: str, name: str, known: Mapping[str, Any]) -> str:
     """The message for a key that is not known."""
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(name, known, 1) or ([ELSEWHERE[name]] if name in ELSEWHERE else [])
     remedy = f"did you mean {near[0]!r}?" if near else f"use {', '.join(known)}"
     return f"{where}: unknown key; {remedy}"
 

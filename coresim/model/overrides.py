@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
@@ -10,7 +11,7 @@ from coresim.model.keys import unknown_key
 from coresim.model.scenario import SECTIONS
 
 
-def override(document: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+def override(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """The document with ``section.key=value`` settings applied; the value is TOML, or a text as it stands.
 
     A section may be left out where only one has the key; ``section.key.mean=value`` sets one entry of a service table.
@@ -25,6 +26,22 @@ def override(document: dict[str, Any], settings: list[str]) -> dict[str, Any]:
             raise InputError(f"--set {setting!r}: write section.key=value, such as 'accelerator.step=98 ms'")
         _set(result, _full_path(path.strip(), setting), _value(text.strip()))
     return result
+
+
+def basis_after(settings: Sequence[str], key: str, basis: str | None) -> str | None:
+    """What a key's value rests on after ``settings``: its ``basis``, or the last of them that gives it.
+
+    One that sets an entry beside the value (an uncertainty) is named behind the basis.
+    """
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        path = ".".join(_full_path(name.strip(), setting))
+        by = f"the setting {path}={text.strip()} (--set)"
+        if path in (key, f"{key}.mean", f"{key}.values"):
+            basis = f"given by {by}"
+        elif path.startswith(f"{key}."):
+            basis = f"{basis or 'as given'}, with {by}"
+    return basis
 
 
 def _full_path(path: str, setting: str) -> list[str]:

@@ -13,6 +13,7 @@ What is decided here, and why:
 * ``prepare.start`` is a new worker's own start, which the others do at the same time: ``worker_startup``.
 * A step that waits for the device spins meanwhile; that is in its launch time and in the step time as well, so
   only a step that does not wait has a ``launch``.
+* How much of it decodes is ``decode_share``; a data set of the user's own is one step, which is not known to decode.
 * A step time from the catalogue or the user is taken for that of a loop that does not wait each step.
 """
 
@@ -129,7 +130,13 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         "sample_bytes": profile.bytes_per_sample,
         "dataset_bytes": _data_bytes(profile),
     }
-    return table | {name: size for name, size in sizes.items() if size}
+    return table | _decoding(profile, rows) | {name: size for name, size in sizes.items() if size}
+
+
+def _decoding(profile: Profile, rows: Values) -> dict[str, float]:
+    """The share of the preparation that decodes: none where no step of that name was measured."""
+    decode, whole = _mean(profile, "prepare.decode") or 0.0, stats.mean([value for row in rows for value in row])
+    return {"decode_share": min(1.0, decode / whole)} if whole else {}
 
 
 def recorded_handover(size: int, arrays: int) -> dict[str, Any]:

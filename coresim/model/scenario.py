@@ -53,7 +53,9 @@ class Workload:
     device_preprocess: float = key(
         DURATION, "accelerator time to preprocess one batch there, added to each of its steps", 0.0
     )
-    decode_share: float | None = key(FRACTION, "share of preprocess that decodes, to price other decoders", None)
+    decode_share: float | None = key(
+        FRACTION, "share of preprocess that decodes, to price other decoders; 0: none is known to", None
+    )
 
 
 @dataclass(frozen=True)

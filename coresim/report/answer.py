@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
 from coresim.model.profile import Profile
-from coresim.report.text import estimate_text, profile_notes, recommendation_text
+from coresim.report.basis import profile_notes, step_basis
+from coresim.report.text import estimate_text, recommendation_text
 from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
@@ -85,11 +87,15 @@ def _brief(result: object) -> str:
     return f"<{type(result).__name__}: {str(result).splitlines()[0]}>"
 
 
-def answer_of(result: Recommendation, profile: Profile | None, source: str | None = None) -> Answer:
-    """The answer with what its profile says of it; without one it rests on what ``source`` gives."""
-    if profile is None:
-        return Answer(result, None if source is None else f"as given in {source}")
-    return Answer(result, profile.accelerator.basis, *profile_notes(profile))
+def answer_of(
+    result: Recommendation, profile: Profile | None, source: str | None = None, settings: Sequence[str] = ()
+) -> Answer:
+    """The answer with what its profile says of it; without one it rests on what ``source`` gives.
+
+    ``settings``: the overrides that were applied; what they give rests on them.
+    """
+    basis = step_basis(profile, source, settings)
+    return Answer(result, basis, *profile_notes(profile, settings)) if profile else Answer(result, basis)
 
 
 @dataclass(frozen=True, repr=False)

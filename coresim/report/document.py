@@ -112,8 +112,20 @@ def _option(answer: OptionAnswer) -> dict[str, Any]:
         "option_name": OPTIONS[answer.option],
         "cores_per_gpu": answer.answer.cores if answer.answer else None,
         "workers": answer.answer.workers if answer.answer else None,
+        "workers_capped": _capped(answer),
         "curve": [_point(point) for point in answer.curve],
     }
+
+
+def _capped(answer: OptionAnswer) -> dict[str, Any] | None:
+    cap = answer.capped
+    short = cap and cap.memory.short_of
+    if not cap or not short:
+        return None
+    what, size, needed = short
+    return {
+        "workers": cap.workers, "by": what, "size_bytes": size, "workers_wanted": cap.wanted, "needed_bytes": needed
+    }  # fmt: skip
 
 
 def _point(point: Point) -> dict[str, Any]:

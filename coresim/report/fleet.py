@@ -34,7 +34,12 @@ def _mixes(mixes: Sequence[Mix], plan: FleetPlan, top: int) -> str:
     if not mixes:
         return "Whole mix: no machine has a prediction for every workload; give step times (steps) or models."
     lines = [f"Whole mix ({_count(len(plan.fleet.workloads), 'workload')}) on one kind of machine, best first"]
-    return "\n".join([*lines, *(f"  {_mix(mix)}" for mix in mixes[:top])])
+    return "\n".join([*lines, *(f"  {_mix(mix)}" for mix in mixes[:top]), *_more(len(mixes), top)])
+
+
+def _more(there: int, top: int) -> list[str]:
+    """That machines are left out, so that none that somebody named is missing without a word."""
+    return [f"  {there - top} more: --top {there} shows all"] if there > top else []
 
 
 def _mix(mix: Mix) -> str:
@@ -62,7 +67,9 @@ def _workload(workload: Workload, plan: FleetPlan, top: int) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     table = ["  " + "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
     notes = [line for note in best.notes for line in _wrapped(f"{best.candidate.name}: {note}")]
-    return "\n".join([f"{title}: {best.candidate.name}", *table, *notes, *_reasons(missing), *_asked(best)])
+    return "\n".join(
+        [f"{title}: {best.candidate.name}", *table, *_more(len(rows), top), *notes, *_reasons(missing), *_asked(best)]
+    )
 
 
 def _cells(row: Row) -> tuple[str, ...]:

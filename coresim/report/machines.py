@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from coresim.model.machines import CERTAINTIES, Machine
+from coresim.report.text import plural
 
 _HEADER = (
     "machine", "GPUs", "GPU", "cores", "cores/GPU", "threads/core", "CPU", "memory GiB", "GB/s", "USD/h", "USD/GPU h",
@@ -24,9 +25,10 @@ def machine_table(machines: Sequence[Machine]) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [_line(row, widths) for row in cells]
     words = "\n".join(f"  {name[0]} {name}: {meaning}" for name, meaning in CERTAINTIES.items())
+    count = plural(len(machines), "machine")
     legend = (
-        f"{len(machines)} machines. Cores are physical; GB/s is the theoretical peak of all sockets, of which an\n"
-        "instance on a shared host gets a part; prices are on demand, on the day given, and change.\n"
+        f"{count}. Cores are physical; GB/s is the theoretical peak of all sockets, of which\n"
+        "an instance on a shared host gets a part; prices are on demand, on the day given, and change.\n"
         f"Certainty of {', '.join(_PARTS)}, one letter each:\n{words}\n"
         "--json and --csv give every field, with the source of each row and price."
     )

@@ -162,7 +162,7 @@ def _curve_tables(result: Recommendation) -> Iterator[Table]:
         cores = f"{best.cores}" if option.answer else f"none ({best.cores})"
         rows.append((f"{option.option} {OPTIONS[option.option]}", cores, f"{option.knee.cores}", *_cells(best)))
     columns = ("option", "cores per GPU", "knee, cores", "workers", "GPU idle", "samples/s")
-    note = "none: no core count reaches the target; in brackets the knee."
+    note = "; ".join(["none: no core count reaches the target; in brackets the knee", *text.cap_lines(result)]) + "."
     yield Table(columns, tuple(rows), "The options", note)
     chosen = text.chosen_option(result)
     points = text.thinned(chosen.curve, result.point.cores)

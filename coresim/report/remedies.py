@@ -7,7 +7,7 @@ from typing import Any
 
 from coresim.advise.what_if import Outcome, WhatIf
 from coresim.report.content import Section, Table
-from coresim.report.text import percent, plural
+from coresim.report.text import option_words, percent, plural, wrapped
 from coresim.units import format_bytes
 
 COLUMNS = ("remedy", "GPU idle", "samples/s", "cores needed", "memory", "rests on")
@@ -21,34 +21,39 @@ def what_if_text(found: WhatIf) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in (COLUMNS, *rows)
     ]
-    return "\n".join([conclusion(found), "", *lines, "", "What they are", *_notes(found)])
+    notes = [wrapped(note, "  ") for note in _notes(found)]
+    return "\n".join([conclusion(found), "", *lines, "", "What they are", *notes])
 
 
 def _notes(found: WhatIf) -> list[str]:
-    return [
-        f"  {outcome.remedy.name}: {outcome.remedy.what}. {outcome.remedy.basis}. It costs {outcome.price}."
+    notes = [
+        f"{outcome.remedy.name}: {outcome.remedy.what}. {outcome.remedy.basis}. It costs {outcome.price}."
         for outcome in found.outcomes
         if outcome.remedy
     ]
+    if found.left_out:
+        share = percent(found.scenario.workload.decode_share or 0.0)
+        names = ", ".join(found.left_out)
+        what = f"does not fit, {share} of the preparation is known to decode: {names}"
+        notes.append(f"{what}. If more does, say so: --set workload.decode_share=0.5.")
+    return notes
 
 
 def conclusion(found: WhatIf) -> str:
-    """The first line: whether to buy cores, and what helps most."""
-    target, today = found.scenario.target.gpu_idle, found.today
-    where = f"On {plural(today.cores, 'core')} per GPU the GPU idles {percent(today.idle)}"
-    best = next((outcome for outcome in found.outcomes if outcome.possible and _spares_cores(outcome)), None)
-    helps = ""
-    if best is not None and best.throughput > today.throughput:
+    """The first line: whether to buy cores, of which option, what helps most, and which option is recommended."""
+    target, today, best = found.scenario.target.gpu_idle, found.today, found.best
+    option = "" if found.scenario.stages else f", {option_words(found.option)},"
+    where = f"n {plural(today.cores, 'core')} per GPU{option} the GPU idles {percent(today.idle)}"
+    helps = other = ""
+    if best is not None:
         helps = f" Best here: {_name(best)} ({best.throughput:.0f} samples/s, {percent(best.idle)} idle)."
+    if option and found.chosen != found.option:
+        other = f" Recommended is {option_words(found.chosen)}: --option {found.chosen} looks at that."
     if today.idle <= target:
-        return f"Do not buy cores: {where[0].lower()}{where[1:]}, within the target of {percent(target)}."
+        return f"Do not buy cores: o{where}, within the target of {percent(target)}.{other}"
     if not found.need_cores:
-        return f"Do not buy cores: {where[0].lower()}{where[1:]}, and no number of them meets {percent(target)}.{helps}"
-    return f"{where}; {_cores(today)} cores would keep it within {percent(target)}.{helps}"
-
-
-def _spares_cores(outcome: Outcome) -> bool:
-    return outcome.remedy is not None and outcome.remedy.more != "cores"
+        return f"Do not buy cores: o{where}, and no number of them meets {percent(target)}.{helps}{other}"
+    return f"O{where}; {_cores(today)} cores would keep it within {percent(target)}.{helps}{other}"
 
 
 def remedies_sections(found: WhatIf) -> tuple[Section, Section]:
@@ -56,12 +61,13 @@ def remedies_sections(found: WhatIf) -> tuple[Section, Section]:
     rows = [_row("today", found.today), *(_row(_name(outcome), outcome) for outcome in found.outcomes)]
     title = f"On {plural(found.today.cores, 'core')} per GPU, option {found.option}"
     beside = Section("What would help, side by side", (conclusion(found),), (), (Table(COLUMNS, tuple(rows), title),))
-    return beside, Section("What the remedies are", tuple(line.strip() for line in _notes(found)))
+    return beside, Section("What the remedies are", tuple(_notes(found)))
 
 
 def what_if_document(found: WhatIf) -> dict[str, Any]:
     """JSON-ready; shares, samples/s, bytes."""
-    return {"conclusion": conclusion(found), "option": found.option, "need_cores": found.need_cores,
+    return {"conclusion": conclusion(found), "option": found.option, "recommended_option": found.chosen,
+            "need_cores": found.need_cores,
             "today": _document(found.today), "remedies": [_document(o) for o in found.outcomes]}  # fmt: skip
 
 

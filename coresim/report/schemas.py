@@ -35,7 +35,21 @@ RECOMMEND_SCHEMA = _object(
         ),
         "options": {
             "type": "array",
-            "items": _object({"option": {"enum": [1, 2, 3]}, "curve": {"type": "array", "items": _object(_POINT)}}),
+            "items": _object(
+                {
+                    "option": {"enum": [1, 2, 3]},
+                    "workers_capped": {
+                        **_object(
+                            {
+                                "workers": _WHOLE, "by": {"enum": ["/dev/shm", "memory"]}, "size_bytes": _NUMBER,
+                                "workers_wanted": _WHOLE, "needed_bytes": _NUMBER,
+                            }
+                        ),
+                        "type": ["object", "null"],
+                    },
+                    "curve": {"type": "array", "items": _object(_POINT)},
+                }
+            ),
         },
         "lower_bound_cores": {"type": ["integer", "null"]},
         "metadata": {"type": "object"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from coresim.advise.memory import Memory
+from coresim.advise.recommend import OptionAnswer
 from coresim.advise.threads import Unlimited
 from coresim.model.crowding import CURE, Crowding
 from coresim.model.scenario import Scenario
@@ -44,6 +45,20 @@ def memory_text(memory: Memory) -> str:
     else:
         cure = f" (--shm-size={size}m in a container)"
     return f"{format_bytes(memory.batches)} of /dev/shm{cure}{_ram(memory)}"
+
+
+def cap_text(option: OptionAnswer) -> str | None:
+    """Where memory stops an option's workers, whose memory that is, and what they would need; None: nowhere."""
+    short = option.capped and option.capped.memory.short_of
+    if not option.capped or not short:
+        return None
+    what, size, needed = short
+    stop = option.capped.workers
+    return (
+        f"option {option.option} stops at {stop} worker{'' if stop == 1 else 's'} per GPU: {what} of the host that was"
+        f" measured or given, {format_bytes(size)}; {option.capped.wanted} per GPU need {format_bytes(needed)} (of"
+        f" another machine: --set host.{'shm_bytes' if what == '/dev/shm' else 'memory_bytes'}=...)"
+    )
 
 
 def _ram(memory: Memory) -> str:

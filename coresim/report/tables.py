@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from coresim.errors import InputError, MissingPartError
+from coresim.errors import InputError, MissingPartError, how_to_install
 from coresim.report.results import COLUMNS, record_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def check_parquet() -> None:
         MissingPartError: neither pyarrow nor fastparquet is installed.
     """
     if not any(map(find_spec, ("pyarrow", "fastparquet"))):
-        raise MissingPartError("Parquet: pyarrow is not installed; pip install 'coresim[parquet]', or write CSV")
+        raise MissingPartError(f"Parquet: pyarrow is not installed; write CSV, or {how_to_install('parquet')}")
 
 
 def write_parquet(plan: FleetPlan, path: str | os.PathLike[str]) -> None:

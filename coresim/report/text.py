@@ -10,9 +10,8 @@ from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
 from coresim.model.crowding import crowding
-from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
-from coresim.report.settings import crowding_text, loader_settings, memory_text, unlimited_text
+from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
 from coresim.report.storage import storage_lines
 from coresim.sim.estimate import Estimate
 from coresim.units import format_duration
@@ -42,10 +41,11 @@ def recommendation_text(
         notes: cautions from measuring, one line each.
         rests: what else the answer rests on, one line each.
     """
-    parts = [headline(answer), _rests_on(answer, basis, rests), loader_text(answer), _verdict(answer), _options(answer)]
+    loader = _fitted(loader_text(answer).splitlines())
+    parts = [headline(answer), _rests_on(answer, basis, rests), loader, _verdict(answer), _options(answer)]
     parts += [_curve(chosen_option(answer), answer), _evidence(answer)]
     if notes:
-        parts.append("Cautions\n" + "\n".join(_wrapped(note) for note in notes))
+        parts.append("Cautions\n" + "\n".join(wrapped(note) for note in notes))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -81,7 +81,7 @@ def headline(answer: Recommendation) -> str:
 def core_range(answer: Recommendation) -> str:
     """The interval of the core count, and the hardware threads where a core has several."""
     low, high = answer.cores_low, answer.cores_high
-    span = f"{low}" if low == high else f"{low} to {high if high is not None else 'more than were tried'}"
+    span = f"{low} to {high if high is not None else 'more than were tried'}"
     threads = answer.scenario.host.threads_per_core
     return f"interval {span}" + (f"; {plural(answer.hardware_threads, 'hardware thread')}" if threads > 1 else "")
 
@@ -89,12 +89,17 @@ def core_range(answer: Recommendation) -> str:
 def setting_words(point: Point) -> str:
     """The option and its workers."""
     if point.option == 1:
-        return "option 1 (no overlap), in the trainer's own process"
-    return f"option {point.option} ({OPTIONS[point.option]}) with {plural(point.workers, 'worker')}"
+        return f"{option_words(1)}, in the trainer's own process"
+    return f"{option_words(point.option)} with {plural(point.workers, 'worker')}"
+
+
+def option_words(option: int) -> str:
+    """An option with its name: ``option 2 (overlapped)``."""
+    return f"option {option} ({OPTIONS[option]})"
 
 
 def _rests_on(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> str:
-    return "Rests on\n" + "\n".join(_wrapped(line) for line in basis_lines(answer, basis, rests))
+    return "Rests on\n" + "\n".join(wrapped(line) for line in basis_lines(answer, basis, rests))
 
 
 def basis_lines(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> list[str]:
@@ -127,8 +132,17 @@ def _is_left_out(scenario: Scenario, name: str) -> bool:
     return service.is_zero and not scenario.stages
 
 
-def _wrapped(line: str) -> str:
-    return textwrap.fill(line, WIDTH, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
+def _fitted(lines: list[str]) -> str:
+    """The lines within the text's width, each with its own indentation and two more where it goes on."""
+    indents = [line[: len(line) - len(line.lstrip())] for line in lines]
+    return "\n".join(wrapped(line.strip(), own, f"{own}  ") for line, own in zip(lines, indents, strict=True))
+
+
+def wrapped(line: str, first: str = "  - ", rest: str = "    ") -> str:
+    """A line as several of the text's width, the first behind ``first``, the others behind ``rest``."""
+    return textwrap.fill(
+        line, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def loader_text(answer: Recommendation) -> str:
@@ -153,7 +167,7 @@ def loader_text(answer: Recommendation) -> str:
     if crowded is not None:
         lines.append(f"  {crowding_text(crowded)}")
     if answer.unlimited is not None:
-        lines += _wrapped(unlimited_text(answer.unlimited)).splitlines()
+        lines += wrapped(unlimited_text(answer.unlimited)).splitlines()
     return "\n".join(lines)
 
 
@@ -179,7 +193,12 @@ def _options(answer: Recommendation) -> str:
             f"  {option.option} {OPTIONS[option.option]:<16} {cores:>9}  {point.workers:>7}"
             f"  {interval(point.estimate):<22}  {point.estimate.throughput_samples_per_s:>9.0f}"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *(wrapped(line) for line in cap_lines(answer))])
+
+
+def cap_lines(answer: Recommendation) -> list[str]:
+    """For each option whose workers memory stops, one line."""
+    return [line for line in map(cap_text, answer.options) if line]
 
 
 def _curve(chosen: OptionAnswer, answer: Recommendation) -> str:
@@ -200,7 +219,7 @@ def thinned(curve: tuple[Point, ...], at: int) -> list[Point]:
 
 def _evidence(answer: Recommendation) -> str:
     moves = ", ".join(f"{item.name} {100 * item.change:+.1f}" for item in answer.elasticities)
-    return "\n".join([
+    return _fitted([
         *evidence_lines(answer),
         f"GPU idle moves, in points per +10 %: {moves}",
         interval_sources(answer.point.estimate),
@@ -212,7 +231,7 @@ def evidence_lines(answer: Recommendation) -> list[str]:
     bound, scenario = answer.lower_bound, answer.scenario
     lines = [f"Lower bound: {bound.formula}"]
     if bound.whole is None:
-        lines.append(f"             no number of cores reaches the target: {bound.binding}")
+        lines.append(f"             no number of cores reaches the target{_unreachable(answer)}")
     else:
         lines.append(f"             {bound.numbers}, so no fewer than {bound.whole}")
     if len(scenario.host.speed) == 1:
@@ -232,6 +251,16 @@ def evidence_lines(answer: Recommendation) -> list[str]:
             f" {format_duration(start.respawned_s)}"
         )
     return lines
+
+
+def _unreachable(answer: Recommendation) -> str:
+    """Why no number of cores reaches the target: the tasks are too few to use them, or something else bounds it."""
+    bound, point = answer.lower_bound, answer.point
+    numbers = bound.numbers.removeprefix(f"{bound.binding}: ")
+    if not bound.binding.startswith("cores"):
+        return f": the bound is {bound.binding}, {numbers}"
+    tasks = "in the trainer alone" if point.option == 1 else f"with {plural(point.workers, 'worker')}"
+    return f" {tasks}, which can use no more of them: {numbers}"
 
 
 def interval_sources(estimate: Estimate) -> str:
@@ -264,28 +293,3 @@ def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
 def _list(shares: Mapping[str, float]) -> str:
     shown = {name.replace("_", " "): value for name, value in shares.items() if value >= 0.0005}
     return ", ".join(f"{name} {percent(value)}" for name, value in shown.items()) or "nothing"
-
-
-def profile_notes(profile: Profile) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The cautions of a profile, and what an answer from it rests on besides the times: each one line."""
-    notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
-    rests = [f"busy cores: {profile.speed_basis}"] if profile.speed_basis else []
-    curve = _bandwidth(profile)
-    if curve:
-        known = ", ".join(f"{value / 1e9:.1f} GB/s with {plural(count, 'core')}" for count, value in curve)
-        rests.append(f"memory bandwidth (STREAM triad): {known}; {_saturation(curve)}")
-    return notes, tuple(rests)
-
-
-def _bandwidth(profile: Profile) -> list[tuple[int, float]]:
-    prefix = "bandwidth.triad."
-    found = [measured for measured in profile.measurements if measured.name.startswith(prefix)]
-    return sorted((int(measured.name.removeprefix(prefix)), measured.mean) for measured in found)
-
-
-def _saturation(curve: list[tuple[int, float]]) -> str:
-    """Fewest cores with 95 % of the best: saturated if they are not all that there are."""
-    best = max(value for _, value in curve)
-    enough = min(count for count, value in curve if value >= 0.95 * best)
-    last = curve[-1][0]
-    return f"saturated by {enough} of {last} cores" if enough < last else f"not saturated by the {last} measured"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any
 
-from coresim.errors import MissingPartError
+from coresim.errors import MissingPartError, how_to_install
 from coresim.model.build import OPTIONS
 from coresim.model.scenario import Scenario
 from coresim.report.live import what_if_svg
@@ -38,7 +38,7 @@ def what_if_widget(scenario: Scenario, engine: Engine) -> ipywidgets.VBox:
     try:
         import ipywidgets  # noqa: PLC0415 - an optional part
     except ImportError:
-        raise MissingPartError("sliders need ipywidgets: pip install 'coresim[notebook]'") from None
+        raise MissingPartError(f"sliders need ipywidgets: {how_to_install('notebook')}") from None
     start = Knobs.of(scenario)
     sliders = {name: _slider(ipywidgets, start, name, label, factor) for name, label, factor in SLIDERS}
     option = ipywidgets.ToggleButtons(options=[(f"{n} {name}", n) for n, name in OPTIONS.items()], value=start.option)

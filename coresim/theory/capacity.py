@@ -17,6 +17,13 @@ def saturating_cores(speed: tuple[Number, ...], k_max: int | None = None, within
     return next(k for k in counts if capacity[k - 1] >= (1 - within) * max(capacity))
 
 
+def saturation(speed: tuple[Number, ...]) -> int | None:
+    """`saturating_cores`; None where s(k) is not known beyond one core, or k s(k) still grows at the table's end."""
+    found = saturating_cores(speed)
+    # Of a table that grows in proportion, the last 5 % of its cores lie within 5 % of its end.
+    return found if len(speed) > 1 and found < 0.9 * len(speed) else None
+
+
 @lru_cache(maxsize=4096)
 def most_work(speed: tuple[Number, ...], cores: float, tasks: int) -> float:
     """Most CPU seconds per second that ``tasks`` tasks can get: the maximum of min(tasks, x) s(x) over x <= cores.

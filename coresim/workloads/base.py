@@ -214,7 +214,8 @@ def load_object(spec: str, what: str) -> Callable[..., Any]:
     if found is None:
         raise InputError(f"{what} {spec!r}: {module_name} has no {attribute!r}; check the name after the colon")
     if not callable(found):
-        raise InputError(f"{what} {spec!r}: a {type(found).__name__} is not callable; name a function or a class")
+        kind = type(found).__name__
+        raise InputError(f"{what} {spec!r}: of type {kind}, which cannot be called; name a function or a class")
     return found  # type: ignore[no-any-return]
 
 
