@@ -72,8 +72,8 @@ def head(ledgers: Mapping[str, Ledger]) -> str:
 
 
 def on_cuda(ledger: Ledger) -> bool:
-    """Whether it tells of real training on a CUDA device, which is where a model trains unless another is asked for."""
-    return ledger.accelerator.startswith("training") and not re.search(r"--device[ =]cpu\b", ledger.command)
+    """Whether it tells of real training on a CUDA device."""
+    return bool(re.search(r"training .* on cuda", ledger.accelerator))
 
 
 def picture_of(name: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import add_json, engine_named, require, share
 from coresim.cli.measure import check_figure, check_writable, progress_on_stderr
-from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, MissingPartError
+from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, MissingPartError, how_to_install
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _need_torch() -> None:
 
     if importlib.util.find_spec("torch") is None:
         raise MissingPartError(
-            "validate: torch is not installed, and the real loader is torch's; install coresim[torch]"
+            f"validate: torch is not installed, and the real loader is torch's; {how_to_install('torch')}"
         )
 
 
