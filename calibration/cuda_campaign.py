@@ -30,7 +30,7 @@ from coresim.errors import EXIT_INTERRUPTED, EXIT_NOT_TRUSTED, CoresimError, Inp
 
 if TYPE_CHECKING:
     from coresim.validate.grid import Grid
-    from coresim.validate.ledger import Ledger, Point
+    from coresim.validate.ledger import Ledger
 
 #: Models whose step, launch, copies, slowdown beside busy cores, s(k) and bandwidth go into a profile of their own.
 PROFILES = (("resnet18", "bf16", 64), ("resnet50", "fp32", 128), ("resnet50", "bf16", 128), ("vit_b_16", "bf16", 64),
@@ -166,16 +166,10 @@ def _ledger(path: Path, grid: Grid) -> Ledger | None:
 
 
 def unsettled(grid: Grid, ledger: Ledger | None) -> int:
-    """Settings of the grid that lack undisturbed trials and still have attempts."""
-    done = {point.setting for point in ledger.points if _settled(point)} if ledger else set()
-    return sum(setting not in done for setting in grid.settings)
+    """Settings of the grid that fit here and lack undisturbed trials, and still have attempts."""
+    from coresim.validate.session import fitting, unsettled  # noqa: PLC0415 (as above)
 
-
-def _settled(point: Point) -> bool:
-    from coresim.validate.session import ATTEMPTS  # noqa: PLC0415 (as above)
-
-    wanted = point.setting.repeats
-    return len(point.clean) >= wanted or len(point.trials) >= wanted + ATTEMPTS
+    return len(fitting(unsettled(grid, ledger) if ledger else grid.settings))
 
 
 def _trials(ledger: Ledger | None) -> int:

@@ -75,12 +75,12 @@ def test_only_jobs_with_several_core_counts_in_training_have_a_choice_and_each_i
 
 def test_the_page_says_whether_training_on_a_device_was_recorded():
     emulated = replace(TRAINED, accelerator="emulated (blocks for the step time)")
-    on_cpu = replace(TRAINED, command="coresim validate --grid g.toml --device cpu")
+    on_cpu = replace(TRAINED, accelerator="training tiny bf16 on cpu")
     for others in ({}, {"a.ledger.json": emulated}, {"a.ledger.json": on_cpu}):
         assert "**GPU accuracy is unproven**" in module.head(others)
     found = module.head({"a.ledger.json": emulated, "b.ledger.json": TRAINED})
     assert "unproven" not in found and "on a CUDA device: b.ledger.json." in found
-    named = replace(TRAINED, command="coresim validate --device cuda:1 --grid g.toml")
+    named = replace(TRAINED, accelerator="training tiny bf16 on cuda:1")
     assert module.on_cuda(named)
 
 

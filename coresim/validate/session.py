@@ -74,7 +74,7 @@ def validate(
         CoresimError: a measuring process died or hangs.
     """
     until = float("inf") if seconds is None else time.monotonic() + seconds
-    left = _fitting(unsettled(grid, ledger), notice)
+    left = fitting(unsettled(grid, ledger), notice)
     with _quota_group(left) as group:
         if group is None and (barred := [setting for setting in left if setting.limit == "quota"]):
             notice(f"no CPU control group may be written here: {len(barred)} settings with a quota are left out")
@@ -109,13 +109,13 @@ def unsettled(grid: Grid, ledger: Ledger) -> list[Setting]:
     return [setting for setting in grid.settings if setting not in done]
 
 
-def _fitting(settings: list[Setting], notice: Callable[[str], None]) -> list[Setting]:
-    """The settings that need no more CPUs than there are."""
+def fitting(settings: Sequence[Setting], notice: Callable[[str], None] = lambda line: None) -> list[Setting]:
+    """The settings that need no more CPUs than there are; ``notice`` is told how many do."""
     cpus = len(os.sched_getaffinity(0))
-    fitting = [setting for setting in settings if setting.cores <= cpus]
-    if len(fitting) < len(settings):
-        notice(f"{cpus} CPUs may be used here: {len(settings) - len(fitting)} settings with more cores are left out")
-    return fitting
+    found = [setting for setting in settings if setting.cores <= cpus]
+    if wider := len(settings) - len(found):
+        notice(f"{cpus} CPUs may be used here: {wider} settings with more cores are left out")
+    return found
 
 
 @contextlib.contextmanager
