@@ -50,7 +50,8 @@ def at(cores: int, workers: int, predicted: float, *idles: float, setting: Setti
 def ledger(points: Sequence[Point], **other: object) -> Ledger:
     job = Job("images", "imagenet-like", COSTS)
     made = Ledger("1", "coresim validate", "2026-01-01T00:00:00+00:00", "abc", "a CPU", 16,
-                  "training tiny bf16 on cuda", "cuda_grid.toml", "f" * 64, len(points), (job,), tuple(points))  # fmt: skip
+                  "training tiny bf16 on cuda", "cuda_grid.toml", "f" * 64, len(points), (job,),
+                  tuple(points))  # fmt: skip
     return replace(made, **other)  # type: ignore[arg-type]
 
 
