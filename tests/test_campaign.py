@@ -67,7 +67,7 @@ class Fakes:
             "scaling": [one("scaling.1", 0.01), one("scaling.2", 0.0125)],
             "bandwidth": [one("bandwidth.triad.1", 1e9, "B/s"), one("bandwidth.triad.2", 1.6e9, "B/s")],
             "storage": [one("storage.cold.read", 0.02)],
-            "transport": [one("transport.batch", 0.003, "s/batch")],
+            "transport": [one("transport.batch.wall", 0.003, "s/batch")],
             "sending": [one("transport.send", 0.002, "s/batch")],
         }
         measuring: dict[str, Any] = {name: self._measuring(name, found) for name, found in timed.items()}

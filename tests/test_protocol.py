@@ -213,11 +213,11 @@ def test_short_steps_are_looped_until_the_timer_can_tell() -> None:
     assert work.calls > 5 * 12 * MOST_PASSES
 
 
-def test_handover_counts_the_receivers_own_time_and_not_the_first_round() -> None:
+def test_handover_counts_neither_the_waiting_for_a_batch_nor_the_first() -> None:
     machine = Machine()
-    costs = iter([100.0] * 3 + [2.0] * 30)
+    costs = iter([100.0] + [2.0] * 30)
     found = time_handover(
-        lambda: machine.work(next(costs), wait=1.0), lambda: machine.work(0, wait=50.0), 3, machine.clock, budget=0.0
+        lambda: machine.work(next(costs), wait=1.0), lambda: machine.work(0, wait=50.0), machine.clock, budget=0.0
     )
     assert found.cpu == [2.0, 2.0]
     assert found.wall == [3.0, 3.0]

@@ -149,7 +149,7 @@ def _pairs(old: Profile, new: Profile) -> Iterator[tuple[str, str, Sample, Sampl
     steps = [m.name for m in old.measurements if _is_sample_step(m.name, m.unit)]
     if steps and steps == [m.name for m in new.measurements if _is_sample_step(m.name, m.unit)]:
         yield TOTAL, "s/sample", _total(old), _total(new), False
-    for name in (*steps, "prepare.collate", "transport.send", "transport.batch", _largest(old, new), STEP):
+    for name in (*steps, "prepare.collate", "transport.send", "transport.batch.wall", _largest(old, new), STEP):
         before, after = old.get(name), new.get(name)
         if before is not None and after is not None and min(*before.process_means, *after.process_means) > 0:
             yield name, before.unit, before.process_means, after.process_means, False

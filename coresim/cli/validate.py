@@ -43,7 +43,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch (default 32)")
     job.add_argument("--step-time", metavar="TIME", help="the accelerator's step; default: around the knee")
     job.add_argument("--grid", metavar="FILE", help="a declared grid (TOML) instead, over built-in workloads")
-    job.add_argument("--quick", action="store_true", help="three numbers of workers, about two minutes")
+    job.add_argument("--quick", action="store_true",
+                     help="three numbers of workers: two minutes, five where a batch takes a second")  # fmt: skip
     parser.add_argument("--max-error", type=share, default=0.05, metavar="SHARE",
                         help="mean error of GPU idle above which the answer is not trusted (default 5%%)")  # fmt: skip
     parser.add_argument(

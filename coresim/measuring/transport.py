@@ -1,8 +1,10 @@
-"""What being handed a batch costs the trainer's process, in its own CPU seconds.
+"""How long the trainer needs to be handed a batch that is ready.
 
 With torch it is the real thing: a ``DataLoader`` with one worker process, which puts tensors into shared memory
-and sends their handles. Batches are ready ahead, so that no waiting is timed. The cost is separated by least
-squares over batches of several sizes and tensor counts::
+and sends their handles. The trainer asks the maker's threads for what they stand for, so the time is more than its
+own CPU time: both are noted. Batches are ready ahead, and each is asked for when their maker rests, so that no waiting
+for one to be made is timed; the batch before is let go, as a training loop does. The time is separated by least squares
+over batches of several sizes and tensor counts::
 
     seconds per batch = fixed + per_tensor x tensors + per_byte x bytes
 
@@ -28,14 +30,15 @@ from coresim.measuring.protocol import Cautions, Clock, Progress
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 
-READY = 4
+#: Batches that the worker has ready.
+READY = 2
 SMALL = 16 * 1024
 LARGE = 16 * 2**20
 MANY = 16
 LEAST_ROUNDS = 2
 SHARED_MEMORY = "/dev/shm"
-HOW_TORCH = f"torch DataLoader, 1 worker, shared memory, batches ready ahead; trainer's CPU; {HOW_THREADS}"
-HOW_PIPE = "stand-in without torch: pickled numpy arrays through a pipe; receiver's CPU"
+HOW_TORCH = f"torch DataLoader, 1 worker, shared memory, batches ready ahead; {HOW_THREADS}"
+HOW_PIPE = "stand-in without torch: pickled numpy arrays through a pipe"
 
 
 class Shape(NamedTuple):
@@ -62,7 +65,9 @@ def measure_transport(
     progress: Progress = None,
     cautions: Cautions = None,
 ) -> list[Measurement]:
-    """Measure ``transport.batch``, ``.fixed`` and ``.batch.wall`` (s/batch), ``.per_tensor`` (s), ``.per_byte`` (s/B).
+    """Measure ``transport.batch.wall``, ``.batch`` and ``.fixed`` (s/batch), ``.per_tensor`` (s), ``.per_byte`` (s/B).
+
+    ``.batch.wall`` is the whole time, ``.batch`` the trainer's own CPU time of it; the others make up the whole.
 
     Args:
         batch_bytes: bytes of the workload's batch.
@@ -133,44 +138,52 @@ def fit_costs(shapes: Sequence[Shape], seconds: Sequence[float]) -> tuple[float,
 def _measurements(
     batch: Shape, shapes: Sequence[Shape], found: Sequence[Sequence[Handover]], how: str
 ) -> list[Measurement]:
-    costs = [fit_costs(shapes, [float(np.median(handover.cpu)) for handover in process]) for process in found]
-    if shapes[0] == batch:
-        cpu = tuple(tuple(process[0].cpu) for process in found)
-        wall = tuple(tuple(process[0].wall) for process in found)
-    else:
-        cpu = tuple((fixed + tensor * batch.tensors + byte * batch.size,) for fixed, tensor, byte in costs)
-        wall = cpu
+    cpu, wall = ([[handover[part] for handover in process] for process in found] for part in range(2))
+    fixed, tensor, byte = (
+        tuple((cost,) for cost in costs) for costs in zip(*(_fitted(shapes, process) for process in wall), strict=True)
+    )
+    if shapes[0] != batch:
         how += "; scaled up from a smaller batch"
-    fixed, tensor, byte = (tuple((cost[part],) for cost in costs) for part in range(3))
     return [
-        Measurement("transport.batch", "s/batch", cpu, how),
-        Measurement("transport.batch.wall", "s/batch", wall, f"{how}; wall clock of a ready batch"),
-        Measurement("transport.fixed", "s/batch", fixed, f"{how}; fitted"),
-        Measurement("transport.per_tensor", "s", tensor, f"{how}; fitted"),
-        Measurement("transport.per_byte", "s/B", byte, f"{how}; fitted"),
+        Measurement("transport.batch", "s/batch", _of(batch, shapes, cpu), f"{how}; trainer's CPU"),
+        Measurement("transport.batch.wall", "s/batch", _of(batch, shapes, wall), f"{how}; wall clock"),
+        Measurement("transport.fixed", "s/batch", fixed, f"{how}; wall clock, fitted"),
+        Measurement("transport.per_tensor", "s", tensor, f"{how}; wall clock, fitted"),
+        Measurement("transport.per_byte", "s/B", byte, f"{how}; wall clock, fitted"),
     ]
 
 
-def time_handover(
-    receive: Callable[[], object], ready: Callable[[], object], at_once: int, clock: Clock, budget: float
-) -> Handover:
-    """Time ``receive`` until ``budget`` seconds of ``clock`` are used, in rounds of batches that are ready.
+def _fitted(shapes: Sequence[Shape], process: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    return fit_costs(shapes, [float(np.median(seconds)) for seconds in process])
+
+
+def _of(
+    batch: Shape, shapes: Sequence[Shape], processes: Sequence[Sequence[Sequence[float]]]
+) -> tuple[tuple[float, ...], ...]:
+    """Seconds of the batch itself, process by process; where it was too large, of the fit."""
+    if shapes[0] == batch:
+        return tuple(tuple(process[0]) for process in processes)
+    costs = [_fitted(shapes, process) for process in processes]
+    return tuple((fixed + tensor * batch.tensors + byte * batch.size,) for fixed, tensor, byte in costs)
+
+
+def time_handover(receive: Callable[[], object], ready: Callable[[], object], clock: Clock, budget: float) -> Handover:
+    """Time ``receive`` until ``budget`` seconds of ``clock`` are used, each time for a batch that is ready.
 
     Args:
         receive: takes one batch and lets it go.
-        ready: waits until enough batches are ready.
-        at_once: batches per round; a value is their median.
+        ready: waits until batches are ready and nothing more is made.
         clock: the wall clock, and the CPU clock of the receiving process.
-        budget: seconds; two rounds are made at least, after one that does not count.
+        budget: seconds; two batches are received at least, after one that does not count.
     """
     found = Handover([], [])
     started = clock.wall()
     for number in itertools.count():
         ready()
-        timings = [protocol.timed(receive, clock) for _ in range(at_once)]
+        timing = protocol.timed(receive, clock)
         if number > 0:
-            found.cpu.append(float(np.median([timing.cpu for timing in timings])))
-            found.wall.append(float(np.median([timing.wall for timing in timings])))
+            found.cpu.append(timing.cpu)
+            found.wall.append(timing.wall)
         if number >= LEAST_ROUNDS and clock.wall() - started > budget:
             return found
     raise AssertionError("itertools.count ended")
@@ -186,13 +199,13 @@ def _torch_job(link: Link, shapes: Sequence[Shape], budget: float) -> list[Hando
         dataset: Any = _Batches(shape)
         batches = iter(DataLoader(dataset, batch_size=None, num_workers=1, prefetch_factor=READY))
         ready = partial(time.sleep, _seconds_to_produce(batches))
-        found.append(time_handover(partial(next, batches), ready, READY, Clock(), budget / len(shapes)))
+        found.append(time_handover(partial(next, batches), ready, Clock(), budget / len(shapes)))
         del batches, ready
     return found
 
 
 def _seconds_to_produce(batches: Iterator[Any]) -> float:
-    """Long enough for the worker to have all its batches ready: the time that it takes when pressed, and more."""
+    """Long enough for the worker to have made all its batches: the time that it takes when pressed, and more."""
     next(batches)
     started = time.perf_counter()
     for _ in range(READY):
@@ -221,7 +234,7 @@ def _pipe_job(link: Link, shapes: Sequence[Shape], budget: float) -> list[Handov
     for number, shape in enumerate(shapes):
         link.send("used", number / len(shapes))
         with Child(_pipe_sender, shape, doing="handing batches over") as sender:
-            found.append(time_handover(sender.receive, lambda: None, 1, Clock(), budget / len(shapes)))
+            found.append(time_handover(sender.receive, lambda: None, Clock(), budget / len(shapes)))
     return found
 
 

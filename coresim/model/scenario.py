@@ -38,7 +38,7 @@ class Workload:
     fetch: Service = key(SERVICE, "time to fetch one sample; holds no core", ZERO)
     collate: Service = key(SERVICE, "CPU time to collate one batch, in the worker", ZERO)
     send: Service = key(SERVICE, "CPU time of a worker process to hand one batch over, beyond collating", ZERO)
-    consumer: Service = key(SERVICE, "CPU time to receive one batch from a worker, serial, in the trainer", ZERO)
+    consumer: Service = key(SERVICE, "time to be handed one ready batch by a worker, serial, in the trainer", ZERO)
     pin: Service = key(SERVICE, "CPU time to copy one batch to pinned memory, in the pin thread", ZERO)
     copy: Service = key(SERVICE, "time to copy one batch from host to device", ZERO)
     samples_per_epoch: int | None = key(COUNT, "samples in the dataset; absent: one endless epoch", None)

@@ -31,7 +31,7 @@ from coresim.workloads.base import Workload as Real
 ROUNDS = 5
 #: Wall seconds of one run of a round.
 RUN_S = 0.5
-LEAST_STEPS, MOST_STEPS = 6, 400
+LEAST_STEPS, MOST_STEPS = 3, 400
 #: Step times over what one worker needs for a batch. They change from round to round, so that hand-overs are seen in
 #: every state, and not always at the same place between two ticks of the scheduler's clock.
 BUSY, TWO_BUSY = (1.0, 0.85, 0.7, 0.95, 0.8), (0.55, 0.4, 0.65, 0.5, 0.6)
@@ -115,9 +115,11 @@ def calibrate(
 
 
 def _run(data: Timed, layout: Layout, step_s: float, steps: int, seed: int) -> Trial:
+    # The start of a slow pipeline is forgotten as soon as every worker has made a batch.
+    warm_up = min(2 + layout.workers * layout.prefetch_factor, max(1 + layout.workers, steps // 2))
     pipe = open_pipe(data, layout, seed)
     try:
-        return run_trial(pipe, step_s, 2 + layout.workers * layout.prefetch_factor, steps)
+        return run_trial(pipe, step_s, warm_up, steps)
     finally:
         pipe.close()
 

@@ -116,7 +116,7 @@ def fixed_step(grid: Grid, step_s: float) -> Grid:
 
 
 def quick_grid(workload: str, batch_size: int, cores: int) -> Grid:
-    """Three points in about two minutes: one worker, one for each core and one more, at a step time near the knee."""
+    """Three points: one worker, one for each core and one more, at a step time near the knee."""
     full = max(2, cores)
     common: dict[str, Any] = {"workload": workload, "batch_size": batch_size, "prefetch_factor": 2, "cores": cores}
     settings = [Setting(option=2, workers=n, at=full, ratio=0.95, repeats=2, **common) for n in (1, full, full + 1)]

@@ -23,7 +23,7 @@ from coresim.validate.loaders import FETCHERS
 LEVEL = 0.8
 NOMINAL, PERTURBED = 8, 40
 #: Steps of a trial: enough to last about this long, within bounds.
-LEAST_STEPS, MOST_STEPS = 24, 500
+LEAST_STEPS, MOST_STEPS = 12, 500
 ENDLESS = 1e12
 ROUNDS = 4
 

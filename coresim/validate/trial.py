@@ -110,14 +110,13 @@ def run_trial(
     side = _side_cpu()
     for _ in range(warm_up + steps):
         asked, cpu = clock(), cpu_clock()
-        batch, cost = pipe.next()
+        _batch, cost = pipe.next()  # the batch before is let go here, as in any training loop
         got, used = clock(), cpu_clock() - cpu
         # Inline, nothing was ready before it was asked for; at the first step there is no end to be late for.
         ready = asked if pipe.inline else min(cost.made, got)
         start = got if end is None else max(ready, end) + (got - max(ready, asked))
         if pipe.inline and end is not None:
             start = end + (got - asked)
-        del batch
         end = start + step_s
         wait(end)
         found.append(Step(asked, ready, got, start, end, used))
