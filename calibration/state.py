@@ -233,8 +233,8 @@ def _kind(point: object) -> str:
     s = point.setting  # type: ignore[attr-defined]
     if s.option != 2:
         return f"option {s.option}"
-    if s.model:
-        return f"{s.model} {s.precision}" + (", pinned" if s.pin_memory else "")
+    if s.trains:
+        return s.trains + (", pinned" if s.pin_memory else "")
     if s.limit == "quota":
         return "one core by quota"
     if s.cores == 1:

@@ -154,7 +154,10 @@ def test_little_shared_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "_torch_job", transport._pipe_job)
     cautions: list[Caution] = []
     found = by_name(transport.measure_transport(10**9, processes=1, budget_s=0.1, use_torch=True, cautions=cautions))
-    assert "40000 B" in cautions[0].value and "scaled up" in found["transport.batch"].how
+    assert "40000 B" in cautions[0].value
+    whole, cpu = found["transport.batch.wall"], found["transport.batch"]
+    assert "scaled up" in whole.how and "scaled up" in cpu.how and cpu.mean > 0
+    assert whole.mean >= 10**9 * found["transport.per_byte"].mean
 
 
 # --- the speed model -------------------------------------------------------------------------------------------

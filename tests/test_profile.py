@@ -55,6 +55,7 @@ def profile(source: AcceleratorSource = GIVEN, **more: tuple[tuple[float, ...], 
         "prepare.transform": ((0.004, 0.003), (0.004, 0.003)),
         "prepare.collate": ((0.005,), (0.007,)),
         "prepare.start": ((0.2,), (0.4,)),
+        "transport.batch": ((0.001, 0.001),),
         "transport.batch.wall": ((0.002, 0.004),),
     } | {name.replace("__", "."): found for name, found in more.items()}
     return Profile(
@@ -123,7 +124,7 @@ BAD: dict[str, tuple[Damage, type[InputError], str]] = {
     "zero step": (lambda d: d["accelerator"].update(step_time_s=0), InputError, "step_time_s = 0"),
     "speed": (lambda d: d.update(speed=[1.0, 0.0]), InputError, r"profile.speed\[1\] = 0.0"),
     "no list": (lambda d: d.update(measurements={}), InputError, "profile.measurements: a list"),
-    "no table": (lambda d: d["measurements"].append(3), InputError, r"measurements\[6\]: a table"),
+    "no table": (lambda d: d["measurements"].append(3), InputError, r"measurements\[7\]: a table"),
     "host": (lambda d: d.update(host=3), InputError, "profile.host = 3"),
     "caution": (lambda d: d["cautions"][0].update(value=3), InputError, r"cautions\[0\].value = 3"),
     "twice": (lambda d: d["measurements"].append(d["measurements"][0]), InputError, "'prepare.fetch' is there twice"),

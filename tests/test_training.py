@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +19,7 @@ import pytest
 from coresim.errors import InputError
 from coresim.measuring import busy
 from coresim.validate import training as module
-from coresim.validate.grid import Setting
+from coresim.validate.grid import Setting, in_training, job_grid
 from coresim.validate.loaders import Cost, Layout, Pipe, Timed, open_pipe
 from coresim.validate.training import StepCost, Training, run_training
 from coresim.validate.trial import Trial
@@ -254,6 +257,50 @@ def test_a_real_step_on_the_cpu():
     work = Training("tiny", "fp32", "cpu", 2)
     begin, end = work.train([torch.randn(2, 3, 224, 224), torch.zeros(2)])
     assert work.clock.seconds(begin, end) > 0
+
+
+@pytest.fixture
+def own_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module with training steps of a user's."""
+    (tmp_path / "steps_of_a_user.py").write_text(
+        "taken = []\n"
+        "def note(batch):\n    taken.append(batch)\n"
+        "def factory():\n    return note\n"
+        "def broken(batch):\n    raise ValueError('no such\\nlayer')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "steps_of_a_user", raising=False)
+    return "steps_of_a_user"
+
+
+@pytest.mark.parametrize("name", ["note", "factory"])
+def test_the_user_s_own_step_takes_the_whole_batch(own_steps: str, name: str):
+    import torch
+
+    batch = {"x": torch.ones(2, 3), "y": [torch.zeros(2), "text"]}
+    work = Training(f"{own_steps}:{name}", "", "cpu", 2, batch=batch)
+    cost = work.cost(seconds=0.01)
+    assert len(cost.step) >= 3 and cost.copy == 0.0
+    begin, end = work.train(batch)
+    last = importlib.import_module(own_steps).taken[-1]
+    assert last["y"][1] == "text" and torch.equal(last["x"], batch["x"])
+    assert work.clock.seconds(begin, end) >= 0.0
+
+
+def test_a_step_of_the_user_s_that_fails_is_named_in_one_line(own_steps: str):
+    work = Training(f"{own_steps}:broken", "", "cpu", 2, batch=[1])
+    with pytest.raises(InputError, match=rf"^training step {own_steps}:broken failed: ValueError: no such layer; run"):
+        work.train([1])
+    with pytest.raises(InputError, match="nothing_like_it"):
+        Training(f"{own_steps}:nothing_like_it", "", "cpu", 2)
+
+
+def test_a_grid_in_training_has_each_setting_once_and_pins_where_a_thread_does():
+    grid = in_training(job_grid("images", 8, 2), "resnet18", "bf16", pin_memory=True)
+    assert len(set(grid.settings)) == len(grid.settings)
+    assert {(s.trains, s.repeats) for s in grid.settings} == {("resnet18 bf16", 2)}
+    assert {(s.option, s.pin_memory) for s in grid.settings} == {(1, False), (2, True)}
+    assert [s.workers for s in grid.settings if s.option == 2] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("option", [1, 3])

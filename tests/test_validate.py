@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from coresim.errors import InputError, NewerFileError, UnknownKeyError
+from coresim.errors import InputError, MissingPartError, NewerFileError, UnknownKeyError
 from coresim.report.validation import one_line, trusted, validation_document, validation_text
 from coresim.sim.fast import simulate
 from coresim.validate.costs import NOTHING, Calibration
@@ -83,6 +84,28 @@ def test_an_inline_loader_is_late_by_no_more_than_its_work():
     pipe = Scripted([0.0] * 12, inline=0.5)
     pipe.late = 0.2
     assert trial(pipe, step=1.0, warm_up=2, steps=10).idle == pytest.approx(0.5 / 1.5)
+
+
+def test_a_trainer_lets_a_batch_go_when_it_has_the_next_as_a_training_loop_does():
+    held: list[weakref.ref] = []
+
+    class Batch:
+        pass
+
+    class Watched(Scripted):
+        def next(self) -> tuple[object, Cost]:
+            assert [batch for batch in held if batch()] == held[-1:]
+            _, cost = super().next()
+            batch = Batch()
+            held.append(weakref.ref(batch))
+            return batch, cost
+
+        def wait(self, moment: float) -> None:
+            assert [batch for batch in held if batch()] == held[-1:]
+            super().wait(moment)
+
+    trial(Watched([0.0] * 12), step=1.0, warm_up=2, steps=10)
+    assert len(held) == 12
 
 
 def test_a_buffer_keeps_the_order_and_its_room():
@@ -516,6 +539,45 @@ def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_sto
 
 
 @needs_torch
+def test_validate_trains_with_the_user_s_own_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from coresim.cli.main import main
+    from coresim.validate import process, session
+
+    (tmp_path / "job_of_a_user.py").write_text(
+        "import time, torch\n"
+        "def data():\n    return [torch.zeros(4) for _ in range(50)]\n"
+        "def train_step(batch):\n    assert batch.shape == (8, 4)\n    time.sleep(0.002)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(session, "MOST_OTHERS", 99.0)
+    short = partial(process.Effort.__init__, rounds=2, run_s=0.1, trial_s=0.2)
+    monkeypatch.setattr(process.Effort, "__init__", lambda self, **more: short(self, **more))
+    job = ["--dataset", "job_of_a_user:data", "--step", "job_of_a_user:train_step", "--batch-size", "8"]
+    assert main(["validate", *job, "--quick", "--device", "cpu", "--max-error", "1", "-o", "own.json"]) == 0
+    found = load_ledger("own.json")
+    assert found.accelerator == "training job_of_a_user:train_step on cpu"
+    assert {p.setting.model for p in found.points} == {"job_of_a_user:train_step"}
+    assert all(p.step_s >= 0.002 and p.clean and p.profile_idle is None for p in found.points)
+    assert "training job_of_a_user:train_step on cpu" in capsys.readouterr().out
+
+
+def test_training_without_a_device_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from coresim.cli.main import main
+    from coresim.measuring import parts
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(parts, "optional_parts", tuple)
+    assert main(["validate", "--model", "tiny"]) == MissingPartError.exit_code
+    told = capsys.readouterr().err
+    assert "no CUDA device" in told and "--step-time" in told and len(told.splitlines()) == 1
+
+
+@needs_torch
 def test_settings_with_more_cores_than_there_are_are_left_out_and_said(tmp_path: Path):
     from coresim.validate.process import Effort
     from coresim.validate.session import validate
@@ -547,6 +609,14 @@ def test_who_interrupts_is_told_what_is_kept(tmp_path: Path, capsys: pytest.Capt
         ("--figure", "f.xyz"),
         ("--workload", "no-such-job"),
         ("--step-time", "12"),
+        ("--batch-size", "0"),
+        ("--grid", "g.toml", "--batch-size", "0"),
+        ("--step", "a:b", "--model", "tiny"),
+        ("--model", "tiny", "--step-time", "12 ms"),
+        ("--precision", "bf16"),
+        ("--step", "no_colon", "--device", "cpu"),
+        ("--model", "alexnet", "--device", "cpu"),
+        ("--model", "tiny", "--precision", "fp8", "--device", "cpu"),
     ],
 )
 def test_bad_usage_of_validate_is_one_line(
@@ -555,7 +625,6 @@ def test_bad_usage_of_validate_is_one_line(
     from coresim.cli.main import main
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("coresim.cli.validate._need_torch", lambda: None)
     assert main(["validate", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -18,7 +18,7 @@ from test_validate import CALIBRATION, SETTING, ledger, measured, point
 from coresim.errors import CoresimError
 from coresim.report.validation import validation_document, validation_text
 from coresim.sim.fast import simulate
-from coresim.validate.calibrate import calibrate
+from coresim.validate.calibrate import LEAST_STEPS, calibrate
 from coresim.validate.costs import NOTHING
 from coresim.validate.loaders import Cost, Timed
 from coresim.validate.pace import LOOKS, Sampler
@@ -199,6 +199,22 @@ def test_a_calibration_sees_the_real_pipeline_s_costs(tmp_path: Path):
     assert "rest" in found.handover and not inline.handover
     assert found.usual_s == pytest.approx(found.sample.mean, rel=0.5)
     assert 0.0 < found.sampled < 0.1
+
+
+class Slow(Work):
+    """A batch of two takes a tenth of a second."""
+
+    def fetch(self, index: int) -> int:
+        time.sleep(0.05)
+        return index
+
+
+def test_batches_that_take_long_are_calibrated_with_few_of_them(tmp_path: Path):
+    pytest.importorskip("torch")
+    work = Slow(tmp_path)
+    with Sampler(work) as sampler:
+        found = calibrate(work, 2, 2, sampler, rounds=2, run_s=0.1)
+    assert len(found.sample.values) == 2 * LEAST_STEPS * 2  # rounds, steps, samples
 
 
 def test_a_calibration_ends_in_time_and_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -33,15 +33,22 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "validate",
         help="run the real loader here and compare it with the prediction",
-        description="Calibrate with one and two workers, predict, then run the real pipeline at other settings with an"
-        " emulated accelerator and print predicted beside measured. Needs torch. Exit code 5: not to be trusted here.",
+        description="Calibrate with one and two workers, predict, then run the real pipeline at other settings, and"
+        " print predicted beside measured. The accelerator is your step or a net in training; else an emulated one,"
+        " which blocks for the step time. Needs torch. Exit code 5: not to be trusted here.",
     )
     job = parser.add_argument_group("what to run")
     job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
     job.add_argument("--dataset", metavar="MODULE:NAME", help="your own: a function that returns a dataset")
     job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
     job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch (default 32)")
-    job.add_argument("--step-time", metavar="TIME", help="the accelerator's step; default: around the knee")
+    job.add_argument("--step", metavar="MODULE:NAME",
+                     help="train with your own: train_step(batch), or a function that returns one")  # fmt: skip
+    job.add_argument("--model", metavar="NAME",
+                     help="train a net, such as resnet50 (the default for images where a CUDA device is)")  # fmt: skip
+    job.add_argument("--precision", metavar="NAME", help="of the net: bf16 or fp32")
+    job.add_argument("--step-time", metavar="TIME",
+                     help="an emulated accelerator's step; default without a device: around the knee")  # fmt: skip
     job.add_argument("--grid", metavar="FILE", help="a declared grid (TOML) instead, over built-in workloads")
     job.add_argument("--quick", action="store_true",
                      help="three numbers of workers: two minutes, five where a batch takes a second")  # fmt: skip
@@ -52,7 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="the ledger (default: %(default)s); an unfinished one of the same grid, host and versions is gone on with,"
         " any other that is there is kept as FILE.old",
     )  # fmt: skip
-    parser.add_argument("--device", default="cuda", metavar="NAME", help="where a grid's models train (default: cuda)")
+    parser.add_argument("--device", default="cuda", metavar="NAME", help="where nets and steps train (default: cuda)")
     parser.add_argument("--time", metavar="TIME", help="begin no trial after so long; the same command goes on later")
     parser.add_argument("--figure", metavar="FILE", help="also draw predicted over measured (.png, .svg, .pdf)")
     add_json(parser)
@@ -61,15 +68,20 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Validate, write ledger and figure, print; 0 if the prediction holds, 5 if it is not to be trusted."""
-    require(not (args.grid and (args.dataset or args.workload or args.quick or args.step_time or args.batch_size)),
+    own = (args.dataset, args.workload, args.collate, args.quick or None, args.batch_size,
+           args.step, args.model, args.precision, args.step_time)  # fmt: skip
+    require(not (args.grid and any(flag is not None for flag in own)),
             "--grid: the file says what to run; leave out the other flags of 'what to run'")  # fmt: skip
     require(not (args.dataset and args.workload), "--dataset and --workload: each says what to run; leave one out")
+    steps = [f"--{name}" for name in ("step", "model", "step-time") if getattr(args, name.replace("-", "_"))]
+    require(len(steps) < 2, f"{' and '.join(steps)}: each says what a step is; leave all but one out")
+    require(not (args.precision and not args.model), "--precision: of which net? say --model too")
     check_writable(args.output)
     if args.figure:
         check_figure(args.figure)
-    _need_torch()
     with tempfile.TemporaryDirectory(prefix="coresim-") as folder:
         grid, specs = _job(args, folder)
+        _need_torch()
         ledger = _validate(args, grid, specs)
     if args.figure:
         from coresim.report.figures import plot_validation, save_figure
@@ -89,7 +101,7 @@ def _need_torch() -> None:
 
 def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, WorkloadSpec]]:
     from coresim.measuring.host import read_host
-    from coresim.validate.grid import fixed_step, job_grid, load_grid, quick_grid
+    from coresim.validate.grid import fixed_step, in_training, job_grid, load_grid, quick_grid
     from coresim.workloads.base import WorkloadSpec
     from coresim.workloads.registry import DEFAULT, target_of
 
@@ -100,10 +112,36 @@ def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, Workloa
     name = args.dataset or args.workload or DEFAULT
     spec = WorkloadSpec(args.dataset or target_of(name), str(Path(folder, "data")), collate=args.collate)
     cores = max(1, int(read_host(load_window=0.0).usable_cores))
-    grid = (quick_grid if args.quick else job_grid)(name, args.batch_size or 32, cores)
+    grid = (quick_grid if args.quick else job_grid)(name, 32 if args.batch_size is None else args.batch_size, cores)
     if args.step_time:
         grid = fixed_step(grid, parse_duration(args.step_time, "--step-time"))
+    model, precision = _trained(args)
+    if model:
+        grid = in_training(grid, model, precision, pin_memory=args.device.startswith("cuda"))
     return grid, {name: spec}
+
+
+def _trained(args: argparse.Namespace) -> tuple[str, str]:
+    """The net or step in training and its precision; empty where the accelerator is emulated."""
+    from coresim.measuring.parts import optional_parts
+    from coresim.measuring.step_time import StepRequest, has_cuda
+    from coresim.workloads.registry import DEFAULT
+
+    asked = args.step or args.model
+    own = args.step_time or args.dataset or (args.workload or DEFAULT) != DEFAULT
+    if not asked and own:
+        return "", ""
+    if args.device.startswith("cuda") and not has_cuda(optional_parts()):
+        if asked:
+            raise MissingPartError(
+                f"validate: no CUDA device that torch can use is here to train {asked} on; give --step-time for an "
+                "emulated accelerator, or train on the CPU with --device cpu"
+            )
+        return "", ""
+    if args.step:
+        require(":" in args.step, f"--step {args.step}: write package.module:name")
+        return args.step, ""
+    return StepRequest(model=args.model, precision=args.precision, device=args.device).trained
 
 
 def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpec]) -> Ledger:

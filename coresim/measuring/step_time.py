@@ -71,6 +71,17 @@ class StepRequest:
         name = NETS[0] if self.model is None else re.sub(r"v1\.5|[^a-z0-9]", "", self.model.lower())
         return next((net for net in NETS if net.replace("_", "") == name), None)
 
+    @property
+    def trained(self) -> tuple[str, str]:
+        """The net to measure and torch's name of its precision.
+
+        Raises:
+            InputError: one that cannot be measured.
+        """
+        if self.net is None:
+            raise InputError(f"--model {self.model}: cannot be measured; use one of {', '.join(NETS)}, or --step")
+        return self.net, _precision(self.precision, self.device or "cuda")
+
 
 @dataclass(frozen=True)
 class Job:
@@ -202,14 +213,13 @@ def _cautions(request: StepRequest, job: Job, result: AcceleratorResult) -> list
 
 
 def _config(request: StepRequest, job: Job) -> AcceleratorConfig:
-    device = request.device or "cuda"
-    if request.step is None and request.net is None:
-        raise InputError(f"--model {request.model}: cannot be measured; use one of {', '.join(NETS)}, or --step")
+    # A step of the user's own has its own precision, and what the request says of nets is not used.
+    model, precision = request.trained if request.step is None else (NETS[0], "fp32")
     return AcceleratorConfig(
-        device=device,
-        model=request.net or NETS[0],
+        device=request.device or "cuda",
+        model=model,
         batch_size=job.batch_size,
-        precision=_precision(request.precision, device),
+        precision=precision,
         step=None if request.step is None else ImportedStep(request.step),
         batch=DatasetBatch(job.dataset) if request.step is not None and job.dataset is not None else None,
         processes=job.processes,

@@ -173,7 +173,7 @@ def label(point: Point) -> str:
     words = (
         f"option {s.option}, {s.workers} workers, {s.cores} cores, prefetch {s.prefetch_factor}, batch {s.batch_size}"
     )
-    words += f", {s.model} {s.precision}" if s.model else ""
+    words += f", {s.trains}" if s.trains else ""
     words += ", pinned" if s.pin_memory else ""
     words += ", spin" if s.sync == "spin" else ""
     words += ", by quota" if s.limit == "quota" else ""
@@ -184,7 +184,7 @@ def _short(point: Point) -> str:
     """A setting in still fewer words."""
     s = point.setting
     words = f"{s.option}: {s.workers}w/{s.cores}c pf{s.prefetch_factor} b{s.batch_size}"
-    words += (f" {s.model} {s.precision}" if s.model else "") + (" pin" if s.pin_memory else "")
+    words += (f" {s.trains}" if s.trains else "") + (" pin" if s.pin_memory else "")
     words += (" spin" if s.sync == "spin" else "") + ("" if s.ordered else " unord")
     return words + (" quota" if s.limit == "quota" else "")
 

@@ -35,7 +35,8 @@ class Setting:
 
     The rate is that of ``at`` workers, or of the setting's own where ``at`` is 0: with the same ``at``, other numbers
     of workers face the same step time. ``step_s`` > 0 is the step time itself, in seconds; then the ratio is not used.
-    ``model`` is what is really trained; "" is the emulated accelerator. A model has its own step time. ``limit`` says
+    ``model`` is what is really trained: a network, in its ``precision``, or the user's own step (``module:name``),
+    whose precision is its own and ""; "" is the emulated accelerator. A model has its own step time. ``limit`` says
     how the cores are limited: by ``affinity`` to as many CPUs, or by a CPU ``quota`` over all CPUs.
     """
 
@@ -69,6 +70,11 @@ class Setting:
         _require(self.option == 1 or self.workers > 0, f"{where}: option {self.option} needs at least one worker")
         pins = f"{where}: pin_memory with option {self.option}; only option 2 has a thread that pins, leave it out"
         _require(self.option == 2 or not self.pin_memory, pins)
+
+    @property
+    def trains(self) -> str:
+        """What is really trained, in words; "" where the accelerator is emulated."""
+        return f"{self.model} {self.precision}".strip() if self.model else ""
 
     @property
     def job(self) -> tuple[object, ...]:
@@ -113,6 +119,18 @@ def fixed_step(grid: Grid, step_s: float) -> Grid:
     """The grid's distinct settings at one step time."""
     settings = dict.fromkeys(replace(setting, step_s=step_s, ratio=1.0, at=1) for setting in grid.settings)
     return own_grid(f"{grid.name} at {step_s:g} s per step", tuple(settings))
+
+
+def in_training(grid: Grid, model: str, precision: str, pin_memory: bool) -> Grid:
+    """The grid's distinct settings with a model in training, whose step time is its own.
+
+    ``pin_memory``: whether the loaders with worker processes pin it.
+    """
+    trains: dict[str, Any] = {"model": model, "precision": precision}
+    settings = dict.fromkeys(
+        replace(s, ratio=1.0, at=1, repeats=2, pin_memory=pin_memory and s.option == 2, **trains) for s in grid.settings
+    )
+    return own_grid(f"{grid.name} in training", tuple(settings))
 
 
 def quick_grid(workload: str, batch_size: int, cores: int) -> Grid:

@@ -212,7 +212,7 @@ def _code_digest() -> str:
 
 
 def _accelerators(grid: Grid, device: str) -> str:
-    names = dict.fromkeys(f"{s.model} {s.precision}" if s.model else "" for s in grid.settings)
+    names = dict.fromkeys(setting.trains for setting in grid.settings)
     return ", ".join(
         f"training {name} on {device}" if name else "emulated (blocks for the step time)" for name in names
     )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from coresim.measuring.processes import Link, limit_threads
 from coresim.measuring.protocol import busy_seconds
 from coresim.measuring.sending import prepared
+from coresim.measuring.step_time import DatasetBatch
 from coresim.sim.run import RunLength
 from coresim.validate.calibrate import ROUNDS, RUN_S, calibrate
 from coresim.validate.grid import Setting
@@ -22,7 +23,7 @@ from coresim.validate.ledger import Measured
 from coresim.validate.limits import QuotaGroup, on_cpus
 from coresim.validate.loaders import Layout, Pipe, Timed, open_pipe
 from coresim.validate.pace import Sampler
-from coresim.validate.training import Training, run_training
+from coresim.validate.training import Training, is_own, run_training
 from coresim.validate.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.workloads.base import Workload, WorkloadSpec
 from coresim.workloads.images import EncodedImageWorkload
@@ -34,7 +35,7 @@ TRIAL_S = 2.5
 class Effort:
     """How long everything is measured, and where: rounds and seconds of each calibration run, seconds of each trial.
 
-    ``device`` is where models are trained, in grids that name one.
+    ``device`` is where models are trained, where the settings name one.
     """
 
     rounds: int = ROUNDS
@@ -60,11 +61,13 @@ def serve(link: Link, spec: WorkloadSpec, first: Setting, effort: Effort) -> Non
     limit_threads()
     torch.set_num_threads(1)
     with Sampler(real) as sampler:
-        _serve(link, real, first, effort, sampler)
+        training = _training(spec, real, first, effort.device) if first.model else None
+        _serve(link, real, first, effort, sampler, training)
 
 
-def _serve(link: Link, real: Workload, first: Setting, effort: Effort, sampler: Sampler) -> None:
-    training = _training(real, first, effort.device) if first.model else None
+def _serve(
+    link: Link, real: Workload, first: Setting, effort: Effort, sampler: Sampler, training: Training | None
+) -> None:
     found = calibrate(
         real,
         first.option,
@@ -77,7 +80,7 @@ def _serve(link: Link, real: Workload, first: Setting, effort: Effort, sampler: 
     )
     if training is not None:
         found = replace(found, training=training.cost())
-    link.send("calibrated", (real.name, _device_name(effort.device) if training else "", found))
+    link.send("calibrated", (real.name, _device_name(training) if training else "", found))
     while True:
         order = link.receive()
         with _limited(order):
@@ -85,13 +88,17 @@ def _serve(link: Link, real: Workload, first: Setting, effort: Effort, sampler: 
         link.send("measured", replace(measured, pace=measured.pace / found.usual_s))
 
 
-def _device_name(device: str) -> str:
+def _device_name(training: Training) -> str:
     import torch  # noqa: PLC0415 (torch is optional and heavy)
 
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+    device = training.device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
-def _training(real: Workload, first: Setting, device: str) -> Training:
+def _training(spec: WorkloadSpec, real: Workload, first: Setting, device: str) -> Training:
+    if is_own(first.model):
+        batch = DatasetBatch(replace(spec, batch_size=first.batch_size))()
+        return Training(first.model, first.precision, device, first.batch_size, batch=batch)
     encoded = None
     if isinstance(real, EncodedImageWorkload):
         encoded = real.collate(prepared(real, first.batch_size))

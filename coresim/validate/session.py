@@ -169,7 +169,8 @@ def _run_job(
         while turns and time.monotonic() < until:
             place = turns.popleft()
             made = sum(len(point.trials) for point in points)
-            tell(f"running the real pipeline, {10 * (10 * made // trials)} %", made)
+            # Disturbed trials are made again: more than were declared.
+            tell(f"running the real pipeline, {min(100, 10 * (10 * made // trials))} %", made)
             points[place] = _attempt(child, points[place], group)
             ledger = keep(job, points)
             if place not in turns and not settled(points[place]):

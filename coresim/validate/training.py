@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from coresim import stats
+from coresim.errors import CoresimError, InputError
 from coresim.measuring.busy import busy_levels, measure_busy
-from coresim.measuring.models import build_model, default_step, load_torch, synthetic_batch
+from coresim.measuring.models import as_step, build_model, default_step, load_torch, one_line, synthetic_batch
+from coresim.measuring.step_time import ImportedStep
 from coresim.measuring.training_step import measure_step, warm_up
-from coresim.measuring.transfer import Clock, measure_copies, open_clock, open_device, to_device
+from coresim.measuring.transfer import Clock, map_tensors, measure_copies, open_clock, open_device, to_device
 from coresim.validate.gpu_decode import jpeg_decoder
 from coresim.validate.loaders import Cost, Pipe
 from coresim.validate.staged import StagedPipe
@@ -53,37 +55,55 @@ class StepCost:
         return cls(**{**document, **lists})
 
 
+def is_own(model: str) -> bool:
+    """Whether it names the user's own step, as ``package.module:name``, and not a network."""
+    return ":" in model
+
+
 class Training:
     """A model in training on a device; every batch that a pipe gives is copied there and trained on.
 
     Args:
-        model: a name that `coresim.measuring.models.build_model` knows.
-        precision: ``fp32`` or ``bf16``.
-        device: ``cuda``, ``cuda:N`` or ``cpu``.
+        model: a name that `coresim.measuring.models.build_model` knows, which trains on the batch's images; or the
+            user's own step, which gets the whole batch.
+        precision: ``fp32`` or ``bf16``; the user's step has its own.
+        device: ``cuda``, ``cuda:N`` or ``cpu``; a step of the user's that has a ``device`` goes there.
         batch_size: samples per batch.
         encoded: a batch of undecoded JPEG files, where the device decodes; its decoding is then part of the step.
+        batch: for the user's step, a batch of the user's data set, as tensors.
+
+    Raises:
+        InputError: an unknown model, precision or device; the user's step cannot be imported or, later, fails.
+        MissingPartError: no CUDA device.
     """
 
-    def __init__(self, model: str, precision: str, device: str, batch_size: int, encoded: Any = None) -> None:
-        self.device = open_device(device)
+    def __init__(
+        self, model: str, precision: str, device: str, batch_size: int, encoded: Any = None, batch: Any = None
+    ) -> None:
+        own = as_step(ImportedStep(model)) if is_own(model) else None
+        self.device = open_device(str(getattr(own, "device", None) or device))
         self.clock: Clock = open_clock(self.device)
-        self._train = default_step(build_model(model), self.device, precision)
         images, labels = synthetic_batch(batch_size, 224)
         # On the device once and for all: a copy in each step would wait for the step before.
         self._labels = to_device(labels, self.device)
-        self._images = images if encoded is None else encoded
         self._decode = None if encoded is None else jpeg_decoder(self.device)
+        self._whole = own is not None
+        if own is None:
+            self._batch = images if encoded is None else encoded
+            self._train = default_step(build_model(model), self.device, precision)
+        else:
+            self._batch, self._train = batch, _blamed(own, model)
         self._copies: Any = None
 
     def cost(self, seconds: float = 3.0) -> StepCost:
         """Measure the step on resident data, launch, copies, and the step beside busy cores."""
-        resident = (self._on_device(self._images), self._labels)
+        resident = self._on_device(self._batch)
         warm = warm_up(self._step, resident, self.clock, seconds)
         count = max(3, min(STEPS, int(seconds / max(warm.step, 1e-9))))
         found = {m.name: m for m in measure_step(self._step, resident, self.clock, warm=warm, count=count)}
         found |= {m.name: m for m in self._beside_busy_cores(resident, count)}
         if self._decode is None:  # else the decoder copies what it decodes
-            found |= {m.name: m for m in measure_copies(self._images, self.device, self.clock)}
+            found |= {m.name: m for m in measure_copies(self._batch, self.device, self.clock)}
         return _step_cost({name: measurement.values[0] for name, measurement in found.items()})
 
     def _beside_busy_cores(self, resident: Any, count: int) -> list[Any]:
@@ -92,36 +112,59 @@ class Training:
         return measure_busy(self._step, resident, self.clock, busy_levels(others) if others else (), count)
 
     def train(self, batch: Any) -> tuple[Any, Any]:
-        """Copy a batch of images to the device and train on it; the marks around the step."""
-        images = self._on_device(batch)
+        """Copy a batch to the device and train on it; the marks around the step."""
+        there = self._on_device(batch)
         begin = self.clock.mark()
-        self._step((images, self._labels))
+        self._step(there)
         return begin, self.clock.mark()
 
     def transfer(self, batch: Any) -> Any:
-        """Images on the device, copied by a thread beside the steps; it waits for the copy, and not for any step."""
+        """The batch on the device, copied by a thread beside the steps; it waits for the copy, and not for any step."""
         if self.device.type != "cuda" or self._decode is not None:
             return batch
         cuda = load_torch().cuda
         if self._copies is None:
             self._copies = cuda.Stream(self.device)
         with cuda.stream(self._copies):
-            images = _images(batch).to(self.device)
+            there = self._each(batch, lambda tensor: tensor.to(self.device))
         # Its memory must not be given to the next copy while the step still reads it.
-        images.record_stream(cuda.default_stream(self.device))
-        return images
+        self._each(there, lambda tensor: tensor.record_stream(cuda.default_stream(self.device)))
+        return there
+
+    def _each(self, batch: Any, change: Callable[[Any], Any]) -> Any:
+        """The user's step takes every tensor of a batch, a network the images alone."""
+        return map_tensors(batch, change) if self._whole else change(_images(batch))
 
     def _on_device(self, batch: Any) -> Any:
-        """Images on the device; encoded ones stay where they are, and the step begins with decoding them."""
-        if self._decode is not None:
-            return batch
-        images = _images(batch)
-        # From pageable memory it waits, as `StepCost.copy` and the simulation have it.
-        return images.to(self.device, non_blocking=images.is_pinned())
+        """What the step takes, on the device; encoded images stay where they are, and the step begins with decoding."""
+        if self._whole:
+            return self._each(batch, self._moved)
+        return _images(batch) if self._decode is not None else self._each(batch, self._moved), self._labels
 
-    def _step(self, batch: tuple[Any, Any]) -> None:
-        images, labels = batch
-        self._train((images if self._decode is None else self._decode(images), labels))
+    def _moved(self, tensor: Any) -> Any:
+        # From pageable memory it waits, as `StepCost.copy` and the simulation have it.
+        return tensor.to(self.device, non_blocking=tensor.is_pinned())
+
+    def _step(self, there: Any) -> None:
+        if self._decode is not None:
+            images, labels = there
+            there = self._decode(images), labels
+        self._train(there)
+
+
+def _blamed(step: Callable[[Any], object], name: str) -> Callable[[Any], object]:
+    """The step; what goes wrong in it is said in one line that names it."""
+
+    def call(batch: Any) -> None:
+        try:
+            step(batch)
+        except CoresimError:
+            raise
+        except Exception as error:
+            words = f"training step {name} failed: {one_line(error)}; run it once in Python by itself"
+            raise InputError(words) from error
+
+    return call
 
 
 def run_training(
