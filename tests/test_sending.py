@@ -14,7 +14,8 @@ from coresim.measuring.sending import collation, measure_sending, send_costs
 from coresim.model.build import build
 from coresim.model.scenario import Accelerator, Loader, Scenario, Workload
 from coresim.model.service import Service, empirical
-from coresim.workloads.base import WorkloadSpec
+from coresim.workloads.base import DatasetWorkload, WorkloadSpec
+from coresim.workloads.base import Workload as Real
 from coresim.workloads.registry import target_of
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the real loader is torch's")
@@ -73,4 +74,24 @@ def test_it_is_measured_with_the_workload_s_own_samples(tmp_path: Path, monkeypa
     found = measure_sending(spec, processes=1, budget_s=0.3)
     assert [m.name for m in found] == ["transport.send"] and found[0].unit == "s/batch"
     assert found[0].mean > 0 and "scaled" not in found[0].how
-    assert callable(collation(spec.build()))
+
+
+class Own(Real):
+    """Batches joined in a way of their own."""
+
+    def collate(self, samples: list[np.ndarray]) -> tuple[np.ndarray, list[str]]:
+        return np.concatenate(samples), ["kept"]
+
+
+@needs_torch
+def test_batches_are_sent_as_a_loader_of_the_job_would_send_them(tmp_path: Path):
+    import torch
+
+    samples = [(torch.zeros(2), 3), (torch.ones(2), 4)]
+    plain = collation(DatasetWorkload(samples, "plain"))(samples)
+    assert all(torch.is_tensor(part) for part in plain) and plain[1].tolist() == [3, 4]
+    given = collation(DatasetWorkload(samples, "given", collate=list))(samples)
+    assert given is not samples and given == samples  # a user's function gives what it gives
+    joined, words = collation(Own(tmp_path))([np.zeros(2), np.ones(3)])
+    assert torch.is_tensor(joined) and joined.shape == (5,) and words == ["kept"]
+    assert collation(DatasetWorkload([b"ab"], "bytes"))([b"ab", b"c"]) == [b"ab", b"c"]

@@ -174,7 +174,7 @@ def test_only_a_pinned_batch_is_copied_without_waiting():
 class Work:
     """A workload of numbers."""
 
-    name, batch_size = "numbers", 2
+    name, batch_size, has_own_collate = "numbers", 2, True
 
     def __len__(self) -> int:
         return 8

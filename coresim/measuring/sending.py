@@ -19,7 +19,14 @@ from coresim.measuring.processes import HOW_THREADS, START_TIMEOUT, TIMEOUT, Chi
 from coresim.measuring.protocol import Cautions, Progress
 from coresim.measuring.transport import shared_memory_room
 from coresim.model.measurement import Measurement
-from coresim.workloads.base import Workload, WorkloadSpec, batch_facts, default_collate, seed_everything
+from coresim.workloads.base import (
+    DatasetWorkload,
+    Workload,
+    WorkloadSpec,
+    batch_facts,
+    default_collate,
+    seed_everything,
+)
 
 #: Bytes of a measured batch at the most; a larger one is scaled up from it.
 LARGEST = 32e6
@@ -139,15 +146,21 @@ class _Prepared:
 
 
 def collation(workload: Workload) -> Callable[[list[Any]], Any]:
-    """What a DataLoader would do: torch's default, which collates into shared memory inside a worker."""
-    own = type(workload).collate is not Workload.collate
-    if own:
-        return workload.collate
+    """What a DataLoader would do: torch's default, which collates into shared memory inside a worker.
+
+    A user's own function gives what it gives; what a job of ours joins in a way of its own becomes tensors, as whoever
+    wrote it for a DataLoader would have it.
+    """
     try:
-        from torch.utils.data import default_collate as torch_collate  # noqa: PLC0415 (torch is optional and heavy)
+        from torch.utils import data  # noqa: PLC0415 (torch is optional and heavy)
     except ModuleNotFoundError:
-        return default_collate
-    return lambda samples: _collate_or_list(torch_collate, samples)
+        return workload.collate
+    if not workload.has_own_collate:
+        return lambda samples: _collate_or_list(data.default_collate, samples)
+    if isinstance(workload, DatasetWorkload):
+        return workload.collate
+    convert: Callable[[Any], Any] = data.default_convert
+    return lambda samples: convert(workload.collate(samples))
 
 
 def _collate_or_list(torch_collate: Any, samples: list[Any]) -> Any:

@@ -143,12 +143,18 @@ class Calibration:
             loader=loader,
         )
 
-    def training_scenario(self, step: StepCost, loader: Loader) -> Scenario:
-        """The scenario that predicts real training: the device's own step, launch and copies."""
+    def training_scenario(self, step: StepCost, loader: Loader, waiting: Service) -> Scenario:
+        """The scenario that predicts real training: the device's own step, launch and copies.
+
+        The waiting for a hand-over is the trainer's, on its core, as `recommend` has it: the copy is the device's here.
+        """
         base = self.emulated_scenario(1.0, "spin", loader, ZERO)
         pinned = loader.pin_memory and step.copy_pinned is not None
         copy = step.copy_pinned if pinned and step.copy_pinned is not None else step.copy
-        workload = replace(base.workload, copy=Service(copy) if copy else ZERO, pin=self.pin.service())
+        consumer = base.workload.consumer.longer(waiting)
+        workload = replace(
+            base.workload, consumer=consumer, copy=Service(copy) if copy else ZERO, pin=self.pin.service()
+        )
         device = Accelerator(
             step=empirical(step.step), launch=empirical(step.launch), run_ahead=RUN_AHEAD, slowdown=step.slowdown
         )

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
+from coresim.model.service import Service
 from coresim.sim.run import Trace
 from coresim.validate.costs import NOTHING, Cost
 from coresim.validate.trial import Trial
@@ -128,6 +129,11 @@ def mixture(costs: Mapping[str, Cost], shares: Mapping[str, float]) -> Cost:
         values += (ordered[int((place + 0.5) / count * len(ordered))] for place in range(count))
         uncertainty += share * cost.uncertainty
     return Cost(tuple(values), uncertainty) if values else NOTHING
+
+
+def at_rest(costs: Mapping[str, Cost]) -> Service:
+    """The waiting where the maker has nothing else to do, or in the state most like it that was seen."""
+    return nearest(costs, MAKERS[0]).service()
 
 
 def nearest(costs: Mapping[str, Cost], state: str) -> Cost:

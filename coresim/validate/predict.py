@@ -29,7 +29,8 @@ ROUNDS = 4
 
 Change = Callable[[Scenario], Scenario]
 #: Effects that are more than another scenario.
-STATES, DEALT = "the hand-over's state", "dealt when the last is received"
+WAITING, STATES = "waiting for the hand-over", "the hand-over's state"
+DEALT = "dealt when the last is received"
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,10 @@ def scenario_of(calibration: Calibration, setting: Setting, shares: Mapping[str,
     """The scenario of a trial; ``shares``: of the states in which its hand-overs are; without one of `EFFECTS`."""
     loader = Loader(ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS)
     if calibration.training is not None:
-        return calibration.training_scenario(calibration.training, replace(loader, pin_memory=setting.pin_memory))
-    waiting = handover.mixture(calibration.handover, shares).service()
+        waiting = ZERO if without == WAITING else handover.at_rest(calibration.handover)
+        pinning = replace(loader, pin_memory=setting.pin_memory)
+        return calibration.training_scenario(calibration.training, pinning, waiting)
+    waiting = ZERO if without == WAITING else handover.mixture(calibration.handover, shares).service()
     if setting.option == 2 and setting.prefetch_factor == 1 and without != DEALT:
         # Its worker is dealt the next batch only when the trainer has received the last one.
         calibration = calibration.dealt_after(calibration.receive.mean + waiting.mean)
@@ -215,7 +218,7 @@ def _changed(**changes: dict[str, object]) -> Change:
 EFFECTS: dict[str, Change] = {
     "core sharing": _changed(),
     "receiving a batch": _changed(workload={"consumer": ZERO, "copy": ZERO}),
-    "waiting for the hand-over": _changed(workload={"copy": ZERO}),
+    WAITING: _changed(),
     STATES: _changed(),
     DEALT: _changed(),
     "s(k)": _changed(host={"speed": (1.0,)}),

@@ -139,7 +139,7 @@ class Training:
         """What the step takes, on the device; encoded images stay where they are, and the step begins with decoding."""
         if self._whole:
             return self._each(batch, self._moved)
-        return _images(batch) if self._decode is not None else self._each(batch, self._moved), self._labels
+        return batch if self._decode is not None else self._each(batch, self._moved), self._labels
 
     def _moved(self, tensor: Any) -> Any:
         # From pageable memory it waits, as `StepCost.copy` and the simulation have it.

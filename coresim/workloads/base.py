@@ -77,6 +77,11 @@ class Workload:
         """Join prepared samples into one batch, in memory of its own."""
         return default_collate(samples)
 
+    @property
+    def has_own_collate(self) -> bool:
+        """Whether `collate` is more than the default, which a loader with a default of its own would use instead."""
+        return type(self).collate is not Workload.collate
+
     def files(self) -> Sequence[Path]:
         """The stored files, for the storage measurement; none where the workload cannot tell."""
         return ()
@@ -99,6 +104,7 @@ class DatasetWorkload(Workload):
         self.name = name
         self._dataset = dataset
         self._collate = collate or _collate_of(dataset)
+        self._own_collate = collate is not None
         self._iterator: Iterator[Any] | None = None
         self._is_map = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         self.repeatable = self._is_map
@@ -121,6 +127,11 @@ class DatasetWorkload(Workload):
         """The user's collate function, or the default; what it raises is an `InputError` that names it."""
         with_what = f"collating {len(samples)} samples"
         return self._guard(lambda: self._collate(samples), with_what, "give a collate function that joins them")
+
+    @property
+    def has_own_collate(self) -> bool:
+        """Whether the user gave a function."""
+        return self._own_collate
 
     def _sample(self, index: int, _: np.random.Generator) -> Any:
         read = (lambda: self._dataset[index]) if self._is_map else self._next
