@@ -213,14 +213,14 @@ def test_short_steps_are_looped_until_the_timer_can_tell() -> None:
     assert work.calls > 5 * 12 * MOST_PASSES
 
 
-def test_handover_counts_neither_the_waiting_for_a_batch_nor_the_first() -> None:
+def test_handover_counts_neither_the_waiting_for_a_batch_nor_the_first_nor_a_disturbance() -> None:
     machine = Machine()
-    costs = iter([100.0] + [2.0] * 30)
+    costs = iter([100.0, 2.0, 2.0, 50.0, *[2.0] * 30])
     found = time_handover(
         lambda: machine.work(next(costs), wait=1.0), lambda: machine.work(0, wait=50.0), machine.clock, budget=0.0
     )
-    assert found.cpu == [2.0, 2.0]
-    assert found.wall == [3.0, 3.0]
+    assert found.cpu == [2.0, 2.0, 2.0]  # one of four was disturbed
+    assert found.wall == [3.0, 3.0, 3.0]
 
 
 def test_transport_costs_are_separated_exactly() -> None:
