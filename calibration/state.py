@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from coresim.report.figures import plot_validation, save_figure
@@ -13,7 +12,17 @@ from coresim.sim.fast import simulate
 from coresim.validate.cores import NEAR, NEAR_SHARE, core_choices
 from coresim.validate.ledger import Ledger, Point, load_ledger
 from coresim.validate.scans import CHEAP, choices, spent
-from coresim.validate.score import Score, at_pace, grouped, near_knee, repredict, score, with_own_costs, worth
+from coresim.validate.score import (
+    Score,
+    at_pace,
+    by_profiles,
+    grouped,
+    near_knee,
+    repredict,
+    score,
+    with_own_costs,
+    worth,
+)
 
 HERE = Path(__file__).parent
 LEAST_MISS = 0.05
@@ -184,11 +193,13 @@ def _bound(name: str, seen: Sequence[float], most: float) -> str:
 
 def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
     """How much of the error is the model's structure, and how much the machine."""
-    profiled = [p for p in ledger.scored if p.profile_idle is not None]
-    by_profile = {"from what recommend measures": tuple(_by_profile(p) for p in profiled)} if profiled else {}
+    by_profile = {
+        "from what recommend measures": by_profiles(ledger),
+        "the same, a batch as dear as in the calibration": by_profiles(ledger, simulate),
+    }
     fed = (
         seen_by
-        | by_profile
+        | {name: found for name, found in by_profile.items() if found}
         | {
             "ahead, by today's model from the same calibrations": repredict(ledger, simulate).scored,
             "from the costs that each trial noted": with_own_costs(ledger, simulate),
@@ -206,11 +217,6 @@ def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
     )
     head = "| fed with | points | mean error | 95th percentile | bias |\n" + "|---" * 5 + "|"
     return text + "\n".join([head, *rows])
-
-
-def _by_profile(point: Point) -> Point:
-    idle = point.idle if point.profile_idle is None else point.profile_idle
-    return replace(point, prediction=replace(point.prediction, idle=idle))
 
 
 def _kinds(ledger: Ledger) -> str:

@@ -31,7 +31,17 @@ from coresim.validate.predict import (
     without,
 )
 from coresim.validate.scans import choices, choices_of_sweeps
-from coresim.validate.score import cause, missing_term, near_knee, repredict, score, worth
+from coresim.validate.score import (
+    by_profiles,
+    cause,
+    dearer,
+    missing_in_profiles,
+    missing_term,
+    near_knee,
+    repredict,
+    score,
+    worth,
+)
 from coresim.validate.session import ATTEMPTS, disturbance, judged, unsettled
 from coresim.validate.staged import Buffer, Closed
 from coresim.validate.trial import run_trial
@@ -282,6 +292,22 @@ def test_a_good_model_with_a_bad_profile_is_not_to_be_trusted():
     assert document["score"]["profile_mean"] == pytest.approx(0.2)
     assert document["points"][0]["idle_by_recommend"] == 0.1 and "loader" in document["missing_term"]
     assert score([point(SETTING, 0.3, 0.3)]).profile_mean is None
+
+
+def test_a_profile_whose_batches_were_cheaper_than_the_loader_s_is_told_and_predicted_at_their_cost():
+    """In the calibration a batch costs a worker a quarter more than in the profile."""
+    cost = (CALIBRATION.batch_size * CALIBRATION.sample.mean + CALIBRATION.batch.mean) / 1.25
+    workload = {"batch_size": 10, "preprocess": f"{cost / 20} s", "collate": f"{cost / 4} s", "send": f"{cost / 4} s"}
+    job = Job("w", "w", CALIBRATION, profile={"workload": workload, "accelerator": {"step": "1 s"}})
+    alone = replace(SETTING, workers=1)
+    length = trial_length(CALIBRATION, alone, seconds=1.0)
+    said = by_profile(job.profile, alone, 0.8 * cost, length, simulate)
+    found = replace(ledger(replace(point(alone, 0.4, 0.4), step_s=0.8 * cost, profile_idle=said)), jobs=(job,))
+    assert dearer(job) == pytest.approx(0.25)
+    assert "cost a worker +25% (median)" in missing_in_profiles(found)
+    assert [p.prediction.idle for p in by_profiles(found)] == [said] == [pytest.approx(0.2, abs=0.01)]
+    assert [p.prediction.idle for p in by_profiles(found, simulate)] == [pytest.approx(0.36, abs=0.01)]
+    assert not by_profiles(ledger(point(SETTING, 0.3, 0.3)))
 
 
 def test_what_recommend_measures_is_predicted_with_the_trial_s_own_step_and_loader():

@@ -9,7 +9,7 @@ from typing import Any
 from coresim.report.text import percent
 from coresim.validate.ledger import Ledger, Point
 from coresim.validate.scans import CHEAP, EPOCHS, Spent, choices, choices_of_sweeps, spent
-from coresim.validate.score import Score, cause, missing_term, score
+from coresim.validate.score import Score, cause, missing_in_profiles, missing_term, score
 
 #: Mean absolute error of GPU idle, a share, above which a recommendation is not to be trusted.
 MOST_ERROR = 0.05
@@ -31,7 +31,7 @@ def trusted(ledger: Ledger, most_error: float = MOST_ERROR) -> bool:
 def missing(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
     """The term that most likely lacks where a ledger is not to be trusted."""
     if score(ledger.scored).idle_mean <= most_error:
-        return "what the loader itself costs while it runs, which recommend does not measure"
+        return missing_in_profiles(ledger)
     return missing_term(ledger)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from coresim import stats
 from coresim.model.build import build
 from coresim.model.pipeline import Pipeline
-from coresim.model.scenario import Accelerator, Loader, Scenario, read_scenario
+from coresim.model.scenario import Accelerator, Loader, Scenario, read_scenario, with_services
 from coresim.model.service import ZERO, Service
 from coresim.sim.draws import draw, perturb_speed
 from coresim.sim.estimate import LEAST_ROWS, Engine, idle_of
@@ -131,12 +131,20 @@ def predict(calibration: Calibration, setting: Setting, length: RunLength, engin
     return Prediction(stats.mean([idle_of(run) for run in runs]), low, high, _period(runs, length))
 
 
-def by_profile(tables: Mapping[str, Any], setting: Setting, step_s: float, length: RunLength, engine: Engine) -> float:
+def by_profile(
+    tables: Mapping[str, Any],
+    setting: Setting,
+    step_s: float,
+    length: RunLength,
+    engine: Engine,
+    dearer: float = 1.0,
+) -> float:
     """Idle as ``coresim recommend`` has it: from a profile's scenario tables, with the trial's own step and loader.
 
     A profile's costs are measured outside of a running loader, piece by piece; it is what a recommendation rests on.
+    ``dearer`` is a factor on all that a worker does.
     """
-    scenario = read_scenario(dict(tables))
+    scenario = with_services(read_scenario(dict(tables)), dearer, "preprocess", "collate", "send")
     loader = replace(
         scenario.loader, ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS
     )

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coresim import stats
+from coresim.model.scenario import read_scenario
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.costs import Calibration
 from coresim.validate.ledger import Job, Ledger, Point
-from coresim.validate.predict import EFFECTS, Prediction, predict, rate_period, without
+from coresim.validate.predict import EFFECTS, Prediction, by_profile, predict, rate_period, without
 
 KNEE = (0.8, 1.25)
 #: Relative change that an input must show before it is named as a cause.
@@ -175,6 +176,46 @@ def _with_own_costs(point: Point, calibration: Calibration, engine: Engine) -> P
     )
     setting = replace(point.setting, step_s=point.step_s)
     return replace(point, prediction=predict(own, setting, length, engine))
+
+
+def by_profiles(ledger: Ledger, engine: Engine | None = None) -> tuple[Point, ...]:
+    """The points with what ``coresim recommend`` said; none of those without.
+
+    With an ``engine`` they are predicted anew, from profiles whose batches cost a worker what the calibration saw: what
+    is then missed is not the machine's pace, which may have changed between the two measurements.
+    """
+    found = []
+    for point in ledger.scored:
+        job, idle = ledger.job_of(point), point.profile_idle
+        if idle is None or job.profile is None:
+            continue
+        if engine is not None:
+            length = RunLength(point.warm_up + point.steps, point.warm_up)
+            idle = by_profile(job.profile, point.setting, point.step_s, length, engine, 1.0 + dearer(job))
+        found.append(replace(point, prediction=replace(point.prediction, idle=idle)))
+    return tuple(found)
+
+
+def dearer(job: Job) -> float:
+    """By what share a batch cost a worker more CPU time in the calibration than in the job's profile.
+
+    Raises:
+        KeyError, CoresimError: the job has no profile.
+    """
+    workload, seen = read_scenario(dict(job.profile or {})).workload, job.calibration
+    measured = workload.batch_size * workload.preprocess.mean + workload.collate.mean + workload.send.mean
+    return (seen.batch_size * seen.sample.mean + seen.batch.mean) / measured - 1.0
+
+
+def missing_in_profiles(ledger: Ledger) -> str:
+    """What most likely lacks in what ``coresim recommend`` measures: a change of a worker's cost, or the rest."""
+    changes = [dearer(job) for job in ledger.jobs if job.profile is not None]
+    if changes and abs(stats.median(changes)) > NOTABLE:
+        return (
+            f"a batch cost a worker {stats.median(changes):+.0%} (median) inside the loader against what recommend"
+            " measured: the machine's pace, or what only a running loader costs"
+        )
+    return "what the loader itself costs while it runs, which recommend does not measure"
 
 
 def cause(point: Point, job: Job) -> str:
