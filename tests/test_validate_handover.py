@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
+from made_up import COSTS as TRAINED_COSTS
+from made_up import SETTING as TRAINED
+from made_up import STEP
 from test_validate import CALIBRATION, SETTING
 
 from coresim.sim.fast import simulate
-from coresim.sim.run import Trace
+from coresim.sim.run import RunLength, Trace
 from coresim.validate import handover
 from coresim.validate.costs import NOTHING
 from coresim.validate.costs import Cost as Spent
 from coresim.validate.loaders import Cost
-from coresim.validate.predict import handover_shares, predict, trial_length
+from coresim.validate.predict import WAITING, effects_of, handover_shares, predict, trial_length, without
 from coresim.validate.trial import Step, Trial
 
 
@@ -110,6 +114,36 @@ def test_a_mixture_has_each_state_s_values_in_its_share():
 def test_a_state_that_was_not_seen_costs_what_the_most_similar_one_does(state: str, taken: str):
     costs = {name: Spent((number + 1.0,)) for number, name in enumerate(("now", "rest", "early, shared"))}
     assert handover.nearest(costs, state) == costs[taken]
+
+
+def test_a_trainer_that_really_trains_waits_for_hand_overs_too():
+    """41 ms to be handed a batch and to launch a step of 10.2 ms; workers enough."""
+    setting, length = replace(TRAINED, workers=8, cores=16), RunLength(80, 40)
+    slow = replace(TRAINED_COSTS, handover={"rest": Spent((0.040,)), "now": Spent((1.0,))})
+    assert predict(slow, setting, length, simulate).idle == pytest.approx(0.75, abs=0.02)
+    assert without(WAITING, slow, setting, length, simulate) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("effect", "workers", "costs", "more"),
+    [
+        ("copying to the device", 8, {"copy_pinned": 0.005}, 0.005 / 0.0152),
+        ("launch", 8, {"launch": (0.0204,)}, 0.5),
+        # One worker makes a batch in 25 ms. A step that takes twice as long beside it idles less.
+        ("busy-host slowdown", 1, {"slowdown": (1.0, 2.0)}, -0.0102 / 0.025),
+    ],
+)
+def test_what_only_real_training_has_is_switched_off_there(
+    effect: str, workers: int, costs: dict[str, object], more: float
+):
+    setting, length = replace(TRAINED, workers=workers, cores=16), RunLength(80, 40)
+    step = replace(STEP, **({"launch": (0.001,), "copy_pinned": 0.0} | costs))  # type: ignore[arg-type]
+    calibration = replace(TRAINED_COSTS, training=step)
+    idle, idle_without = (
+        by(calibration, setting, length, simulate) for by in (lambda *a: predict(*a).idle, partial(without, effect))
+    )
+    assert idle - idle_without == pytest.approx(more, abs=0.06)
+    assert effect in effects_of(calibration) and effect not in effects_of(CALIBRATION)
 
 
 def test_with_one_batch_out_a_worker_waits_until_the_last_one_is_received():

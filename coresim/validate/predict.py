@@ -81,7 +81,7 @@ def trial_length(calibration: Calibration, setting: Setting, seconds: float) -> 
 
 
 def scenario_of(calibration: Calibration, setting: Setting, shares: Mapping[str, float], without: str = "") -> Scenario:
-    """The scenario of a trial; ``shares``: of the states in which its hand-overs are; without one of `EFFECTS`."""
+    """The scenario of a trial; ``shares``: of the states in which its hand-overs are; without one of its effects."""
     loader = Loader(ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS)
     if calibration.training is not None:
         waiting = ZERO if without == WAITING else handover.at_rest(calibration.handover)
@@ -154,11 +154,11 @@ def by_profile(
 
 
 def without(effect: str, calibration: Calibration, setting: Setting, length: RunLength, engine: Engine) -> float:
-    """Predicted idle with one of `EFFECTS` switched off."""
+    """Predicted idle with one of the calibration's `effects_of` switched off."""
     shares = handover_shares(calibration, setting, length, engine)
     if effect == STATES and shares and calibration.handover:
         shares = dict.fromkeys(calibration.handover, 1.0 / len(calibration.handover))
-    scenario = EFFECTS[effect](scenario_of(calibration, setting, shares, effect))
+    scenario = effects_of(calibration)[effect](scenario_of(calibration, setting, shares, effect))
     pipeline = _pipeline(scenario, setting)
     if effect == "core sharing":
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))
@@ -222,16 +222,33 @@ def _changed(**changes: dict[str, object]) -> Change:
     return apply
 
 
-#: Each effect of the model that a trial here can show, and the scenario without it.
-EFFECTS: dict[str, Change] = {
+_COMMON: dict[str, Change] = {
     "core sharing": _changed(),
-    "receiving a batch": _changed(workload={"consumer": ZERO, "copy": ZERO}),
     WAITING: _changed(),
-    STATES: _changed(),
-    DEALT: _changed(),
     "s(k)": _changed(host={"speed": (1.0,)}),
     "variance": _without_variance,
     "order": _changed(loader={"ordered": False}),
     "collation": _changed(workload={"collate": ZERO}),
-    "the trainer's own core": _changed(accelerator={"sync": "block"}),
 }
+_OWN_CORE: dict[str, Change] = {"the trainer's own core": _changed(accelerator={"sync": "block"})}
+#: Each effect of the model that a trial with an emulated accelerator can show, and the scenario without it.
+EFFECTS: dict[str, Change] = _COMMON | {
+    # An emulated accelerator copies nothing: its copy is the waiting for the hand-over.
+    "receiving a batch": _changed(workload={"consumer": ZERO, "copy": ZERO}),
+    STATES: _changed(),
+    DEALT: _changed(),
+    **_OWN_CORE,
+}
+#: The same of real training.
+TRAINING_EFFECTS: dict[str, Change] = _COMMON | {
+    "receiving a batch": _changed(workload={"consumer": ZERO}),
+    "copying to the device": _changed(workload={"copy": ZERO}),
+    "launch": _changed(accelerator={"launch": ZERO}),
+    "busy-host slowdown": _changed(accelerator={"slowdown": (1.0,)}),
+    **_OWN_CORE,
+}
+
+
+def effects_of(calibration: Calibration) -> Mapping[str, Change]:
+    """The effects that its trials can show, by name, and the scenario without each."""
+    return EFFECTS if calibration.training is None else TRAINING_EFFECTS

@@ -11,7 +11,7 @@ from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.costs import Calibration
 from coresim.validate.ledger import Job, Ledger, Point
-from coresim.validate.predict import EFFECTS, Prediction, by_profile, predict, rate_period, without
+from coresim.validate.predict import Prediction, by_profile, effects_of, predict, rate_period, without
 
 KNEE = (0.8, 1.25)
 #: Relative change that an input must show before it is named as a cause.
@@ -106,14 +106,15 @@ def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:
     """What each effect of the model is worth: mean absolute error of idle without it, less with it.
 
     By effect, the most worth first; then over `ALL` points and over those of each workload. Predicted at the pace
-    around each trial, so that the machine's changes hide less of it.
+    around each trial, so that the machine's changes hide less of it. Nothing, in trials that cannot show an effect.
     """
     full = at_pace(ledger, engine)
     found = {}
-    for effect in EFFECTS:
+    for effect in dict.fromkeys(name for job in ledger.jobs for name in effects_of(job.calibration)):
         groups: dict[str, list[float]] = {ALL: []}
         for point in full:
-            more = abs(_without(effect, ledger, point, engine) - point.idle) - abs(point.error)
+            shown = effect in effects_of(ledger.job_of(point).calibration)
+            more = abs(_without(effect, ledger, point, engine) - point.idle) - abs(point.error) if shown else 0.0
             groups[ALL].append(more)
             groups.setdefault(point.setting.workload, []).append(more)
         found[effect] = {name: stats.mean(values) for name, values in groups.items()}
