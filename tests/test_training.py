@@ -267,6 +267,7 @@ def own_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "def note(batch):\n    taken.append(batch)\n"
         "def factory():\n    return note\n"
         "def broken(batch):\n    raise ValueError('no such\\nlayer')\n"
+        "def without_weights():\n    raise OSError('no weights')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "steps_of_a_user", raising=False)
@@ -291,6 +292,10 @@ def test_a_step_of_the_user_s_that_fails_is_named_in_one_line(own_steps: str):
     work = Training(f"{own_steps}:broken", "", "cpu", 2, batch=[1])
     with pytest.raises(InputError, match=rf"^training step {own_steps}:broken failed: ValueError: no such layer; run"):
         work.train([1])
+    with pytest.raises(
+        InputError, match=rf"^training step {own_steps}:without_weights failed: OSError: no weights; run"
+    ):
+        Training(f"{own_steps}:without_weights", "", "cpu", 2)
     with pytest.raises(InputError, match="nothing_like_it"):
         Training(f"{own_steps}:nothing_like_it", "", "cpu", 2)
 

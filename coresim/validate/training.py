@@ -80,7 +80,7 @@ class Training:
     def __init__(
         self, model: str, precision: str, device: str, batch_size: int, encoded: Any = None, batch: Any = None
     ) -> None:
-        own = as_step(ImportedStep(model)) if is_own(model) else None
+        own = _blamed(lambda _: as_step(ImportedStep(model)), model)(None) if is_own(model) else None
         self.device = open_device(str(getattr(own, "device", None) or device))
         self.clock: Clock = open_clock(self.device)
         images, labels = synthetic_batch(batch_size, 224)
@@ -152,12 +152,12 @@ class Training:
         self._train(there)
 
 
-def _blamed(step: Callable[[Any], object], name: str) -> Callable[[Any], object]:
-    """The step; what goes wrong in it is said in one line that names it."""
+def _blamed(step: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+    """The step, or what makes it; what goes wrong in it is said in one line that names it."""
 
-    def call(batch: Any) -> None:
+    def call(batch: Any) -> Any:
         try:
-            step(batch)
+            return step(batch)
         except CoresimError:
             raise
         except Exception as error:
