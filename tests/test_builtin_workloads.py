@@ -17,7 +17,7 @@ from PIL import Image
 import coresim.workloads
 from coresim.cli.main import main
 from coresim.errors import InputError, MissingPartError
-from coresim.measuring.campaign import Request
+from coresim.measure.campaign import Request
 from coresim.measuring.preprocess import look
 from coresim.workloads import formats
 from coresim.workloads.arrays import MIB, MemoryBoundWorkload

@@ -15,7 +15,7 @@ from coresim.errors import EXIT_ANSWERED, InputError
 from coresim.units import format_bytes, format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from coresim.measuring.campaign import Request
+    from coresim.measure.campaign import Request
     from coresim.model.profile import Profile
 
 DEFAULT_OUTPUT = "profile.json"
@@ -53,7 +53,7 @@ def request_from(args: argparse.Namespace) -> Request:
     Raises:
         InputError: a time without a unit, an unknown name, or options that exclude each other.
     """
-    from coresim.measuring.campaign import Request
+    from coresim.measure.campaign import Request
     from coresim.workloads.registry import DEFAULT
 
     if args.dataset is not None and args.workload is not None:
@@ -106,7 +106,7 @@ def measure_profile(request: Request) -> Profile:
     """Run the campaign with progress on stderr and this process's command line as its provenance."""
     import shlex
 
-    from coresim.measuring.campaign import run_campaign
+    from coresim.measure.campaign import run_campaign
 
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     with progress_on_stderr() as progress:

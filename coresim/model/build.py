@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from coresim.errors import InputError
 from coresim.model.crowding import crowding
+from coresim.model.handover import usual
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
-from coresim.model.service import ZERO
+from coresim.model.service import ZERO, Service
 
 OPTIONS = {1: "no overlap", 2: "overlapped", 3: "staged"}
 
@@ -148,13 +149,19 @@ def _trainer(scenario: Scenario, inline: tuple[Phase, ...] = (), receives: bool 
     mode = scenario.loader.copy_mode
     return Trainer(
         inline=inline,
-        consumer=Phase("consumer", "cores", workload.consumer) if receives else Phase("consumer"),
+        consumer=Phase("consumer", "cores", _receiving(scenario)) if receives else Phase("consumer"),
         copy=copy,
         launch=Phase("launch", "cores", device.launch),
         copy_mode="none" if copy.service.is_zero else ("sync" if mode in ("thread", "worker") else mode),
         spin=device.sync == "spin",
         run_ahead=device.run_ahead,
     )
+
+
+def _receiving(scenario: Scenario) -> Service:
+    """Receiving a batch, with the usual wait for its hand-over."""
+    workload = scenario.workload
+    return workload.consumer.longer(usual(workload.handover))
 
 
 def _loader(scenario: Scenario, workers: int) -> tuple[tuple[Stage, ...], bool]:

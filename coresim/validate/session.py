@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coresim.measuring.campaign import Request, run_campaign
+from coresim.measure.campaign import Request, run_campaign
 from coresim.measuring.processes import START_TIMEOUT, Child, Link
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
