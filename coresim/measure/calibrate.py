@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from coresim import stats
@@ -152,11 +153,15 @@ def calibrate(
                 if count > cpus and not subject.threads and not made.handing_over_counts():
                     continue  # what a crowd does to hand-overs is all that these runs are for
                 done = number * len(counts) + place
-                made.run(count, number, lambda part, done=done: progress((done + part) / rounds / len(counts)))
+                made.run(count, number, partial(_tell, progress, done, rounds * len(counts)))
             number += 1
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
     usual = stats.median([run.pace for run in made.runs])
     return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts)
+
+
+def _tell(progress: Progress, done: int, total: int, part: float) -> None:
+    progress(min(1.0, (done + part) / total))
 
 
 @dataclass

@@ -225,7 +225,8 @@ def _workers(found: Calibration, lone: Sequence[Run]) -> Iterator[Measurement]:
 def _first(run: Run) -> float:
     note = run.trial.warm_up[0]
     usual = [sum(one.cpu) + one.collate for one in later(run)]
-    return note.process + sum(note.cpu) + note.collate - stats.mean(usual)
+    took: float = note.process + sum(note.cpu) + note.collate - stats.mean(usual)
+    return took
 
 
 def cautions(found: Calibration) -> list[Caution]:

@@ -119,7 +119,8 @@ class Server:
         self._child.__exit__()
 
     def _built(self) -> Facts:
-        began, tag, found = time.monotonic(), "", None
+        began, tag = time.monotonic(), ""
+        found: Any = None
         while tag != "built":
             try:
                 tag, found = self._child.receive(TICK_S)
@@ -263,4 +264,4 @@ def _store(batch: Any, path: Path) -> None:
         import torch  # noqa: PLC0415 (torch is optional and heavy)
         from torch.utils.data import default_convert  # noqa: PLC0415
 
-        torch.save(default_convert(batch), path)
+        torch.save(default_convert(batch), path)  # type: ignore[no-untyped-call]

@@ -1,8 +1,9 @@
 """A job's own ``DataLoader`` as a subject: its data set, sampler, collate function and workers, with notes.
 
-Nothing of the job is wrapped or copied. A worker calls the loader's ``worker_init_fn`` before it makes its fetcher (the
-object that prepares a batch; ``torch/utils/data/_utils/worker.py``), so ours calls the job's own and then puts a fetcher
-that notes what each part costs in the place of torch's. With a fork nothing is pickled; other start methods work too.
+Nothing of the job is wrapped or copied. A worker calls the loader's ``worker_init_fn`` before it makes its fetcher,
+the object that prepares a batch (``torch/utils/data/_utils/worker.py``). Ours calls the job's own, and then puts a
+fetcher that notes what each part costs in the place of torch's. With a fork nothing is pickled; other start methods
+work too.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def of_workload(workload: Workload) -> TorchSubject:
         dataset = workload.dataset if workload.is_map or _is_iterable(workload.dataset) else _Stream(workload.dataset)
     else:
         dataset = Prepared(workload)
-    own = {"collate_fn": collation(workload)}
+    own: dict[str, Any] = {"collate_fn": collation(workload)}
     if isinstance(dataset, data.IterableDataset):
         return TorchSubject(DataLoader(dataset, batch_size=size, **own), workload.name)
     length = min(len(dataset), 10**6)

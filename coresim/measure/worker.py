@@ -42,7 +42,7 @@ def worked(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[int
 
 
 def task_times(pid: int) -> dict[str, float]:
-    """CPU seconds of each thread of a process by its number (utime and stime of proc_pid_stat(5)); empty if it ended."""
+    """CPU seconds of each thread of a process, by number (utime, stime of proc_pid_stat(5)); empty if it has ended."""
     tick = os.sysconf("SC_CLK_TCK")
     times: dict[str, float] = {}
     try:

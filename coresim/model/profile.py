@@ -192,8 +192,8 @@ class Profile:
         check_version(source, document, FORMAT, VERSION)
         if document["schema_version"] < VERSION:
             raise InputError(
-                f"{source}: schema_version {document['schema_version']} is of an older coresim, which measured a loader's"
-                " parts one by one; measure again with coresim measure -o FILE"
+                f"{source}: schema_version {document['schema_version']} is of an older coresim, which measured"
+                " a loader's parts one by one; measure again with coresim measure -o FILE"
             )
         body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
         try:

@@ -15,12 +15,12 @@ from coresim import __version__, stats
 from coresim.errors import InputError
 from coresim.files import check_version, read_json, write_json
 from coresim.model.host import HostFacts
-from coresim.validate.costs import Calibration
 from coresim.validate.grid import Grid, Setting
-from coresim.validate.predict import Prediction
+from coresim.validate.predict import Costs, Prediction
+from coresim.validate.training import StepCost
 
 FORMAT = "coresim-ledger"
-VERSION = 4
+VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Measured:
 class Point:
     """One setting with its predictions, made before the trials, and its trials; ``job`` counts the ledger's jobs.
 
-    ``rate_idle`` and ``buffer_idle`` are the field's two models', ``profile_idle`` is what ``coresim recommend`` says.
+    ``rate_idle`` and ``buffer_idle`` are the field's two models'.
     """
 
     job: int
@@ -69,7 +69,6 @@ class Point:
     rate_idle: float
     buffer_idle: float
     trials: tuple[Measured, ...] = ()
-    profile_idle: float | None = None
 
     @property
     def clean(self) -> tuple[Measured, ...]:
@@ -121,16 +120,15 @@ class Job:
     """One calibration: of an organisation, for a workload and batch size.
 
     ``title`` is what a profile of the workload calls it; ``device``: what trains, or "" where it is emulated.
-    ``seconds``: wall time of the calibration and of all predictions from it. ``profile``: the scenario tables of the
-    profile that ``coresim recommend`` would measure, measured just before; None where a model is really trained.
+    ``seconds``: wall time of the calibration and of all predictions from it. ``cautions``: what a calibration warned of.
     """
 
     workload: str
     title: str
-    calibration: Calibration
+    costs: Costs
     device: str = ""
     seconds: float = 0.0
-    profile: Mapping[str, Any] | None = None
+    cautions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,10 @@ def read_ledger(document: Mapping[str, Any], source: str) -> Ledger:
 
 
 def _job(document: dict[str, Any]) -> Job:
-    return Job(**{**document, "calibration": Calibration.from_dict(document["calibration"])})
+    costs = document["costs"]
+    training = costs["training"] and StepCost.from_dict(costs["training"])
+    parts = {"costs": Costs(**{**costs, "training": training}), "cautions": tuple(document["cautions"])}
+    return Job(**{**document, **parts})
 
 
 def _point(document: dict[str, Any]) -> Point:

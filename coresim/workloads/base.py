@@ -184,7 +184,7 @@ class WorkloadSpec:
         Raises:
             InputError: something cannot be imported or called, is no workload, or is empty.
         """
-        workload = self._workload() or self.dataset()
+        workload = self._workload() or self._dataset()
         if self.batch_size is not None:
             if self.batch_size < 1:
                 raise InputError(f"batch size = {self.batch_size}: at least 1 is needed")
