@@ -27,8 +27,8 @@ from coresim.model.measurement import Measurement
 from coresim.workloads.base import Workload, WorkloadSpec, seed_everything
 
 MOST_FILES = 4096
-#: How often a wait on the process is told of, s.
-TICK_S = 1.0
+#: How often a wait on the process is told of, and from when on, s.
+TICK_S, QUIET_S = 1.0, 5.0
 BUILDING = "building the data set"
 
 
@@ -132,7 +132,8 @@ class Server:
     def _still(self, what: str, began: float, most: float | None, took: str) -> None:
         """Tell how long it has gone on; end it where that is too long."""
         seconds = time.monotonic() - began
-        protocol.tell(self._progress, f"{what}, {seconds:.0f} s", 0.0)
+        if seconds > QUIET_S:
+            protocol.tell(self._progress, f"{what}, {seconds:.0f} s", 0.0)
         if most is not None and seconds > most:
             remedy = "make it answer (a lock, a network read, a full disk?), or give it longer with --build-timeout"
             raise InputError(f"{self._spec.target}: {took} more than {most:g} s; {remedy}")

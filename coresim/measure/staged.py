@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from coresim.errors import CoresimError
-from coresim.measure.notes import Note, Prepared, Sample, unpacked
+from coresim.measure.notes import Note, Prepared, Sample, noted, unpacked
 from coresim.measure.subject import Layout, Pipe, Subject, batches_of
 from coresim.workloads.base import Workload
 
@@ -172,7 +172,7 @@ class StagedPipe(Pipe):
             began = time.perf_counter()
             samples = [_finish(steps, raw.value, rng) for raw in raws]
             pairs = zip(samples, raws, strict=True)
-            batch, note = self._data.collate([sample._replace(cpu=sample.cpu + raw.cpu) for sample, raw in pairs])
+            batch, note = noted([sample._replace(cpu=sample.cpu + raw.cpu) for sample, raw in pairs], self._collate)
             fetch = sum(raw.wall for raw in raws)
             self._prepared.put(number, (batch, note._replace(began=began, fetch=fetch)))
 

@@ -120,7 +120,7 @@ class Job:
     """One calibration: of an organisation, for a workload and batch size.
 
     ``title`` is what a profile of the workload calls it; ``device``: what trains, or "" where it is emulated.
-    ``seconds``: wall time of the calibration and of all predictions from it. ``cautions``: what a calibration warned of.
+    ``seconds``: wall time of the calibration and of all predictions from it. ``cautions``: what it warned of.
     """
 
     workload: str
