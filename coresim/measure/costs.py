@@ -31,16 +31,21 @@ def measurements(found: Calibration) -> list[Measurement]:
     """
     lone = found.of(min(count for count in found.counts if count) if any(found.counts) else 0)
     parts = (_samples(found, lone), _batches(found, lone), _receiving(found), _speeds(found), _workers(found, lone))
-    return [*itertools.chain.from_iterable(parts), _machine_speed(found)]
+    return [*itertools.chain.from_iterable(parts), *_machine(found)]
 
 
-def _machine_speed(found: Calibration) -> Measurement:
+def _machine(found: Calibration) -> Iterator[Measurement]:
+    """How the machine's speed changed, and what other programs took of it."""
     rounds = dict.fromkeys(run.round for run in found.runs)
     speeds = tuple(tuple(1.0 / slower(found, run) for run in found.runs if run.round == number) for number in rounds)
     text = (
         "by the same few samples, prepared again and again on each CPU during every run; 1 is the calibration's median"
     )
-    return Measurement("machine.speed", "relative", speeds, text)
+    yield Measurement("machine.speed", "relative", speeds, text)
+    used = tuple(
+        (stats.mean([run.others for run in found.runs if run.round == number]) / found.cpus,) for number in rounds
+    )
+    yield Measurement("machine.others", "relative", used, "share of all CPUs that other programs used meanwhile")
 
 
 def slower(found: Calibration, run: Run) -> float:

@@ -34,6 +34,8 @@ MOST_OTHERS = 0.025
 #: A trial whose workers needed so much more CPU time per batch than in the best trial of the same setting, each beside
 #: what the sampler's work cost meanwhile, was disturbed.
 MOST_SLOWER = 0.25
+#: Share of the emulated step by which its timer may be late: what is taken out of the moments must stay small.
+MOST_LATE = 0.1
 #: Trials of one setting at the most, beyond its repeats.
 ATTEMPTS = 2
 BANDWIDTH_S = 3.0
@@ -215,9 +217,8 @@ def _attempt(server: Server, point: Point, usual_pace: float, group: QuotaGroup 
 def judged(point: Point) -> Point:
     """The point with its disturbed trials marked; they stay in the ledger and do not count."""
     least = min(_work(point, trial) for trial in point.trials)
-    return replace(
-        point, trials=tuple(replace(t, dirty=disturbance(t, _work(point, t) / least - 1.0)) for t in point.trials)
-    )
+    trials = (replace(t, dirty=disturbance(t, _work(point, t) / least - 1.0, point.step_s)) for t in point.trials)
+    return replace(point, trials=tuple(trials))
 
 
 def _work(point: Point, trial: Measured) -> float:
@@ -225,8 +226,16 @@ def _work(point: Point, trial: Measured) -> float:
     return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.pace
 
 
-def disturbance(measured: Measured, slower: float) -> str:
-    """Why a trial does not count, or nothing; ``slower``: work per batch over that of the setting's best, less 1."""
+def disturbance(measured: Measured, slower: float, step_s: float) -> str:
+    """Why a trial does not count, or nothing.
+
+    Args:
+        measured: the trial.
+        slower: its work per batch over that of the setting's best, less 1.
+        step_s: seconds of its emulated step.
+    """
+    if measured.lateness_s > MOST_LATE * step_s:
+        return f"the timer of the emulated step was {1e3 * measured.lateness_s:.1f} ms late on average"
     if measured.others_cores > MOST_OTHERS * (os.cpu_count() or 1):
         return f"other programs used {measured.others_cores:.2f} cores"
     if slower > MOST_SLOWER:

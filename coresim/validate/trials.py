@@ -123,6 +123,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: Sampler) 
         seconds_per_step=trial.seconds_per_step,
         step_starts_us=_microseconds(trial, [step.start for step in trial.steps]),
         step_ends_us=_microseconds(trial, [step.end for step in trial.steps]) if training else (),
+        wall_gots_us=_microseconds(trial, [step.got for step in trial.steps]),
         lateness_s=0.0 if training else trial.lateness,
         sample_s=sum(sum(note.cpu) / len(note.cpu) for note in notes) / len(notes),
         collate_s=sum(note.collate for note in notes) / len(notes),
