@@ -4,6 +4,7 @@ Runs ``coresim recommend --step-time 75ms --batch-size 256`` five times in a row
 prints each one's cores with its interval, how far it is from the median, and whether its interval holds the others.
 """
 
+# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse

@@ -204,8 +204,8 @@ class Pipeline:
         _check(_are_positive(self.slowdown), "slowdown: positive")
         _check(self.storage_streams is None or self.storage_streams > 0, "storage_streams: must be positive")
         _check(bool(self.stages) != bool(self.trainer.inline), "either stages or the trainer's inline phases")
-        made = bool(self.stages) and self.stages[0].grain == "batch"
-        _check(made or not self.trainer.handover, "handover is for a stage 0 that makes batches")
+        batches = bool(self.stages) and all(stage.grain == "batch" for stage in self.stages)
+        _check(batches or not self.trainer.handover, "handover is for stages that make batches")
         _check(self.hosts == 1 or self.barrier, "several hosts without a barrier are independent: simulate one")
         for number in (self.allreduce, self.startup, self.worker_startup):
             _check(_finite(number) and number >= 0, "time {!r}: must be finite and not negative", number)
