@@ -270,8 +270,8 @@ Written by `calibration/scaling.py` from `calibration/scaling_cases.csv`; do not
 
 Each row gives the model of `coresim/model/speed.py` what the source gives, one value for most, and asks for the others.
 Of the machine only its cores are known, so these are the model's assumptions held against other people's machines; a
-profile knows bandwidth, clock and pressure of its own. The interval is that of 90 %. The assumptions' middles and widths
-were chosen with these curves in view, in round numbers: what this page shows of them is a fit, and the row without its
+profile knows bandwidth, clock and pressure of its own. The interval is that of 90 %. What is assumed, middle and width,
+was chosen with these curves in view, in round numbers: what this page shows of it is a fit, and the row without its
 own source is nearer to what another curve will show.
 """
 
