@@ -15,7 +15,7 @@ from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.sweep import Study
 from coresim.advise.task import FLEET_PLAN
 from coresim.errors import InputError
-from coresim.measuring.campaign import Request, run_campaign
+from coresim.measure.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
 from coresim.model.fleet import Fleet, load_fleet
 from coresim.model.overrides import override
@@ -38,7 +38,7 @@ Input = Scenario | Profile | dict[str, Any] | str | os.PathLike[str]
 
 
 def measure(**request: Any) -> Measured:
-    """Measure this machine and job; the keyword arguments are the fields of `coresim.measuring.campaign.Request`.
+    """Measure this machine and job; the keyword arguments are the fields of `coresim.measure.campaign.Request`.
 
     Raises:
         CoresimError: as the command line's ``measure`` does, with the same one-line messages.

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from coresim.validate.costs import NOTHING, Calibration, Cost
+
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Job, Ledger, Measured, Point
 from coresim.validate.predict import Prediction, by_buffer, by_rates, step_time

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from coresim.measuring.preprocess import look
 from PIL import Image
 
 import coresim.workloads
 from coresim.cli.main import main
 from coresim.errors import InputError, MissingPartError
-from coresim.measuring.campaign import Request
-from coresim.measuring.preprocess import look
+from coresim.measure.campaign import Request
 from coresim.workloads import formats
 from coresim.workloads.arrays import MIB, MemoryBoundWorkload
 from coresim.workloads.audio import RATE, FlacWorkload, WavWorkload, log_mel, mel_filters, speech

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from coresim.measuring.preprocess import WorkloadFacts
 
 from coresim.cli import measure as verb
 from coresim.errors import InputError, MissingPartError
+from coresim.measure.campaign import BUDGET, Request, Tools, run_campaign
 from coresim.measuring import campaign, models
 from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measuring.campaign import BUDGET, Request, Tools, run_campaign
-from coresim.measuring.preprocess import WorkloadFacts
 from coresim.measuring.scaling import fit_speed
 from coresim.measuring.step_time import NETS, DatasetBatch, ImportedStep, StepRequest
 from coresim.model.caution import Caution

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from coresim.measuring.sending import prepared
 
 from coresim.errors import MissingPartError
-from coresim.measuring.sending import prepared
 from coresim.validate.gpu_decode import jpeg_decoder
 from coresim.workloads.images import EncodedImageWorkload
 

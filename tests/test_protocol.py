@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coresim.measuring.transport import Shape, fit_costs, time_handover
+from coresim.measuring.visits import MOST_PASSES, RowTimer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coresim.measuring import protocol
 from coresim.measuring.protocol import Clock, Timing
-from coresim.measuring.transport import Shape, fit_costs, time_handover
-from coresim.measuring.visits import MOST_PASSES, RowTimer
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import Step, Workload
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coresim.measuring.sending import collation, measure_sending, send_costs
 
 from coresim.measuring import sending
-from coresim.measuring.sending import collation, measure_sending, send_costs
 from coresim.model.build import build
 from coresim.model.scenario import Accelerator, Loader, Scenario, Workload
 from coresim.model.service import Service, empirical

@@ -15,14 +15,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from coresim.validate.loaders import Cost, Layout, Pipe, Timed, open_pipe
+from coresim.validate.trial import Trial
 
 from coresim.errors import InputError
 from coresim.measuring import busy
 from coresim.validate import training as module
 from coresim.validate.grid import Setting, in_training, job_grid
-from coresim.validate.loaders import Cost, Layout, Pipe, Timed, open_pipe
 from coresim.validate.training import StepCost, Training, run_training
-from coresim.validate.trial import Trial
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the training is torch's")
 

@@ -9,16 +9,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from coresim.validate.costs import NOTHING, Calibration
+from coresim.validate.costs import Cost as Service
+from coresim.validate.loaders import Cost, Layout, Pipe, Timed, batches_of, open_pipe
+from coresim.validate.staged import Buffer, Closed
+from coresim.validate.trial import run_trial
 
 from coresim.errors import InputError, MissingPartError, NewerFileError, UnknownKeyError
 from coresim.report.validation import one_line, trusted, validation_document, validation_text
 from coresim.sim.fast import simulate
-from coresim.validate.costs import NOTHING, Calibration
-from coresim.validate.costs import Cost as Service
 from coresim.validate.grid import Grid, Setting, fixed_step, job_grid, load_grid, quick_grid
 from coresim.validate.latest import keep, latest
 from coresim.validate.ledger import Job, Ledger, Measured, Point, load_ledger
-from coresim.validate.loaders import Cost, Layout, Pipe, Timed, batches_of, open_pipe
 from coresim.validate.predict import (
     EFFECTS,
     by_buffer,
@@ -43,8 +45,6 @@ from coresim.validate.score import (
     worth,
 )
 from coresim.validate.session import ATTEMPTS, disturbance, judged, unsettled
-from coresim.validate.staged import Buffer, Closed
-from coresim.validate.trial import run_trial
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the real loader is torch's")
 
@@ -607,6 +607,7 @@ def test_training_without_a_device_says_what_to_do(
 @needs_torch
 def test_settings_with_more_cores_than_there_are_are_left_out_and_said(tmp_path: Path):
     from coresim.validate.process import Effort
+
     from coresim.validate.session import validate
 
     said: list[str] = []

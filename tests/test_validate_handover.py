@@ -6,6 +6,10 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from coresim.validate.costs import NOTHING
+from coresim.validate.costs import Cost as Spent
+from coresim.validate.loaders import Cost
+from coresim.validate.trial import Step, Trial
 from made_up import COSTS as TRAINED_COSTS
 from made_up import SETTING as TRAINED
 from made_up import STEP
@@ -14,11 +18,7 @@ from test_validate import CALIBRATION, SETTING
 from coresim.sim.fast import simulate
 from coresim.sim.run import RunLength, Trace
 from coresim.validate import handover
-from coresim.validate.costs import NOTHING
-from coresim.validate.costs import Cost as Spent
-from coresim.validate.loaders import Cost
 from coresim.validate.predict import WAITING, effects_of, handover_shares, predict, trial_length, without
-from coresim.validate.trial import Step, Trial
 
 
 def step(asked: float, ready: float, got: float, cpu: float = 0.01) -> Step:

@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from coresim.validate.calibrate import LEAST_STEPS, calibrate
+from coresim.validate.costs import NOTHING
+from coresim.validate.loaders import Cost, Timed
+from coresim.validate.pace import LOOKS, Sampler
 from test_validate import CALIBRATION, SETTING, ledger, measured, point
 
 from coresim.errors import CoresimError
 from coresim.report.validation import validation_document, validation_text
 from coresim.sim.fast import simulate
-from coresim.validate.calibrate import LEAST_STEPS, calibrate
-from coresim.validate.costs import NOTHING
-from coresim.validate.loaders import Cost, Timed
-from coresim.validate.pace import LOOKS, Sampler
 from coresim.validate.predict import predict, step_time, trial_length
 from coresim.validate.scans import spent
 from coresim.validate.score import at_pace, cause, cost_changes, with_own_costs

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from coresim.measuring.worker import count_threads, measure_worker, private_bytes, task_folder, worked
 
 import coresim
 from coresim.advise.threads import unlimited
 from coresim.measuring.protocol import Clock
-from coresim.measuring.worker import count_threads, measure_worker, private_bytes, task_folder, worked
 from coresim.model.crowding import CURE
 from coresim.model.measurement import Measurement
 from coresim.model.profile import load_profile

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from coresim.measuring.preprocess import look
 from PIL import Image
 
 from coresim.errors import InputError
-from coresim.measuring.preprocess import look
 from coresim.workloads.base import (
     DatasetWorkload,
     WorkloadSpec,

@@ -19,11 +19,11 @@ from coresim.advise.sweep import Study
 from coresim.errors import InputError
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile
-from coresim.model.profile_tables import WAIT
 from coresim.model.scenario import Scenario
 
 LEVEL = 0.95
-TOTAL, STEP, BANDWIDTH = "preparation", "accelerator.step", "bandwidth.triad."
+TOTAL, SAMPLE_STEP = "prepare.sample", "prepare.step."
+STEP, BANDWIDTH = "accelerator.step", "bandwidth.triad."
 Sample = tuple[float, ...]
 ReadProfile = Callable[[Profile], Scenario]
 
@@ -127,7 +127,7 @@ def _independent(changes: Sequence[Change]) -> list[Change]:
     real = [change for change in changes if change.is_real]
     if all(change.name != TOTAL for change in real):
         return real
-    return [change for change in real if not _is_sample_step(change.name, change.unit)]
+    return [change for change in real if not change.name.startswith(SAMPLE_STEP)]
 
 
 def find_changes(old: Profile, new: Profile) -> tuple[Change, ...]:
@@ -146,10 +146,8 @@ def find_changes(old: Profile, new: Profile) -> tuple[Change, ...]:
 
 def _pairs(old: Profile, new: Profile) -> Iterator[tuple[str, str, Sample, Sample, bool]]:
     """Name, unit, process means of both, and whether the value was given and not measured."""
-    steps = [m.name for m in old.measurements if _is_sample_step(m.name, m.unit)]
-    if steps and steps == [m.name for m in new.measurements if _is_sample_step(m.name, m.unit)]:
-        yield TOTAL, "s/sample", _total(old), _total(new), False
-    for name in (*steps, "prepare.collate", "transport.send", "transport.batch.wall", _largest(old, new), STEP):
+    steps = [m.name for m in old.measurements if m.name.startswith(SAMPLE_STEP)]
+    for name in (TOTAL, *steps, "prepare.collate", "prepare.send", "receive.cpu", _largest(old, new), STEP):
         before, after = old.get(name), new.get(name)
         if before is not None and after is not None and min(*before.process_means, *after.process_means) > 0:
             yield name, before.unit, before.process_means, after.process_means, False
@@ -158,13 +156,8 @@ def _pairs(old: Profile, new: Profile) -> Iterator[tuple[str, str, Sample, Sampl
         yield STEP, "s/step", (given[0],), (given[1],), True
 
 
-def _is_sample_step(name: str, unit: str) -> bool:
-    return name.startswith("prepare.") and unit == "s/sample" and name != WAIT
-
-
 def _total(profile: Profile) -> Sample:
-    steps = [m.process_means for m in profile.measurements if _is_sample_step(m.name, m.unit)]
-    return tuple(math.fsum(process) for process in zip(*steps, strict=True))
+    return profile[TOTAL].process_means
 
 
 def _largest(old: Profile, new: Profile) -> str:
@@ -211,7 +204,7 @@ def applied(old: Profile, new: Profile, changes: Sequence[Change]) -> Profile:
     """The old profile with these changes only: times in proportion; for bandwidth the new profile's fitted s(k)."""
     factors = {change.name: change.new / change.old for change in changes}
     if TOTAL in factors:
-        factors |= {m.name: factors[TOTAL] for m in old.measurements if _is_sample_step(m.name, m.unit)}
+        factors |= {m.name: factors[TOTAL] for m in old.measurements if m.name.startswith(SAMPLE_STEP)}
     source, given = old.accelerator, old.accelerator.step_time_s
     if given is not None:
         source = replace(source, step_time_s=given * factors.get(STEP, 1.0))

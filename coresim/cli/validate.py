@@ -145,15 +145,18 @@ def _trained(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpec]) -> Ledger:
+    from coresim.measure.campaign import make_data
     from coresim.validate.latest import keep
-    from coresim.validate.process import Effort
-    from coresim.validate.session import make_data, validate
+    from coresim.validate.session import validate
+    from coresim.validate.trials import Effort
 
     engine = engine_named("fast")
     seconds = parse_duration(args.time, "--time") if args.time else None
     ledger = _begun(args, grid)
     with progress_on_stderr() as progress, _told_what_is_kept(args.output, grid):
-        make_data(specs)
+        for spec in specs.values():
+            if not args.dataset:
+                make_data(spec)
         ledger = validate(
             grid,
             specs,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from coresim.errors import InputError
 from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measuring.step_time import NETS, DatasetBatch, ImportedStep, Job, StepRequest
+from coresim.measuring.step_time import NETS, ImportedStep, Job, StepRequest, StoredBatch
 from coresim.model.measurement import Measurement
 
 NAME = "accelerator.cpu_step"
@@ -42,7 +42,7 @@ def measure_cpu_step(
         model=request.net or NETS[0],
         batch_size=size,
         step=None if request.step is None else ImportedStep(request.step),
-        batch=DatasetBatch(job.dataset) if own and job.dataset is not None else None,
+        batch=StoredBatch(job.batch) if own and job.batch is not None else None,
         processes=1,
         seconds=SECONDS,
         busy=(),

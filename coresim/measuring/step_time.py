@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from coresim.errors import InputError, MissingPartError
 from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
@@ -24,7 +23,7 @@ from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource
 from coresim.model.profile_tables import relative_error
 from coresim.units import format_duration
-from coresim.workloads.base import WorkloadSpec, load_object, seed_everything
+from coresim.workloads.base import load_object
 
 NETS = ("resnet50", "resnet18", "vit_b_16", "tiny")
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.
@@ -89,13 +88,15 @@ class Job:
 
     Attributes:
         batch_size: samples per step.
-        dataset: the user's own dataset, whose batches the user's step takes; None for a built-in workload.
+        own_data: whether the data set is the user's own.
+        batch: a file with one of its batches, as tensors, for the user's own step; None for a net.
         processes: fresh processes.
         scale: of the time per quantity.
     """
 
     batch_size: int
-    dataset: WorkloadSpec | None
+    own_data: bool
+    batch: Path | None
     processes: int
     scale: float
 
@@ -169,7 +170,7 @@ def _stand_in_cautions(request: StepRequest, job: Job, row: StepRow, instead: st
     remedy = "time your own with --step, or give --step-time; --gpu and --model choose another record"
     if instead:
         yield Caution("the CUDA device here was not measured", instead, f"a record of {row.gpu} stands in: {remedy}")
-    if job.dataset is not None and request.model is None:
+    if job.own_data and request.model is None:
         yield Caution("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
 
 
@@ -206,7 +207,7 @@ def _cautions(request: StepRequest, job: Job, result: AcceleratorResult) -> list
     if not result.settled:
         remedy = "give a larger --budget; other programs on the GPU, or heat, do this too"
         found.append(Caution("the training step", "still changing after its warm-up", remedy))
-    if job.dataset is not None and request.step is None:
+    if job.own_data and request.step is None:
         value, remedy = str(result.provenance["step"]), "give your own with --step package.module:name"
         found.append(Caution("a built-in step was timed with your dataset", value, remedy))
     return found
@@ -221,7 +222,7 @@ def _config(request: StepRequest, job: Job) -> AcceleratorConfig:
         batch_size=job.batch_size,
         precision=precision,
         step=None if request.step is None else ImportedStep(request.step),
-        batch=DatasetBatch(job.dataset) if request.step is not None and job.dataset is not None else None,
+        batch=None if job.batch is None else StoredBatch(job.batch),
         processes=job.processes,
         seconds=SECONDS * job.scale,
     )
@@ -250,20 +251,16 @@ class ImportedStep:
         return load_object(self._spec, "training step")
 
 
-class DatasetBatch:
-    """One collated batch of the user's own dataset, as tensors, made in the fresh process that calls it."""
+class StoredBatch:
+    """One collated batch of the user's own data set, as tensors, read in the fresh process that calls it.
 
-    def __init__(self, spec: WorkloadSpec) -> None:
-        self._spec = spec
+    Args:
+        path: the file; the process in which the data set was built has written it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
     def __call__(self) -> Any:
-        """The batch; its first samples, over again where the dataset has fewer."""
-        workload = self._spec.build()
-        rng = seed_everything(0)
-        samples = []
-        for index in np.arange(workload.batch_size) % min(len(workload), workload.batch_size):
-            value: Any = int(index)
-            for step in workload.steps():
-                value = step.call(value, rng)
-            samples.append(value)
-        return load_torch().utils.data.default_convert(workload.collate(samples))
+        """The batch."""
+        return load_torch().load(self._path, weights_only=False)

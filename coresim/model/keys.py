@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 from coresim.errors import InputError, UnknownKeyError
@@ -135,6 +135,11 @@ def read_section(section: type[Section], table: object, where: str) -> Section:
     )
 
 
+def section(kind: type[Any]) -> Kind:
+    """A table of its own within a section."""
+    return Kind(lambda value, where: read_section(kind, value, where), section_schema(kind))
+
+
 def unknown_key(where: str, name: str, known: Mapping[str, Any]) -> str:
     """The message for a key that is not known."""
     near = difflib.get_close_matches(name, known, 1) or ([ELSEWHERE[name]] if name in ELSEWHERE else [])
@@ -156,6 +161,8 @@ def write_section(section: Any) -> dict[str, Any]:
 def _write(value: Any, kind: Kind) -> Any:
     if isinstance(value, Service):
         return value.to_table()
+    if is_dataclass(value):
+        return write_section(value)
     if kind is DURATION:
         return f"{value!r} s"
     return list(value) if isinstance(value, tuple) else value

@@ -31,7 +31,7 @@ from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import scenario_tables
 
 FORMAT = "coresim-profile"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,12 @@ def _section(section: type[Any]) -> Kind:
 class Profile:
     """What was measured of one job on one host.
 
-    Build one with `coresim.measuring.campaign.run_campaign`, or read a file with `load_profile`.
-    ``profile["prepare.decode"]`` is the measurement of that name.
+    Build one with `coresim.measure.campaign.run_campaign`, or read a file with `load_profile`.
+    ``profile["prepare.sample"]`` is the measurement of that name.
     """
 
     workload: str = key(TEXT, "what the job is called")
+    loader: str = key(TEXT, "which loader ran while its costs were noted")
     batch_size: int = key(COUNT, "samples per batch")
     bytes_per_batch: int = key(COUNT_OR_NONE, "bytes of one collated batch")
     arrays_per_batch: int = key(COUNT_OR_NONE, "arrays or tensors of one collated batch")
@@ -189,6 +190,11 @@ class Profile:
             InputError: another format, or a bad or missing value.
         """
         check_version(source, document, FORMAT, VERSION)
+        if document["schema_version"] < VERSION:
+            raise InputError(
+                f"{source}: schema_version {document['schema_version']} is of an older coresim, which measured"
+                " a loader's parts one by one; measure again with coresim measure -o FILE"
+            )
         body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
         try:
             return read_section(cls, body, "profile")

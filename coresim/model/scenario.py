@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
+from coresim.model.handover import NO_HANDOVER, Handover
 from coresim.model.keys import (
     COUNT,
     COUNT_OR_NONE,
@@ -20,6 +21,7 @@ from coresim.model.keys import (
     choice,
     key,
     read_section,
+    section,
     section_schema,
     unknown_key,
     write_section,
@@ -27,6 +29,8 @@ from coresim.model.keys import (
 from coresim.model.presets import PRESETS, Preset
 from coresim.model.service import ZERO, Service
 from coresim.model.storage import from_storage, tiers
+
+HANDOVER = section(Handover)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Workload:
     fetch: Service = key(SERVICE, "time to fetch one sample; holds no core", ZERO)
     collate: Service = key(SERVICE, "CPU time to collate one batch, in the worker", ZERO)
     send: Service = key(SERVICE, "CPU time of a worker process to hand one batch over, beyond collating", ZERO)
-    consumer: Service = key(SERVICE, "time to be handed one ready batch by a worker, serial, in the trainer", ZERO)
+    consumer: Service = key(SERVICE, "CPU time of the trainer to receive one batch from a worker, serial", ZERO)
+    handover: Handover = key(HANDOVER, "waiting for a batch that is ready, beyond consumer; holds no core", NO_HANDOVER)
     pin: Service = key(SERVICE, "CPU time to copy one batch to pinned memory, in the pin thread", ZERO)
     copy: Service = key(SERVICE, "time to copy one batch from host to device", ZERO)
     samples_per_epoch: int | None = key(COUNT, "samples in the dataset; absent: one endless epoch", None)

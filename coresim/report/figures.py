@@ -171,11 +171,12 @@ def plot_shares(estimate: Estimate, axes: Axes | None = None) -> Axes:
 def plot_preparation(profile: Profile, axes: Axes | None = None) -> Axes:
     """What each step of preparing a sample takes, mean and interval, in milliseconds."""
     ax = axes if axes is not None else plt.subplots(figsize=(7, 3), layout="constrained")[1]
-    steps = [found for found in profile.measurements if found.name.startswith("prepare.") and found.unit == "s/sample"]
+    steps = [found for found in profile.measurements if found.name.startswith("prepare.step.")]
+    steps = steps or [profile["prepare.sample"]]
     means, ends = [1e3 * step.mean for step in steps], [step.interval() for step in steps]
     errors = [[max(0.0, mean - 1e3 * low) for mean, (low, _) in zip(means, ends, strict=True)],
               [max(0.0, 1e3 * high - mean) for mean, (_, high) in zip(means, ends, strict=True)]]  # fmt: skip
-    names = [step.name.removeprefix("prepare.") for step in steps]
+    names = [step.name.removeprefix("prepare.").removeprefix("step.") for step in steps]
     ax.barh(names, means, xerr=errors, color=BUSY, ecolor="black", capsize=3)
     ax.set(xlabel="time per sample (ms)", xlim=(0, None), title="Preparing one sample")
     ax.invert_yaxis()

@@ -78,8 +78,9 @@ class Setting:
 
     @property
     def job(self) -> tuple[object, ...]:
-        """What is calibrated together."""
-        return self.workload, self.batch_size, self.option, self.model, self.precision, self.pin_memory
+        """What is calibrated together: a loader in the trainer is the same loader as one with workers."""
+        threads = self.option == 3
+        return self.workload, self.batch_size, threads, self.model, self.precision, self.pin_memory
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,16 @@ from typing import Any
 
 from coresim import stats
 from coresim.errors import CoresimError, InputError
+from coresim.measure.notes import Note
+from coresim.measure.staged import StagedPipe
+from coresim.measure.subject import Pipe
+from coresim.measure.trial import Step, Trial, after_warm_up
 from coresim.measuring.busy import busy_levels, measure_busy
 from coresim.measuring.models import as_step, build_model, default_step, load_torch, one_line, synthetic_batch
 from coresim.measuring.step_time import ImportedStep
 from coresim.measuring.training_step import measure_step, warm_up
 from coresim.measuring.transfer import Clock, map_tensors, measure_copies, open_clock, open_device, to_device
 from coresim.validate.gpu_decode import jpeg_decoder
-from coresim.validate.loaders import Cost, Pipe
-from coresim.validate.staged import StagedPipe
-from coresim.validate.trial import Step, Trial, after_warm_up
 
 STEPS = 20
 RUN_AHEAD = 1
@@ -179,7 +180,7 @@ def run_training(
     """Train on ``warm_up_steps`` and then ``steps`` batches of the pipe, which stays open; times in seconds."""
     marks: list[tuple[Any, Any]] = []
     asks: list[tuple[float, float, float, float]] = []
-    costs: list[Cost] = []
+    notes: list[Note] = []
     ahead = 0 if pipe.inline else RUN_AHEAD
     if isinstance(pipe, StagedPipe):
         pipe.transfer = training.transfer
@@ -187,14 +188,14 @@ def run_training(
     base = training.clock.mark()
     for _ in range(warm_up_steps + steps):
         asked, cpu = clock(), cpu_clock()
-        batch, cost = pipe.next()
-        asks.append((asked, min(cost.made, clock()), clock(), cpu_clock() - cpu))
-        costs.append(cost)
+        batch, note = pipe.next()
+        asks.append((asked, min(note.made, clock()), clock(), cpu_clock() - cpu))
+        notes.append(note)
         marks.append(training.train(batch))
         if len(marks) > ahead:
             _wait_for(marks[-1 - ahead][1])
     training.clock.wait()
-    return after_warm_up(_steps(training.clock, base, asks, marks), costs, warm_up_steps)
+    return after_warm_up(_steps(training.clock, base, asks, marks), notes, warm_up_steps)
 
 
 def _images(batch: Any) -> Any:

@@ -14,11 +14,12 @@ and had the batch in its hands: had it woken in time, it would have begun to wai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from coresim.validate.loaders import Cost, Pipe
+from coresim.measure.notes import Note
+from coresim.measure.subject import Pipe
 
 
 class Step(NamedTuple):
@@ -45,13 +46,15 @@ class Trial:
     Attributes:
         before: the device's end of the last warm-up step, s.
         steps: the steps of the window.
-        costs: of the same batches.
+        notes: of the same batches.
+        warm_up: what they noted of the batches before.
         side_cpu: CPU seconds per step of the trainer's other threads, such as the one that pins memory.
     """
 
     before: float
     steps: tuple[Step, ...]
-    costs: tuple[Cost, ...]
+    notes: tuple[Note, ...]
+    warm_up: tuple[Note, ...] = ()
     side_cpu: float = 0.0
 
     @property
@@ -85,44 +88,42 @@ def spin_until(moment: float) -> None:
 
 def run_trial(
     pipe: Pipe,
-    step_s: float,
+    steps_s: Iterable[float],
     warm_up: int,
-    steps: int,
     *,
     wait: Callable[[float], None] = sleep_until,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.thread_time,
 ) -> Trial:
-    """Feed the device ``warm_up`` and then ``steps`` steps.
+    """Feed the device one batch for each of its steps.
 
     Args:
         pipe: where batches come from; it stays open.
-        step_s: seconds of one step on the device.
+        steps_s: seconds of each step on the device.
         warm_up: steps that do not count, at least one.
-        steps: steps that count.
         wait: blocks until a moment of the clock.
         clock: wall seconds.
         cpu_clock: CPU seconds of the trainer's thread.
     """
     found: list[Step] = []
-    costs: list[Cost] = []
+    notes: list[Note] = []
     end = None
     side = _side_cpu()
-    for _ in range(warm_up + steps):
+    for step_s in steps_s:
         asked, cpu = clock(), cpu_clock()
-        _batch, cost = pipe.next()  # the batch before is let go here, as in any training loop
+        _batch, note = pipe.next()  # the batch before is let go here, as in any training loop
         got, used = clock(), cpu_clock() - cpu
         # Inline, nothing was ready before it was asked for; at the first step there is no end to be late for.
-        ready = asked if pipe.inline else min(cost.made, got)
+        ready = asked if pipe.inline else min(note.made, got)
         start = got if end is None else max(ready, end) + (got - max(ready, asked))
         if pipe.inline and end is not None:
             start = end + (got - asked)
         end = start + step_s
         wait(end)
         found.append(Step(asked, ready, got, start, end, used))
-        costs.append(cost)
-    side = (_side_cpu() - side) / (warm_up + steps)
-    return replace(after_warm_up(found, costs, warm_up), side_cpu=side)
+        notes.append(note)
+    side = (_side_cpu() - side) / len(found)
+    return replace(after_warm_up(found, notes, warm_up), side_cpu=side)
 
 
 def _side_cpu() -> float:
@@ -130,6 +131,6 @@ def _side_cpu() -> float:
     return time.process_time() - time.thread_time()
 
 
-def after_warm_up(steps: Sequence[Step], costs: Sequence[Cost], warm_up: int) -> Trial:
+def after_warm_up(steps: Sequence[Step], notes: Sequence[Note], warm_up: int) -> Trial:
     """The trial of all steps but the first ``warm_up``, at least one."""
-    return Trial(steps[warm_up - 1].end, tuple(steps[warm_up:]), tuple(costs[warm_up:]))
+    return Trial(steps[warm_up - 1].end, tuple(steps[warm_up:]), tuple(notes[warm_up:]), tuple(notes[:warm_up]))

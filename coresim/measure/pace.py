@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from coresim import stats
 from coresim.errors import CoresimError
-from coresim.validate.loaders import Cost, Timed
-from coresim.workloads.base import Workload
+from coresim.measure.notes import Note
+from coresim.measure.subject import Subject
 
 #: Share of each CPU that sampling takes.
 SHARE = 0.02
@@ -43,11 +43,11 @@ class Sampler:
     """Samples the pace while it is open; only in a fresh process, which may fork.
 
     Args:
-        real: the workload, its data made.
+        subject: whose samples it prepares; a stream's place is taken by work of our own.
         share: of each CPU that sampling may take.
     """
 
-    def __init__(self, real: Workload, share: float = SHARE) -> None:
+    def __init__(self, subject: Subject, share: float = SHARE) -> None:
         self._cpus = sorted(os.sched_getaffinity(0))
         self._share = share
         width = 1 + len(self._cpus)
@@ -57,7 +57,7 @@ class Sampler:
         self._rows = np.frombuffer(memory, np.float64, ROWS * width, 16).reshape(ROWS, width)
         # Told who its parent is: one that asks only when that has died already would serve another for ever.
         self._process = multiprocessing.get_context("fork").Process(
-            target=self._sample, args=(real, os.getpid()), daemon=True
+            target=self._sample, args=(subject, os.getpid()), daemon=True
         )
         self._process.start()
 
@@ -75,19 +75,19 @@ class Sampler:
         """CPU seconds that sampling has taken so far."""
         return float(self._head[1])
 
-    def seen(self, costs: Sequence[Cost]) -> float:
+    def seen(self, notes: Sequence[Note]) -> float:
         """CPU seconds of the same work on the CPUs that the workers were on while they made those batches.
 
         Speeds are averaged, not costs: a worker gets more done while its CPU is fast.
         """
-        rows = self._during(min(cost.began for cost in costs), max(cost.made for cost in costs))
+        rows = self._during(min(note.began for note in notes), max(note.made for note in notes))
         moments, speeds = rows[:, 0], 1.0 / rows[:, 1:]
         found = []
-        for cost in costs:
-            first, last = np.searchsorted(moments, (cost.began, cost.made))
+        for note in notes:
+            first, last = np.searchsorted(moments, (note.began, note.made))
             # The round under way when the batch was ready, and all that ended since it was begun.
             place = slice(min(first, len(speeds) - 1), last + 1)
-            found.append(float(speeds[place, self._cpus.index(cost.cpu_number)].mean()))
+            found.append(float(speeds[place, self._cpus.index(note.cpu_number)].mean()))
         return 1.0 / stats.mean(found)
 
     def _during(self, begin: float, end: float) -> NDArray[np.float64]:
@@ -98,27 +98,27 @@ class Sampler:
             if made and rows[-1, 0] >= end:
                 break
             if not self._process.is_alive():
-                raise CoresimError("the process that samples the machine's pace has died; validate again")
+                raise CoresimError("the process that samples the machine's pace has died; measure again")
             time.sleep(0.01)
         first, last = np.searchsorted(rows[:, 0], (begin, end))
         return rows[first : last + 1].copy()
 
-    def _sample(self, real: Workload, parent: int) -> None:
+    def _sample(self, subject: Subject, parent: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            self._rounds(Timed(real), parent)
+            self._rounds(subject, parent)
         except Exception:  # who prepares samples beside this one meets the same and says what it is
             os._exit(1)
 
-    def _rounds(self, data: Timed, parent: int) -> None:
-        took = [(_visit(data, [index]), index) for index in range(min(LOOKS, len(data.workload)))]
+    def _rounds(self, subject: Subject, parent: int) -> None:
+        took = [(_visit(subject, [index]), index) for index in range(min(LOOKS, max(1, subject.samples)))]
         lightest, index = min(took)
         indices = [index] * max(1, math.ceil(VISIT_S / max(lightest, 1e-6)))
         while os.getppid() == parent:
             row = self._rows[int(self._head[0]) % ROWS]
             for place, cpu in enumerate(self._cpus):
                 os.sched_setaffinity(0, {cpu})
-                row[1 + place] = _visit(data, indices)
+                row[1 + place] = _visit(subject, indices)
                 # Each CPU is visited after an equal pause: right after another it finds warmer caches and reads fast.
                 self._pause(float(row[1 + place]) / self._share / len(self._cpus), parent)
             row[0] = time.perf_counter()
@@ -130,10 +130,19 @@ class Sampler:
             time.sleep(min(LOOK_S, max(0.0, until - time.perf_counter())))
 
 
-def _visit(data: Timed, indices: Sequence[int]) -> float:
+def _visit(subject: Subject, indices: Sequence[int]) -> float:
     """CPU seconds of the same work each time: the same samples, and the same random numbers."""
-    data.again(0)
+    subject.seed()
     began = time.thread_time()
     for index in indices:
-        data[index]
+        if subject.samples:
+            subject.sample(index)
+        else:
+            _work()
     return max(time.thread_time() - began, 1e-9)
+
+
+def _work() -> None:
+    """About a millisecond of work in Python and in memory, for want of samples that can be asked for again."""
+    sum(number * number for number in range(10_000))
+    bytes(1 << 20).count(1)

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from coresim.errors import CoresimError
-from coresim.validate.loaders import Cost, Layout, Pipe, Sample, Timed, unpacked
+from coresim.measure.notes import Note, Prepared, Sample, noted, unpacked
+from coresim.measure.subject import Layout, Pipe, Subject, batches_of
+from coresim.workloads.base import Workload
 
 
 class Closed(Exception):
@@ -60,6 +62,37 @@ class Buffer:
             raise Closed
 
 
+class StagedSubject(Subject):
+    """Stages in threads, joined by bounded buffers: option 3.
+
+    Args:
+        workload: what to prepare; its first step is the fetch.
+        collate: joins samples.
+    """
+
+    loader = "stages in threads of our own"
+    threads = True
+
+    def __init__(self, workload: Workload, collate: Callable[[list[Any]], Any]) -> None:
+        self._workload, self._collate = workload, collate
+        self.name, self.batch_size = workload.name, workload.batch_size
+        self._prepared = Prepared(workload)
+        self.samples = len(self._prepared)
+
+    def open(self, layout: Layout, seed: int) -> Pipe:
+        """Start the threads."""
+        return StagedPipe(self._workload, self._collate, layout, batches_of(self.samples, self.batch_size, seed))
+
+    def sample(self, index: int) -> Any:
+        """One sample, in this thread."""
+        return self._prepared[index]
+
+    def seed(self) -> None:
+        """Draw the same random numbers again from here on."""
+        super().seed()
+        self._prepared.seed(0)
+
+
 class StagedPipe(Pipe):
     """Option 3: threads fetch, threads preprocess whole batches, a thread copies; bounded buffers between them.
 
@@ -69,9 +102,12 @@ class StagedPipe(Pipe):
 
     transfer: Callable[[Any], Any] | None = None
 
-    def __init__(self, data: Timed, layout: Layout, indices: Iterator[list[int]]) -> None:
-        self._data, self._indices = data, itertools.chain.from_iterable(indices)
-        self._batch_size = layout.batch_size
+    def __init__(
+        self, workload: Workload, collate: Callable[[list[Any]], Any], layout: Layout, indices: Iterator[list[int]]
+    ) -> None:
+        self._steps, self._collate = workload.steps(), collate
+        self._indices = itertools.chain.from_iterable(indices)
+        self._batch_size = workload.batch_size
         self._dealing, self._gathering = threading.Lock(), threading.Lock()
         self._gathered: list[Sample] = []
         self._number = 0
@@ -84,13 +120,13 @@ class StagedPipe(Pipe):
         for thread in self._threads:
             thread.start()
 
-    def next(self) -> tuple[Any, Cost]:
+    def next(self) -> tuple[Any, Note]:
         """The next batch in order; what went wrong in a thread is raised here."""
         try:
-            batch, cost = self._copied.take()[1]
+            batch, note = self._copied.take()[1]
         except Closed:
             raise self._error or CoresimError("the staged pipeline ended") from None
-        return batch, unpacked(cost)
+        return batch, unpacked(note)
 
     def close(self) -> None:
         """Stop the threads; each ends at the latest after its current batch."""
@@ -116,7 +152,7 @@ class StagedPipe(Pipe):
 
         Who completes a batch waits with it for room, and with it all that have fetched one more sample.
         """
-        first = self._data.workload.steps()[:1]
+        first = self._steps[:1]
         rng = np.random.default_rng()
         while True:
             with self._dealing:
@@ -129,26 +165,26 @@ class StagedPipe(Pipe):
                     self._gathered, self._number = [], self._number + 1
 
     def _prepare(self) -> None:
-        steps = self._data.workload.steps()[1:]
+        steps = self._steps[1:]
         rng = np.random.default_rng()
         while True:
             number, raws = self._fetched.take()
             began = time.perf_counter()
             samples = [_finish(steps, raw.value, rng) for raw in raws]
             pairs = zip(samples, raws, strict=True)
-            batch, cost = self._data.collate([sample._replace(cpu=sample.cpu + raw.cpu) for sample, raw in pairs])
+            batch, note = noted([sample._replace(cpu=sample.cpu + raw.cpu) for sample, raw in pairs], self._collate)
             fetch = sum(raw.wall for raw in raws)
-            self._prepared.put(number, (batch, cost._replace(began=began, fetch=fetch)))
+            self._prepared.put(number, (batch, note._replace(began=began, fetch=fetch)))
 
     def _copy(self) -> None:
         while True:
-            number, (batch, cost) = self._prepared.take()
+            number, (batch, note) = self._prepared.take()
             cpu = time.thread_time()
             batch, cpu = copied(batch), time.thread_time() - cpu
             if self.transfer is not None:
                 batch = self.transfer(batch)
-            cost = cost._replace(made=time.perf_counter(), copy=cpu)
-            self._copied.put(number, (batch, cost))
+            note = note._replace(made=time.perf_counter(), copy=cpu)
+            self._copied.put(number, (batch, note))
 
 
 def _finish(steps: Any, value: Any, rng: np.random.Generator) -> Sample:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from coresim import __version__
+from coresim.measure.server import Calibrated, Facts
 from coresim.measuring.parts import version_of
-from coresim.measuring.preprocess import WorkloadFacts
 from coresim.measuring.scaling import fit_speed
 from coresim.model.caution import Caution
 from coresim.model.host import HostFacts
@@ -22,7 +22,8 @@ FAR = 2
 
 
 def assemble(
-    facts: WorkloadFacts,
+    facts: Facts,
+    loader: Calibrated,
     host: HostFacts,
     source: AcceleratorSource,
     found: Sequence[Measurement],
@@ -33,11 +34,12 @@ def assemble(
     speed, uncertainty, assumes = fitted_speed(found)
     return Profile(
         workload=facts.name,
+        loader=facts.loader,
         batch_size=facts.batch_size,
         samples=None if facts.samples == sys.maxsize else facts.samples,
         bytes_per_sample=facts.bytes_per_sample,
-        bytes_per_batch=facts.bytes_per_batch,
-        arrays_per_batch=facts.arrays_per_batch,
+        bytes_per_batch=loader.batch_bytes,
+        arrays_per_batch=loader.batch_arrays,
         host=host,
         accelerator=source,
         provenance=made,
