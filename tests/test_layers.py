@@ -19,6 +19,7 @@ FLOORS = (
     ("errors", "units", "stats", "files", "__init__"),
     ("model", "workloads"),
     ("measuring", "sim", "theory"),
+    ("measure",),
     ("advise", "validate"),
     ("report",),
     ("cli", "api"),

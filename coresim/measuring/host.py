@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coresim.measuring.control_groups import cpu_quota, cpuset, group_folders, memory_limit, throttled_fraction
-from coresim.measuring.topology import Topology, last_level_cache, numa_cpus, read_topology
+from coresim.measuring.topology import Topology, clock_range, last_level_cache, numa_cpus, read_topology
 from coresim.measuring.tree import Tree, whole
 from coresim.model.host import CoreTerm, HostFacts
 
@@ -52,6 +52,7 @@ def read_host(
     cache_bytes, caches = last_level_cache(tree, topology.online)
     shm_bytes, shm_free_bytes = _shm(statvfs, root)
     other_load, steal = _load(tree, allowed, sleep, load_window)
+    clock_base_hz, clock_max_hz = clock_range(tree, topology.online)
     nodes = numa_cpus(tree)
     return HostFacts(
         terms=_terms(topology, allowed, cpu_quota(tree, cpu_groups)),
@@ -72,6 +73,8 @@ def read_host(
         memory_limit_bytes=memory_limit(tree, memory_groups),
         shm_bytes=shm_bytes,
         shm_free_bytes=shm_free_bytes,
+        clock_base_hz=clock_base_hz,
+        clock_max_hz=clock_max_hz,
         hypervisor=topology.hypervisor,
         hints=_hints(tree, environ),
         other_load_cores=other_load,

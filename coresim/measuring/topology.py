@@ -71,6 +71,16 @@ def last_level_cache(tree: Tree, online: Iterable[int]) -> tuple[int | None, int
     return (max(top), len(top)) if top else (None, None)
 
 
+def clock_range(tree: Tree, online: Iterable[int]) -> tuple[int | None, int | None]:
+    """The clock that a core is promised and the highest of one alone, in Hz; of the first CPU that tells both."""
+    for cpu in online:
+        folder = f"{_CPUS}/cpu{cpu}/cpufreq"
+        base, most = tree.number(f"{folder}/base_frequency"), tree.number(f"{folder}/cpuinfo_max_freq")
+        if base and most and 0 < base <= most:
+            return 1000 * base, 1000 * most
+    return None, None
+
+
 def numa_cpus(tree: Tree) -> tuple[str, ...]:
     """Each memory node's CPUs in Linux's list form."""
     nodes = [path for path in tree.glob("sys/devices/system/node/node*/cpulist") if re.search(r"node\d+/cpulist", path)]

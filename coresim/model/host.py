@@ -69,6 +69,7 @@ class HostFacts:
         numa_cpus: the CPUs of each NUMA node, in the same form.
         last_level_cache_bytes: size of one last-level cache; the machine has ``last_level_caches`` of them.
         memory_limit_bytes: least memory limit of the control groups; None = none found.
+        clock_base_hz, clock_max_hz: what a core is promised, and the most that one alone may run at (cpufreq).
         hypervisor: whether the CPU says that it is virtual.
         hints: what scheduler, container and thread-binding variables say.
         other_load_cores: cores, among those of the affinity, kept busy by other processes.
@@ -94,6 +95,8 @@ class HostFacts:
     memory_limit_bytes: int | None = None
     shm_bytes: int | None = None
     shm_free_bytes: int | None = None
+    clock_base_hz: int | None = None
+    clock_max_hz: int | None = None
     hypervisor: bool | None = None
     hints: Mapping[str, str] = field(default_factory=dict, hash=False)
     other_load_cores: float | None = None
