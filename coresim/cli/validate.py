@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from coresim.cli.common import add_json, engine_named, require, share
 from coresim.cli.measure import check_figure, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, MissingPartError, how_to_install
+from coresim.files import locked
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     check_writable(args.output)
     if args.figure:
         check_figure(args.figure)
-    with tempfile.TemporaryDirectory(prefix="coresim-") as folder:
+    with locked(args.output), tempfile.TemporaryDirectory(prefix="coresim-") as folder:
         grid, specs = _job(args, folder)
         _need_torch()
         ledger = _validate(args, grid, specs)

@@ -142,9 +142,9 @@ def _follow(
     while True:
         try:
             tag, value = child.receive(timeout if where.startswith("sample") else max(timeout, START_TIMEOUT))
-        except HangError:
+        except HangError as error:
             remedy = "make it answer or leave it out (a lock, a network read, a full disk?)"
-            raise InputError(f"{spec.target}: {where} took more than {timeout:g} s; {remedy}") from None
+            raise InputError(f"{spec.target}: {where} took more than {error.seconds:g} s; {remedy}") from None
         if tag == until:
             return value
         if tag == "at":
