@@ -177,7 +177,7 @@ class Child:
         what = next((found for line in self._last_lines() if (found := _UNPICKLED.match(line))), None)
         if what is not None:
             raise InputError(
-                f"{self.doing}: what a worker makes cannot be sent to the trainer: cannot pickle {what[1].strip()[:200]};"
+                f"{self.doing}: a worker cannot send what it makes: cannot pickle {what[1].strip()[:200]};"
                 " return arrays, tensors, numbers, texts, or lists and dicts of them"
             )
 
