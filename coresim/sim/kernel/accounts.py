@@ -10,6 +10,7 @@ from coresim.sim.kernel.records import (
     CLOSED,
     COPYING,
     FETCHING,
+    HANDING,
     IN_COPY,
     IN_DEVICE,
     IN_PHASE,
@@ -52,7 +53,9 @@ def device_column(rank: Rank) -> int:
         return ON_STARTUP
     if trainer == WAITING:
         return ON_STARVED
-    return ON_PHASE + (rank.phase if trainer == PREPARING else rank.job.inline_count)
+    if trainer in (PREPARING, HANDING):
+        return ON_PHASE + rank.phase
+    return ON_PHASE + rank.job.own_phases
 
 
 def trainer_column(rank: Rank) -> int:
@@ -66,9 +69,9 @@ def trainer_column(rank: Rank) -> int:
         return IN_DEVICE
     if state == STARTING:
         return IN_STARTUP
-    if state == PREPARING:
+    if state in (PREPARING, HANDING):
         return IN_PHASE + rank.phase
-    return IN_PHASE + rank.job.inline_count + (1 if state == LAUNCHING else 0)
+    return IN_PHASE + rank.job.own_phases + (1 if state == LAUNCHING else 0)
 
 
 def account_rank(rank: Rank) -> None:
@@ -166,9 +169,9 @@ def account_starved(rank: Rank, item: Item) -> None:
 def open_window(rank: Rank) -> None:
     """Begin a rank's window: forget what was accounted for so far."""
     job = rank.job
-    for column in range(ON_PHASE + job.inline_count + 1):
+    for column in range(ON_PHASE + job.own_phases + 1):
         rank.device_times[column] = 0
-    for column in range(IN_PHASE + job.inline_count + 2):
+    for column in range(IN_PHASE + job.own_phases + 2):
         rank.trainer_times[column] = 0
     for segment in range(job.segment_count):
         rank.starved[segment] = 0

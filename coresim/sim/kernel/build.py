@@ -49,6 +49,10 @@ def build(memory: Memory, pipeline: described.Pipeline, draws: Draws, length: Ru
     for number in range(job.inline_count):
         job.inline[number] = phases[first + number]
     first += job.inline_count
+    job.handover = memory.no_phases(job.handover_count + 1)
+    for number in range(job.handover_count):
+        job.handover[number] = phases[first + number]
+    first += job.handover_count
     job.consumer = phases[first]
     job.copy = phases[first + 1]
     job.launch = phases[first + 2]
@@ -75,6 +79,9 @@ def describe(job: Job, pipeline: described.Pipeline, length: RunLength) -> None:
     job.rank_count = pipeline.total_ranks
     job.stage_count = len(pipeline.stages)
     job.inline_count = len(trainer.inline)
+    job.handover_count = len(trainer.handover)
+    job.own_phases = job.inline_count + (1 if job.handover_count > 0 else 0)
+    job.cores = pipeline.cores
     job.segment_count = sum([len(stage.phases) + 1 for stage in pipeline.stages]) + 1
     job.item_room = item_room(pipeline)
     job.batch_size = pipeline.batch_size
@@ -160,8 +167,8 @@ def lay_rank(memory: Memory, rank: Rank) -> None:
     stamps = memory.tables(job.item_room, job.segment_count)
     for number in range(job.item_room):
         rank.items[number].stamps = stamps[number]
-    rank.device_times = memory.numbers(ON_PHASE + job.inline_count + 1)
-    rank.trainer_times = memory.numbers(IN_PHASE + job.inline_count + 2)
+    rank.device_times = memory.numbers(ON_PHASE + job.own_phases + 1)
+    rank.trainer_times = memory.numbers(IN_PHASE + job.own_phases + 2)
     rank.starved = memory.numbers(job.segment_count)
     rank.block_ends = memory.numbers(job.blocks)
     rank.block_busy = memory.numbers(job.blocks)

@@ -9,6 +9,7 @@ from coresim.sim.kernel.records import (
     CONSUMING,
     COPYING,
     DEVICE,
+    HANDING,
     LAUNCHING,
     PREPARING,
     SERVER,
@@ -20,6 +21,7 @@ from coresim.sim.kernel.records import (
 )
 from coresim.sim.kernel.trainer import (
     begin_step,
+    consume,
     copy_batch,
     end_copy,
     end_inline,
@@ -70,11 +72,28 @@ def run_host(host: Host) -> bool:
 
 def act(host: Host) -> None:
     """Hand over and take once for one rank that something happened to; forget the rank when nothing is left."""
+    if host.job.handover_count > 0 and host.job.ranks_per_host > 1:
+        act_in_order(host)
+        return
     rank = host.changed[host.changed_count - 1]
     hand_over(rank)
     if not take_one(rank) and not pick_up(rank):
         rank.is_changed = False
         host.changed_count -= 1
+
+
+def act_in_order(host: Host) -> None:
+    """The same where ranks notice each other: takes of all ranks first, then the pick-up of the lowest."""
+    for number in range(host.changed_count):
+        hand_over(host.changed[number])
+        if take_one(host.changed[number]):
+            return
+    for number in range(host.first_rank, host.first_rank + host.job.ranks_per_host):
+        if host.job.ranks[number].is_changed and pick_up(host.job.ranks[number]):
+            return
+    for number in range(host.changed_count):
+        host.changed[number].is_changed = False
+    host.changed_count = 0
 
 
 def handle(host: Host, actor: Actor | None) -> None:
@@ -99,6 +118,8 @@ def trainer_event(rank: Rank) -> None:
     state = rank.trainer_state
     if state == PREPARING:
         end_inline(rank)
+    elif state == HANDING:
+        consume(rank)
     elif state == CONSUMING:
         copy_batch(rank)
     elif state == COPYING:

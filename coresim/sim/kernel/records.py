@@ -24,7 +24,10 @@ SHARED, BY_NUMBER, BY_PICK_UP = range(3)
 # Copy modes, in the order of coresim.model.pipeline.COPY_MODES.
 SYNC, STREAM, OVERLAP, NO_COPY = range(4)
 # States of a trainer.
-STARTING, PREPARING, WAITING, CONSUMING, SYNCING, COPYING, LAUNCHING, BEHIND = range(8)
+STARTING, PREPARING, WAITING, HANDING, CONSUMING, SYNCING, COPYING, LAUNCHING, BEHIND = range(9)
+# What the maker of a batch does when the batch is picked up; a state of a hand-over is this and how crowded the cores
+# are, of each `MAKERS` (coresim.model.handover).
+RESTS, BEGINS, WORKS, MAKERS = range(4)
 # States of an accelerator.
 IDLE, FETCHING, WORKING, UNLAUNCHED, BARRED = range(5)
 # What an accelerator's time is spent on; the trainer's phases that it idles for come after ON_PHASE.
@@ -78,6 +81,10 @@ class Job:
     allreduce: Number = 0
     inline: list[Phase] = NOTHING
     inline_count: int = 0
+    handover: list[Phase] = NOTHING  # by state; none: no wait
+    handover_count: int = 0
+    own_phases: int = 0  # of the trainer before consumer: the inline ones, or the hand-over
+    cores: Number = 0
     consumer: Phase = NOTHING
     copy: Phase = NOTHING
     launch: Phase = NOTHING
@@ -143,6 +150,7 @@ class Actor:
     pending: int = 0  # parallel tasks of it that are not over
     busy: bool = False  # has an item, in service or finished
     item: Item = NOTHING
+    began: Number = 0  # when it took that item
     fresh: bool = False  # has to start before its first item of the epoch
     next: int = 0  # batch that is dealt to it by number
     queue: list[int] = NOTHING  # ring of the batches that were dealt to it as others were picked up

@@ -28,9 +28,9 @@ def result(job: Job, pipeline: described.Pipeline, length: found.RunLength) -> f
 
 def names_of(pipeline: described.Pipeline) -> tuple[list[str], list[str], list[str]]:
     """What the accelerator's, the trainer's and the starved time are by, in the order of their lists."""
-    inline = [phase.name for phase in pipeline.trainer.inline]
-    device = ["busy", "launch", "barrier", "copy", "startup", "starved", *inline, "consumer"]
-    trainer = ["starved", "device", "copy", "startup", *inline, "consumer", "launch"]
+    own = [phase.name for phase in pipeline.trainer.inline] + (["handover"] if pipeline.trainer.handover else [])
+    device = ["busy", "launch", "barrier", "copy", "startup", "starved", *own, "consumer"]
+    trainer = ["starved", "device", "copy", "startup", *own, "consumer", "launch"]
     return device, trainer, segment_names(pipeline)
 
 

@@ -8,14 +8,18 @@ from coresim.sim.kernel.items import accept, drop_item, offered
 from coresim.sim.kernel.line import mark_changed
 from coresim.sim.kernel.records import (
     BARRED,
+    BEGINS,
     BEHIND,
     CONSUMING,
     COPYING,
     FETCHING,
+    HANDING,
     IDLE,
     LAUNCHING,
+    MAKERS,
     OVERLAP,
     PREPARING,
+    RESTS,
     STARTING,
     STREAM,
     SYNC,
@@ -24,6 +28,8 @@ from coresim.sim.kernel.records import (
     UNLAUNCHED,
     WAITING,
     WORKING,
+    WORKS,
+    Actor,
     Rank,
 )
 from coresim.sim.kernel.servers import begin_phase, dispatch, first_time
@@ -72,18 +78,37 @@ def end_inline(rank: Rank) -> None:
     if rank.phase < rank.job.inline_count:
         begin_phase(rank.trainer, rank.job.inline[rank.phase], rank.step)
     else:
-        consume(rank, rank.step)
+        note_pick(rank, rank.step)
+        consume(rank)
 
 
-def consume(rank: Rank, batch: int) -> None:
-    """The trainer has a batch in hand and does its own work on it."""
+def note_pick(rank: Rank, batch: int) -> None:
+    """The trainer has a batch."""
     job = rank.job
     if job.trace and rank.step < job.steps:
         rank.picks[rank.step] = rank.host.wait.now
         rank.batches[rank.step] = batch
     rank.picked += 1
+
+
+def consume(rank: Rank) -> None:
+    """The trainer does its own work on the batch."""
     rank.trainer_state = CONSUMING
-    begin_phase(rank.trainer, job.consumer, rank.step)
+    begin_phase(rank.trainer, rank.job.consumer, rank.step)
+
+
+def handover_state(rank: Rank, maker: Actor) -> int:
+    """The state of the hand-over of a batch that is picked up now, as `coresim.model.handover.state_of` numbers it."""
+    job, host = rank.job, rank.host
+    wanted = 1 + job.ranks_per_host
+    for number in range(host.first_rank, host.first_rank + job.ranks_per_host):
+        wanted += job.ranks[number].stages[0].busy
+    doing = RESTS
+    if maker.busy and maker.pending > 0:
+        wanted -= 1
+        doing = BEGINS if maker.began == host.wait.now else WORKS
+    crowd = 0 if wanted <= job.cores else 1 if wanted < 2 * job.cores else 2
+    return MAKERS * crowd + doing
 
 
 def pick_up(rank: Rank) -> bool:
@@ -98,7 +123,14 @@ def pick_up(rank: Rank) -> bool:
     account_starved(rank, item)
     account_outstanding(rank, -rank.job.batch_size if rank.stages[0].by_sample else -1)
     drop_item(rank, item)
-    consume(rank, item.number)
+    note_pick(rank, item.number)
+    if rank.job.handover_count > 0:
+        rank.trainer_state = HANDING
+        rank.phase = 0
+        state = handover_state(rank, rank.stages[0].servers[item.server])
+        begin_phase(rank.trainer, rank.job.handover[state], rank.step)
+    else:
+        consume(rank)
     dispatch(rank, item.server)
     account_rank(rank)
     return True
