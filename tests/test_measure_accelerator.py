@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from coresim.errors import CoresimError, InputError, MissingPartError
-from coresim.measuring import accelerator, busy, models, training_step, transfer
-from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measuring.training_step import WarmUp
+from coresim.measure import accelerator, busy, models, training_step, transfer
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.training_step import WarmUp
 from coresim.model.measurement import Measurement
 
 MS = 2.0**-10  # a power of two, so that the fake device's sums are exact
@@ -469,7 +469,7 @@ def script(body: str) -> subprocess.Popen[bytes]:
 def test_busy_processes_end_when_their_parent_is_killed():
     parent = script("""
         import time
-        from coresim.measuring.busy import busy_processes
+        from coresim.measure.busy import busy_processes
         with busy_processes(1) as pids:
             print(*pids, flush=True)
             time.sleep(60)
@@ -536,7 +536,7 @@ def test_interrupt_leaves_no_process_and_no_file(fake_torch, tmp_path, monkeypat
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     fake_torch("""
-        from coresim.measuring import busy
+        from coresim.measure import busy
         import os, time
         with busy.busy_processes(1) as pids:
             with open(os.path.dirname(__file__) + "/unfinished", "w") as file:
@@ -545,7 +545,7 @@ def test_interrupt_leaves_no_process_and_no_file(fake_torch, tmp_path, monkeypat
             time.sleep(60)
     """)
     parent = script("""
-        from coresim.measuring.accelerator import AcceleratorConfig, measure_accelerator
+        from coresim.measure.accelerator import AcceleratorConfig, measure_accelerator
         measure_accelerator(AcceleratorConfig(device="cpu"))
     """)
     deadline = time.monotonic() + 30

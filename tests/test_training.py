@@ -19,7 +19,7 @@ from coresim.validate.loaders import Cost, Layout, Pipe, Timed, open_pipe
 from coresim.validate.trial import Trial
 
 from coresim.errors import InputError
-from coresim.measuring import busy
+from coresim.measure import busy
 from coresim.validate import training as module
 from coresim.validate.grid import Setting, in_training, job_grid
 from coresim.validate.training import StepCost, Training, run_training
