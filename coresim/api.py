@@ -184,6 +184,8 @@ def plan(
     )
     if table:
         table.finish(found.rows)
+        if table.problem:
+            logging.getLogger("coresim").warning("%s; run the same again when there is room", table.problem)
     return Planned(found)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import add_json, add_set, metadata, study_of, whole_number
 from coresim.errors import EXIT_ANSWERED, EXIT_WORSE, InputError
+from coresim.units import in_bounds, short
 
 if TYPE_CHECKING:
     from coresim.advise.compare import Comparison
@@ -38,9 +39,9 @@ def _limit(text: str) -> float:
     try:
         value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write 0.1 or 10%") from None
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a share; write 0.1 or 10%")
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a share; write 0.1 or 10%") from None
+    if not (value >= 0 and in_bounds(value)):
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a share; write 0.1 or 10%")
     if value > 1 and not text.endswith("%"):
         # A gate that was meant to be 10 % must not let everything through.
         raise argparse.ArgumentTypeError(f"{text} would be {value:.0%}; write {text}%, or {value:.0%} if you mean that")

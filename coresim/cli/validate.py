@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import add_json, engine_named, require, share
+from coresim.cli.common import add_json, engine_named, require, share, whole_number
 from coresim.cli.measure import check_figure, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, MissingPartError, how_to_install
+from coresim.files import locked
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
     job.add_argument("--dataset", metavar="MODULE:NAME", help="your own: a function that returns a dataset")
     job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
-    job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch (default 32)")
+    job.add_argument("--batch-size", type=whole_number(0), metavar="N", help="samples per batch (default 32)")
     job.add_argument("--step", metavar="MODULE:NAME",
                      help="train with your own: train_step(batch), or a function that returns one")  # fmt: skip
     job.add_argument("--model", metavar="NAME",
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     check_writable(args.output)
     if args.figure:
         check_figure(args.figure)
-    with tempfile.TemporaryDirectory(prefix="coresim-") as folder:
+    with locked(args.output), tempfile.TemporaryDirectory(prefix="coresim-") as folder:
         grid, specs = _job(args, folder)
         _need_torch()
         ledger = _validate(args, grid, specs)

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import add_json, require
+from coresim.cli.common import add_json, require, whole_number
 from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
 from coresim.units import parse_duration
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 10.0
 STDERR = 2
+#: What the kernel can be asked for.
+MOST_PID = 2**31 - 1
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -31,7 +33,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         " end with a verdict in the words of recommend. Give a command after --, or the process with --pid. Ctrl-C ends"
         " the watch, and with it a command that it started; a process named with --pid goes on.",
     )
-    parser.add_argument("--pid", type=int, metavar="N", help="the job's first process, which runs already")
+    parser.add_argument(
+        "--pid", type=whole_number(1, MOST_PID), metavar="N", help="the job's first process, which runs already"
+    )
     parser.add_argument("--interval", default="1 s", metavar="TIME", help="time between two looks (default: 1 s)")
     parser.add_argument("--time", metavar="TIME", help="how long to watch (default: until the job ends)")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="start this and watch it")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
-from coresim.errors import CoresimError
+from coresim.errors import CoresimError, InputError
 from coresim.workloads.base import describe
 
 TIMEOUT = 60.0
@@ -34,9 +35,23 @@ _BOOT = (
 
 Job = Callable[..., Any]
 
+#: What is read of the last that a process said.
+_LAST_BYTES = 4000
+#: What Python says of an object that cannot be pickled: ``TypeError: cannot pickle '_thread.lock' object`` or
+#: ``PicklingError: Can't pickle <function f at 0x7f>: it's not found as m.f``.
+_UNPICKLED = re.compile(r"(?:\w+\.)*(?:TypeError|AttributeError|PicklingError): [Cc]an(?:not|'t) pickle (.*)")
+
 
 class HangError(CoresimError):
-    """A process said nothing for longer than its timeout."""
+    """A process said nothing for longer than it was given.
+
+    Attributes:
+        seconds: how long it was given.
+    """
+
+    def __init__(self, message: str, seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class DeathError(CoresimError):
@@ -77,6 +92,7 @@ class Child:
         self._link, theirs = Pipe()
         life, self._life = Pipe(duplex=False)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
+        self._read = 0
         # What multiprocessing keeps in files (sockets of a loader's workers) must not outlive a process that is killed.
         self._room = tempfile.TemporaryDirectory(prefix="coresim-", ignore_cleanup_errors=True) if own_files else None
         files = {"TMPDIR": self._room.name} if self._room else {}
@@ -124,6 +140,7 @@ class Child:
 
         Raises:
             CoresimError: the job raised (its own error, if it was one of ours).
+            InputError: a process of the job's own could not send what it made.
             DeathError: the process ended.
             HangError: it said nothing for ``timeout`` seconds.
         """
@@ -132,8 +149,11 @@ class Child:
             while not self._link.poll(min(0.5, max(0.0, until - time.monotonic()))):
                 if self._process.poll() is not None and not self._link.poll(0):
                     raise EOFError
+                self._check_pickled()
                 if time.monotonic() > until:
-                    raise HangError(f"{self.doing}: no answer for {timeout:g} s, so it was stopped; does it hang?")
+                    raise HangError(
+                        f"{self.doing}: no answer for {timeout:g} s, so it was stopped; does it hang?", timeout
+                    )
             tag, value = self._link.recv()
         except (EOFError, OSError):
             raise self._death() from None
@@ -148,10 +168,28 @@ class Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout)
 
+    def _check_pickled(self) -> None:
+        """A queue of multiprocessing drops what it cannot pickle: its reader waits without end, and stderr says why."""
+        size = os.fstat(self._said.fileno()).st_size
+        if size == self._read:
+            return
+        self._read = size
+        what = next((found for line in self._last_lines() if (found := _UNPICKLED.match(line))), None)
+        if what is not None:
+            raise InputError(
+                f"{self.doing}: a worker cannot send what it makes: cannot pickle {what[1].strip()[:200]};"
+                " return arrays, tensors, numbers, texts, or lists and dicts of them"
+            )
+
+    def _last_lines(self) -> list[str]:
+        # Read at a place of its own: the process writes where the file's own place is.
+        size = os.fstat(self._said.fileno()).st_size
+        text = os.pread(self._said.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES))
+        return text.decode(errors="replace").strip().splitlines()
+
     def _death(self) -> DeathError:
         code = self._process.wait(timeout=10)
-        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 2000))
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        lines = self._last_lines()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         hint = "; is memory short?" if code == -signal.SIGKILL else ""
         last = lines[-1].strip()[:200] if lines else ""
