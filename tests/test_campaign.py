@@ -20,9 +20,9 @@ from coresim.cli import measure as verb
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.campaign import BUDGET, Request, Tools, run_campaign
 from coresim.measuring import campaign, models
-from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measuring.scaling import fit_speed
-from coresim.measure.step_time import NETS, DatasetBatch, ImportedStep, StepRequest
+from coresim.measuring.step_time import NETS, DatasetBatch, ImportedStep, StepRequest
 from coresim.model.caution import Caution
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement

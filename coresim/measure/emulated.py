@@ -126,10 +126,10 @@ class EmulatedDevice(Device):
         """Idle work on the queue of the steps."""
         self._steps.add(Work(self._host.wall(), seconds))
 
-    def launch(self, seconds: float) -> None:
+    def launch(self, seconds: float, cpu: float) -> None:
         """Queue a step: the host works on its launch, and the device may begin, but not end, before that is done."""
         issued = self._host.wall()
-        self._host.work(self.like.launch)
+        self._host.work(cpu)
         self._steps.add(Work(issued, seconds, least=self._host.wall()))
 
     def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
@@ -159,7 +159,7 @@ class EmulatedDevice(Device):
 
     def step(self, model: str, precision: str) -> Step:
         """A step of the declared length, whatever the network."""
-        return lambda batch: self.launch(self.like.step)
+        return lambda batch: self.launch(self.like.step, self.like.launch)
 
     def decoder(self, make: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:
         """Takes the device's time, and none of the host's."""
