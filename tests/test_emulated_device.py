@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from still import COPY, LAUNCH, SIZE, STEP, StillHost, still
 
 from coresim.errors import InputError, MissingPartError
 from coresim.measure import device as module
@@ -17,43 +20,6 @@ from coresim.measure.device_queue import Host, Queue, Work
 from coresim.measure.emulated import Emulated, EmulatedDevice, emulated
 
 torch = pytest.importorskip("torch")
-
-STEP, LAUNCH, COPY = 0.5, 0.0625, 0.25
-SIZE = 1024
-
-
-class StillHost(Host):
-    """A host whose clocks move by its own work and waiting alone; copies of memory take it no time."""
-
-    def __init__(self) -> None:
-        self.now = self.spent = 0.0
-
-    def wall(self) -> float:
-        return self.now
-
-    def cpu(self) -> float:
-        return self.spent
-
-    def work(self, seconds: float) -> None:
-        self.now, self.spent = self.now + seconds, self.spent + seconds
-
-    def wait(self, moment: float, spin: bool) -> None:
-        left = max(0.0, moment - self.now)
-        self.now += left
-        self.spent += left if spin else 0.0
-
-    def engine(self) -> Any:
-        return lambda job: job()
-
-    def copying(self, begin: float, copies: Any) -> float:
-        copies()
-        return 0.0
-
-
-def still(**like: Any) -> tuple[EmulatedDevice, StillHost]:
-    host = StillHost()
-    known = {"step": STEP, "launch": LAUNCH, "bus": SIZE / COPY, "event": 0.0} | like
-    return EmulatedDevice(Emulated(**known), torch.device("cpu"), host), host
 
 
 def batch() -> Any:
@@ -64,7 +30,7 @@ def test_steps_are_done_in_order_in_the_devices_own_time() -> None:
     device, host = still()
     marks = [device.record()]
     for _ in range(3):
-        device.launch(STEP)
+        device.launch(STEP, LAUNCH)
         marks.append(device.record())
     assert host.now == 3 * LAUNCH  # nothing was waited for
     assert [device.query(mark) for mark in marks] == [True, False, False, False]
@@ -76,10 +42,10 @@ def test_steps_are_done_in_order_in_the_devices_own_time() -> None:
 
 
 def test_a_step_bound_by_its_launch_ends_with_it() -> None:
-    device, host = still(launch=1.1 * STEP)
+    device, host = still()
     marks = [device.record()]
     for _ in range(2):
-        device.launch(STEP)
+        device.launch(STEP, 1.1 * STEP)
         marks.append(device.record())
     device.synchronise()
     assert [device.elapsed(a, b) for a, b in pairwise(marks)] == pytest.approx([1.1 * STEP] * 2)
@@ -88,11 +54,11 @@ def test_a_step_bound_by_its_launch_ends_with_it() -> None:
 
 def test_a_late_launch_leaves_the_device_idle() -> None:
     device, host = still()
-    device.launch(STEP)
+    device.launch(STEP, LAUNCH)
     device.synchronise()
     host.now += 1.0
     begin = device.record()
-    device.launch(STEP)
+    device.launch(STEP, LAUNCH)
     end = device.record()
     device.synchronise()
     assert begin.end == STEP + 1.0 and device.elapsed(begin, end) == STEP
@@ -101,7 +67,7 @@ def test_a_late_launch_leaves_the_device_idle() -> None:
 @pytest.mark.parametrize(("sync", "spent"), [("spin", STEP), ("block", LAUNCH)])
 def test_waiting_spins_or_blocks(sync: str, spent: float) -> None:
     device, host = still(sync=sync)
-    device.launch(STEP)
+    device.launch(STEP, LAUNCH)
     device.synchronise()
     assert host.now == STEP and host.spent == spent
 
@@ -116,7 +82,7 @@ def test_two_events_in_a_row_are_not_at_the_same_moment() -> None:
 def test_what_is_not_reached_cannot_be_timed() -> None:
     device, _ = still()
     start = device.record()
-    device.launch(STEP)
+    device.launch(STEP, LAUNCH)
     end = device.record()
     with pytest.raises(ValueError, match="synchronise first"):
         device.elapsed(start, end)
@@ -124,25 +90,25 @@ def test_what_is_not_reached_cannot_be_timed() -> None:
 
 def test_a_pinned_copy_waits_its_turn_and_nobody_waits_for_it() -> None:
     device, host = still()
-    device.launch(STEP)
+    device.launch(STEP, LAUNCH)
     source = device.pin(batch())
     there = device.copy(source)
     assert host.now == LAUNCH and torch.equal(there, source) and there.data_ptr() != source.data_ptr()
-    device.launch(STEP)
+    device.launch(STEP, LAUNCH)
     device.synchronise()
     assert host.now == 2 * STEP + COPY
 
 
 def test_a_pageable_copy_is_waited_for_behind_the_steps() -> None:
     device, host = still()
-    device.launch(STEP)
+    device.launch(STEP, LAUNCH)
     device.copy(batch())
     assert host.now == STEP + COPY
 
 
 def test_a_copy_ahead_has_a_queue_of_its_own() -> None:
     device, host = still()
-    device.launch(STEP)
+    device.launch(STEP, LAUNCH)
     device.copy(device.pin(batch()), ahead=True)
     assert host.now == LAUNCH + COPY  # beside the step, and waited for
     device.synchronise()
@@ -177,7 +143,7 @@ def test_on_the_real_host_the_device_keeps_its_own_time() -> None:
     marks, found = [], []
     for _ in range(5):
         found.append(device.copy(source))
-        device.launch(0.01)
+        device.launch(0.01, 0.001)
         marks.append(device.record())
     device.synchronise()
     taken = [device.elapsed(a, b) for a, b in pairwise(marks)]
@@ -319,6 +285,47 @@ def test_cuda_events_are_seconds_and_a_hold_is_calibrated_once() -> None:
     assert device.query(end) and device.elapsed(start, end) == pytest.approx(0.76) and host.now == pytest.approx(0.76)
     device.synchronise()
     assert cuda.synchronised == 2 and device.asynchronous
+
+
+def test_cuda_copies_ahead_on_a_stream_of_their_own() -> None:
+    noted: list[Any] = []
+
+    class Tensor:
+        pinned = True
+
+        def is_pinned(self) -> bool:
+            return self.pinned
+
+        def to(self, place: Any, non_blocking: bool = False) -> Tensor:
+            noted.append((cuda.current, non_blocking))
+            return self
+
+        def record_stream(self, stream: Any) -> None:
+            noted.append(("kept for", stream))
+
+    class Streams(Cuda):
+        current = "steps"
+
+        def default_stream(self, place: Any) -> str:
+            return "steps"
+
+        def Stream(self, place: Any) -> str:
+            return "copies"
+
+        @contextlib.contextmanager
+        def stream(self, name: str) -> Iterator[None]:
+            self.current = name
+            yield
+            self.current = "steps"
+
+    cuda = Streams(still()[0])
+    device, tensor = CudaDevice(cuda, "cuda:0"), Tensor()
+    device.copy(tensor, ahead=True)
+    device.copy(tensor)
+    tensor.pinned = False
+    device.copy(tensor)
+    assert noted == [("copies", False), ("kept for", "steps"), ("steps", True), ("steps", False)]
+    assert not device.is_pinned(tensor)
 
 
 def test_batches_of_any_nesting() -> None:

@@ -43,13 +43,13 @@ HOMES = {
     "h5py": ("coresim/workloads/packages.py",),
     "soundfile": ("coresim/workloads/packages.py",),
     "torch": (
-        "coresim/measuring/models.py",
+        "coresim/measure/models.py",
         "coresim/measuring/sending.py",
         "coresim/measuring/transport.py",
         "coresim/validate/",
         "coresim/workloads/base.py",
     ),
-    "torchvision": ("coresim/measuring/models.py", "coresim/validate/gpu_decode.py"),
+    "torchvision": ("coresim/measure/models.py", "coresim/validate/gpu_decode.py"),
     "pynvml": ("coresim/measuring/watch.py",),
     "psutil": ("coresim/measuring/",),
     "tqdm": ("coresim/cli/",),
@@ -193,7 +193,7 @@ def test_the_rule(here: str, there: str, good: bool) -> None:
 def test_the_checks_see_what_they_look_for() -> None:
     source = ast.parse("def f():\n    import torch.nn\n    from coresim.measuring.host import g\n    print(sys.argv)\n")
     assert strangers(source, "coresim/sim/draws.py") == ["torch"]
-    assert strangers(source, "coresim/measuring/models.py") == []
+    assert strangers(source, "coresim/measure/models.py") == []
     assert list(rooms_used(source)) == ["measuring"]
     assert noises(source) == ["print", "sys.argv"]
     assert list(rooms_used(ast.parse("from coresim import stats, __version__"))) == ["stats", "__init__"]

@@ -124,8 +124,8 @@ def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, Workloa
 
 def _trained(args: argparse.Namespace) -> tuple[str, str]:
     """The net or step in training and its precision; empty where the accelerator is emulated."""
+    from coresim.measure.step_time import StepRequest, has_cuda
     from coresim.measuring.parts import optional_parts
-    from coresim.measuring.step_time import StepRequest, has_cuda
     from coresim.workloads.registry import DEFAULT
 
     asked = args.step or args.model

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from coresim.errors import InputError, MissingPartError
-from coresim.measuring.models import Step, build_model, default_step, load_torch
+from coresim.measure.models import Step, build_model, default_step, load_torch
 
 _CALIBRATION_CYCLES = 10_000_000
 #: What ``--device`` takes.
@@ -55,7 +55,7 @@ class Device:
         """A tensor of the host on the device.
 
         From pinned memory it is queued behind the steps and not waited for; from pageable memory it is waited for.
-        ``ahead``: in a queue of its own, beside the steps, and waited for.
+        ``ahead``: in a queue of its own, beside the steps, and waited for. What is there already stays there.
         """
         return tensor.to(self.place)
 
@@ -68,7 +68,7 @@ class Device:
         return False
 
     def step(self, model: str, precision: str) -> Step:
-        """A training step of one of `coresim.measuring.models`' networks on this device."""
+        """A training step of one of `coresim.measure.models`' networks on this device."""
         return default_step(build_model(model), self.place, precision)
 
     def decoder(self, make: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:

@@ -18,11 +18,11 @@ from typing import Any
 from coresim.errors import InputError
 from coresim.measure.device import Device
 from coresim.measure.device_queue import Host, Queue, Work
-from coresim.measuring.models import Step, load_torch
+from coresim.measure.models import Step, load_torch
 from coresim.units import parse_duration
 
-#: The mark of a tensor whose memory the device reads by itself.
-PINNED = "pinned_for_emulation"
+#: The marks of a tensor whose memory the device reads by itself, and of one that lies on it.
+PINNED, THERE = "pinned_for_emulation", "on_the_emulated_device"
 DURATIONS = ("step", "launch", "decode", "event")
 
 
@@ -126,17 +126,20 @@ class EmulatedDevice(Device):
         """Idle work on the queue of the steps."""
         self._steps.add(Work(self._host.wall(), seconds))
 
-    def launch(self, seconds: float) -> None:
+    def launch(self, seconds: float, cpu: float) -> None:
         """Queue a step: the host works on its launch, and the device may begin, but not end, before that is done."""
         issued = self._host.wall()
-        self._host.work(self.like.launch)
+        self._host.work(cpu)
         self._steps.add(Work(issued, seconds, least=self._host.wall()))
 
     def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
         """From pageable memory the caller copies it to a buffer first, and waits until the device has it."""
+        if getattr(tensor, THERE, False):
+            return tensor
         pinned = self.is_pinned(tensor)
         source = tensor if pinned else tensor.clone()
         there = load_torch().empty_like(source)
+        setattr(there, THERE, True)
         seconds = tensor.numel() * tensor.element_size() / self.like.bus
         queue = self._copies if ahead else self._steps
         work = queue.add(Work(self._host.wall(), seconds, copies=lambda: there.copy_(source)))
@@ -156,7 +159,7 @@ class EmulatedDevice(Device):
 
     def step(self, model: str, precision: str) -> Step:
         """A step of the declared length, whatever the network."""
-        return lambda batch: self.launch(self.like.step)
+        return lambda batch: self.launch(self.like.step, self.like.launch)
 
     def decoder(self, make: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:
         """Takes the device's time, and none of the host's."""

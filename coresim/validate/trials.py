@@ -89,10 +89,7 @@ class Trials:
 
 
 def _device_name(training: Training) -> str:
-    import torch  # noqa: PLC0415 (torch is optional and heavy)
-
-    device = training.device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+    return str(training.device.facts()["device"])
 
 
 def _limited(order: Order) -> AbstractContextManager[None]:

@@ -1,7 +1,4 @@
-"""One training step on a device, by the device's own clock and by the host's.
-
-The same protocol for CPU and CUDA alike: the clock is passed in.
-"""
+"""One training step on a device, by the device's own clock and by the host's; the same for every device."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from coresim import stats
-from coresim.measuring.models import Step
-from coresim.measuring.transfer import Clock
+from coresim.measure.device import Device
+from coresim.measure.models import Step
 from coresim.model.measurement import Measurement
 
 STABLE = 0.05
@@ -34,39 +31,39 @@ class WarmUp:
         return f"{self.steps} warm-up steps, medians of the last 3 windows of {WINDOW} {outcome} {STABLE:.0%}"
 
 
-def time_steps(step: Step, batch: Any, clock: Clock, count: int) -> tuple[float, ...]:
+def time_steps(step: Step, batch: Any, device: Device, count: int) -> tuple[float, ...]:
     """Device seconds of each of ``count`` steps launched back to back, with no wait between them.
 
     One step more is run first, and not counted: it alone finds the device idle.
     """
-    clock.wait()
+    device.synchronise()
     marks = []
     for _ in range(count + 1):
         step(batch)
-        marks.append(clock.mark())
-    clock.wait()
-    return tuple(clock.seconds(start, end) for start, end in pairwise(marks))
+        marks.append(device.record())
+    device.synchronise()
+    return tuple(device.elapsed(start, end) for start, end in pairwise(marks))
 
 
-def warm_up(step: Step, batch: Any, clock: Clock, seconds: float = 5.0) -> WarmUp:
+def warm_up(step: Step, batch: Any, device: Device, seconds: float = 5.0) -> WarmUp:
     """Run windows of steps until the medians of the last three lie within ``STABLE`` of their least, or time is up."""
     medians: list[float] = []
-    deadline = clock.wall() + seconds
+    deadline = device.wall() + seconds
     while True:
-        medians.append(stats.median(time_steps(step, batch, clock, WINDOW)))
+        medians.append(stats.median(time_steps(step, batch, device, WINDOW)))
         last = medians[-3:]
         settled = len(last) == 3 and max(last) <= (1 + STABLE) * min(last)
-        if settled or clock.wall() >= deadline:
+        if settled or device.wall() >= deadline:
             return WarmUp((WINDOW + 1) * len(medians), settled, medians[-1])
 
 
-def measure_step(step: Step, batch: Any, clock: Clock, *, warm: WarmUp, count: int = 30) -> list[Measurement]:
+def measure_step(step: Step, batch: Any, device: Device, *, warm: WarmUp, count: int = 30) -> list[Measurement]:
     """One training step on resident data.
 
     Args:
         step: ``train_step(batch)``.
         batch: a batch that lies on the device already.
-        clock: the device's clock.
+        device: the device.
         warm: the warm-up that was done.
         count: steps timed.
 
@@ -77,11 +74,11 @@ def measure_step(step: Step, batch: Any, clock: Clock, *, warm: WarmUp, count: i
         from a thread of its own), all in s/step. A step that waits for the device (``waits_for_device``) spins
         meanwhile, and that is in its launch cost: it does hold a core.
     """
-    clock.wait()
-    begin = clock.wall()
-    steps = time_steps(step, batch, clock, count)
-    wall = (clock.wall() - begin) / (count + 1)
-    launches = tuple(_launch_cost(step, batch, clock) for _ in range(count))
+    device.synchronise()
+    begin = device.wall()
+    steps = time_steps(step, batch, device, count)
+    wall = (device.wall() - begin) / (count + 1)
+    launches = tuple(_launch_cost(step, batch, device) for _ in range(count))
     return [
         per_step("step", steps, f"device time of back-to-back steps on resident data, after {warm}"),
         per_step("step.wall", (wall,), "host wall clock of the same steps, over their number"),
@@ -89,18 +86,18 @@ def measure_step(step: Step, batch: Any, clock: Clock, *, warm: WarmUp, count: i
     ]
 
 
-def waits_for_device(step: Step, batch: Any, clock: Clock) -> bool:
+def waits_for_device(step: Step, batch: Any, device: Device) -> bool:
     """Whether the step function waits for the device before it returns.
 
     The device is held up by a known time before the step. A function that then returns later by more than half
     of it has waited. (Return time beside device end alone takes a step that is bound by its launches for one that
     waits.) The hold is a quarter of the return time, so that the launch queue does not fill up behind it.
     """
-    if not clock.asynchronous:
+    if not device.asynchronous:
         return True
-    free = stats.median([_return_time(step, batch, clock, 0.0) for _ in range(SYNC_TRIALS)])
+    free = stats.median([_return_time(step, batch, device, 0.0) for _ in range(SYNC_TRIALS)])
     hold = max(free / 4, SHORTEST_HOLD)
-    held = stats.median([_return_time(step, batch, clock, hold) for _ in range(SYNC_TRIALS)])
+    held = stats.median([_return_time(step, batch, device, hold) for _ in range(SYNC_TRIALS)])
     return held - free > hold / 2
 
 
@@ -109,17 +106,17 @@ def per_step(name: str, values: tuple[float, ...], how: str) -> Measurement:
     return Measurement(f"accelerator.{name}", "s/step", (values,), how)
 
 
-def _launch_cost(step: Step, batch: Any, clock: Clock) -> float:
-    clock.wait()
-    before = clock.cpu()
+def _launch_cost(step: Step, batch: Any, device: Device) -> float:
+    device.synchronise()
+    before = device.cpu()
     step(batch)
-    return clock.cpu() - before
+    return device.cpu() - before
 
 
-def _return_time(step: Step, batch: Any, clock: Clock, hold: float) -> float:
-    clock.wait()
+def _return_time(step: Step, batch: Any, device: Device, hold: float) -> float:
+    device.synchronise()
     if hold:
-        clock.hold(hold)
-    before = clock.wall()
+        device.hold(hold)
+    before = device.wall()
     step(batch)
-    return clock.wall() - before
+    return device.wall() - before

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from coresim.errors import CoresimError
-from coresim.measuring.models import Step
+from coresim.measure.device import Device
+from coresim.measure.models import Step
+from coresim.measure.training_step import per_step, time_steps
 from coresim.measuring.processes import Child, Link
-from coresim.measuring.training_step import per_step, time_steps
-from coresim.measuring.transfer import Clock
 from coresim.model.measurement import Measurement
 
 BUSY_BYTES = 32_000_000
@@ -24,7 +24,7 @@ _PATIENCE = 60.0
 def measure_busy(
     step: Step,
     batch: Any,
-    clock: Clock,
+    device: Device,
     levels: Sequence[int],
     count: int,
     occupy: Callable[[int], AbstractContextManager[object]] | None = None,
@@ -33,7 +33,7 @@ def measure_busy(
     found = []
     for level in levels:
         with (occupy or busy_processes)(level):
-            values = time_steps(step, batch, clock, count)
+            values = time_steps(step, batch, device, count)
         how = f"device time of a step beside {level} pinned busy processes, each adding over {BUSY_BYTES} B of memory"
         found.append(per_step(f"step.busy.{level}", values, how))
     return found

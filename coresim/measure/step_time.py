@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from coresim.errors import InputError, MissingPartError
-from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measuring.models import load_torch
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.models import load_torch
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family
 from coresim.model.caution import Caution
 from coresim.model.host import Part
@@ -122,7 +122,7 @@ def find_step_time(
         request: what the user says.
         job: what the campaign knows.
         parts: the optional parts of this host; asked only where it matters.
-        measure: `coresim.measuring.accelerator.measure_accelerator`.
+        measure: `coresim.measure.accelerator.measure_accelerator`.
 
     Raises:
         InputError: an unknown name, or the user's step fails.

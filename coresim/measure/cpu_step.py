@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coresim.errors import InputError
-from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measuring.step_time import NETS, ImportedStep, Job, StepRequest, StoredBatch
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.step_time import NETS, ImportedStep, Job, StepRequest, StoredBatch
 from coresim.model.measurement import Measurement
 
 NAME = "accelerator.cpu_step"
@@ -26,7 +26,7 @@ def measure_cpu_step(
     Args:
         request: the net or the step.
         job: the batch, and the dataset whose batches the user's step takes.
-        measure: `coresim.measuring.accelerator.measure_accelerator`.
+        measure: `coresim.measure.accelerator.measure_accelerator`.
 
     Raises:
         InputError: the net cannot be measured.

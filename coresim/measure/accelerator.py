@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coresim.errors import CoresimError, InputError
-from coresim.measuring import models
-from coresim.measuring.busy import busy_levels, measure_busy
+from coresim.measure import models
+from coresim.measure.busy import busy_levels, measure_busy
+from coresim.measure.device import Device, batch_bytes, open_device, to_device
+from coresim.measure.training_step import measure_step, waits_for_device, warm_up
+from coresim.measure.transfer import measure_copies
 from coresim.measuring.processes import Child, DeathError, HangError, Link
-from coresim.measuring.training_step import measure_step, waits_for_device, warm_up
-from coresim.measuring.transfer import batch_bytes, measure_copies, open_clock, open_device, to_device
 from coresim.model.measurement import Measurement
 
 FEWEST_STEPS = 3
@@ -31,7 +32,7 @@ class AcceleratorConfig:
     """What to measure.
 
     Attributes:
-        device: ``cuda``, ``cuda:N``, or ``cpu`` where there is no GPU at all.
+        device: one of `coresim.measure.device.open_device`'s.
         model: ``resnet50``, ``resnet18`` or ``tiny``; not used with ``step``.
         batch_size: samples in a synthetic batch.
         image_size: pixels along each side of a synthetic image.
@@ -106,15 +107,14 @@ def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
 def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
     """All measurements once, in this process; ``measure_accelerator`` is the way to repeat them."""
     step, host_batch, device = _prepare(config)
-    clock = open_clock(device)
     batch = to_device(host_batch, device)
-    warm = warm_up(step, batch, clock, config.seconds)
+    warm = warm_up(step, batch, device, config.seconds)
     count = max(FEWEST_STEPS, min(config.steps, int(config.seconds / max(warm.step, 1e-9))))
     levels = busy_levels(len(os.sched_getaffinity(0))) if config.busy is None else config.busy
-    found = measure_step(step, batch, clock, warm=warm, count=count)
-    waits = waits_for_device(step, batch, clock)
-    found += measure_busy(step, batch, clock, levels, count)
-    found += measure_copies(host_batch, device, clock) if config.copies else []
+    found = measure_step(step, batch, device, warm=warm, count=count)
+    waits = waits_for_device(step, batch, device)
+    found += measure_busy(step, batch, device, levels, count)
+    found += measure_copies(host_batch, device) if config.copies else []
     return AcceleratorResult(tuple(found), waits, warm.settled, provenance(config, device))
 
 
@@ -131,29 +131,28 @@ def merge(results: Sequence[AcceleratorResult]) -> AcceleratorResult:
     return AcceleratorResult(tuple(joined), waits, settled, results[0].provenance)
 
 
-def provenance(config: AcceleratorConfig, device: Any) -> dict[str, str | int | float | None]:
+def provenance(config: AcceleratorConfig, device: Device) -> dict[str, str | int | float | None]:
     """What the step ran on and with; units are in the keys (bytes, Hz). Clocks are read after the last step."""
     torch = models.load_torch()
-    gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
-    own = config.step
+    facts, own = device.facts(), config.step
     return {
-        "device": gpu.name if gpu else "cpu",
+        "device": facts["device"],
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "step": models.describe_model(config.model) if own is None else models.describe_step(own),
         "batch_size": config.batch_size if config.batch is None else None,
         "precision": config.precision if own is None else "set by the step",
-        "memory_peak_bytes": torch.cuda.max_memory_allocated(device) if gpu else None,
-        **_driver_facts(str(getattr(gpu, "uuid", "")) if gpu else None),
+        "memory_peak_bytes": facts["memory_peak_bytes"],
+        **_driver_facts(None if facts["uuid"] is None else str(facts["uuid"])),
     }
 
 
-def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Any]:
+def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
     step = None if config.step is None else models.as_step(config.step)
     device = open_device(str(getattr(step, "device", None) or config.device))
     if step is None:
-        step = models.default_step(models.build_model(config.model), device, config.precision)
+        step = device.step(config.model, config.precision)
     batch = config.batch() if config.batch else models.synthetic_batch(config.batch_size, config.image_size)
     if batch_bytes(batch) == 0:
         raise InputError(f"the batch ({type(batch).__name__}) holds no tensors: collate it before it is measured")
