@@ -70,6 +70,11 @@ COSTS = Costs(TABLES, training=STEP)
 SETTING = Setting("images", 10, 2, 1, 2, 2, 1.0, model="tiny", precision="bf16", pin_memory=True)
 
 
+def with_work(costs: Costs, **workload: Any) -> Costs:
+    """The costs with other keys of the scenario's table ``[workload]``."""
+    return replace(costs, tables={**costs.tables, "workload": {**costs.tables["workload"], **workload}})
+
+
 def measured(idle: float, dirty: str = "") -> Measured:
     ends = tuple(range(10_000, 60_000, 10_000))
     return Measured(idle, STEP_S / (1 - idle), tuple(end - 9000 for end in ends), ends, 0.0, 0.002, 0.001, 0.0001, 0.0,
