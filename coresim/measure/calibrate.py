@@ -23,9 +23,9 @@ from coresim import stats
 from coresim.measure import worker
 from coresim.measure.notes import Note
 from coresim.measure.pace import Sampler
+from coresim.measure.protocol import busy_seconds
 from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
-from coresim.measuring.protocol import busy_seconds
 from coresim.workloads.base import batch_facts
 
 #: Wall seconds of a calibration, and of a quick one. Slow batches take longer: a few of each are needed.
