@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from coresim.errors import CoresimError, InputError
-from coresim.measuring import bandwidth, crew, preprocess, scaling, storage, transport
+from coresim.measuring import bandwidth, crew, scaling, storage
 from coresim.measuring.processes import Child, HangError, Link
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
@@ -44,25 +44,6 @@ def by_name(measurements: list[Measurement]) -> dict[str, Measurement]:
     for m in measurements:
         assert m.how and m.unit and m.values and all(m.values)
     return named
-
-
-def test_preparation_rows_belong_together(images: WorkloadSpec) -> None:
-    told: list[float] = []
-    named = by_name(
-        preprocess.measure_preparation(
-            images, processes=2, budget_s=1.0, progress=lambda what, done: told.append(done), cautions=[]
-        )
-    )
-    waits = named.pop("prepare.wait")
-    assert set(named) == {f"prepare.{name}" for name in ("fetch", "decode", "transform", "collate", "start")}
-    steps = [named[f"prepare.{name}"] for name in ("fetch", "decode", "transform")]
-    lengths = {tuple(len(process) for process in m.values) for m in [*steps, waits]}
-    assert len(lengths) == 1 and min(lengths.pop()) >= 4
-    assert all(value > 0 for m in named.values() for value in m.flat)
-    assert [m.unit for m in steps] == ["s/sample"] * 3
-    assert named["prepare.collate"].unit == "s/batch" and named["prepare.start"].unit == "s/worker"
-    assert len(named["prepare.start"].values) == 2
-    assert told == sorted(told) and told[0] >= 0 and told[-1] <= 1
 
 
 def test_scaling_starts_at_one(images: WorkloadSpec) -> None:
@@ -128,36 +109,6 @@ def test_no_files_or_a_missing_one_is_bad_input(tmp_path: Path) -> None:
         storage.measure_storage([])
     with pytest.raises(InputError, match=r"gone.*cannot be read"):
         storage.measure_storage([tmp_path / "gone"], processes=1)
-
-
-TRANSPORT = {"batch", "batch.wall", "fixed", "per_tensor", "per_byte"}
-
-
-def test_transport_without_torch_says_it_stands_in() -> None:
-    found = by_name(transport.measure_transport(100_000, 2, processes=1, budget_s=0.2, use_torch=False))
-    assert set(found) == {f"transport.{name}" for name in TRANSPORT}
-    assert found["transport.batch"].mean > 0 and found["transport.per_byte"].mean > 0
-    assert all("stand-in" in m.how for m in found.values())
-
-
-@pytest.mark.torch
-def test_transport_by_the_real_loader() -> None:
-    pytest.importorskip("torch")
-    found = by_name(transport.measure_transport(100_000, 2, processes=1, budget_s=0.2, use_torch=True))
-    assert set(found) == {f"transport.{name}" for name in TRANSPORT}
-    assert found["transport.batch"].mean > 0 and min(value for m in found.values() for value in m.flat) >= 0
-    assert all("DataLoader" in m.how for m in found.values())
-
-
-def test_little_shared_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "shared_memory_room", lambda: 40_000)
-    monkeypatch.setattr(transport, "_torch_job", transport._pipe_job)
-    cautions: list[Caution] = []
-    found = by_name(transport.measure_transport(10**9, processes=1, budget_s=0.1, use_torch=True, cautions=cautions))
-    assert "40000 B" in cautions[0].value
-    whole, cpu = found["transport.batch.wall"], found["transport.batch"]
-    assert "scaled up" in whole.how and "scaled up" in cpu.how and cpu.mean > 0
-    assert whole.mean >= 10**9 * found["transport.per_byte"].mean
 
 
 # --- the speed model -------------------------------------------------------------------------------------------
@@ -286,17 +237,16 @@ def test_an_unexpected_exception_comes_home_as_one_line() -> None:
 
 MEASURE = f"""
 import tempfile
-from coresim.measuring import preprocess, scaling
+from coresim.measuring import bandwidth, scaling
 from coresim.workloads.base import WorkloadSpec
 with tempfile.TemporaryDirectory() as folder:
     spec = WorkloadSpec({IMAGES!r}, folder)
-    preprocess.look(spec)
     tell = lambda what, done: print(what, flush=True)
     %s
 """
 CALLS = {
-    "one process": "preprocess.measure_preparation(spec, budget_s=600, progress=tell)",
-    "several": "scaling.measure_scaling(spec, budget_s=600, progress=tell)",
+    "on every core": "bandwidth.measure_bandwidth(budget_s=600, progress=tell)",
+    "of a workload": "spec.make(); scaling.measure_scaling(spec, budget_s=600, progress=tell)",
 }
 
 

@@ -245,9 +245,8 @@ def test_the_verb_writes_the_file_and_says_whether_cores_suffice(tmp_path, capsy
     assert "Predicted and measured" not in page
 
 
-def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(tmp_path, monkeypatch):
-    source = Path(__file__).parents[1] / "notebooks" / "profile.json"
-    profile = coresim.load(source)
+def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(profile_path, tmp_path, monkeypatch):
+    profile = coresim.load(profile_path)
     fingerprint, job = profile.host.fingerprint, profile.workload
     setting = Setting(job, 16, 2, 2, 2, 2, 1.0)
     trial = Measured(0.3, 0.014, (0, 10), (), 0.0, 0.002, 0.001, 0.001, 0.0)
@@ -259,7 +258,7 @@ def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(tmp_path, mon
         "coresim.validate.latest.latest", lambda host, title: ledger if (host, title) == (fingerprint, job) else None
     )
     out = tmp_path / "plan.md"
-    assert main(["report", str(source), "-o", str(out), "--max-cores", "3"]) == 4
+    assert main(["report", str(profile_path), "-o", str(out), "--max-cores", "3"]) == 4
     text = out.read_text()
     assert "## Predicted and measured" in text and "31.0 %" in text
 
@@ -311,11 +310,11 @@ def test_results_show_themselves_in_a_notebook(answer, tmp_path):
     assert f"{answer.cores_per_gpu} CPU cores per GPU" in "".join(page.texts)
 
 
-def test_profiles_show_themselves_too():
-    profile = coresim.load(Path(__file__).parents[1] / "notebooks" / "profile.json")
+def test_profiles_show_themselves_too(profile_path):
+    profile = coresim.load(profile_path)
     frame = profile.to_frame().set_index("name")
-    decode = profile["prepare.decode"]
-    assert frame.loc["prepare.decode", "mean"] == decode.mean
+    decode = profile["prepare.step.decode"]
+    assert frame.loc["prepare.step.decode", "mean"] == decode.mean
     assert (frame["low"].dropna() <= frame["mean"][frame["low"].notna()]).all()
     axes = profile.plot()
     assert axes.get_xlabel() == "time per sample (ms)"

@@ -42,7 +42,7 @@ FULL: dict[str, Any] = {
         "fetch": "0.25 ms", "collate": {"mean": "2 ms", "cv": 0.1}, "send": "1.5 ms",
         "consumer": {"values": ["1 ms", "2 ms"]},
         "copy": {"mean": "700 us", "distribution": "exponential"}, "sample_bytes": 1.1e5, "dataset_bytes": 9e9,
-        "device_preprocess": "2 ms", "decode_share": 0.6,
+        "device_preprocess": "2 ms", "decode_share": 0.6, "handover": {"rest_free": "1 ms", "work_crowded": "4 ms"},
     },
     "accelerator": {
         "step": "19 ms", "launch": "1 ms", "sync": "block", "run_ahead": 2, "count": 2, "hosts": 3, "allreduce": "3 ms",

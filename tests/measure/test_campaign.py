@@ -9,20 +9,21 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from coresim.measuring.preprocess import WorkloadFacts
 
 from coresim.cli import measure as verb
 from coresim.errors import InputError, MissingPartError
-from coresim.measure.campaign import BUDGET, Request, Tools, run_campaign
-from coresim.measuring import campaign, models
+from coresim.measure import campaign
+from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, Tools, run_campaign
+from coresim.measure.server import Ask, Calibrated, Facts
+from coresim.measuring import models
 from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measuring.scaling import fit_speed
-from coresim.measuring.step_time import NETS, DatasetBatch, ImportedStep, StepRequest
+from coresim.measuring.step_time import NETS, ImportedStep, StepRequest, StoredBatch
 from coresim.model.caution import Caution
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
@@ -32,7 +33,7 @@ from coresim.workloads.base import WorkloadSpec
 
 SMALL_SHM = HostFacts(terms=(CoreTerm("affinity", 2.0, "two"),), shm_bytes=1000)
 HERE = Path("data.jpg")
-FACTS = WorkloadFacts("fake", 16, 500, ("fetch", "decode"), 1000.0, 4096, 2, (HERE,))
+FACTS = Facts("fake", "a fake loader", 16, 500, ("fetch", "decode"), 1000.0, 0.5, (HERE,))
 GPU_PARTS = (Part("torch", True, "2", "", ""), Part("CUDA device", True, "1", "", ""))
 
 
@@ -40,12 +41,48 @@ def one(name: str, value: float, unit: str = "s/sample") -> Measurement:
     return Measurement(name, unit, ((value,), (value * 1.5,)), "fake")
 
 
-class Fakes:
-    """Measuring functions that note who was called with what; each takes ``takes`` seconds of a fake clock."""
+class FakeServer:
+    """Says what it is asked; its data set is there while it is open."""
 
-    def __init__(self, facts: WorkloadFacts = FACTS, takes: float = 1.0) -> None:
-        self.facts, self.takes, self.seconds = facts, takes, 0.0
+    def __init__(
+        self, fakes: Fakes, spec: WorkloadSpec, *, build_timeout: float | None, progress: Callable[[str, float], None]
+    ) -> None:
+        self._fakes, self.facts = fakes, fakes.facts
+        fakes.arguments["server"] = (spec, build_timeout)
+        fakes.folder = Path(spec.folder)
+        assert fakes.folder.is_dir()
+        progress(f"{BUILDING}, 7 s", 0.0)
+        fakes.note("build", None)
+
+    def __enter__(self) -> FakeServer:
+        self._fakes.is_open = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._fakes.is_open = False
+
+    def calibrate(self, ask: Ask, progress: Callable[[str, float], None]) -> Calibrated:
+        assert self._fakes.is_open
+        self._fakes.asked.append(ask)
+        progress("in its own words", 0.5)
+        found = [one("prepare.sample", 0.01), one("scaling.1", 0.01), one("scaling.2", 0.0125)]
+        result = Calibrated(found, [Caution("loader", "seen", "mend it")], 1.0, 0.02, 4096, 2)
+        made: Calibrated = self._fakes.note("loader", result)
+        return made
+
+    def store_batch(self, path: Path) -> None:
+        assert self._fakes.is_open
+        self._fakes.note("batch", None)
+        path.write_text("a batch")
+
+
+class Fakes:
+    """Measuring functions that note who was called with what."""
+
+    def __init__(self, facts: Facts = FACTS) -> None:
+        self.facts, self.is_open = facts, False
         self.calls: list[str] = []
+        self.asked: list[Ask] = []
         self.options: dict[str, dict[str, Any]] = {}
         self.arguments: dict[str, tuple[Any, ...]] = {}
         self.fail: dict[str, BaseException] = {}
@@ -53,121 +90,80 @@ class Fakes:
         self.settled = True
         self.folder = Path()
 
-    def clock(self) -> float:
-        return self.seconds
-
     def tools(self) -> Tools:
         timed = {
-            "prepare": [one("prepare.fetch", 0.001), one("prepare.decode", 0.01)],
-            "worker": [
-                one("worker.private", 3e8, "B/worker"),
-                one("threads.worked", 4.0, "threads"),
-                one("threads.spread", 3.5, "threads"),
-            ],
-            "scaling": [one("scaling.1", 0.01), one("scaling.2", 0.0125)],
             "bandwidth": [one("bandwidth.triad.1", 1e9, "B/s"), one("bandwidth.triad.2", 1.6e9, "B/s")],
             "storage": [one("storage.cold.read", 0.02)],
-            "transport": [one("transport.batch.wall", 0.003, "s/batch")],
-            "sending": [one("transport.send", 0.002, "s/batch")],
         }
         measuring: dict[str, Any] = {name: self._measuring(name, found) for name, found in timed.items()}
+        server: Any = partial(FakeServer, self)
         return Tools(
-            read_host=lambda: self._note("host", SMALL_SHM),
+            read_host=lambda: self.note("host", SMALL_SHM),
             parts=lambda: self.parts,
-            check_quiet=lambda: self._note("quiet", [Caution("other programs", "2 CPUs", "stop them")]),
-            look=self._look,
+            check_quiet=lambda: self.note("quiet", [Caution("other programs", "2 CPUs", "stop them")]),
+            server=server,
             accelerator=self._accelerator,
             **measuring,
         )
 
-    def _note(self, name: str, result: Any) -> Any:
+    def note(self, name: str, result: Any) -> Any:
         self.calls.append(name)
         if name in self.fail:
             raise self.fail[name]
         return result
 
-    def _look(self, spec: WorkloadSpec) -> WorkloadFacts:
-        self.folder = Path(spec.folder)
-        assert self.folder.is_dir()
-        (self.folder / "data").write_text("much")
-        self.arguments["look"] = (spec,)
-        result: WorkloadFacts = self._note("look", self.facts)
-        return result
-
     def _accelerator(self, config: AcceleratorConfig) -> AcceleratorResult:
-        self.seconds += 1000.0
         self.arguments["accelerator"] = (config,)
         about = {"step": config.model, "device": "Fake 9000", "precision": config.precision, "torch": "2"}
         found = (one("accelerator.step", 0.1, "s/step"), one("copy.pinned", 0.004, "s/batch"))
-        result: AcceleratorResult = self._note("accelerator", AcceleratorResult(found, False, self.settled, about))
+        result: AcceleratorResult = self.note("accelerator", AcceleratorResult(found, False, self.settled, about))
         return result
 
     def _measuring(self, name: str, found: list[Measurement]) -> Callable[..., list[Measurement]]:
         def measure(*args: Any, progress: Any, cautions: list[Caution], **options: Any) -> list[Measurement]:
-            assert self.folder.is_dir()
-            self.seconds += self.takes
+            assert self.folder.is_dir() and not self.is_open
             self.options[name], self.arguments[name] = options, args
             cautions.append(Caution(name, "seen", "mend it"))
             progress("in its own words", 0.5)
-            result: list[Measurement] = self._note(name, found)
+            result: list[Measurement] = self.note(name, found)
             return result
 
         return measure
 
 
+def write_data(spec: WorkloadSpec) -> None:
+    Path(spec.folder, "data").write_text("much")
+
+
 def run(fakes: Fakes, **request: Any) -> Profile:
     told: list[tuple[str, float]] = []
-    made = run_campaign(
-        Request(**request),
-        progress=lambda what, fraction: told.append((what, fraction)),
-        command="coresim measure",
-        clock=fakes.clock,
-        now=lambda: "2024-01-01T00:00:00+00:00",
-        tools=fakes.tools(),
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(campaign, "make_data", write_data)
+        made = run_campaign(
+            Request(**request),
+            progress=lambda what, fraction: told.append((what, fraction)),
+            command="coresim measure",
+            now=lambda: "2024-01-01T00:00:00+00:00",
+            tools=fakes.tools(),
+        )
     fractions = [fraction for _, fraction in told]
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
-    assert "in its own words" not in dict(told)
+    assert "in its own words" not in dict(told) and f"{BUILDING}, 7 s" in dict(told)
     return made
 
 
 def test_order_and_what_comes_of_it() -> None:
     fakes = Fakes()
     made = run(fakes)
-    assert fakes.calls == [
-        "host",
-        "quiet",
-        "look",
-        "prepare",
-        "worker",
-        "scaling",
-        "bandwidth",
-        "storage",
-        "transport",
-    ]
-    assert (made.workload, made.batch_size, made.samples, made.bytes_per_batch) == ("fake", 16, 500, 4096)
-    assert [m.name for m in made.measurements][:3] == ["prepare.fetch", "prepare.decode", "worker.private"]
-    assert len(made.measurements) == 11 and made.host == SMALL_SHM
+    assert fakes.calls == ["host", "quiet", "build", "loader", "bandwidth", "storage"]
+    assert (made.workload, made.loader, made.batch_size, made.samples) == ("fake", "a fake loader", 16, 500)
+    assert (made.bytes_per_batch, made.arrays_per_batch) == (4096, 2)
+    assert [m.name for m in made.measurements][:2] == ["prepare.sample", "scaling.1"]
+    assert len(made.measurements) == 6 and made.host == SMALL_SHM
     assert made.provenance.command == "coresim measure" and made.provenance.time_utc.startswith("2024")
     assert made.provenance.host_fingerprint == SMALL_SHM.fingerprint
-    assert fakes.arguments["storage"] == ((HERE,),) and fakes.arguments["transport"] == (4096, 2)
+    assert fakes.arguments["storage"] == ((HERE,),)
     read_scenario(made.scenario_tables())
-
-
-def test_sending_is_measured_where_the_real_loader_is() -> None:
-    fakes = Fakes()
-    fakes.parts = GPU_PARTS
-    made = run(fakes)
-    assert fakes.calls[-1] == "sending" and budgets(fakes)["sending"] == pytest.approx(4.0)
-    # Where the tests run without torch, a profile says so, and takes the recorded cost.
-    real = replace(made, provenance=replace(made.provenance, torch_version="2"))
-    assert read_scenario(real.scenario_tables()).workload.send.mean == pytest.approx(0.0025)
-    assert "sending" not in run_calls(Fakes())
-
-
-def run_calls(fakes: Fakes) -> list[str]:
-    run(fakes)
-    return fakes.calls
 
 
 def test_the_fit_is_kept_as_numbers() -> None:
@@ -184,7 +180,7 @@ def test_the_fit_is_kept_as_numbers() -> None:
 def test_cautions_come_from_everywhere() -> None:
     whats = [caution.what for caution in run(Fakes()).cautions]
     assert whats[0] == "other programs" and whats[1].startswith("/dev/shm is small")
-    assert whats[2:] == ["prepare", "worker", "scaling", "bandwidth", "storage", "transport"]
+    assert whats[2:] == ["loader", "bandwidth", "storage"]
 
 
 def test_without_files_there_is_no_storage_and_it_is_said() -> None:
@@ -195,40 +191,37 @@ def test_without_files_there_is_no_storage_and_it_is_said() -> None:
 
 
 def budgets(fakes: Fakes) -> dict[str, float]:
-    return {name: options["budget_s"] for name, options in fakes.options.items()}
+    [ask] = fakes.asked
+    return {"loader": ask.budget_s} | {name: options["budget_s"] for name, options in fakes.options.items()}
 
 
-def test_budgets_fit_in_forty_seconds() -> None:
-    fakes = Fakes(takes=5.6)
-    run(fakes)
-    # Five parts took 5.6 s each: 12 of 40 s are left, but handing over never takes more than 8.
-    expected = {"prepare": 12.0, "worker": 1.0, "scaling": 7.0, "bandwidth": 3.0, "storage": 3.0, "transport": 8.0}
-    assert budgets(fakes) == pytest.approx(expected) and sum(expected.values()) <= BUDGET
-    assert fakes.options["prepare"]["processes"] == 3
-    assert fakes.options["scaling"]["sample_s"] == pytest.approx(0.011 * 1.25)
+def test_the_parts_share_the_budget() -> None:
+    for request, seconds in (({}, BUDGET), ({"budget": 80.0}, 80.0), ({"quick": True}, QUICK_BUDGET)):
+        fakes = Fakes()
+        run(fakes, **request)
+        expected = {"loader": 0.8 * seconds, "bandwidth": 0.1 * seconds, "storage": 0.1 * seconds}
+        assert budgets(fakes) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("takes", "left"), [(7.2, 4.0), (20.0, 2.0), (0.0, 8.0)])
-def test_handing_over_takes_what_is_left(takes: float, left: float) -> None:
-    fakes = Fakes(takes=takes)
-    run(fakes)
-    assert budgets(fakes)["transport"] == pytest.approx(left)
+def test_at_least_three_rounds_stand_behind_every_cost_in_a_hurry_too() -> None:
+    fakes = Fakes()
+    run(fakes, quick=True)
+    assert fakes.asked[0].rounds == 3 and not fakes.asked[0].threads
 
 
-def test_budget_scales_every_part() -> None:
-    fakes, quick = Fakes(takes=0.0), Fakes(takes=0.0)
-    run(fakes, budget=80.0)
-    run(quick, quick=True)
-    assert budgets(fakes)["prepare"] == pytest.approx(24.0) and budgets(fakes)["transport"] == pytest.approx(16.0)
-    assert sum(budgets(quick).values()) <= campaign.QUICK_BUDGET and quick.options["prepare"]["processes"] == 2
+def test_building_may_be_given_a_limit_and_has_none_of_itself() -> None:
+    for request, limit in (({}, None), ({"build_timeout": 90.0}, 90.0)):
+        fakes = Fakes()
+        run(fakes, **request)
+        assert fakes.arguments["server"][1] == limit
 
 
 def test_timing_the_step_takes_no_time_from_the_rest() -> None:
-    fakes = Fakes(takes=7.2)
+    fakes = Fakes()
     fakes.parts = GPU_PARTS
     made = run(fakes)
-    assert fakes.calls[2:5] == ["look", "accelerator", "prepare"]
-    assert budgets(fakes)["transport"] == pytest.approx(4.0)
+    assert fakes.calls[2:5] == ["build", "accelerator", "loader"]
+    assert budgets(fakes)["loader"] == pytest.approx(0.8 * BUDGET)
     config: AcceleratorConfig = fakes.arguments["accelerator"][0]
     assert (config.device, config.model, config.batch_size, config.precision) == ("cuda", "resnet50", 16, "bf16")
     assert (config.processes, config.seconds, config.step, config.batch) == (3, 5.0, None, None)
@@ -246,20 +239,20 @@ def test_an_unsettled_step_is_said() -> None:
     assert "the training step" in [caution.what for caution in run(fakes).cautions]
 
 
-@pytest.mark.parametrize("part", ["look", "accelerator", "prepare", "transport"])
+@pytest.mark.parametrize("part", ["build", "accelerator", "loader", "storage"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("bad")])
 def test_nothing_is_left_behind(part: str, error: BaseException) -> None:
     fakes = Fakes()
     fakes.parts, fakes.fail = GPU_PARTS, {part: error}
     with pytest.raises(type(error)):
         run(fakes)
-    assert fakes.calls[-1] == part and fakes.folder != Path() and not fakes.folder.exists()
+    assert fakes.calls[-1] == part and fakes.folder != Path() and not fakes.folder.exists() and not fakes.is_open
 
 
 def test_a_dataset_has_no_folder_of_its_own_to_write_to() -> None:
     fakes = Fakes()
     run(fakes, dataset="my:data", batch_size=5, collate="my:join")
-    spec: WorkloadSpec = fakes.arguments["look"][0]
+    spec: WorkloadSpec = fakes.arguments["server"][0]
     assert (spec.target, spec.batch_size, spec.collate) == ("my:data", 5, "my:join")
     assert Path(spec.folder) != Path.cwd() and not Path(spec.folder).exists()
 
@@ -318,7 +311,9 @@ def test_a_step_of_the_user_on_the_cpu() -> None:
     config: AcceleratorConfig = fakes.arguments["accelerator"][0]
     assert config.device == "cpu" and config.precision == "fp32" and config.processes == 2
     assert isinstance(config.step, ImportedStep) and models.describe_step(config.step) == "my:step"
-    assert isinstance(config.batch, DatasetBatch)
+    assert isinstance(config.batch, StoredBatch)
+    # The one process that has the data set gives the batch; nobody else builds it.
+    assert fakes.calls[2:6] == ["build", "batch", "accelerator", "loader"]
     built_in = Fakes()
     run(built_in, step="my:step", device="cpu")
     assert built_in.arguments["accelerator"][0].batch is None
@@ -332,22 +327,6 @@ def test_a_step_is_imported_only_where_it_runs(tmp_path: Path, monkeypatch: pyte
     assert "step_of_a_user" not in sys.modules
     assert models.describe_step(carried) == "step_of_a_user:train_step"
     assert models.as_step(carried)(None) == 7
-
-
-class Pairs:
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        return np.full(2, index, dtype=np.float32), index
-
-
-@pytest.mark.torch
-def test_a_batch_of_the_users_dataset_is_tensors() -> None:
-    torch = pytest.importorskip("torch")
-    values, labels = DatasetBatch(WorkloadSpec(f"{__name__}:Pairs", batch_size=4))()
-    assert torch.is_tensor(values) and values.shape == (4, 2)
-    assert labels.tolist() == [0, 1, 2, 0]
 
 
 @pytest.mark.torch
@@ -402,9 +381,9 @@ def parsed(*argv: str) -> argparse.Namespace:
 
 def test_arguments_become_a_request() -> None:
     flags = "--dataset a:b --batch-size 32 --collate c:d --step e:f --precision bf16 --device cpu --quick"
-    asked = verb.request_from(parsed(*flags.split(), "--budget", "2 min"))
+    asked = verb.request_from(parsed(*flags.split(), "--budget", "2 min", "--build-timeout", "90s"))
     expected = Request(dataset="a:b", batch_size=32, collate="c:d", step="e:f", precision="bf16", device="cpu",
-                       quick=True, budget=120.0)  # fmt: skip
+                       quick=True, budget=120.0, build_timeout=90.0)  # fmt: skip
     assert asked == expected
     assert verb.request_from(parsed()) == Request()
     assert verb.request_from(parsed("--step-time", "98 ms")).step_time == pytest.approx(0.098)
@@ -416,6 +395,7 @@ def test_arguments_become_a_request() -> None:
     [
         (["--step-time", "98"], "--step-time = '98': unit missing"),
         (["--budget", "40"], "--budget = '40': unit missing"),
+        (["--build-timeout", "40"], "--build-timeout = '40': unit missing"),
         (["--dataset", "a:b", "--workload", "images"], "--dataset and --workload"),
     ],
 )
@@ -432,6 +412,7 @@ def fake_campaign(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fakes]:
         return run_campaign(request, **options, tools=fakes.tools())
 
     monkeypatch.setattr(campaign, "run_campaign", fake)
+    monkeypatch.setattr(campaign, "make_data", write_data)
     yield fakes
 
 
@@ -439,9 +420,11 @@ def test_the_verb_writes_and_says(fake_campaign: Fakes, tmp_path: Path, capsys: 
     path = tmp_path / "p.json"
     assert verb.run(parsed("-o", str(path), "--step-time", "50 ms")) == 0
     out, err = capsys.readouterr()
-    assert "prepare.decode" in out and "12.5 ms per sample" in out and f"written to {path}" in out
+    assert "prepare.sample" in out and "12.5 ms per sample" in out and f"written to {path}" in out
     assert "given: 50 ms per step of 16" in out and "80%" in out and "mend it" in out
-    assert [line for line in err.splitlines() if "bandwidth" in line] == ["memory bandwidth ..."]
+    told = err.splitlines()
+    assert [line for line in told if "bandwidth" in line] == ["memory bandwidth ..."]
+    assert [line for line in told if BUILDING in line] == [f"{BUILDING} ..."]  # not a line for each second
     assert load_profile(path).accelerator.kind == "given"
     assert verb.run(parsed("-o", str(path), "--step-time", "50 ms", "--json")) == 0
     assert Profile.from_dict(json.loads(capsys.readouterr().out)) == load_profile(path)
@@ -477,12 +460,14 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_a_real_quick_run(tmp_path: Path) -> None:
     """Everything for real, as fast as it goes: names and shapes only, never seconds."""
     temporary = {path.name for path in Path(campaign.tempfile.gettempdir()).glob("coresim-*")}
-    made = run_campaign(Request(batch_size=4, quick=True, budget=2.0), command="test")
+    made = run_campaign(Request(workload="tiny", batch_size=4, quick=True, budget=2.0), command="test")
     assert {path.name for path in Path(campaign.tempfile.gettempdir()).glob("coresim-*")} <= temporary
     names = {m.name for m in made.measurements}
-    expected = {"prepare.fetch", "prepare.decode", "prepare.transform", "prepare.wait", "prepare.collate"}
-    assert names >= expected | {"prepare.start", "scaling.1", "bandwidth.triad.1", "transport.batch"}
-    assert made.batch_size == 4 and made.bytes_per_batch == 4 * 3 * 224 * 224 * 4
+    expected = {"prepare.sample", "prepare.collate", "prepare.send", "receive.cpu", "worker.start", "worker.first"}
+    assert names >= expected | {"worker.private", "machine.speed", "scaling.1", "bandwidth.triad.1"}
+    assert made.batch_size == 4 and made.bytes_per_batch > 0
+    repeated = [m for m in made.measurements if m.name in expected | {"scaling.1", "worker.private"}]
+    assert min(len(m.values) for m in repeated) >= 3
     made.save(tmp_path / "p.json")
     assert load_profile(tmp_path / "p.json") == made
     scenario = read_scenario(made.scenario_tables())
