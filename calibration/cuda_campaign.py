@@ -1,6 +1,6 @@
 """The campaign on a machine with a CUDA device: profiles, then real training on the declared grid, part by part.
 
-Runs from a checkout with nothing but Python, torch, numpy, Pillow, psutil and numba, and reaches nothing outside::
+Runs from a checkout with nothing but Python, torch, numpy, Pillow and psutil, and reaches nothing outside::
 
     python calibration/cuda_campaign.py --name h200 --minutes 8
 

@@ -268,7 +268,7 @@ from coresim.validate import session, trials
 
 session.MOST_OTHERS = session.MOST_SLOWER = 1e9
 campaign.QUICK_BUDGET = campaign.LEAST_BUDGET
-trials.Effort = partial(trials.Effort, budget_s=1.5, rounds=2, trial_s=0.3)
+trials.Effort = partial(trials.Effort, budget_s=5.0, rounds=2, trial_s=0.3)
 left, attempt = int(os.environ.get("TRIALS", "1000")), session._attempt
 
 def counted(*order):

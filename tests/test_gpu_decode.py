@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from coresim.errors import MissingPartError
+from coresim.measure.notes import Prepared
 from coresim.validate.gpu_decode import jpeg_decoder
-from coresim.workloads.base import seed_everything
 from coresim.workloads.images import EncodedImageWorkload
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the training is torch's")
@@ -46,7 +46,7 @@ def encoded(tmp_path: Path) -> Any:
     work = EncodedImageWorkload(tmp_path)
     work.count = 4
     work.make()
-    return work.collate([work.transform(work.decode(work.fetch(index)), seed_everything(0)) for index in range(4)])
+    return work.collate([Prepared(work)[index] for index in range(4)])
 
 
 def test_a_batch_of_files_becomes_a_normalised_batch_of_pictures(calls: list[Any], encoded: Any):

@@ -32,8 +32,6 @@ EXCEPTIONS = {("__init__", "api")}
 #: Heavy packages and the only places that import them.
 HOMES = {
     "simpy": ("coresim/sim/reference",),
-    "numba": ("coresim/sim/compiled.py",),
-    "llvmlite": ("coresim/sim/compiled.py",),
     "pandas": ("coresim/report/tables.py",),
     "matplotlib": (
         "coresim/report/figures.py",
@@ -148,7 +146,7 @@ def test_the_packages_used_are_the_declared_ones() -> None:
     used = {module.split(".")[0] for path in FILES for module in imports(tree(path))}
     assert used <= {*sys.stdlib_module_names, *HOMES, "numpy", "coresim"}
     # A declared dependency that nothing imports should go.
-    assert {"simpy", "numba", "pandas", "matplotlib", "PIL", "psutil", "tqdm", "torch"} <= used
+    assert {"simpy", "pandas", "matplotlib", "PIL", "psutil", "tqdm", "torch"} <= used
 
 
 def test_only_the_command_line_speaks() -> None:

@@ -128,15 +128,15 @@ def _note(profile: Profile, path: str, settings: list[str]) -> None:
 
 
 def engine_named(name: str) -> Engine:
-    """The simulation engine; says so when the fast one has to be compiled first."""
+    """The simulation engine; says so where the fast one is not compiled."""
     if name == "reference":
         from coresim.sim.reference import simulate as reference
 
         return reference
-    from coresim.sim.fast import COMPILING, must_compile, simulate
+    from coresim.sim.fast import SLOW, simulate
 
-    if must_compile():
-        print(f"coresim: {COMPILING} ...", file=sys.stderr)
+    if SLOW:
+        print(f"coresim: {SLOW}", file=sys.stderr)
     return simulate
 
 

@@ -40,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="How many CPU cores does one GPU need to train this job, and is it cores at all?",
         epilog="Exit codes: 0 answered, 1 failure, 2 usage or bad input, 3 an optional part is missing,"
         " 4 no core count meets the target, 5 the prediction is not to be trusted here, 6 worse than --fail-over"
-        " allows, 130 interrupted.",
+        " allows, 7 too uncertain to tell, 130 interrupted.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     subparsers = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)

@@ -115,7 +115,7 @@ def _executor(args: argparse.Namespace) -> Iterator[Executor | None]:
         with _dask(args.scheduler) as executor:
             yield executor
         return
-    # Said, and compiled, once here, not by each process at the same time.
+    # What it has to say is said once here, not by each process.
     engine_named(args.engine)
     local: Any = nullcontext() if jobs == 1 else _processes(jobs)
     with local as executor:

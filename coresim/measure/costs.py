@@ -49,8 +49,8 @@ def _machine(found: Calibration) -> Iterator[Measurement]:
 
 
 def slower(found: Calibration, run: Run) -> float:
-    """How many times as much CPU time work took during that run as in the middle of the calibration."""
-    return run.pace / found.usual_pace
+    """How many times as much CPU time work took during that run as in the middle one with as many workers."""
+    return run.pace / found.usual_pace[run.workers]
 
 
 def later(run: Run) -> list[Note]:
@@ -242,7 +242,7 @@ def cautions(found: Calibration) -> list[Caution]:
     if 2 * len(disturbed) > len(found.runs):
         cores = stats.mean([run.others for run in disturbed])
         result.append(Caution("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy))
-    paces = [run.pace / found.usual_pace for run in found.runs]
+    paces = [slower(found, run) for run in found.runs]
     if max(paces) - min(paces) > CONTRADICTION:
         value = f"{min(paces):.2f} to {max(paces):.2f} of its usual CPU time for the same work"
         result.append(Caution("the machine changed its speed", value, f"{remedy}, or take the interval seriously"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,14 +62,14 @@ class Calibrated(NamedTuple):
 
     Attributes:
         measurements, cautions: see `coresim.measure.costs`.
-        usual_pace: CPU seconds of the sampler's work meanwhile, for the trials that follow.
+        usual_pace: CPU seconds of the sampler's work meanwhile, by the number of workers, for the trials that follow.
         sampled: share of each CPU that sampling takes.
         batch_bytes, batch_arrays: of one batch.
     """
 
     measurements: list[Measurement]
     cautions: list[Caution]
-    usual_pace: float
+    usual_pace: Mapping[int, float]
     sampled: float
     batch_bytes: int
     batch_arrays: int

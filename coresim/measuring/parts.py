@@ -1,4 +1,4 @@
-"""The optional parts that are installed here: torch, a CUDA device, numba, and the kind of Python."""
+"""The optional parts that are installed here: torch, a CUDA device, and the kind of Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Runner = Callable[[Sequence[str], float], str | None]
 
 
 def optional_parts(deep: bool = False, root: Path = Path("/"), run: Runner | None = None) -> tuple[Part, ...]:
-    """The parts that some requests need: torch, a CUDA device, numba, and the kind of Python.
+    """The parts that some requests need: torch, a CUDA device, and the kind of Python.
 
     Args:
         deep: import torch, in a process of its own, to name its CUDA devices (seconds).
@@ -33,7 +33,7 @@ def optional_parts(deep: bool = False, root: Path = Path("/"), run: Runner | Non
         run: runs a command with a timeout in seconds and gives its output, or None when it failed.
     """
     run = _run if run is None else run
-    return (_torch_part(deep, run), _cuda_part(Tree(root), run), _numba_part(), _python_part())
+    return (_torch_part(deep, run), _cuda_part(Tree(root), run), _python_part())
 
 
 def _run(command: Sequence[str], timeout: float) -> str | None:
@@ -84,11 +84,6 @@ def _cuda_part(tree: Tree, run: Runner) -> Part:
     if not names:
         return Part("CUDA device", False, None, "needed to time a training step here", "use a recorded step time")
     return Part("CUDA device", True, rows[0][2].strip() if rows else None, ", ".join(names), "")
-
-
-def _numba_part() -> Part:
-    version = version_of("numba")
-    return Part("numba", version is not None, version, "compiles the simulator", "" if version else "pip install numba")
 
 
 def _python_part() -> Part:

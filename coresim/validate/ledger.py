@@ -199,7 +199,7 @@ def empty_ledger(host: HostFacts, grid: Grid, command: str, device: str = "cuda"
         grid=grid.name,
         grid_sha256=grid.sha256,
         grid_trials=grid.trials,
-        versions={name: version for name in ("torch", "numpy", "numba") if (version := _version(name))}
+        versions={name: version for name in ("torch", "numpy") if (version := _version(name))}
         | {"code": _code_digest()},
     )
 

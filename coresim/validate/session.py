@@ -10,7 +10,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -150,7 +150,7 @@ def _run_job(
     first = settings[0]
     began = time.monotonic()
     with Server(spec, more=Trials(), progress=lambda what, _: tell(what, 0)) as server:
-        job, usual_pace = _calibrated(server, first, effort, bandwidth, tell)
+        job, paces = _calibrated(server, first, effort, bandwidth, tell)
         points = [_predicted(number, job.costs, setting, engine, effort) for setting in settings]
         job = replace(job, seconds=time.monotonic() - began)
         ledger = keep(job, points)
@@ -161,11 +161,17 @@ def _run_job(
             made = sum(len(point.trials) for point in points)
             # Disturbed trials are made again: more than were declared.
             tell(f"running the real pipeline, {min(100, 10 * (10 * made // trials))} %", made)
-            points[place] = _attempt(server, points[place], usual_pace, group)
+            points[place] = _attempt(server, points[place], paces, group)
             ledger = keep(job, points)
             if place not in turns and not settled(points[place]):
                 turns.append(place)
     return ledger
+
+
+def _usual_pace(paces: Mapping[int, float], setting: Setting) -> float:
+    """The usual pace beside as many busy CPUs as the setting has, or the most below that was seen."""
+    busy = max(1, min(setting.workers, setting.cores))
+    return paces[max((count for count in paces if count <= busy), default=min(paces))]
 
 
 def _calibrated(
@@ -174,8 +180,8 @@ def _calibrated(
     effort: Effort,
     bandwidth: Sequence[Measurement],
     tell: Callable[[str, int], None],
-) -> tuple[Job, float]:
-    """The job's costs, as a profile of it has them, and the usual pace of the calibration."""
+) -> tuple[Job, Mapping[int, float]]:
+    """The job's costs, as a profile of it has them, and the usual paces of the calibration."""
     device, training = "", None
     if first.model:
         tell("timing the training step", 0)
@@ -205,11 +211,11 @@ def settled(point: Point) -> bool:
     return len(point.clean) >= wanted or len(point.trials) >= wanted + ATTEMPTS
 
 
-def _attempt(server: Server, point: Point, usual_pace: float, group: QuotaGroup | None) -> Point:
+def _attempt(server: Server, point: Point, paces: Mapping[int, float], group: QuotaGroup | None) -> Point:
     """One more trial, and with it a new look at which of all are disturbed."""
     length = RunLength(point.warm_up + point.steps, point.warm_up)
     limit = group if point.setting.limit == "quota" else None
-    server.send(Order(point.setting, point.step_s, length, usual_pace, limit))
+    server.send(Order(point.setting, point.step_s, length, _usual_pace(paces, point.setting), limit))
     measured: Measured = server.receive()[1]
     return judged(replace(point, trials=(*point.trials, measured)))
 
