@@ -21,7 +21,7 @@ from shared import SCENARIO
 from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.files import MOST_BYTES, locked, read_json, read_text, read_toml, write_json
-from coresim.measuring.processes import Child, HangError, Link
+from coresim.measure.processes import Child, HangError, Link
 from coresim.report.results import read_results
 
 READERS = (

@@ -14,8 +14,8 @@ import pytest
 
 from coresim.cli import doctor as verb
 from coresim.errors import InputError, UnknownKeyError
-from coresim.measuring.host import read_host
-from coresim.measuring.parts import optional_parts
+from coresim.measure.host import read_host
+from coresim.measure.parts import optional_parts
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.report.doctor import cores_sentence, doctor_dict, doctor_text
 

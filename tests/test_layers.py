@@ -18,8 +18,7 @@ FILES = sorted((ROOT / "coresim").rglob("*.py"))
 FLOORS = (
     ("errors", "units", "stats", "files", "__init__"),
     ("model", "workloads"),
-    ("measuring", "sim", "theory"),
-    ("measure",),
+    ("measure", "sim", "theory"),
     ("advise", "validate"),
     ("report",),
     ("cli", "api"),
@@ -44,14 +43,15 @@ HOMES = {
     "soundfile": ("coresim/workloads/packages.py",),
     "torch": (
         "coresim/measure/models.py",
-        "coresim/measuring/sending.py",
-        "coresim/measuring/transport.py",
+        "coresim/measure/device.py",
+        "coresim/measure/server.py",
+        "coresim/measure/torch_loader.py",
         "coresim/validate/",
         "coresim/workloads/base.py",
     ),
     "torchvision": ("coresim/measure/models.py", "coresim/validate/gpu_decode.py"),
-    "pynvml": ("coresim/measuring/watch.py",),
-    "psutil": ("coresim/measuring/",),
+    "pynvml": ("coresim/measure/watch.py",),
+    "psutil": ("coresim/measure/",),
     "tqdm": ("coresim/cli/",),
     "jinja2": ("coresim/report/html.py",),
     "markupsafe": ("coresim/report/html.py",),
@@ -181,7 +181,7 @@ def test_light_modules_load_nothing_heavy(module: str) -> None:
 @pytest.mark.parametrize(
     ("here", "there", "good"),
     [
-        ("sim", "model", True), ("sim", "measuring", False), ("measuring", "sim", False), ("theory", "sim", False),
+        ("sim", "model", True), ("sim", "measure", False), ("measure", "sim", False), ("theory", "sim", False),
         ("model", "sim", False), ("model", "workloads", False), ("files", "errors", True), ("cli", "report", True),
         ("report", "cli", False), ("advise", "validate", False), ("errors", "model", False), ("sim", "api", False),
     ],
@@ -191,9 +191,9 @@ def test_the_rule(here: str, there: str, good: bool) -> None:
 
 
 def test_the_checks_see_what_they_look_for() -> None:
-    source = ast.parse("def f():\n    import torch.nn\n    from coresim.measuring.host import g\n    print(sys.argv)\n")
+    source = ast.parse("def f():\n    import torch.nn\n    from coresim.measure.host import g\n    print(sys.argv)\n")
     assert strangers(source, "coresim/sim/draws.py") == ["torch"]
     assert strangers(source, "coresim/measure/models.py") == []
-    assert list(rooms_used(source)) == ["measuring"]
+    assert list(rooms_used(source)) == ["measure"]
     assert noises(source) == ["print", "sys.argv"]
     assert list(rooms_used(ast.parse("from coresim import stats, __version__"))) == ["stats", "__init__"]

@@ -12,11 +12,10 @@ import psutil
 import pytest
 
 from coresim.errors import InputError
-from coresim.measure import droop, pressure
+from coresim.measure import crew, droop, host, pressure, topology
+from coresim.measure.protocol import Clock
 from coresim.measure.speed import channels_of, evidence, is_whole, speed_table
-from coresim.measuring import crew, host, topology
-from coresim.measuring.protocol import Clock
-from coresim.measuring.tree import Tree
+from coresim.measure.tree import Tree
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.machines import Machine
 from coresim.model.measurement import Measurement

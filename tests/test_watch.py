@@ -14,7 +14,7 @@ import pytest
 from coresim.advise.activity import UNKNOWN, diagnose, zero_runs
 from coresim.cli.main import main
 from coresim.errors import InputError
-from coresim.measuring.watch import open_gpus, watch
+from coresim.measure.watch import open_gpus, watch
 from coresim.model.activity import Process, Tick
 from coresim.report.activity import activity_text, tick_line
 

@@ -109,7 +109,7 @@ def overridden(tables: dict[str, Any], settings: list[str], storage: str | None)
 
 def _note(profile: Profile, path: str, settings: list[str]) -> None:
     """Say on stderr what is odd about using a profile so."""
-    from coresim.measuring.host import read_host
+    from coresim.measure.host import read_host
 
     here = read_host(load_window=0.0).fingerprint
     if profile.host.fingerprint != here:

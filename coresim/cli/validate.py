@@ -101,7 +101,7 @@ def _need_torch() -> None:
 
 
 def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, WorkloadSpec]]:
-    from coresim.measuring.host import read_host
+    from coresim.measure.host import read_host
     from coresim.validate.grid import fixed_step, in_training, job_grid, load_grid, quick_grid
     from coresim.workloads.base import WorkloadSpec
     from coresim.workloads.registry import DEFAULT, target_of
@@ -124,8 +124,8 @@ def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, Workloa
 
 def _trained(args: argparse.Namespace) -> tuple[str, str]:
     """The net or step in training and its precision; empty where the accelerator is emulated."""
+    from coresim.measure.parts import optional_parts
     from coresim.measure.step_time import StepRequest, has_cuda
-    from coresim.measuring.parts import optional_parts
     from coresim.workloads.registry import DEFAULT
 
     asked = args.step or args.model
@@ -192,7 +192,7 @@ def _told_what_is_kept(path: str, grid: Grid) -> Iterator[None]:
 
 def _begun(args: argparse.Namespace, grid: Grid) -> Ledger:
     """What an interrupted run of the same grid here left, else an empty ledger; another that is there steps aside."""
-    from coresim.measuring.host import read_host
+    from coresim.measure.host import read_host
     from coresim.validate.ledger import empty_ledger, load_ledger
     from coresim.validate.session import unsettled
 

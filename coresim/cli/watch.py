@@ -96,7 +96,7 @@ def _end(started: subprocess.Popen[bytes]) -> None:
 
 def _watch(pid: int, interval: float, until: float, write: Callable[[str], None]) -> list[Tick]:
     """Ticks until the job or the time ends, or Ctrl-C; what was seen by then is answered."""
-    from coresim.measuring.watch import watch
+    from coresim.measure.watch import watch
     from coresim.report.activity import tick_line
 
     ticks: list[Tick] = []
@@ -111,7 +111,7 @@ def _watch(pid: int, interval: float, until: float, write: Callable[[str], None]
 
 def _print(args: argparse.Namespace, ticks: list[Tick]) -> int:
     from coresim.advise.activity import diagnose
-    from coresim.measuring.host import read_host
+    from coresim.measure.host import read_host
     from coresim.report.activity import activity_document, activity_text
 
     if not ticks:

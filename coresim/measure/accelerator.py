@@ -18,9 +18,9 @@ from coresim.errors import CoresimError, InputError
 from coresim.measure import models
 from coresim.measure.busy import busy_levels, measure_busy
 from coresim.measure.device import Device, batch_bytes, open_device, to_device
+from coresim.measure.processes import Child, DeathError, HangError, Link
 from coresim.measure.training_step import measure_step, waits_for_device, warm_up
 from coresim.measure.transfer import measure_copies
-from coresim.measuring.processes import Child, DeathError, HangError, Link
 from coresim.model.measurement import Measurement
 
 FEWEST_STEPS = 3

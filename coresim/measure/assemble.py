@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from coresim import __version__
+from coresim.measure.parts import version_of
 from coresim.measure.server import Calibrated, Facts
 from coresim.measure.speed import speed_table
-from coresim.measuring.parts import version_of
 from coresim.model.caution import Caution
 from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement

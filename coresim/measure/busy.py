@@ -13,8 +13,8 @@ import numpy as np
 from coresim.errors import CoresimError
 from coresim.measure.device import Device
 from coresim.measure.models import Step
+from coresim.measure.processes import Child, Link
 from coresim.measure.training_step import per_step, time_steps
-from coresim.measuring.processes import Child, Link
 from coresim.model.measurement import Measurement
 
 BUSY_BYTES = 32_000_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from coresim.measuring import protocol
-from coresim.measuring.crew import crew, physical_cpus, rounds, serve
-from coresim.measuring.processes import Link
-from coresim.measuring.protocol import Cautions, Clock, Progress
+from coresim.measure import protocol
+from coresim.measure.crew import crew, physical_cpus, rounds, serve
+from coresim.measure.processes import Link
+from coresim.measure.protocol import Cautions, Clock, Progress
 from coresim.model.measurement import Measurement
 
 #: Turns of the loop: about a millisecond, so that a change of the clock within it does not matter.

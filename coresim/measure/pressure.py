@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from coresim.measuring import protocol
-from coresim.measuring.bandwidth import array_bytes, available_memory, last_level_cache
-from coresim.measuring.crew import physical_cpus
-from coresim.measuring.processes import START_TIMEOUT, Child, Link
-from coresim.measuring.protocol import Cautions, Clock, Progress
+from coresim.measure import protocol
+from coresim.measure.bandwidth import array_bytes, available_memory, last_level_cache
+from coresim.measure.crew import physical_cpus
+from coresim.measure.processes import START_TIMEOUT, Child, Link
+from coresim.measure.protocol import Cautions, Clock, Progress
 from coresim.model.measurement import Measurement
 
 #: A triad goes over so much of its arrays before it looks whether it is to rest.

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coresim.errors import InputError
-from coresim.measure import costs
+from coresim.measure import costs, protocol
 from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
+from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link, limit_threads
+from coresim.measure.protocol import Progress
 from coresim.measure.staged import StagedSubject
 from coresim.measure.subject import PATIENCE, Layout, Subject
-from coresim.measuring import protocol
-from coresim.measuring.processes import START_TIMEOUT, Child, HangError, Link, limit_threads
-from coresim.measuring.protocol import Progress
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import Workload, WorkloadSpec, seed_everything

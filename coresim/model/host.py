@@ -1,6 +1,6 @@
 """What one host offers: the terms of "usable cores", memory, topology, and what about them misleads.
 
-Facts only: :mod:`coresim.measuring.host` reads them from the operating system. A fact that could not be read is
+Facts only: :mod:`coresim.measure.host` reads them from the operating system. A fact that could not be read is
 ``None``, never 0.
 """
 

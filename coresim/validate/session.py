@@ -15,9 +15,9 @@ from dataclasses import replace
 from functools import partial
 
 from coresim.measure.assemble import assemble, provenance
+from coresim.measure.bandwidth import measure_bandwidth
+from coresim.measure.host import read_host
 from coresim.measure.server import Ask, Server
-from coresim.measuring.bandwidth import measure_bandwidth
-from coresim.measuring.host import read_host
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource
 from coresim.sim.estimate import Engine

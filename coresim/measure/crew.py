@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from coresim.measuring.processes import START_TIMEOUT, TIMEOUT, Child, Job, Link
-from coresim.measuring.protocol import Timing
+from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, Job, Link
+from coresim.measure.protocol import Timing
 
 ROUNDS = 5
 

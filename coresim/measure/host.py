@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from coresim.measuring.control_groups import cpu_quota, cpuset, group_folders, memory_limit, throttled_fraction
-from coresim.measuring.topology import Topology, clock_range, last_level_cache, numa_cpus, read_topology
-from coresim.measuring.tree import Tree, whole
+from coresim.measure.control_groups import cpu_quota, cpuset, group_folders, memory_limit, throttled_fraction
+from coresim.measure.topology import Topology, clock_range, last_level_cache, numa_cpus, read_topology
+from coresim.measure.tree import Tree, whole
 from coresim.model.host import CoreTerm, HostFacts
 
 _HINTS = (

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from coresim.measuring.tree import Tree, cpu_list, whole
+from coresim.measure.tree import Tree, cpu_list, whole
 
 _CPUS = "sys/devices/system/cpu"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from coresim.measuring.tree import Tree
+from coresim.measure.tree import Tree
 from coresim.model.host import Part
 
 _TORCH_PROBE = """

@@ -20,10 +20,10 @@ import psutil
 
 from coresim import stats
 from coresim.errors import InputError
-from coresim.measuring import protocol
-from coresim.measuring.crew import crew, levels, physical_cpus, rounds, serve
-from coresim.measuring.processes import Link
-from coresim.measuring.protocol import Cautions, Clock, Progress
+from coresim.measure import protocol
+from coresim.measure.crew import crew, levels, physical_cpus, rounds, serve
+from coresim.measure.processes import Link
+from coresim.measure.protocol import Cautions, Clock, Progress
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from coresim import stats
 from coresim.errors import InputError
-from coresim.measuring import protocol
-from coresim.measuring.processes import Child, Link
-from coresim.measuring.protocol import Cautions, Clock, Progress, Timing
+from coresim.measure import protocol
+from coresim.measure.processes import Child, Link
+from coresim.measure.protocol import Cautions, Clock, Progress, Timing
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from coresim.measuring.tree import Tree, cpu_list, whole
+from coresim.measure.tree import Tree, cpu_list, whole
 
 # What cgroup v1 writes for "no limit" is near 2**63, rounded to pages.
 _NO_LIMIT = 1 << 60
