@@ -6,7 +6,9 @@ and ``write_report`` what ``report`` does; ``what_if`` shows sliders in a notebo
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["load", "measure", "plan", "recommend", "simulate", "what_if", "write_report"]

@@ -184,6 +184,8 @@ def plan(
     )
     if table:
         table.finish(found.rows)
+        if table.problem:
+            logging.getLogger("coresim").warning("%s; run the same again when there is room", table.problem)
     return Planned(found)
 
 
@@ -202,11 +204,11 @@ def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile 
 
 def _engine(name: str) -> Engine:
     if name == "fast":
-        from coresim.sim.fast import COMPILING, must_compile  # noqa: PLC0415 - numba takes half a second to import
+        from coresim.sim.fast import SLOW  # noqa: PLC0415
         from coresim.sim.fast import simulate as fast  # noqa: PLC0415
 
-        if must_compile():
-            logging.getLogger("coresim").warning(COMPILING)
+        if SLOW:
+            logging.getLogger("coresim").warning(SLOW)
         return fast
     if name == "reference":
         from coresim.sim.reference import simulate as reference  # noqa: PLC0415

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from coresim.advise.compare import BANDWIDTH, TOTAL, Change, applied, compare, find_changes
+from coresim.advise.compare import BANDWIDTH, TOTAL, applied, compare, find_changes, pooled
+from coresim.advise.difference import Change
 from coresim.advise.sweep import Study
 from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
-from coresim.model.profile import AcceleratorSource, Profile, Provenance
+from coresim.model.profile import AcceleratorSource, Profile, Provenance, load_profile
 from coresim.model.scenario import read_scenario
+from coresim.report.compare import gate_text
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
+from coresim.stats import t_quantile
 
 STUDY = Study(simulate, Plan(steps=120, least=2, most=2, inputs=0))
 
@@ -152,6 +156,53 @@ def test_the_verb_and_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "idle within 30.0 %" in capsys.readouterr().out
     assert main(["compare", paths[0], str(tmp_path / "none.json")]) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+def test_an_interval_that_reaches_over_the_limit_is_not_a_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A decode that costs half as much again, in repeats that differ by a factor of two.
+    of = {"old": (0.5, 1.0, 2.0), "new": (0.8, 1.5, 2.8)}
+    paths = {}
+    for name, values in of.items():
+        decode = Measurement("prepare.decode", "s/sample", tuple((1e-3 * v,) * 5 for v in values), "timed")
+        paths[name] = str(tmp_path / f"{name}.json")
+        profile(measurements=(decode,), seed=1).save(paths[name])
+    words = ["compare", paths["old"], paths["new"], "--fail-over", "10%"]
+    assert main(words) == 7
+    out = capsys.readouterr().out
+    assert "Cannot tell at 10 %:\n  preparation may be worse by" in out and "Passed" not in out
+    assert "processes a side would tell (3 now)" in out and "--also-old" in out
+    assert main([*words, "--json"]) == 7
+    document = json.loads(capsys.readouterr().out)
+    assert document["failed"] == [] and [c["name"] for c in document["not_told"]] == [TOTAL, "prepare.decode"]
+    # Were it what it is now, as many processes as it says do tell, and one fewer does not.
+    [needed] = {c["processes_to_tell"] for c in document["not_told"]}
+    found = change(*(load_profile(path) for path in paths.values()), "prepare.decode")
+
+    def half(count: int) -> float:
+        return t_quantile(0.5 + found.level / 2, 2 * count - 2) * found.deviation * (2 / count) ** 0.5
+
+    assert half(needed) < math.log(found.new / found.old) <= half(needed - 1)
+    # And profiles that are taken together are such repeats.
+    more = [word for side in of for _ in range(needed // 3) for word in (f"--also-{side}", paths[side])]
+    assert main([*words, *more]) == 6
+    assert "Failed at 10 %: preparation" in capsys.readouterr().out
+    assert main(["compare", paths["old"], paths["old"], "--fail-over", "1000%"]) == 0
+    assert "Passed: nothing is worse by more than 1e+03 %" in capsys.readouterr().out
+
+
+def test_profiles_that_are_taken_together_are_of_one_job() -> None:
+    one, two = profile(), profile(seed=2)
+    assert pooled([one, two])["prepare.decode"].values == one["prepare.decode"].values + two["prepare.decode"].values
+    with pytest.raises(InputError, match="batch_size: 64 and 32 in profiles that are taken together"):
+        pooled([one, profile(batch_size=32)])
+
+
+def test_what_would_tell_is_said_where_no_spread_is_known() -> None:
+    found = compare(profile(processes=1), profile(processes=1, seed=2), read, STUDY)
+    assert found.untold(0.1) and all(c.processes_to_tell(0.1) is None for c in found.untold(0.1))
+    assert "one process has no spread" in gate_text(found, 0.1)
 
 
 def test_what_compare_takes_is_said(tmp_path, capsys):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from made_up import ledger, point, script
 
-from coresim.measuring.host import read_host
+from coresim.measure.host import read_host
 from coresim.validate.grid import Grid, load_grid
 from coresim.validate.ledger import Point
 

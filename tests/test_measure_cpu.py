@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from coresim.errors import CoresimError, InputError
-from coresim.measuring import bandwidth, crew, scaling, storage
-from coresim.measuring.processes import Child, HangError, Link
+from coresim.measure import bandwidth, crew, scaling, storage
+from coresim.measure.processes import Child, HangError, Link
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import WorkloadSpec
@@ -237,7 +237,7 @@ def test_an_unexpected_exception_comes_home_as_one_line() -> None:
 
 MEASURE = f"""
 import tempfile
-from coresim.measuring import bandwidth, scaling
+from coresim.measure import bandwidth, scaling
 from coresim.workloads.base import WorkloadSpec
 with tempfile.TemporaryDirectory() as folder:
     spec = WorkloadSpec({IMAGES!r}, folder)

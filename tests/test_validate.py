@@ -402,7 +402,7 @@ def test_training_without_a_device_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     from coresim.cli.main import main
-    from coresim.measuring import parts
+    from coresim.measure import parts
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(parts, "optional_parts", tuple)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coresim.cli.common import whole_number
 from coresim.errors import EXIT_ANSWERED, InputError
 from coresim.units import format_bytes, format_duration, parse_duration
 
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job = parser.add_argument_group("what to measure")
     job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
     job.add_argument("--dataset", metavar="MODULE:NAME", help="your own: a function that returns a dataset")
-    job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch and GPU (images: 256)")
+    job.add_argument("--batch-size", type=whole_number(1), metavar="N", help="samples per batch and GPU (images: 256)")
     job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
     step = parser.add_argument_group("the training step (measured where there is a CUDA device, else a record)")
     step.add_argument(

@@ -23,6 +23,7 @@ from coresim.cli.common import (
 )
 from coresim.cli.measure import add_arguments, check_writable, measure_profile, progress_on_stderr, request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT
+from coresim.model.keys import MOST_PARTS
 
 if TYPE_CHECKING:
     from coresim.model.profile import Profile
@@ -53,7 +54,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
     )
-    parser.add_argument("--max-cores", type=whole_number(1), help="largest core count per GPU to try")
+    parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
     parser.add_argument(
         "--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy reference"

@@ -10,6 +10,7 @@ from coresim.cli.common import add_set, metadata, read_input, share, study_of, w
 from coresim.cli.measure import check_writable, progress_on_stderr
 from coresim.cli.recommend import option_list
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT
+from coresim.model.keys import MOST_PARTS
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -26,7 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
     )
-    parser.add_argument("--max-cores", type=whole_number(1), help="largest core count per GPU to try")
+    parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
     add_set(parser)
     parser.set_defaults(run=run)

@@ -8,10 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import add_json, require
+from coresim.cli.common import add_json, require, whole_number
+from coresim.cli.measure import check_writable
 from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
 from coresim.units import parse_duration
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 10.0
 STDERR = 2
+#: What the kernel can be asked for.
+MOST_PID = 2**31 - 1
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -29,30 +33,46 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="watch a running training from outside: GPU, cores, workers, waiting",
         description="Sample a running job's GPU utilisation (NVML), CPU, worker states, I/O wait and page faults, and"
         " end with a verdict in the words of recommend. Give a command after --, or the process with --pid. Ctrl-C ends"
-        " the watch, and with it a command that it started; a process named with --pid goes on.",
+        " the watch, and with it a command that it started; a process named with --pid goes on. A line for each look is"
+        " printed on stderr with --pid; a command has the terminal to itself, and --ticks FILE takes them.",
     )
-    parser.add_argument("--pid", type=int, metavar="N", help="the job's first process, which runs already")
+    parser.add_argument(
+        "--pid", type=whole_number(1, MOST_PID), metavar="N", help="the job's first process, which runs already"
+    )
     parser.add_argument("--interval", default="1 s", metavar="TIME", help="time between two looks (default: 1 s)")
     parser.add_argument("--time", metavar="TIME", help="how long to watch (default: until the job ends)")
+    parser.add_argument("--ticks", metavar="FILE", help="write a line for each look there, as they come")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="start this and watch it")
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Watch, print a line per tick on stderr, and the verdict on stdout."""
+    """Watch, write a line per tick, and print the verdict on stdout when the job's own output is over."""
     command = [word for place, word in enumerate(args.command) if place or word != "--"]
     require(bool(command) != (args.pid is not None), "watch: give either --pid N or a command after --")
     interval = parse_duration(args.interval, "--interval")
     require(interval > 0, "--interval: must be more than nothing")
     until = parse_duration(args.time, "--time") if args.time else float("inf")
-    started = _start(command, quiet=args.json) if command else None
-    try:
-        ticks = _watch(started.pid if started else args.pid, interval, until)
-    finally:
-        if started is not None:
-            _end(started)
+    with _ticks_to(args) as write:
+        started = _start(command, quiet=args.json) if command else None
+        try:
+            ticks = _watch(started.pid if started else args.pid, interval, until, write)
+        finally:
+            if started is not None:
+                _end(started)
     return _print(args, ticks)
+
+
+@contextmanager
+def _ticks_to(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
+    """Where the line of a tick goes: the file, or stderr, or nowhere beside a command's own output."""
+    if args.ticks is None:
+        yield (lambda line: None) if args.pid is None else (lambda line: print(line, file=sys.stderr, flush=True))
+        return
+    check_writable(args.ticks)
+    with open(args.ticks, "w", encoding="utf-8") as stream:
+        yield lambda line: print(line, file=stream, flush=True)
 
 
 def _start(command: list[str], quiet: bool) -> subprocess.Popen[bytes]:
@@ -74,16 +94,16 @@ def _end(started: subprocess.Popen[bytes]) -> None:
     started.wait()
 
 
-def _watch(pid: int, interval: float, until: float) -> list[Tick]:
+def _watch(pid: int, interval: float, until: float, write: Callable[[str], None]) -> list[Tick]:
     """Ticks until the job or the time ends, or Ctrl-C; what was seen by then is answered."""
-    from coresim.measuring.watch import watch
+    from coresim.measure.watch import watch
     from coresim.report.activity import tick_line
 
     ticks: list[Tick] = []
     with suppress(KeyboardInterrupt):
         for tick in watch(pid, interval):
             ticks.append(tick)
-            print(tick_line(tick), file=sys.stderr, flush=True)
+            write(tick_line(tick))
             if tick.second >= until:
                 break
     return ticks
@@ -91,11 +111,15 @@ def _watch(pid: int, interval: float, until: float) -> list[Tick]:
 
 def _print(args: argparse.Namespace, ticks: list[Tick]) -> int:
     from coresim.advise.activity import diagnose
-    from coresim.measuring.host import read_host
+    from coresim.measure.host import read_host
     from coresim.report.activity import activity_document, activity_text
 
     if not ticks:
         raise CoresimError("watch: the job ended before the first look; use a shorter --interval")
     found = diagnose(ticks, read_host(load_window=0.0).usable_cores)
-    print(json.dumps(activity_document(found, ticks), indent=1) if args.json else activity_text(found))
+    if args.json:
+        print(json.dumps(activity_document(found, ticks), indent=1))
+    else:
+        # A progress bar may have left the cursor in the middle of its line.
+        print(("\n" if args.pid is None else "") + activity_text(found))
     return EXIT_ANSWERED

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from coresim import __version__
+from coresim.measure.parts import version_of
 from coresim.measure.server import Calibrated, Facts
-from coresim.measuring.parts import version_of
-from coresim.measuring.scaling import fit_speed
+from coresim.measure.speed import speed_table
 from coresim.model.caution import Caution
 from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
 
-MOST_CORES = 64
 FAR = 2
 
 
@@ -31,7 +30,8 @@ def assemble(
     made: Provenance,
 ) -> Profile:
     """The profile of one campaign."""
-    speed, uncertainty, assumes = fitted_speed(found)
+    speed = speed_table(found, host, facts.bytes_per_sample)
+    measured = max(int(m.name.removeprefix("scaling.")) for m in found if m.name.startswith("scaling."))
     return Profile(
         workload=facts.name,
         loader=facts.loader,
@@ -43,27 +43,13 @@ def assemble(
         host=host,
         accelerator=source,
         provenance=made,
-        speed=speed,
-        speed_uncertainty=uncertainty,
-        speed_basis=assumes,
+        speed=speed.values,
+        # One number stands for every k: that at twice the measured cores, as far as an answer usually reaches.
+        speed_uncertainty=speed.uncertainties[min(FAR * measured, len(speed.values)) - 1],
+        speed_basis="; ".join(speed.basis),
         cautions=tuple(cautions),
         measurements=tuple(found),
     )
-
-
-def fitted_speed(found: Sequence[Measurement]) -> tuple[tuple[float, ...], float, str]:
-    """s(1), s(2), ... s(64) of the fit, its relative standard uncertainty, and what it assumes.
-
-    One number stands for the uncertainty at every k: that at twice the measured cores, as far as an answer from
-    this machine usually reaches.
-    """
-    scaling = [m for m in found if m.name.startswith("scaling.")]
-    model = fit_speed(scaling, [m for m in found if m.name.startswith("bandwidth.triad.")])
-    measured = len(model.measured)
-    speeds = tuple(model.at(cores).value for cores in range(1, max(MOST_CORES, measured) + 1))
-    far = model.at(FAR * measured)
-    # The range is about 95 %: two standard deviations each way; its upper end is cut at 1, so the lower one tells.
-    return speeds, (far.value - far.low) / far.value / 2, model.assumes
 
 
 def provenance(command: str, began: str, host: HostFacts) -> Provenance:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,9 +23,9 @@ from coresim import stats
 from coresim.measure import worker
 from coresim.measure.notes import Note
 from coresim.measure.pace import Sampler
+from coresim.measure.protocol import busy_seconds
 from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
-from coresim.measuring.protocol import busy_seconds
 from coresim.workloads.base import batch_facts
 
 #: Wall seconds of a calibration, and of a quick one. Slow batches take longer: a few of each are needed.
@@ -84,7 +84,8 @@ class Calibration:
         subject: what ran.
         runs: in the order in which they were made.
         cpus: CPUs that the calibration could use.
-        usual_pace: CPU seconds of the sampler's work, the median over the runs.
+        usual_pace: CPU seconds of the sampler's work, the median over the runs with so many workers. They differ:
+            where CPUs share a physical core or a cache, the sampler's work too is slower beside busy ones.
         sampled: share of each CPU that sampling takes.
         batch_facts: bytes and arrays of one batch.
     """
@@ -92,7 +93,7 @@ class Calibration:
     subject: Subject
     runs: tuple[Run, ...]
     cpus: int
-    usual_pace: float
+    usual_pace: Mapping[int, float]
     sampled: float
     batch_facts: tuple[int, int] = (0, 0)
 
@@ -156,7 +157,8 @@ def calibrate(
                 made.run(count, number, partial(_tell, progress, done, rounds * len(counts)))
             number += 1
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
-    usual = stats.median([run.pace for run in made.runs])
+    ran = dict.fromkeys(run.workers for run in made.runs)
+    usual = {count: stats.median([run.pace for run in made.runs if run.workers == count]) for count in ran}
     return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts)
 
 

@@ -7,10 +7,10 @@ and importing torch come on top. Nothing runs beside anything else.
 part        s     what
 ========== ====== ==========================================================
 build       --    the data set is made and built, in the one process of `coresim.measure.server`
-step        0     `coresim.measuring.step_time`; where a CUDA device is timed, 90 s on top
+step        0     `coresim.measure.step_time`; where a CUDA device is timed, 90 s on top
 loader      22    `coresim.measure.calibrate`: the job's own loader runs
-bandwidth   3     `coresim.measuring.bandwidth`
-storage     3     `coresim.measuring.storage`, where the workload names files
+bandwidth   3     `coresim.measure.bandwidth`
+storage     3     `coresim.measure.storage`, where the workload names files
 ========== ====== ==========================================================
 """
 
@@ -25,17 +25,17 @@ from pathlib import Path
 from typing import Any
 
 from coresim.errors import InputError
+from coresim.measure import protocol
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
 from coresim.measure.assemble import assemble, provenance
+from coresim.measure.bandwidth import measure_bandwidth
+from coresim.measure.cpu_step import measure_cpu_step
+from coresim.measure.host import read_host
+from coresim.measure.parts import optional_parts
+from coresim.measure.processes import Child, Link
 from coresim.measure.server import BUILDING, Ask, Facts, Server
-from coresim.measuring import protocol
-from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
-from coresim.measuring.bandwidth import measure_bandwidth
-from coresim.measuring.cpu_step import measure_cpu_step
-from coresim.measuring.host import read_host
-from coresim.measuring.parts import optional_parts
-from coresim.measuring.processes import Child, Link
-from coresim.measuring.step_time import Job, StepRequest, find_step_time
-from coresim.measuring.storage import measure_storage
+from coresim.measure.step_time import Job, StepRequest, find_step_time
+from coresim.measure.storage import measure_storage
 from coresim.model.caution import Caution
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement

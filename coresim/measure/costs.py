@@ -31,21 +31,26 @@ def measurements(found: Calibration) -> list[Measurement]:
     """
     lone = found.of(min(count for count in found.counts if count) if any(found.counts) else 0)
     parts = (_samples(found, lone), _batches(found, lone), _receiving(found), _speeds(found), _workers(found, lone))
-    return [*itertools.chain.from_iterable(parts), _machine_speed(found)]
+    return [*itertools.chain.from_iterable(parts), *_machine(found)]
 
 
-def _machine_speed(found: Calibration) -> Measurement:
+def _machine(found: Calibration) -> Iterator[Measurement]:
+    """How the machine's speed changed, and what other programs took of it."""
     rounds = dict.fromkeys(run.round for run in found.runs)
     speeds = tuple(tuple(1.0 / slower(found, run) for run in found.runs if run.round == number) for number in rounds)
     text = (
         "by the same few samples, prepared again and again on each CPU during every run; 1 is the calibration's median"
     )
-    return Measurement("machine.speed", "relative", speeds, text)
+    yield Measurement("machine.speed", "relative", speeds, text)
+    used = tuple(
+        (stats.mean([run.others for run in found.runs if run.round == number]) / found.cpus,) for number in rounds
+    )
+    yield Measurement("machine.others", "relative", used, "share of all CPUs that other programs used meanwhile")
 
 
 def slower(found: Calibration, run: Run) -> float:
-    """How many times as much CPU time work took during that run as in the middle of the calibration."""
-    return run.pace / found.usual_pace
+    """How many times as much CPU time work took during that run as in the middle one with as many workers."""
+    return run.pace / found.usual_pace[run.workers]
 
 
 def later(run: Run) -> list[Note]:
@@ -237,7 +242,7 @@ def cautions(found: Calibration) -> list[Caution]:
     if 2 * len(disturbed) > len(found.runs):
         cores = stats.mean([run.others for run in disturbed])
         result.append(Caution("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy))
-    paces = [run.pace / found.usual_pace for run in found.runs]
+    paces = [slower(found, run) for run in found.runs]
     if max(paces) - min(paces) > CONTRADICTION:
         value = f"{min(paces):.2f} to {max(paces):.2f} of its usual CPU time for the same work"
         result.append(Caution("the machine changed its speed", value, f"{remedy}, or take the interval seriously"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from coresim.measure.trial import Trial
-from coresim.model.handover import state_of
+from coresim.model.handover import STATES, state_of
 
 #: Hand-overs that must have been seen in a state before they stand for it.
 LEAST_SEEN = 6
@@ -47,7 +47,7 @@ def waits_by_state(trial: Trial, workers: int, prefetch_factor: int, cpus: int) 
         # That the trainer's own work takes longer on a shared core is modelled elsewhere.
         sharing = max(0.0, (others + 2) / cpus - 1.0)
         waited = max(0.0, step.got - moment - step.cpu * (1.0 + sharing))
-        found.setdefault(state_of(maker, others, cpus), []).append(waited)
+        found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited)
     return found
 
 

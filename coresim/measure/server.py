@@ -9,19 +9,18 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from coresim.errors import InputError
-from coresim.measure import costs
+from coresim.measure import costs, protocol
 from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
+from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link, limit_threads
+from coresim.measure.protocol import Progress
 from coresim.measure.staged import StagedSubject
 from coresim.measure.subject import PATIENCE, Layout, Subject
-from coresim.measuring import protocol
-from coresim.measuring.processes import START_TIMEOUT, Child, HangError, Link, limit_threads
-from coresim.measuring.protocol import Progress
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import Workload, WorkloadSpec, seed_everything
@@ -62,14 +61,14 @@ class Calibrated(NamedTuple):
 
     Attributes:
         measurements, cautions: see `coresim.measure.costs`.
-        usual_pace: CPU seconds of the sampler's work meanwhile, for the trials that follow.
+        usual_pace: CPU seconds of the sampler's work meanwhile, by the number of workers, for the trials that follow.
         sampled: share of each CPU that sampling takes.
         batch_bytes, batch_arrays: of one batch.
     """
 
     measurements: list[Measurement]
     cautions: list[Caution]
-    usual_pace: float
+    usual_pace: Mapping[int, float]
     sampled: float
     batch_bytes: int
     batch_arrays: int

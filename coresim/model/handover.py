@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from coresim.model.keys import SERVICE, key
 from coresim.model.service import ZERO, Service
@@ -25,16 +25,18 @@ STATES = tuple(f"{maker}_{crowd}" for crowd in CROWDS for maker in MAKERS)
 T = TypeVar("T")
 
 
-def state_of(maker: str, others: int, cores: float) -> str:
-    """The state of a hand-over.
+def state_of(maker: str, others: int, cores: Any, ranks: int = 1) -> int:
+    """The number of a hand-over's state.
 
     Args:
         maker: one of `MAKERS`.
-        others: tasks that want a core besides the trainer and the maker.
-        cores: cores that they share.
+        others: workers besides the maker that make a batch, on the whole host.
+        cores: cores that all share.
+        ranks: trainers on the host.
     """
-    load = (others + 2) / cores
-    return f"{maker}_{CROWDS[0 if load <= 1 else 1 if load < 2 else 2]}"
+    wanted = others + 1 + ranks
+    crowd = 0 if wanted <= cores else 1 if wanted < 2 * cores else 2
+    return len(MAKERS) * crowd + MAKERS.index(maker)
 
 
 def nearest(known: Mapping[str, T], state: str) -> T:

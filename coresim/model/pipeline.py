@@ -37,13 +37,19 @@ instant are finished items handed over as far as there is room; then *one* item 
 can take (its splitter before its servers, both before the gatherer behind it; the trainer comes last), there at the
 lowest rank, by its free server of the lowest number. Then again from the top.
 
-**Trainer.** For step ``i`` the trainer (1) performs the inline phases, or waits for a batch and picks it up; (2)
-performs ``consumer``, a cores phase; (3) copies: with ``sync`` it first waits until the accelerator has finished
+**Trainer.** For step ``i`` the trainer (1) performs the inline phases, or waits for a batch and picks it up; then,
+with ``handover``, it waits for the time of the hand-over's state, which holds no core; (2) performs ``consumer``, a
+cores phase; (3) copies: with ``sync`` it first waits until the accelerator has finished
 all earlier steps, then for the copy's time; ``stream`` hands the copy to the accelerator, which performs it
 before the step; ``overlap`` hands it to a copy engine that performs one after another; ``none`` copies nothing; (4)
 performs ``launch``, a cores phase; (5) waits until the accelerator has finished step ``i - run_ahead``. Waiting
 for the accelerator or a synchronous copy holds a core as a runnable task if ``spin``, and none otherwise. Waiting
 for a batch holds none.
+
+*State of a hand-over.* The maker of a batch is the server of stage 0 that served it. At the instant of the pick-up it
+``rest``s if it serves nothing, ``begin``s if it took the item that it serves at this very instant, and else it is at
+``work``. With ``m`` other servers of stage 0 that serve an item then, on the whole host, ``m + 1 + ranks`` want a core:
+the cores are ``free`` if that is at most ``cores``, ``crowded`` if it is at least twice as many, and else ``shared``.
 
 **Accelerator.** Step ``i`` starts when step ``i - 1`` has finished, the launch of ``i`` has begun and the copy of
 ``i`` has ended. Its work progresses at ``accelerator_rate(k)`` with ``k`` = busy cores. It finishes when its work
@@ -66,6 +72,7 @@ from fractions import Fraction
 from typing import Any
 
 from coresim.errors import InputError
+from coresim.model.handover import STATES
 from coresim.model.service import ZERO, Service
 
 #: A number that both engines compute with: float, int or Fraction.
@@ -133,9 +140,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Trainer:
-    """The trainer's process: what it does for each step, in this order."""
+    """The trainer's process: what it does for each step, in this order.
+
+    ``handover`` has one wait phase for each of `coresim.model.handover.STATES`, in their order, or none at all.
+    """
 
     inline: tuple[Phase, ...] = ()
+    handover: tuple[Phase, ...] = ()
     consumer: Phase = field(default_factory=lambda: Phase("consumer"))
     copy: Phase = field(default_factory=lambda: Phase("copy", "wait"))
     launch: Phase = field(default_factory=lambda: Phase("launch"))
@@ -148,6 +159,9 @@ class Trainer:
         _check_count(self.run_ahead, "trainer: run_ahead", least=0)
         _check(self.consumer.resource == self.launch.resource == "cores", "trainer: consumer and launch hold a core")
         _check(self.copy.resource == "wait", "trainer: a copy holds no core of its own")
+        _check(len(self.handover) in (0, len(STATES)), "trainer: handover needs a phase for each of {}", STATES)
+        waits = all(phase.resource == "wait" and phase.split == 1 for phase in self.handover)
+        _check(waits, "trainer: a hand-over holds no core and is not split")
         _check(self.consumer.split == self.copy.split == self.launch.split == 1, "trainer: only inline phases split")
 
 
@@ -190,6 +204,8 @@ class Pipeline:
         _check(_are_positive(self.slowdown), "slowdown: positive")
         _check(self.storage_streams is None or self.storage_streams > 0, "storage_streams: must be positive")
         _check(bool(self.stages) != bool(self.trainer.inline), "either stages or the trainer's inline phases")
+        batches = bool(self.stages) and all(stage.grain == "batch" for stage in self.stages)
+        _check(batches or not self.trainer.handover, "handover is for stages that make batches")
         _check(self.hosts == 1 or self.barrier, "several hosts without a barrier are independent: simulate one")
         for number in (self.allreduce, self.startup, self.worker_startup):
             _check(_finite(number) and number >= 0, "time {!r}: must be finite and not negative", number)
@@ -235,7 +251,8 @@ class Pipeline:
         for stage in self.stages:
             for phase in stage.phases:
                 yield f"{stage.name}.{phase.name}", phase, stage.grain
-        for phase in (*self.trainer.inline, self.trainer.consumer, self.trainer.copy, self.trainer.launch):
+        trainer = self.trainer
+        for phase in (*trainer.inline, *trainer.handover, trainer.consumer, trainer.copy, trainer.launch):
             yield f"trainer.{phase.name}", phase, "batch"
         yield "accelerator.step", self.step, "batch"
 

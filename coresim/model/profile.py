@@ -20,6 +20,7 @@ from coresim.model.keys import (
     POSITIVE,
     TABLE,
     TEXT,
+    UNCERTAINTY,
     Kind,
     choice,
     key,
@@ -29,6 +30,7 @@ from coresim.model.keys import (
 )
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import scenario_tables
+from coresim.units import short
 
 FORMAT = "coresim-profile"
 VERSION = 2
@@ -40,7 +42,7 @@ class AcceleratorSource:
 
     kind: str = key(choice("measured", "catalogue", "given"), "how the step time is known")
     basis: str = key(TEXT, "one line: device, model, precision, source and certainty")
-    uncertainty: float = key(NOT_NEGATIVE, "relative standard uncertainty of the step time")
+    uncertainty: float = key(UNCERTAINTY, "relative standard uncertainty of the step time")
     step_time_s: float | None = key(POSITIVE, "seconds per step where it was not measured here", None)
     synchronises: bool = key(FLAG, "whether the step function waits for the device", False)
     name: str | None = key(TEXT, "what the device is called", None)
@@ -91,7 +93,7 @@ def _read_measurements(value: object, where: str) -> tuple[Measurement, ...]:
     names = [measurement.name for measurement in found]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{where}: {name!r} is there twice; remove one")
+            raise InputError(f"{where}: {short(name)} is there twice; remove one")
     return found
 
 
@@ -118,7 +120,7 @@ def _read_values(value: object, where: str) -> tuple[float, ...]:
 
 def _read_host(value: object, where: str) -> HostFacts:
     if not isinstance(value, Mapping):
-        raise InputError(f"{where} = {value!r}: a table of host facts is needed; measure again")
+        raise InputError(f"{where} = {short(value)}: a table of host facts is needed; measure again")
     return HostFacts.from_dict(value, where)
 
 
@@ -143,7 +145,7 @@ class Profile:
     accelerator: AcceleratorSource = key(_section(AcceleratorSource), "where the step time comes from")
     provenance: Provenance = key(_section(Provenance), "who measured this, when, with what")
     speed: tuple[float, ...] = key(TABLE, "s(k): fitted speed of each busy core with k = 1, 2, 3, ... busy", (1.0,))
-    speed_uncertainty: float = key(NOT_NEGATIVE, "relative standard uncertainty of s(k), k > 1", 0.0)
+    speed_uncertainty: float = key(UNCERTAINTY, "relative standard uncertainty of s(k), k > 1", 0.0)
     speed_basis: str = key(TEXT, "what the speeds beyond the measured cores assume", "")
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)

@@ -48,7 +48,9 @@ KEYS_PER_BATCH = {
     "consumer": "receive.cpu",
     "pin": "prepare.pin",
 }
-SAMPLE, WAIT, STEP, SPEED = "prepare.sample", "prepare.wait", "prepare.step.", "machine.speed"
+SAMPLE, WAIT, STEP, SPEED, OTHERS = (
+    "prepare.sample", "prepare.wait", "prepare.step.", "machine.speed", "machine.others",
+)  # fmt: skip
 #: How far a prediction is off, relatively, where the costs are known: of rates, and of the time of a hand-over, which
 #: has more than one mode. Seen in trials made while the model was built; none of them is in a ledger.
 MODEL, HANDOVER = 0.03, 0.3
@@ -130,7 +132,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
     if copy is not None:
         table["copy"] = service_table(copy.values)
     handover = {
-        state: repeated_table(found.values, HANDOVER)
+        state: repeated_table(found.values, math.hypot(HANDOVER, spread))
         for state in STATES
         if (found := profile.get(f"receive.{state}")) is not None
     }
@@ -147,9 +149,13 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
 
 
 def speed_spread(profile: Profile) -> float:
-    """Relative standard deviation of the machine's speed during the calibration, around its median."""
+    """Relative standard uncertainty of the machine's speed: its spread around the calibration's median.
+
+    What other programs took of the CPUs is added: costs that were noted beside them may be off by as much.
+    """
     found = profile.get(SPEED)
-    return math.sqrt(stats.mean([(value - 1.0) ** 2 for value in found.flat])) if found is not None else 0.0
+    spread = math.sqrt(stats.mean([(value - 1.0) ** 2 for value in found.flat])) if found is not None else 0.0
+    return min(1.0, math.hypot(spread, _mean(profile, OTHERS) or 0.0))
 
 
 def repeated_table(rounds: Values, more: float) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Answer:
     def plot_timeline(self, engine: Engine | None = None) -> Figure:
         """The first batches of each option at its own answer (or knee); ``engine``: the fast one, or another."""
         from coresim.report.figures import plot_answer_timeline  # noqa: PLC0415
-        from coresim.sim.fast import simulate  # noqa: PLC0415 - numba takes half a second to import
+        from coresim.sim.fast import simulate  # noqa: PLC0415
 
         return plot_answer_timeline(self.result, engine or simulate)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from coresim.files import write_bytes
 from coresim.model.build import OPTIONS
 from coresim.report import gantt
 from coresim.report.gantt import SERVERS_SHOWN, Bar, Shown, rows_of, title_of, traced
@@ -240,6 +242,8 @@ def plot_validation(ledger: Ledger) -> Any:
 def save_figure(figure: Any, path: str) -> None:
     """Write a figure, the same one as the same file; the name's ending says the form (.png, .svg, .pdf)."""
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(path).suffix.lower())
+    content = io.BytesIO()
     with plt.rc_context({"svg.hashsalt": "coresim"}):
-        figure.savefig(path, dpi=150, metadata=undated)
+        figure.savefig(content, format=Path(path).suffix[1:].lower(), dpi=150, metadata=undated)
     plt.close(figure)
+    write_bytes(path, content.getvalue())

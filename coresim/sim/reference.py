@@ -13,6 +13,7 @@ from fractions import Fraction
 import simpy
 
 from coresim.errors import InputError
+from coresim.model.handover import state_of
 from coresim.model.pipeline import Number, Pipeline
 from coresim.sim.draws import Draws
 from coresim.sim.reference_accounts import Record, account, busy_cores, trace
@@ -100,6 +101,7 @@ class Rank:
         self.started: dict[int, float] = {}  # the epoch for which each server of stage 0 has started
         self.over = self.env.event()
         self.wanted: simpy.Event | None = None
+        self.state = 0  # of the hand-over of the batch that was picked up last
         self.engaged: str | None = None
         self.doing = "startup"
         dealt = bool(self.pipeline.stages) and self.pipeline.stages[0].dispatch == "round_robin"
@@ -124,6 +126,7 @@ class Rank:
             outlet = station
         if self.stations:
             self.stations[0].start_up = self._worker_startup
+            self.host.loaders.append(self.stations[0])
         self.outlet = self._join(outlet, "batch")
         self.moves.append(self._pick_up)
 
@@ -146,8 +149,18 @@ class Rank:
         self.wanted = None
         batch = self.outlet.take(0)
         self.feed.pick(batch)
+        self.state = self._handover_state(batch) if self.trainer.handover else 0
         wanted.succeed(batch)
         return True
+
+    def _handover_state(self, batch: int) -> int:
+        """What the maker of a batch that is picked up does, and how crowded the cores are: a number of `STATES`."""
+        loader = self.stations[0]
+        server = loader.visits[batch].server
+        item = loader.serves(server)
+        others = sum(station.serves(place) is not None for station in self.host.loaders for place in station.places)
+        maker = "rest" if item is None else "begin" if loader.visits[item].taken == self.env.now else "work"
+        return state_of(maker, others - (item is not None), self.pipeline.cores, self.pipeline.ranks)
 
     def _worker_startup(self, server: int, item: int) -> Number | None:
         """Work of a server of stage 0 before this item, if it is its first of an epoch that begins with a start-up."""
@@ -185,6 +198,10 @@ class Rank:
             self.job.bell.ring()
             batch = yield self.wanted
         self.record.picks.append((waited_from, self.env.now, batch))
+        if self.trainer.handover:
+            self._do("handover")
+            name = self.trainer.handover[self.state].name
+            yield from self.host.perform("wait", self._row(f"trainer.{name}", step))
 
     def _copy(self, step: int) -> Process:
         mode = self.trainer.copy_mode

@@ -44,7 +44,8 @@ def account(record: Record, length: RunLength) -> RankAccount:
     borders = _borders(record, length)
     begin, end = borders[0], borders[-1]
     trainer = record.pipeline.trainer
-    idle_for = [phase.name for phase in (*trainer.inline, trainer.consumer)]
+    waits = ["handover"] if trainer.handover else []
+    idle_for = [*(phase.name for phase in trainer.inline), *waits, trainer.consumer.name]
     busy = [record.accelerator.totals(*block)["busy"] for block in pairwise(borders)]
     return RankAccount(
         begin,

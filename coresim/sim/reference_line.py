@@ -153,6 +153,16 @@ class Station:
         self.handed = self.passed = 0
         self.start_up: Callable[[int, int], Number | None] = lambda server, item: None
 
+    @property
+    def places(self) -> range:
+        """The numbers of the servers."""
+        return range(len(self.holding))
+
+    def serves(self, server: int) -> int | None:
+        """The item that a server serves, from its taking to the end of its last phase."""
+        item = self.holding[server]
+        return item if item is not None and self.visits[item].done is None else None
+
     def move(self) -> bool:
         """Let the first free server that can take an item do so."""
         for server, item in enumerate(self.holding):

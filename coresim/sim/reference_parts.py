@@ -169,6 +169,7 @@ class Host:
     def __init__(self, env: simpy.Environment, pipeline: Pipeline) -> None:
         self.env = env
         self.events = 0
+        self.loaders: list[Any] = []  # the station of stage 0 of each rank
         self.accelerators = Pool(env, lambda _: pipeline.accelerator_rate(self.cores.tasks))
         self.cores = Pool(env, pipeline.core_rate, self.accelerators.refresh)
         self.storage = Pool(env, pipeline.storage_rate)

@@ -32,6 +32,7 @@ class Measured:
         seconds_per_step: mean time from step to step.
         step_starts_us: when each step began on the device's clock, microseconds after the last warm-up step.
         step_ends_us: when it ended, in real training; an emulated step lasts what the point says.
+        wall_gots_us: when the trainer had each step's batch in its hands by the wall clock, which nothing corrects.
         lateness_s: mean lateness of the timer, which is taken out.
         sample_s, collate_s, receive_s: mean CPU time of a sample, of collating and of receiving a batch; they tell a
             disturbed trial and explain a miss, and feed no prediction.
@@ -44,6 +45,7 @@ class Measured:
     seconds_per_step: float
     step_starts_us: tuple[int, ...]
     step_ends_us: tuple[int, ...]
+    wall_gots_us: tuple[int, ...]
     lateness_s: float
     sample_s: float
     collate_s: float
@@ -197,7 +199,7 @@ def empty_ledger(host: HostFacts, grid: Grid, command: str, device: str = "cuda"
         grid=grid.name,
         grid_sha256=grid.sha256,
         grid_trials=grid.trials,
-        versions={name: version for name in ("torch", "numpy", "numba") if (version := _version(name))}
+        versions={name: version for name in ("torch", "numpy") if (version := _version(name))}
         | {"code": _code_digest()},
     )
 
@@ -263,5 +265,5 @@ def _point(document: dict[str, Any]) -> Point:
 
 
 def _measured(document: dict[str, Any]) -> Measured:
-    lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us")}
+    lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us", "wall_gots_us")}
     return Measured(**{**document, **lists})

@@ -71,6 +71,21 @@ def score(points: Sequence[Point]) -> Score:
     )
 
 
+def is_calibrated(point: Point) -> bool:
+    """Whether the setting is the one that the costs come from: one worker beside free cores, in order, prefetch 2.
+
+    Such points are a kind of their own: they say little of what the model adds.
+    """
+    s = point.setting
+    return (s.option, s.workers, s.prefetch_factor, s.ordered, s.sync) == (2, 1, 2, True, "block") and s.cores > 1
+
+
+def headline(points: Iterable[Point]) -> list[Point]:
+    """The points that count for a headline: all but those at the calibrated setting itself, where there are others."""
+    found = list(points)
+    return [point for point in found if not is_calibrated(point)] or found
+
+
 def grouped(points: Iterable[Point], of: Callable[[Point], str]) -> dict[str, Score]:
     """Scores by kind of point, in order of first appearance."""
     kinds: dict[str, list[Point]] = {}

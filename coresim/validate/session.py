@@ -10,14 +10,14 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from coresim.measure.assemble import assemble, provenance
+from coresim.measure.bandwidth import measure_bandwidth
+from coresim.measure.host import read_host
 from coresim.measure.server import Ask, Server
-from coresim.measuring.bandwidth import measure_bandwidth
-from coresim.measuring.host import read_host
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource
 from coresim.sim.estimate import Engine
@@ -34,6 +34,8 @@ MOST_OTHERS = 0.025
 #: A trial whose workers needed so much more CPU time per batch than in the best trial of the same setting, each beside
 #: what the sampler's work cost meanwhile, was disturbed.
 MOST_SLOWER = 0.25
+#: Share of the emulated step by which its timer may be late: what is taken out of the moments must stay small.
+MOST_LATE = 0.1
 #: Trials of one setting at the most, beyond its repeats.
 ATTEMPTS = 2
 BANDWIDTH_S = 3.0
@@ -148,7 +150,7 @@ def _run_job(
     first = settings[0]
     began = time.monotonic()
     with Server(spec, more=Trials(), progress=lambda what, _: tell(what, 0)) as server:
-        job, usual_pace = _calibrated(server, first, effort, bandwidth, tell)
+        job, paces = _calibrated(server, first, effort, bandwidth, tell)
         points = [_predicted(number, job.costs, setting, engine, effort) for setting in settings]
         job = replace(job, seconds=time.monotonic() - began)
         ledger = keep(job, points)
@@ -159,11 +161,17 @@ def _run_job(
             made = sum(len(point.trials) for point in points)
             # Disturbed trials are made again: more than were declared.
             tell(f"running the real pipeline, {min(100, 10 * (10 * made // trials))} %", made)
-            points[place] = _attempt(server, points[place], usual_pace, group)
+            points[place] = _attempt(server, points[place], paces, group)
             ledger = keep(job, points)
             if place not in turns and not settled(points[place]):
                 turns.append(place)
     return ledger
+
+
+def _usual_pace(paces: Mapping[int, float], setting: Setting) -> float:
+    """The usual pace beside as many busy CPUs as the setting has, or the most below that was seen."""
+    busy = max(1, min(setting.workers, setting.cores))
+    return paces[max((count for count in paces if count <= busy), default=min(paces))]
 
 
 def _calibrated(
@@ -172,8 +180,8 @@ def _calibrated(
     effort: Effort,
     bandwidth: Sequence[Measurement],
     tell: Callable[[str, int], None],
-) -> tuple[Job, float]:
-    """The job's costs, as a profile of it has them, and the usual pace of the calibration."""
+) -> tuple[Job, Mapping[int, float]]:
+    """The job's costs, as a profile of it has them, and the usual paces of the calibration."""
     device, training = "", None
     if first.model:
         tell("timing the training step", 0)
@@ -203,11 +211,11 @@ def settled(point: Point) -> bool:
     return len(point.clean) >= wanted or len(point.trials) >= wanted + ATTEMPTS
 
 
-def _attempt(server: Server, point: Point, usual_pace: float, group: QuotaGroup | None) -> Point:
+def _attempt(server: Server, point: Point, paces: Mapping[int, float], group: QuotaGroup | None) -> Point:
     """One more trial, and with it a new look at which of all are disturbed."""
     length = RunLength(point.warm_up + point.steps, point.warm_up)
     limit = group if point.setting.limit == "quota" else None
-    server.send(Order(point.setting, point.step_s, length, usual_pace, limit))
+    server.send(Order(point.setting, point.step_s, length, _usual_pace(paces, point.setting), limit))
     measured: Measured = server.receive()[1]
     return judged(replace(point, trials=(*point.trials, measured)))
 
@@ -215,9 +223,8 @@ def _attempt(server: Server, point: Point, usual_pace: float, group: QuotaGroup 
 def judged(point: Point) -> Point:
     """The point with its disturbed trials marked; they stay in the ledger and do not count."""
     least = min(_work(point, trial) for trial in point.trials)
-    return replace(
-        point, trials=tuple(replace(t, dirty=disturbance(t, _work(point, t) / least - 1.0)) for t in point.trials)
-    )
+    trials = (replace(t, dirty=disturbance(t, _work(point, t) / least - 1.0, point.step_s)) for t in point.trials)
+    return replace(point, trials=tuple(trials))
 
 
 def _work(point: Point, trial: Measured) -> float:
@@ -225,8 +232,16 @@ def _work(point: Point, trial: Measured) -> float:
     return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.pace
 
 
-def disturbance(measured: Measured, slower: float) -> str:
-    """Why a trial does not count, or nothing; ``slower``: work per batch over that of the setting's best, less 1."""
+def disturbance(measured: Measured, slower: float, step_s: float) -> str:
+    """Why a trial does not count, or nothing.
+
+    Args:
+        measured: the trial.
+        slower: its work per batch over that of the setting's best, less 1.
+        step_s: seconds of its emulated step.
+    """
+    if measured.lateness_s > MOST_LATE * step_s:
+        return f"the timer of the emulated step was {1e3 * measured.lateness_s:.1f} ms late on average"
     if measured.others_cores > MOST_OTHERS * (os.cpu_count() or 1):
         return f"other programs used {measured.others_cores:.2f} cores"
     if slower > MOST_SLOWER:

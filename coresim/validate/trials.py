@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from coresim.measure.calibrate import BUDGET_S, ROUNDS
 from coresim.measure.pace import Sampler
+from coresim.measure.processes import Link
+from coresim.measure.protocol import busy_seconds
 from coresim.measure.server import Rig
 from coresim.measure.subject import Layout, Pipe
 from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
-from coresim.measuring.processes import Link
-from coresim.measuring.protocol import busy_seconds
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Measured
@@ -89,10 +89,7 @@ class Trials:
 
 
 def _device_name(training: Training) -> str:
-    import torch  # noqa: PLC0415 (torch is optional and heavy)
-
-    device = training.device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+    return str(training.device.facts()["device"])
 
 
 def _limited(order: Order) -> AbstractContextManager[None]:
@@ -123,6 +120,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: Sampler) 
         seconds_per_step=trial.seconds_per_step,
         step_starts_us=_microseconds(trial, [step.start for step in trial.steps]),
         step_ends_us=_microseconds(trial, [step.end for step in trial.steps]) if training else (),
+        wall_gots_us=_microseconds(trial, [step.got for step in trial.steps]),
         lateness_s=0.0 if training else trial.lateness,
         sample_s=sum(sum(note.cpu) / len(note.cpu) for note in notes) / len(notes),
         collate_s=sum(note.collate for note in notes) / len(notes),

@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from coresim.measure.scaling import fit_speed
 
 from coresim.cli import measure as verb
 from coresim.errors import InputError, MissingPartError
-from coresim.measure import campaign
+from coresim.measure import campaign, models
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, Tools, run_campaign
 from coresim.measure.server import Ask, Calibrated, Facts
-from coresim.measuring import models
-from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measuring.scaling import fit_speed
-from coresim.measuring.step_time import NETS, ImportedStep, StepRequest, StoredBatch
+from coresim.measure.step_time import NETS, ImportedStep, StepRequest, StoredBatch
 from coresim.model.caution import Caution
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
