@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import psutil
 import pytest
 
 from coresim.errors import CoresimError, InputError
-from coresim.measure import bandwidth, crew, scaling, storage
+from coresim.measure import bandwidth, crew, storage
 from coresim.measure.processes import Child, HangError, Link
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
@@ -44,16 +43,6 @@ def by_name(measurements: list[Measurement]) -> dict[str, Measurement]:
     for m in measurements:
         assert m.how and m.unit and m.values and all(m.values)
     return named
-
-
-def test_scaling_starts_at_one(images: WorkloadSpec) -> None:
-    cpus = crew.physical_cpus()[:2]
-    found = scaling.measure_scaling(images, cpus=cpus, budget_s=0.6)
-    named = by_name(found)
-    assert set(named) == {f"scaling.{k}" for k in range(1, len(cpus) + 1)}
-    assert len(named[f"scaling.{len(cpus)}"].values) == len(cpus)
-    curve = scaling.speed_curve(found)
-    assert len(curve) == len(cpus) and curve[0] == 1.0 and all(0 < speed <= 1 for speed in curve)
 
 
 def test_bandwidth_of_every_count() -> None:
@@ -111,52 +100,7 @@ def test_no_files_or_a_missing_one_is_bad_input(tmp_path: Path) -> None:
         storage.measure_storage([tmp_path / "gone"], processes=1)
 
 
-# --- the speed model -------------------------------------------------------------------------------------------
-
-
-def measured(prefix: str, values: dict[int, float]) -> list[Measurement]:
-    return [Measurement(f"{prefix}.{k}", "", ((value,), (value,)), "made up") for k, value in values.items()]
-
-
-def times_of(fraction: float, rates: dict[int, float]) -> dict[int, float]:
-    return {k: 1 - fraction + fraction * max(1.0, k * rates[1] / rate) for k, rate in rates.items()}
-
-
-def test_the_memory_fraction_is_found_again() -> None:
-    rates = {k: min(10.0 * k, 35.0) for k in range(1, 9)}
-    model = scaling.fit_speed(measured("scaling", times_of(0.4, rates)), measured("bandwidth.triad", rates))
-    assert model.memory_fraction == pytest.approx(0.4, abs=0.02)
-    assert [model.at(k).value for k in (1, 8)] == pytest.approx([1.0, 1 / (0.6 + 0.4 * 8 / 3.5)])
-    assert model.at(16).value == pytest.approx(1 / (0.6 + 0.4 * 16 / 3.5), rel=0.05)
-    assert "one core" not in model.assumes and "had not saturated" not in model.assumes
-
-
-def test_uncertainty_widens_and_stays_within_zero_and_one() -> None:
-    rates = {1: 10.0, 2: 19.0}
-    model = scaling.fit_speed(measured("scaling", {1: 1.0, 2: 1.03}), measured("bandwidth.triad", rates))
-    speeds = [model.at(k) for k in range(1, 129)]
-    assert speeds[0] == (1.0, 1.0, 1.0)
-    assert all(0 < s.low <= s.value <= s.high <= 1 for s in speeds)
-    assert speeds[1].low == pytest.approx(speeds[1].value * math.exp(-2 * model.noise))
-    widths = [(s.high - s.low) / s.value for s in speeds]
-    assert widths == sorted(widths)
-    assert [s.value for s in speeds] == sorted((s.value for s in speeds), reverse=True)
-
-
-def test_one_measured_core_gives_the_stated_assumption() -> None:
-    model = scaling.fit_speed(measured("scaling", {1: 0.5}))
-    assert (model.memory_fraction, model.deviation) == pytest.approx((0.1, 0.1))
-    assert model.at(4).value == pytest.approx(1 / (0.9 + 0.1 * 4))
-    assert model.at(4).low < 0.6 and model.at(4).high == 1.0
-    assert "one core measured" in model.assumes and "bandwidth not measured" in model.assumes
-
-
-def test_speeds_over_one_are_noise_and_gaps_are_interpolated() -> None:
-    assert scaling.speed_curve(measured("scaling", {1: 1.0, 2: 0.9, 4: 2.0})) == pytest.approx((1, 1, 1 / 1.45, 0.5))
-    with pytest.raises(InputError, match=r"scaling\.1"):
-        scaling.speed_curve(measured("scaling", {2: 1.0}))
-    with pytest.raises(InputError, match=r"bandwidth\.triad\.1"):
-        bandwidth.bandwidth_curve([])
+# --- cores and bandwidth ---------------------------------------------------------------------------------------
 
 
 def test_saturation_is_the_fewest_cores_within_five_per_cent() -> None:
@@ -237,16 +181,18 @@ def test_an_unexpected_exception_comes_home_as_one_line() -> None:
 
 MEASURE = f"""
 import tempfile
-from coresim.measure import bandwidth, scaling
+from coresim.measure import bandwidth
+from coresim.measure.server import Ask, Server
 from coresim.workloads.base import WorkloadSpec
+tell = lambda what, done: print(what, flush=True)
 with tempfile.TemporaryDirectory() as folder:
     spec = WorkloadSpec({IMAGES!r}, folder)
-    tell = lambda what, done: print(what, flush=True)
     %s
 """
 CALLS = {
-    "on every core": "bandwidth.measure_bandwidth(budget_s=600, progress=tell)",
-    "of a workload": "spec.make(); scaling.measure_scaling(spec, budget_s=600, progress=tell)",
+    "bandwidth": "bandwidth.measure_bandwidth(budget_s=600, progress=tell)",
+    # Its loader's workers are there once the first of its batches are.
+    "loader": "spec.make(); Server(spec).__enter__().calibrate(Ask(budget_s=600), tell)",
 }
 
 

@@ -87,6 +87,7 @@ class Calibration:
             where CPUs share a physical core or a cache, the sampler's work too is slower beside busy ones.
         sampled: share of each CPU that sampling takes.
         batch_facts: bytes and arrays of one batch.
+        pinned: whether a thread copied batches to pinned memory.
     """
 
     subject: Subject
@@ -95,6 +96,7 @@ class Calibration:
     usual_pace: Mapping[int, float]
     sampled: float
     batch_facts: tuple[int, int] = (0, 0)
+    pinned: bool = False
 
     def of(self, workers: int) -> list[Run]:
         """The runs with so many workers; those that others disturbed only where there are too few without."""
@@ -158,7 +160,7 @@ def calibrate(
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
     ran = dict.fromkeys(run.workers for run in made.runs)
     usual = {count: stats.median([run.pace for run in made.runs if run.workers == count]) for count in ran}
-    return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts)
+    return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, pin_memory)
 
 
 def _tell(progress: Progress, done: int, total: int, part: float) -> None:

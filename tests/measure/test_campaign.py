@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coresim.measure.scaling import fit_speed
 
 from coresim.cli import measure as verb
 from coresim.errors import InputError, MissingPartError
@@ -22,6 +21,7 @@ from coresim.measure import campaign, models
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, Tools, run_campaign
 from coresim.measure.server import Ask, Calibrated, Facts
+from coresim.measure.speed import speed_table
 from coresim.measure.step_time import NETS, ImportedStep, StepRequest, StoredBatch
 from coresim.model.caution import Caution
 from coresim.model.host import CoreTerm, HostFacts, Part
@@ -167,13 +167,11 @@ def test_order_and_what_comes_of_it() -> None:
 
 def test_the_fit_is_kept_as_numbers() -> None:
     made = run(Fakes())
-    assert len(made.speed) == 64 and made.speed[:2] == (1.0, pytest.approx(0.8))
-    assert all(0 < later <= sooner for sooner, later in zip(made.speed, made.speed[1:], strict=False))
-    assert "measured to 2 cores" in made.speed_basis
-    # Half the distance to the lower 95 % end, at twice the two measured cores.
-    parts = ([m for m in made.measurements if m.name.startswith(prefix)] for prefix in ("scaling.", "bandwidth."))
-    low, value, _ = fit_speed(*parts).at(4)
-    assert made.speed_uncertainty == pytest.approx((value - low) / (2 * value)) and value == made.speed[3]
+    fitted = speed_table(made.measurements, SMALL_SHM, FACTS.bytes_per_sample)
+    assert len(made.speed) == 64 and made.speed == fitted.values
+    # The uncertainty is that at twice the two measured cores.
+    assert made.speed_uncertainty == fitted.uncertainties[3] > fitted.uncertainties[1]
+    assert "measured with 1 and 2 busy" in made.speed_basis and "ceiling: " in made.speed_basis
 
 
 def test_cautions_come_from_everywhere() -> None:
