@@ -20,6 +20,7 @@ from coresim.model.keys import (
     POSITIVE,
     TABLE,
     TEXT,
+    UNCERTAINTIES,
     UNCERTAINTY,
     Kind,
     choice,
@@ -145,7 +146,9 @@ class Profile:
     accelerator: AcceleratorSource = key(_section(AcceleratorSource), "where the step time comes from")
     provenance: Provenance = key(_section(Provenance), "who measured this, when, with what")
     speed: tuple[float, ...] = key(TABLE, "s(k): fitted speed of each busy core with k = 1, 2, 3, ... busy", (1.0,))
-    speed_uncertainty: float = key(UNCERTAINTY, "relative standard uncertainty of s(k), k > 1", 0.0)
+    speed_uncertainty: tuple[float, ...] = key(
+        UNCERTAINTIES, "relative standard uncertainty of s(k): of each, or one number for all k > 1", (0.0,)
+    )
     speed_basis: str = key(TEXT, "what the speeds beyond the measured cores assume", "")
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)

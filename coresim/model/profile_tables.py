@@ -225,7 +225,7 @@ def _host(profile: Profile, cold: bool) -> dict[str, Any]:
         "cores": facts.usable_cores,
         "threads_per_core": facts.threads_per_core,
         "speed": list(profile.speed),
-        "speed_uncertainty": profile.speed_uncertainty,
+        "speed_uncertainty": list(profile.speed_uncertainty),
         "storage_streams": _streams(profile) if cold else None,
         "memory_bytes": memory_bytes(profile),
         "shm_bytes": facts.shm_bytes,
