@@ -25,7 +25,7 @@ PARTS = (
 C_TYPES = {"int": "long", "bool": "bint", "Number": "double", "None": "void", "Memory": "Memory"}
 OPTIONS = "language_level=3, annotation_typing=False, infer_types=True, cdivision=True"
 # Numbers are those of Python to the last bit: a multiplication is rounded before its result is added to something.
-FLAGS = ["-O3", "-ffp-contract=off"]
+FLAGS = ["-O3", "-g0", "-ffp-contract=off"]
 ZIG = [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline", "-fno-sanitize=undefined"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from made_up import profile
 
 from coresim.advise.recommend import best_option
-from coresim.advise.remedies import REMEDIES
+from coresim.advise.remedies import REMEDIES, RESTS
 from coresim.advise.sweep import Study
 from coresim.advise.what_if import applicable, what_if
 from coresim.cli.main import main
@@ -157,7 +157,13 @@ def test_prices_are_in_the_jobs_own_numbers():
     assert "540 GB instead of 100 GB" in found["raw-format"].price
     assert "1.6 ms to 9.6 ms of GPU time in each step, 3.2 MB sent to it" in found["gpu-decode"].price
     plain = by_name(what_if(job(), STUDY, ["offline"]))["offline"]
-    assert plain.remedy is not None and plain.price == plain.remedy.price
+    assert plain.price.endswith("594 GB, 1.67 CPU hours once per million samples")
+    # Ninety-six files to measure with are not the set.
+    few = by_name(
+        what_if(job(sample_bytes=1e5, dataset_bytes=96e5, fetch="9 ms"), STUDY, ["raw-format", "cache-in-ram"])
+    )
+    assert "540 GB instead of 100 GB per million samples" in few["raw-format"].price
+    assert few["cache-in-ram"].price.endswith("100 GB per million samples") and few["cache-in-ram"].possible
 
 
 def test_without_a_gpu_the_step_takes_the_cores_and_is_never_invented():
@@ -214,6 +220,26 @@ def test_the_first_line_names_its_option_and_the_recommended_one():
     assert "Recommended" not in conclusion(what_if(scenario, STUDY, ["more-workers"], option=3))
     # Whoever knows the recommendation is not asked for it again.
     assert what_if(scenario, STUDY, ["more-workers"], chosen=2).chosen == 2
+
+
+def test_what_rests_on_this_job_s_numbers_comes_first_and_then_what_costs_least():
+    found = what_if(job(), STUDY)
+    order = [outcome.remedy for outcome in found.outcomes]
+    helps = [outcome.helps(found.today.throughput) for outcome in found.outcomes]
+    assert helps == sorted(helps, reverse=True) and any(helps) and not all(helps)
+    for does in (True, False):
+        group = [remedy for remedy, good in zip(order, helps, strict=True) if good == does]
+        ranks = [(RESTS.index(remedy.rests), REMEDIES.index(remedy)) for remedy in group]
+        assert ranks == sorted(ranks)
+    assert order[0].rests == "measured" and order[-1].rests != "measured"
+    # Nothing but cores that was measured helps, and a recorded remedy goes before an assumed one that gives more.
+    recorded, assumed = (
+        next(o for o in found.outcomes if o.remedy.rests == rests) for rests in ("recorded", "assumed")
+    )
+    slow = replace(recorded, idle=0.5, throughput=1.2 * found.today.throughput)
+    fast = replace(assumed, idle=0.4, throughput=2.0 * found.today.throughput)
+    assert replace(found, outcomes=(slow, fast)).best == slow
+    assert replace(found, outcomes=(slow, replace(slow, throughput=9e9), fast)).best.throughput == 9e9
 
 
 def test_the_best_remedy_meets_the_target_where_one_does():

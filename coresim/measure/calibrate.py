@@ -21,10 +21,9 @@ from typing import Any
 
 from coresim import stats
 from coresim.measure import worker
-from coresim.measure.notes import Note
 from coresim.measure.pace import Sampler
 from coresim.measure.protocol import busy_seconds
-from coresim.measure.subject import Layout, Pipe, Subject
+from coresim.measure.subject import FirstBatch, Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import batch_facts
 
@@ -88,6 +87,7 @@ class Calibration:
             where CPUs share a physical core or a cache, the sampler's work too is slower beside busy ones.
         sampled: share of each CPU that sampling takes.
         batch_facts: bytes and arrays of one batch.
+        pinned: whether a thread copied batches to pinned memory.
     """
 
     subject: Subject
@@ -96,6 +96,7 @@ class Calibration:
     usual_pace: Mapping[int, float]
     sampled: float
     batch_facts: tuple[int, int] = (0, 0)
+    pinned: bool = False
 
     def of(self, workers: int) -> list[Run]:
         """The runs with so many workers; those that others disturbed only where there are too few without."""
@@ -159,7 +160,7 @@ def calibrate(
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
     ran = dict.fromkeys(run.workers for run in made.runs)
     usual = {count: stats.median([run.pace for run in made.runs if run.workers == count]) for count in ran}
-    return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts)
+    return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, pin_memory)
 
 
 def _tell(progress: Progress, done: int, total: int, part: float) -> None:
@@ -190,7 +191,7 @@ class _Maker:
         pipe = self.subject.open(layout, seed=number)
         start_s = time.perf_counter() - began
         try:
-            pipe = _Looked(pipe, self) if self.batch_facts == (0, 0) else pipe
+            pipe = FirstBatch(pipe, self.look) if self.batch_facts == (0, 0) else pipe
             ratio = RATIOS[number % len(RATIOS)]
             pacing = _Pacing(max(1, workers), self.seconds, self._batch_s(), ratio, progress, pipe)
             trial = run_trial(pipe, pacing, warm_up=1)
@@ -202,6 +203,10 @@ class _Maker:
         pace = self.sampler.seen(trial.notes)
         found = Run(workers, number, trial, tuple(pacing.kinds[1:]), start_s, pace, others, memory, pacing.threads())
         self.runs.append(found)
+
+    def look(self, batch: Any) -> None:
+        """Note the bytes and the arrays of a batch."""
+        self.batch_facts = batch_facts(batch)
 
     def _batch_s(self) -> float | None:
         """About how long one worker needs for a batch, from the runs so far."""
@@ -219,28 +224,6 @@ class _Maker:
         """CPU seconds of this process, of its children that have ended, and of the sampler."""
         times = os.times()
         return times.user + times.system + times.children_user + times.children_system + self.sampler.cpu_s
-
-
-class _Looked(Pipe):
-    """A pipe whose first batch is looked at: its bytes, and its arrays."""
-
-    def __init__(self, pipe: Pipe, made: _Maker) -> None:
-        self._pipe, self._made, self.inline = pipe, made, pipe.inline
-
-    def next(self) -> tuple[Any, Note]:
-        batch, note = self._pipe.next()
-        if self._made.batch_facts == (0, 0):
-            self._made.batch_facts = batch_facts(batch)
-        return batch, note
-
-    def stop(self) -> int:
-        return self._pipe.stop()
-
-    def pids(self) -> tuple[int, ...]:
-        return self._pipe.pids()
-
-    def close(self) -> None:
-        self._pipe.close()
 
 
 class _Pacing:

@@ -155,7 +155,7 @@ def _receiving(found: Calibration) -> Iterator[Measurement]:
     for state, rounds in (often or states).items():
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
-    if found.runs[0].trial.side_cpu and any(run.trial.side_cpu for run in found.of(1)):
+    if found.pinned:
         pins = [[run.trial.side_cpu / slower(found, run)] for run in found.of(1)]
         yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of its other threads: pinning")
 

@@ -140,7 +140,8 @@ PLAN_SCHEMA = _object(
         "best": {
             "type": "object",
             "additionalProperties": {
-                **_object({"machine": _TEXT, "option": _OPTION, "ask_for": _TABLE}), "type": ["object", "null"],
+                **_object({"machine": _TEXT, "option": _OPTION, "meets_target": _TRUTH, "ask_for": _TABLE}),
+                "type": ["object", "null"],
             },
         },
         "mix": _list(

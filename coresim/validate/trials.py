@@ -85,6 +85,8 @@ class Trials:
         self._training = Training(
             ask.setting.model, ask.setting.precision, ask.device, ask.setting.batch_size, encoded, batch
         )
+        # From here on the loader's own thread pins for this device, in the calibration and in every trial.
+        self._open.enter_context(self._training.device.loading())
         return _device_name(self._training), self._training.cost()
 
 

@@ -1,5 +1,8 @@
 # Where the kernel's records and lists come from in C; in Python it is memory.py, which says what each function gives.
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+
+
 cdef enum:
     BLOCK = 65536  # bytes got from Python at once, so that what a rank needs lies together
     ALIGN = 16  # bytes
@@ -100,7 +103,9 @@ cdef class Memory:
         return <long**> self.rows(rows, columns * sizeof(long))
 
     cdef double* values(self, object array):
-        flat = np.ascontiguousarray(array, np.float64).ravel()
-        self.kept.append(flat)
-        cdef const double[::1] view = flat
-        return <double*> &view[0]
+        numbers = np.ascontiguousarray(array, np.float64)
+        self.kept.append(numbers)
+        cdef Py_buffer view
+        PyObject_GetBuffer(numbers, &view, PyBUF_SIMPLE)
+        PyBuffer_Release(&view)  # the array keeps its place
+        return <double*> view.buf
