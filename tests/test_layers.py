@@ -20,6 +20,7 @@ FLOORS = (
     ("model", "workloads"),
     ("measuring", "sim", "theory"),
     ("advise", "validate"),
+    ("attach",),
     ("report",),
     ("cli", "api"),
     ("__main__",),

@@ -10,6 +10,8 @@ import sys
 from types import FrameType
 from typing import Any, NoReturn
 
+from coresim.cli.attach import VERBS as VERBS_WITH_COMMAND
+from coresim.cli.attach import split
 from coresim.errors import EXIT_INTERRUPTED, CoresimError
 
 VERBS = (
@@ -53,7 +55,13 @@ class _Version(argparse.Action):
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
-    args = build_parser().parse_args(argv)
+    words, command = split(sys.argv[1:] if argv is None else argv)
+    parser = build_parser()
+    args = parser.parse_args(words)
+    if command and not hasattr(args, "command"):
+        parser.error(f"-- {command[0]}: a command goes with {', '.join(VERBS_WITH_COMMAND)}")
+    if command:
+        args.command = command
     try:
         code = int(args.run(args))
         sys.stdout.flush()

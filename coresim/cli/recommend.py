@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from coresim.cli.attach import add_attach, attached_profile
 from coresim.cli.common import (
     add_json,
     add_preset,
@@ -22,9 +23,10 @@ from coresim.cli.common import (
     whole_number,
 )
 from coresim.cli.measure import add_arguments, check_writable, measure_profile, progress_on_stderr, request_from
-from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT
+from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 
 if TYPE_CHECKING:
+    from coresim.attach.today import Checked
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
 
@@ -61,8 +63,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--cold", action="store_true", help="samples come from storage, as it was measured, not from the page cache"
     )
-    parser.add_argument("--save", metavar="FILE", help="also save the measured profile")
+    parser.add_argument("-o", "--save", metavar="FILE", help="also save the measured profile")
     add_arguments(parser)
+    add_attach(parser)
     add_preset(parser)
     add_storage(parser)
     add_set(parser)
@@ -81,12 +84,16 @@ def option_list(text: str) -> tuple[int, ...]:
 def run(args: argparse.Namespace) -> int:
     """Measure or read, simulate, print; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
+    from coresim.attach.today import check
     from coresim.sim.estimate import Plan
 
     scenario, profile = _scenario(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
         answer = recommend(scenario, study, args.options, args.max_cores)
-    _print(args, answer, profile)
+        checked = check(scenario, profile.today, study) if profile and profile.today else None
+    _print(args, answer, profile, checked)
+    if checked and not checked.trusted:
+        return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.meets_target else EXIT_NO_CORE_COUNT
 
 
@@ -110,18 +117,19 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     check_storage(args.storage, args.cold)
     if args.save:
         check_writable(args.save)
-    profile = measure_profile(request_from(args))
+    profile = attached_profile(args) if args.command else measure_profile(request_from(args))
     if args.save:
         profile.save(args.save)
     tables = profile_tables(profile, "measured here", args.cold or None)
     return read_scenario(overridden(tables, settings, args.storage), "measured here"), profile
 
 
-def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
+def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, checked: Checked | None) -> None:
     from coresim.report.answer import answer_of
     from coresim.report.basis import step_basis
     from coresim.report.document import recommendation_document
     from coresim.report.text import recommendation_text
+    from coresim.report.today import today_text
 
     source = args.input or "measured here"
     if args.json:
@@ -135,6 +143,8 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> No
     rests = told.rests
     if profile:
         rests = (*rests, _validated(profile) or "not validated here: coresim validate runs the real loader beside this")
+    if checked:
+        print(today_text(checked), end="\n\n")
     print(recommendation_text(answer, told.basis, told.notes, rests))
 
 
