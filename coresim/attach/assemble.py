@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim import __version__, stats
+from coresim.attach.observe import batch_size
 from coresim.measuring.assemble import fitted_speed
 from coresim.measuring.host import read_host
 from coresim.model.caution import Caution
@@ -22,7 +23,6 @@ from coresim.units import format_duration
 #: A loop that computes for more than this share of its step holds its core meanwhile.
 COMPUTES = 0.5
 STEP = "the program's loop, fed with batches kept in memory: from a batch to the next ask for one"
-INSIDE = "noted inside the program's own loader, run while its loop waited"
 
 Found = Sequence[dict[str, Any]]
 
@@ -40,12 +40,11 @@ def profile_of(found: Found, command: Sequence[str], said: str, began: str) -> P
     cpus = set(chain.from_iterable(told["settings"]["cpus"] for told in found))
     host = read_host(affinity=lambda: cpus)
     step = _step(found)
-    size = batch_size(first)
-    measured = [step, *_costs(first["loader"], size)]
+    measured = [step, *_costs(first["loader"])]
     speed, uncertainty, assumes = fitted_speed(measured)
     return Profile(
         workload=name_of(command),
-        batch_size=size,
+        batch_size=size_of(first),
         samples=first["settings"]["samples"],
         bytes_per_batch=first["step"]["batch_bytes"],
         arrays_per_batch=first["step"]["batch_arrays"],
@@ -71,9 +70,19 @@ def name_of(command: Sequence[str]) -> str:
     return Path(command[0]).name
 
 
-def batch_size(told: dict[str, Any]) -> int:
-    """Samples of a batch: the loader's, or those of the first tensor, where the data set makes its own batches."""
-    return int(told["settings"]["batch_size"] or told["step"]["batch_length"] or 1)
+def size_of(told: dict[str, Any]) -> int:
+    """Samples of a rank's batch."""
+    return batch_size(told["settings"], told["step"])
+
+
+def trials_of(found: Found, command: Sequence[str], threads: int) -> list[Today]:
+    """The loop with other numbers of workers, one after the other, each as if it were today's."""
+    tried = []
+    for number, trial in enumerate(found[0]["trials"]):
+        own = {"workers": trial["workers"]}
+        seen = [told | {"today": told["trials"][number], "settings": told["settings"] | own} for told in found]
+        tried.append(today_of(seen, command, threads))
+    return tried
 
 
 def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
@@ -83,8 +92,9 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
     steps = [stats.mean(told["today"]["steps"]) for told in found]
     batches = sum(len(told["today"]["waits"]) for told in found)
     optimizer_steps = sum(told["today"]["optimizer_steps"] for told in found)
-    busy = [step / (wait + step) for wait, step in zip(waits, steps, strict=True)]
-    rates = [batch_size(told) / (wait + step) for told, wait, step in zip(found, waits, steps, strict=True)]
+    pairs = list(zip(waits, steps, strict=True))
+    busy = [_busy(told, wait, step) for told, (wait, step) in zip(found, pairs, strict=True)]
+    rates = [size_of(told) / (wait + step) for told, (wait, step) in zip(found, pairs, strict=True)]
     return Today(
         program=shlex.join(command),
         gpu_idle=1.0 - stats.mean(busy),
@@ -104,7 +114,21 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
         steady=all(told["steady"] for told in found),
         batches_per_step=batches / max(1, optimizer_steps),
         rank_busy=tuple(busy),
+        other_cores=max(0.0, found[0]["today"]["cores"][2] - sum(sum(told["today"]["cores"][:2]) for told in found)),
+        worker_cpu=sum(told["today"]["cores"][1] for told in found) / sum(1 / (w + s) for w, s in pairs),
     )
+
+
+def _busy(told: dict[str, Any], wait: float, step: float) -> float:
+    """Share of the time in which one rank's device works.
+
+    On the CPU it works between fetches. A CUDA device works behind the loop's back, and a rank of several waits for the
+    others within its step: there the work is the step without waiting.
+    """
+    settings = told["settings"]
+    if settings["cuda"] or settings["local_world"] > 1:
+        return min(1.0, stats.mean(told["step"]["steps"]) / (wait + step))
+    return step / (wait + step)
 
 
 def computes(found: Found) -> bool:
@@ -132,19 +156,8 @@ def _source(found: Found, step: Measurement) -> AcceleratorSource:
     )
 
 
-def _costs(loader: dict[str, Any], size: int) -> list[Measurement]:
-    alone = loader["1"]
-    rows = tuple(value / size for value in alone["samples"])
-    return [
-        Measurement("prepare.sample", "s/sample", (rows,), INSIDE),
-        Measurement("prepare.collate", "s/batch", (tuple(alone["collate"]),), INSIDE),
-        Measurement("transport.send", "s/batch", (tuple(alone["send"]),), INSIDE),
-        Measurement("transport.batch.wall", "s/batch", (tuple(alone["receive"]),), INSIDE),
-        *(
-            Measurement(f"scaling.{count}", "s/sample", (tuple(v / size for v in kept["samples"]),), INSIDE)
-            for count, kept in loader.items()
-        ),
-    ]
+def _costs(loader: dict[str, Any]) -> list[Measurement]:
+    return [Measurement(m["name"], m["unit"], tuple(map(tuple, m["values"])), m["how"]) for m in loader["measurements"]]
 
 
 def _provenance(told: dict[str, Any], host: HostFacts, said: str, began: str) -> Provenance:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coresim.attach.launch import Program, session_folder, started
-from coresim.attach.session import KEPT, LOADER, Folder, Plan
+from coresim.attach.session import KEPT, LOADER, READY, TOGETHER, TRIAL, Folder, Plan
 from coresim.errors import CoresimError
 from coresim.units import format_duration
 
@@ -23,8 +23,10 @@ LABELS = {
     "start": ("your program starts", 0.0),
     "watch": ("the loop as it is", 0.1),
     "kept": ("the step without waiting", 0.3),
+    "stop": ("the loader without the step", 0.5),
     "loader": ("the loader without the step", 0.5),
-    "together": ("the loaders of all ranks at once", 0.9),
+    "together": ("the loaders of all ranks at once", 0.8),
+    "trial": ("the loop with other numbers of workers", 0.9),
 }
 Progress = Callable[[str, float], None] | None
 Told = dict[int, dict[str, Any]]
@@ -32,7 +34,7 @@ Told = dict[int, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """What to run and for how long; the times are `coresim.attach.session.Plan`'s.
+    """What to run and for how long; the times are those of `coresim.attach.session.Plan`.
 
     Attributes:
         command: the user's program.
@@ -42,10 +44,11 @@ class Request:
     command: tuple[str, ...]
     patience_s: float = PATIENCE_S
     settle_s: float = 1.0
-    watch_s: float = 4.0
+    watch_s: float = 5.0
     kept_s: float = 4.0
     budget_s: float = 20.0
     hook: str | None = None
+    trials: tuple[int, ...] = ()
     seed: int = 1
 
     @property
@@ -53,7 +56,7 @@ class Request:
         """What the ranks are told."""
         return Plan(
             parent=os.getpid(), settle_s=self.settle_s, watch_s=self.watch_s, kept_s=self.kept_s,
-            budget_s=self.budget_s, hook=self.hook, seed=self.seed,
+            budget_s=self.budget_s, hook=self.hook, trials=self.trials, seed=self.seed,
         )  # fmt: skip
 
 
@@ -78,20 +81,22 @@ def attach(request: Request, write: Callable[[bytes], object], progress: Progres
 class _Conductor:
     def __init__(self, request: Request, folder: Folder, program: Program, progress: Progress) -> None:
         self._request, self._folder, self._program, self._progress = request, folder, program, progress
-        self._began = time.monotonic()
-        self._expected = 0
 
     def run(self) -> list[dict[str, Any]]:
         self._wait("start", self._training, self._request.patience_s, self._tell_untrained)
-        self._expected = len(self._training())
         self._wait("watch", self._all("today"))
         self._folder.say(f"go.{KEPT}")
         self._wait("kept", self._all("step"))
         self._folder.say(f"go.{LOADER}")
-        self._wait("loader", self._stopped)
+        self._wait("stop", self._stopped)
         first = min(self._training().items(), key=lambda item: item[1]["settings"]["rank"])[0]
         self._folder.say(f"turn.{first}")
         self._wait("loader", lambda: "loader" in self._training()[first])
+        self._folder.say(f"go.{TOGETHER}")
+        self._wait("together", self._in(READY))
+        for number in range(len(self._request.trials)):
+            self._folder.say(f"go.{TRIAL}.{number}")
+            self._wait("trial", self._tried(number + 1))
         return sorted(self._training().values(), key=lambda told: told["settings"]["rank"])
 
     def _training(self) -> Told:
@@ -102,6 +107,12 @@ class _Conductor:
 
     def _all(self, key: str) -> Callable[[], bool]:
         return lambda: all(key in found for found in self._training().values())
+
+    def _in(self, state: str) -> Callable[[], bool]:
+        return lambda: all(found["state"] == state for found in self._training().values())
+
+    def _tried(self, count: int) -> Callable[[], bool]:
+        return lambda: all(len(found.get("trials", ())) >= count for found in self._training().values())
 
     def _stopped(self) -> bool:
         told = self._training().values()
@@ -140,7 +151,7 @@ class _Conductor:
 
     def _seen(self) -> str:
         ranks = self._folder.ranks()
-        batches = sum(sum(found["batches"]) for found in ranks.values())
+        batches = sum(found["batches"] for found in ranks.values())
         steps = sum(found["steps"] for found in ranks.values())
         failed = self._folder.notes("failed")
         if failed:

@@ -13,40 +13,35 @@ from typing import Any
 
 from coresim.attach.phases import Rank
 from coresim.attach.session import Folder
+from coresim.attach.trials import twin
 
 
 def install(folder: str, module: ModuleType) -> None:
     """Hook the loader's module, just imported; everything else is found when a loop begins."""
-    session = Folder(folder)
-    hook_iterators(module, Rank(session, session.read_plan()))
+    session, base = Folder(folder), module._BaseDataLoaderIter
+    hook_iterators(base, Rank(session, session.read_plan(), base.__next__))
 
 
-def hook_iterators(module: ModuleType, rank: Rank) -> None:
+def hook_iterators(base: Any, rank: Rank) -> None:
     """Tell the rank of every iterator that begins and of every batch that is asked for."""
-    base = module._BaseDataLoaderIter
     begin, inner = base.__init__, base.__next__
 
     @functools.wraps(begin)
     def __init__(self: Any, loader: Any, *args: Any, **options: Any) -> None:
         # A copy, because an iterator that holds its loader may hold itself, and would then never end its workers.
-        self._coresim_loader = twin(loader)
+        if not rank.aside:
+            self._coresim_loader = twin(loader)
         begin(self, loader, *args, **options)
 
     @functools.wraps(inner)
     def __next__(self: Any) -> Any:
+        if rank.aside:
+            return inner(self)
         if not rank.hooked:
             rank.hooked = hook_optimizers(rank)
-        return rank.fetch(self, inner)
+        return rank.fetch(self)
 
     base.__init__, base.__next__ = __init__, __next__
-
-
-def twin(loader: Any) -> Any:
-    """A loader of the same class with the same attributes and no iterator."""
-    copy = object.__new__(type(loader))
-    copy.__dict__.update(loader.__dict__)
-    copy.__dict__["_iterator"] = None
-    return copy
 
 
 def hook_optimizers(rank: Rank) -> bool:

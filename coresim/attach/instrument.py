@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 SETTLING, LEAST = 2, 5
+HOW = "noted inside the program's own loader, run while its loop waited"
 
 
 class Noting:
@@ -26,12 +27,30 @@ class Noting:
         return batch, note
 
 
-def calibrate(loader: Any, *, budget_s: float, seed: int) -> dict[str, Any]:
-    """Run the loader with one and two workers for a part of the budget each, and note what batches cost."""
-    found: dict[str, Any] = {}
-    for workers in (1, 2):
-        found[str(workers)] = _run(loader, workers, budget_s / 4)
-    return found
+def calibrate(loader: Any, size: int, *, budget_s: float, seed: int) -> dict[str, Any]:
+    """Run the loader with one and two workers for a part of the budget each, and note what batches cost.
+
+    Args:
+        loader: the program's own.
+        size: samples of a batch.
+        budget_s: wall seconds.
+        seed: of the samples that are chosen.
+    """
+    runs = {workers: _run(loader, workers, budget_s / 4) for workers in (1, 2)}
+    alone = runs[1]
+    named = {
+        "prepare.sample": ("s/sample", [value / size for value in alone["samples"]]),
+        "prepare.collate": ("s/batch", alone["collate"]),
+        "transport.send": ("s/batch", alone["send"]),
+        "transport.batch.wall": ("s/batch", alone["receive"]),
+        **{f"scaling.{k}": ("s/sample", [value / size for value in run["samples"]]) for k, run in runs.items()},
+    }
+    return {
+        "measurements": [
+            {"name": name, "unit": unit, "values": [values], "how": HOW} for name, (unit, values) in named.items()
+        ],
+        "cautions": [],
+    }
 
 
 def _run(loader: Any, workers: int, seconds: float) -> dict[str, list[float]]:
@@ -43,21 +62,16 @@ def _run(loader: Any, workers: int, seconds: float) -> dict[str, list[float]]:
     iterator: Any = sys.modules["torch.utils.data"].DataLoader.__iter__(twin)
     found: dict[str, list[float]] = {"samples": [], "collate": [], "send": [], "receive": []}
     began = None
-    for number in range(10**6):
-        asked, cpu = time.perf_counter(), time.thread_time()
-        try:
-            _, note = type(iterator)._next_data.__get__(iterator)()
-        except StopIteration:
-            break
+    for number, (_, note) in enumerate(iterator):
+        cpu = time.thread_time()
         now = time.perf_counter()
         if note is None or number < SETTLING * workers:
             continue
         began = began or now
         for name, value in zip(("samples", "collate", "send"), note, strict=True):
             found[name].append(value)
-        found["receive"].append(time.thread_time() - cpu)
         if now - began >= seconds and len(found["send"]) >= LEAST:
             break
-        del asked
+        found["receive"].append(time.thread_time() - cpu)
     iterator._shutdown_workers()
     return found

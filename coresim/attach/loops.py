@@ -17,15 +17,12 @@ class Period(NamedTuple):
     """From one ask for a batch to the next, in seconds.
 
     Attributes:
-        began: when the batch was asked for, `time.perf_counter`.
-        wait: until it was there.
+        wait: until the batch was there.
         step: from then to the next ask.
-        cpu: CPU time of the asking thread within ``step``; 0 where it was not taken.
-        busy: CPU time of the whole process within ``step``; 0 where it was not taken.
+        cpu, busy: CPU time within ``step``, of the asking thread and of the whole process; 0 where not taken.
         steps: optimizer steps within it.
     """
 
-    began: float
     wait: float
     step: float
     cpu: float
@@ -33,14 +30,33 @@ class Period(NamedTuple):
     steps: int
 
 
-class Loop:
-    """What one loader's batches are asked for by, over all of its iterators."""
+class Mark(NamedTuple):
+    """What was counted when a batch was asked for or came.
 
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
+    Attributes:
+        now: `time.perf_counter`.
+        cpu, busy: CPU time of the thread and of the process; 0 where not taken.
+        steps: optimizer steps of the process so far.
+        others: batches of loops that do not train, so far.
+    """
+
+    now: float
+    cpu: float
+    busy: float
+    steps: int
+    others: int
+
+
+class Loop:
+    """What asks for one loader's batches, over all of its iterators."""
+
+    def __init__(self, key: tuple[int, int]) -> None:
+        self.key = key
+        self.loader: Any = None
         self.periods: list[Period] = []
         self.batches = self.proofs = 0
-        self._open: tuple[float, float, float, float, int, int] | None = None
+        self._got: Mark | None = None
+        self._asked = 0.0
         self._first = True
 
     @property
@@ -48,25 +64,23 @@ class Loop:
         """Whether optimizers step between its batches."""
         return self.proofs >= PROOF
 
-    def asked(self, now: float, cpu: float, busy: float, steps: int, others: int) -> None:
+    def begin(self, loader: Any) -> None:
+        """An epoch begins or has ended: what came before the next batch is not the loop."""
+        self.loader, self._got, self._first = loader, None, True
+
+    def asked(self, mark: Mark) -> None:
         """The next batch is asked for: the period that was open ends, and counts unless others came between."""
-        if self._open is not None:
-            began, got, cpu_before, busy_before, steps_before, others_before = self._open
-            if steps > steps_before and others == others_before:
-                self.proofs += 1
-            # The first of an epoch waits for workers to start; a trainer that asks ahead does not step in it.
-            if others == others_before and not self._first:
-                self.periods.append(
-                    Period(began, got - began, now - got, cpu - cpu_before, busy - busy_before, steps - steps_before)
-                )
+        got, self._got = self._got, None
+        if got is not None and got.others == mark.others:
+            steps = mark.steps - got.steps
+            self.proofs += steps > 0
+            # The first of an epoch waits for workers to start, and a trainer that asks ahead does not step in it.
+            if not self._first:
+                spans = mark.now - got.now, mark.cpu - got.cpu, mark.busy - got.busy
+                self.periods.append(Period(got.now - self._asked, *spans, steps))
             self._first = False
-        self._open = None
 
-    def got(self, began: float, now: float, cpu: float, busy: float, steps: int, others: int) -> None:
-        """The batch asked for at ``began`` is there: a period is open."""
+    def got(self, asked: float, mark: Mark) -> None:
+        """The batch asked for at ``asked`` is there: a period is open."""
         self.batches += 1
-        self._open = (began, now, cpu, busy, steps, others)
-
-    def broke(self) -> None:
-        """An epoch began or ended: what comes before the next batch is not the loop."""
-        self._open, self._first = None, True
+        self._asked, self._got = asked, mark

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from coresim.attach.batches import Kept, tensors
 from coresim.attach.loops import Period
@@ -40,6 +40,11 @@ def settings(loader: Any, iterator: Any) -> dict[str, Any]:
         "python": sys.version.split()[0],
         **place(),
     }
+
+
+def batch_size(found: dict[str, Any], step: dict[str, Any]) -> int:
+    """Samples of a batch: the loader's, or those of the first tensor, where the data set makes its own batches."""
+    return int(found["batch_size"] or step["batch_length"] or 1)
 
 
 def _length(dataset: Any) -> int | None:
@@ -80,14 +85,69 @@ def steady(periods: Sequence[Period], workers: int) -> bool:
     return abs(means[1] - means[0]) <= max(STEADY * means[0], 2 * noise if noise < 0.25 * means[0] else 0.0)
 
 
-def observed(periods: Sequence[Period]) -> dict[str, Any]:
-    """The loop as it is: what it waited and what it did between, per batch, in seconds."""
-    kept = periods[-MOST_PERIODS:]
+class Usage(NamedTuple):
+    """CPU seconds so far.
+
+    Attributes:
+        own: of this process.
+        children: of all that it started.
+        machine: of everybody, on the CPUs that this process may use.
+    """
+
+    own: float
+    children: float
+    machine: float
+
+    @classmethod
+    def now(cls) -> Usage:
+        """Read from /proc (proc(5))."""
+        times = os.times()
+        ended = times.children_user + times.children_system
+        return cls(times.user + times.system, ended + sum(map(_cpu_of, children())), machine_seconds())
+
+
+def children() -> list[int]:
+    """Processes that this one started and that still are."""
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/children") as file:
+                found += [int(word) for word in file.read().split()]
+        except OSError:  # a thread that ended, or a kernel that does not tell
+            continue
+    return found
+
+
+def _cpu_of(pid: int) -> float:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def machine_seconds() -> float:
+    """CPU seconds of all programs on the CPUs that this process may use, since the machine started."""
+    allowed = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
+    ticks = 0
+    with open("/proc/stat") as file:
+        for line in file:
+            name, *fields = line.split()
+            if name in allowed:
+                user, nice, system, _, _, irq, softirq = map(int, fields[:7])
+                ticks += user + nice + system + irq + softirq
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def observed(periods: Sequence[Period], before: Usage, seconds: float) -> dict[str, Any]:
+    """The loop as it is: what it waited and what it did between, per batch, in seconds; the cores that were busy."""
+    kept, now = periods[-MOST_PERIODS:], Usage.now()
     return {
         "waits": [period.wait for period in kept],
         "steps": [period.step for period in kept],
         "optimizer_steps": sum(period.steps for period in kept),
-        "load": os.getloadavg()[0],
+        "cores": [(after - first) / seconds for after, first in zip(now, before, strict=True)],
     }
 
 

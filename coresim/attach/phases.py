@@ -14,75 +14,101 @@ from typing import Any
 from coresim.attach import observe
 from coresim.attach.batches import Kept
 from coresim.attach.instrument import calibrate
-from coresim.attach.loops import Loop
-from coresim.attach.session import DONE, KEPT, LOADER, TOGETHER, WATCH, Folder, Plan
+from coresim.attach.loops import Loop, Mark
+from coresim.attach.session import FAILED, KEPT, LOADER, READY, TOGETHER, TRIAL, WATCH, Folder, Plan
+from coresim.attach.trials import Trial
 
-#: Between two looks at how far the loop is and at what coresim says, s.
-LOOK_S, POLL_S = 0.1, 0.02
+#: Between two looks at how far the loop is and at what coresim says, and between two polls of a rank that waits, s.
+LOOK_S, POLL_S = 0.2, 0.02
 #: Periods that every measured phase has at the least, and those after a change that do not count.
 LEAST_PERIODS, SETTLING = 20, 4
 #: A phase with slow steps ends after so many times its seconds, with fewer periods.
 PATIENCE = 5
-
-Inner = Callable[[Any], Any]
+#: The share of its calibration's time that a rank runs its loader while all others run theirs.
+TOGETHER_SHARE = 0.25
 
 
 class Rank:
     """What one process of the program does and has found; `fetch` stands for the iterator's ``__next__``.
 
+    Args:
+        folder: the session's.
+        plan: what to do.
+        inner: the iterators' own ``__next__``.
+        clock: monotonic seconds.
+
     Attributes:
         hooked: whether the optimizers of this process tell their steps.
         steps: of all optimizers so far.
+        aside: batches are the calibration's, and nothing is noted.
     """
 
-    def __init__(self, folder: Folder, plan: Plan, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.hooked = False
+    def __init__(
+        self, folder: Folder, plan: Plan, inner: Callable[[Any], Any], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.hooked = self.aside = False
         self.steps = 0
-        self._folder, self._plan, self._clock = folder, plan, clock
-        self._loops: dict[tuple[int, int], Loop] = {}
+        self._folder, self._plan, self._inner, self._clock = folder, plan, inner, clock
+        self._proofs: dict[tuple[int, int], int] = {}
         self._lead: Loop | None = None
-        self._others = 0
+        self._others = self._batches = self._told = 0
+        self._stopping = False
         self._found: dict[str, Any] = {}
         self._kept = Kept()
         self._state, self._since, self._next_look = WATCH, 0.0, 0.0
-        self._fed = False
+        self._usage: observe.Usage | None = None
+        self._trial: Trial | None = None
+        self._number = 0
 
-    def fetch(self, iterator: Any, inner: Inner) -> Any:
+    def fetch(self, iterator: Any) -> Any:
         """Give the batch that is asked for: the loader's own, or a kept one."""
         loop = getattr(iterator, "_coresim_loop", None) or self._begin(iterator)
-        began = self._clock()
-        loop.asked(began, *self._marks(loop))
-        if began >= self._next_look:
-            self._look(loop, iterator, began)
-            began = self._clock()
-        if not loop.trains:
-            self._others += 1
+        mark = self._mark(loop)
+        loop.asked(mark)
+        asked = mark.now
+        if asked >= self._next_look and self._state != FAILED:
+            self._look(loop, iterator, asked)
+            asked = self._clock()
+        self._others += not loop.trains
+        self._batches += 1
         try:
-            batch = self._feed(iterator, inner) if self._fed and loop is self._lead else inner(iterator)
+            batch = self._feed(loop, iterator) if self._fed(loop) else self._inner(iterator)
         except StopIteration:
-            loop.broke()
+            loop.begin(loop.loader)
             raise
-        loop.got(began, self._clock(), *self._marks(loop))
+        loop.got(asked, self._mark(loop))
         return batch
 
+    def _fed(self, loop: Loop) -> bool:
+        return loop is self._lead and self._state not in (WATCH, FAILED)
+
     def _begin(self, iterator: Any) -> Loop:
-        """The loop of a new iterator: that of its loader, which may have had iterators before."""
+        """The loop of a new iterator: that which leads, where its loader is the same."""
         key = (id(iterator._dataset), id(iterator._index_sampler))
-        loop = self._loops.setdefault(key, Loop(getattr(iterator, "_coresim_loader", None)))
-        loop.broke()
+        if self._lead is not None and self._lead.key == key:
+            loop = self._lead
+        else:
+            loop = Loop(key)
+            loop.proofs = self._proofs.get(key, 0)
+        loop.begin(getattr(iterator, "_coresim_loader", None))
         iterator._coresim_loop = loop
         return loop
 
-    def _marks(self, loop: Loop) -> tuple[float, float, int, int]:
-        """The thread's and the process's CPU time, where they are wanted, and what was counted."""
-        if self._fed and loop is self._lead:
-            return time.thread_time(), time.process_time(), self.steps, self._others
-        return 0.0, 0.0, self.steps, self._others
+    def _mark(self, loop: Loop) -> Mark:
+        """CPU times cost more than all else here: they are taken only where they are wanted."""
+        if self._fed(loop):
+            return Mark(self._clock(), time.thread_time(), time.process_time(), self.steps, self._others)
+        return Mark(self._clock(), 0.0, 0.0, self.steps, self._others)
 
-    def _feed(self, iterator: Any, inner: Inner) -> Any:
+    def _feed(self, loop: Loop, iterator: Any) -> Any:
+        if self._trial is not None:
+            batch, began = self._trial.next()
+            if began:
+                loop.begin(loop.loader)
+            return batch
         if not self._kept.full:
             try:
-                batch = inner(iterator)
+                batch = self._inner(iterator)
             except StopIteration:
                 if not len(self._kept):
                     raise
@@ -92,19 +118,27 @@ class Rank:
         return self._kept.give()
 
     def _look(self, loop: Loop, iterator: Any, now: float) -> None:
+        """Go on where it is time to; what goes wrong here is ours, and the program goes on."""
         self._next_look = now + LOOK_S
-        if self._lead is None and loop.trains:
-            self._lead, self._since = loop, now
-            self._found["settings"] = observe.settings(loop.loader, iterator)
-        if loop is self._lead:
-            (self._watch if self._state == WATCH else self._measure)(loop, iterator, now)
-        self._end_if_alone()
-        self._tell()
+        try:
+            self._proofs[loop.key] = loop.proofs
+            if self._lead is None and loop.trains:
+                self._lead, self._since = loop, now
+                self._found["settings"] = observe.settings(loop.loader, iterator)
+            if loop is self._lead:
+                handle = {WATCH: self._watch, TRIAL: self._try}.get(self._state, self._measure)
+                handle(loop, iterator, now)
+            self._end_if_alone()
+            self._tell()
+        except Exception as error:
+            self._state = FAILED
+            self._found["error"] = f"{type(error).__name__}: {error}"
+            self._tell()
 
-    def _tell(self) -> None:
-        batches = [loop.batches for loop in self._loops.values()]
-        lead = self._lead.batches if self._lead else 0
-        told = {"state": self._state, "batches": batches, "steps": self.steps, "lead": lead}
+    def _tell(self, lead: int | None = None) -> None:
+        """Write all that is known; ``lead``: batches that the loop that trains has or is about to have."""
+        self._told = self._told if lead is None else lead
+        told = {"state": self._state, "batches": self._batches, "steps": self.steps, "lead": self._told}
         self._folder.write(f"rank.{os.getpid()}.json", told | self._found)
 
     def _end_if_alone(self) -> None:
@@ -116,18 +150,25 @@ class Rank:
 
     def _watch(self, loop: Loop, iterator: Any, now: float) -> None:
         """As it is: until the loop is steady, and then for the time that the plan says."""
-        plan, waited = self._plan, now - self._since
-        if "steady" not in self._found:
-            late = waited > plan.watch_most_s / 2
-            if waited >= plan.settle_s and (late or observe.steady(loop.periods, iterator._num_workers)):
-                self._found["steady"] = not late
-                self._restart(now)
-        elif "today" not in self._found:
-            if self._enough(len(loop.periods), now, plan.watch_s):
-                self._found["today"] = observe.observed(loop.periods)
+        if "today" not in self._found:
+            if self._watched(loop, iterator._num_workers, now):
+                assert self._usage is not None
+                self._found["today"] = observe.observed(loop.periods, self._usage, now - self._since)
         elif self._folder.said(f"go.{KEPT}"):
-            self._state, self._fed = KEPT, True
+            self._state = KEPT
             self._restart(now)
+
+    def _watched(self, loop: Loop, workers: int, now: float) -> bool:
+        """Whether the loop got steady, or is not going to, and was then seen for long enough."""
+        plan, waited = self._plan, now - self._since
+        if self._usage is not None:
+            return self._enough(len(loop.periods), now, plan.watch_s)
+        late = waited > plan.watch_most_s / 2
+        if waited >= plan.settle_s and (late or observe.steady(loop.periods, workers)):
+            self._found.setdefault("steady", not late)
+            self._usage = observe.Usage.now()
+            self._restart(now)
+        return False
 
     def _restart(self, now: float) -> None:
         assert self._lead is not None
@@ -142,32 +183,70 @@ class Rank:
         """Without waiting, for the time that the plan says; then the loader alone."""
         if "step" not in self._found:
             periods = loop.periods[len(self._kept) + SETTLING :]
-            if self._enough(len(periods), now, self._plan.kept_s):
-                self._found["step"] = observe.step(periods, self._kept)
-            return
+            if not self._enough(len(periods), now, self._plan.kept_s):
+                return
+            self._found["step"] = observe.step(periods, self._kept)
         self._next_look = now  # every batch is told from here on, so that all ranks can stop at the same one
-        if self._folder.said(f"go.{LOADER}"):
+        if not self._stopping:
+            # Told before coresim's word is looked for: a rank that stops at that word then knows of this batch.
+            self._tell(loop.batches + 1)
+            self._stopping = self._folder.said(f"go.{LOADER}")
+        if self._stopping:
             self._stop(loop)
 
     def _stop(self, loop: Loop) -> None:
         """Wait within this ask for a batch, unless another rank is ahead: it may need this one for its step."""
         self._state = LOADER
-        self._tell()
-        pid = os.getpid()
-        while not self._folder.said(f"turn.{pid}"):
+        self._tell(loop.batches)
+        while not self._folder.said(f"turn.{os.getpid()}") and not self._folder.said(f"go.{TOGETHER}"):
             if any(told["lead"] > loop.batches for told in self._folder.ranks().values()):
                 self._state = KEPT
+                self._tell(loop.batches + 1)
                 return
             self._pause()
-        self._found["loader"] = calibrate(loop.loader, budget_s=self._plan.budget_s, seed=self._plan.seed)
+        if self._folder.said(f"turn.{os.getpid()}"):
+            self._run(loop, "loader", 1.0)
+            self._wait_for(TOGETHER)
+        if self._found["settings"]["local_world"] > 1:
+            self._run(loop, "together", TOGETHER_SHARE)
+        self._state = READY
         self._tell()
-        while not self._folder.said(f"go.{TOGETHER}") and not self._folder.said(f"go.{DONE}"):
-            self._pause()
-        if self._folder.said(f"go.{TOGETHER}"):
-            self._found["together"] = calibrate(loop.loader, budget_s=self._plan.budget_s / 4, seed=self._plan.seed)
-        self._state = DONE
+        self._wait_for(f"{TRIAL}.0")  # without a trial, coresim ends the program
+        self._begin_trial(loop, 0)
+
+    def _begin_trial(self, loop: Loop, number: int) -> None:
+        """Feed the loop with another number of workers from now on."""
+        if self._trial is not None:
+            self._trial.close()
+        factor = self._found["settings"]["prefetch_factor"]
+        self._trial = Trial(loop.loader, self._plan.trials[number], factor, self._inner)
+        self._state, self._usage, self._number = TRIAL, None, number
+        self._restart(self._clock())
+
+    def _try(self, loop: Loop, iterator: Any, now: float) -> None:
+        """As `_watch`, with another number of workers; then the next one, when all ranks have seen enough."""
+        done = self._found.setdefault("trials", [])
+        assert self._trial is not None
+        if self._number == len(done):
+            if self._watched(loop, self._trial.workers, now):
+                assert self._usage is not None
+                seen = observe.observed(loop.periods, self._usage, now - self._since)
+                done.append({"workers": self._trial.workers, **seen})
+        elif self._folder.said(f"go.{TRIAL}.{len(done)}"):
+            self._begin_trial(loop, len(done))
+
+    def _run(self, loop: Loop, name: str, share: float) -> None:
+        self.aside = True
+        try:
+            size = observe.batch_size(self._found["settings"], self._found["step"])
+            budget = share * self._plan.budget_s
+            self._found[name] = calibrate(loop.loader, size, budget_s=budget, seed=self._plan.seed)
+        finally:
+            self.aside = False
         self._tell()
-        while True:
+
+    def _wait_for(self, state: str) -> None:
+        while not self._folder.said(f"go.{state}"):
             self._pause()
 
     def _pause(self) -> None:

@@ -7,7 +7,7 @@ file                      what it says
 ``python.PID``            a Python of the program read our ``sitecustomize``; its command line
 ``failed.PID``            why a process could not be hooked
 ``rank.PID.json``         a rank to coresim: its state, and what it has found so far
-``go.STATE``              coresim to all ranks: go on to this state
+``go.STATE``              coresim to all ranks: go on to this state; ``go.trial.N``: to the trial of that number
 ``turn.PID``              coresim to one rank: run your loader now
 ========================= ==========================================================================
 
@@ -22,8 +22,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-#: The states of a rank, in order: it watches; it feeds the loop from memory; it runs the loader; it is done.
-WATCH, KEPT, LOADER, TOGETHER, DONE = "watch", "kept", "loader", "together", "done"
+#: The states of a rank, in order: it watches; it feeds the loop from memory; it runs the loader, alone and while all
+#: others do; it is ready to try another setting, and tries it. Or coresim's own part failed, and the program goes on
+#: without it.
+WATCH, KEPT, LOADER, TOGETHER, READY, TRIAL, FAILED = (
+    "watch", "kept", "loader", "together", "ready", "trial", "failed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Plan:
         kept_s: seconds of the loop with batches kept in memory.
         budget_s: seconds for which one rank runs its loader.
         hook: ``pkg.mod:Class.method`` that gives a batch, for loaders that are not torch's.
+        trials: numbers of workers to run the loop with afterwards.
         seed: of the samples that are chosen.
     """
 
@@ -48,6 +53,7 @@ class Plan:
     kept_s: float = 4.0
     budget_s: float = 20.0
     hook: str | None = None
+    trials: tuple[int, ...] = ()
     seed: int = 1
 
 

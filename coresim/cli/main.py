@@ -57,9 +57,9 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     words, command = split(sys.argv[1:] if argv is None else argv)
     parser = build_parser()
-    args = parser.parse_args(words)
-    if command and not hasattr(args, "command"):
+    if command and not set(words[:1]) <= set(VERBS_WITH_COMMAND):
         parser.error(f"-- {command[0]}: a command goes with {', '.join(VERBS_WITH_COMMAND)}")
+    args = parser.parse_args(words)
     if command:
         args.command = command
     try:

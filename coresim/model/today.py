@@ -29,6 +29,8 @@ class Today:
     in_order: bool = key(FLAG, "whether batches are delivered in order", True)
     steady: bool = key(FLAG, "whether the loop was steady when it was observed", True)
     batches_per_step: float = key(POSITIVE, "batches per step of the optimizer", 1.0)
+    other_cores: float = key(NOT_NEGATIVE, "cores that other programs kept busy meanwhile", 0.0)
+    worker_cpu: float = key(NOT_NEGATIVE, "CPU time of the workers per batch, s", 0.0)
     rank_busy: tuple[float, ...] = key(TABLE, "busy share (1 - idle) of each rank", (1.0,))
 
     @property
