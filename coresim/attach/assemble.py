@@ -125,8 +125,7 @@ def _busy(told: dict[str, Any], wait: float, step: float) -> float:
     On the CPU it works between fetches. A CUDA device works behind the loop's back, and a rank of several waits for the
     others within its step: there the work is the step without waiting.
     """
-    settings = told["settings"]
-    if settings["cuda"] or settings["local_world"] > 1:
+    if told["settings"]["cuda"] or told["local_world"] > 1:
         return min(1.0, stats.mean(told["step"]["steps"]) / (wait + step))
     return step / (wait + step)
 

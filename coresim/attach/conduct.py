@@ -89,30 +89,32 @@ class _Conductor:
         self._wait("kept", self._all("step"))
         self._folder.say(f"go.{LOADER}")
         self._wait("stop", self._stopped)
-        first = min(self._training().items(), key=lambda item: item[1]["settings"]["rank"])[0]
+        first = min(self._training().items(), key=lambda item: item[1]["rank"])[0]
         self._folder.say(f"turn.{first}")
-        self._wait("loader", lambda: "loader" in self._training()[first])
+        self._wait("loader", lambda: "loader" in self._training()[first]["found"])
         self._folder.say(f"go.{TOGETHER}")
         self._wait("together", self._in(READY))
         for number in range(len(self._request.trials)):
             self._folder.say(f"go.{TRIAL}.{number}")
             self._wait("trial", self._tried(number + 1))
-        return sorted(self._training().values(), key=lambda told: told["settings"]["rank"])
+        found = [self._folder.found(pid, told) for pid, told in self._training().items()]
+        return sorted(found, key=lambda told: told["rank"])
 
     def _training(self) -> Told:
         """The ranks that train, once as many are there as they say."""
-        told = {pid: found for pid, found in self._folder.ranks().items() if "settings" in found}
-        wanted = max((found["settings"]["local_world"] for found in told.values()), default=1)
+        told = {pid: found for pid, found in self._folder.ranks().items() if "rank" in found}
+        wanted = max((found["local_world"] for found in told.values()), default=1)
         return told if len(told) >= wanted else {}
 
-    def _all(self, key: str) -> Callable[[], bool]:
-        return lambda: all(key in found for found in self._training().values())
+    def _all(self, name: str) -> Callable[[], bool]:
+        return lambda: all(name in told["found"] for told in self._training().values())
 
     def _in(self, state: str) -> Callable[[], bool]:
-        return lambda: all(found["state"] == state for found in self._training().values())
+        return lambda: all(told["state"] == state for told in self._training().values())
 
     def _tried(self, count: int) -> Callable[[], bool]:
-        return lambda: all(len(found.get("trials", ())) >= count for found in self._training().values())
+        pids = list(self._training())
+        return lambda: all(len(self._folder.read(f"found.trials.{pid}.json") or ()) >= count for pid in pids)
 
     def _stopped(self) -> bool:
         told = self._training().values()
@@ -135,7 +137,7 @@ class _Conductor:
 
     def _check_alive(self) -> None:
         for told in self._folder.ranks().values():
-            if "error" in told:
+            if told["error"]:
                 raise CoresimError(told["error"])
         code = self._program.exit_code
         if code is not None:

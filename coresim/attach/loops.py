@@ -30,57 +30,57 @@ class Period(NamedTuple):
     steps: int
 
 
-class Mark(NamedTuple):
-    """What was counted when a batch was asked for or came.
+class Loop:
+    """What asks for one loader's batches, over all of its iterators.
 
     Attributes:
-        now: `time.perf_counter`.
-        cpu, busy: CPU time of the thread and of the process; 0 where not taken.
-        steps: optimizer steps of the process so far.
-        others: batches of loops that do not train, so far.
+        periods: as plain tuples in the order of `Period`, which cost a loop of short steps less.
     """
 
-    now: float
-    cpu: float
-    busy: float
-    steps: int
-    others: int
+    __slots__ = (
+        "_asked", "_busy", "_cpu", "_first", "_got", "_open", "_others", "_steps",
+        "batches", "key", "loader", "periods", "proofs", "trains",
+    )  # fmt: skip
 
-
-class Loop:
-    """What asks for one loader's batches, over all of its iterators."""
-
-    def __init__(self, key: tuple[int, int]) -> None:
-        self.key = key
+    def __init__(self, key: tuple[int, int], proofs: int = 0) -> None:
+        self.key, self.proofs = key, proofs
         self.loader: Any = None
-        self.periods: list[Period] = []
-        self.batches = self.proofs = 0
-        self._got: Mark | None = None
-        self._asked = 0.0
-        self._first = True
-
-    @property
-    def trains(self) -> bool:
-        """Whether optimizers step between its batches."""
-        return self.proofs >= PROOF
+        self.periods: list[tuple[float, float, float, float, int]] = []
+        self.batches = 0
+        #: Whether optimizers step between its batches.
+        self.trains = proofs >= PROOF
+        self._open, self._first = False, True
+        self._asked = self._got = self._cpu = self._busy = 0.0
+        self._steps = self._others = 0
 
     def begin(self, loader: Any) -> None:
         """An epoch begins or has ended: what came before the next batch is not the loop."""
-        self.loader, self._got, self._first = loader, None, True
+        self.loader, self._open, self._first = loader, False, True
 
-    def asked(self, mark: Mark) -> None:
-        """The next batch is asked for: the period that was open ends, and counts unless others came between."""
-        got, self._got = self._got, None
-        if got is not None and got.others == mark.others:
-            steps = mark.steps - got.steps
-            self.proofs += steps > 0
-            # The first of an epoch waits for workers to start, and a trainer that asks ahead does not step in it.
-            if not self._first:
-                spans = mark.now - got.now, mark.cpu - got.cpu, mark.busy - got.busy
-                self.periods.append(Period(got.now - self._asked, *spans, steps))
-            self._first = False
+    def asked(self, now: float, cpu: float, busy: float, steps: int, others: int) -> None:
+        """The next batch is asked for: the period that was open ends, and counts unless others came between.
 
-    def got(self, asked: float, mark: Mark) -> None:
+        Args:
+            now: `time.perf_counter`.
+            cpu, busy: CPU time of the thread and of the process so far; 0 where not taken.
+            steps: optimizer steps of the process so far.
+            others: batches of loops that do not train, so far.
+        """
+        if self._open and self._others == others:
+            done = steps - self._steps
+            if done and not self.trains:
+                self.proofs += 1
+                self.trains = self.proofs >= PROOF
+            if self._first:
+                # The first of an epoch waits for workers to start, and a trainer that asks ahead does not step in it.
+                self._first = False
+            else:
+                got = self._got
+                self.periods.append((got - self._asked, now - got, cpu - self._cpu, busy - self._busy, done))
+        self._open = False
+
+    def got(self, asked: float, now: float, cpu: float, busy: float, steps: int, others: int) -> None:
         """The batch asked for at ``asked`` is there: a period is open."""
         self.batches += 1
-        self._asked, self._got = asked, mark
+        self._open, self._asked, self._got, self._cpu, self._busy = True, asked, now, cpu, busy
+        self._steps, self._others = steps, others

@@ -38,7 +38,6 @@ def settings(loader: Any, iterator: Any) -> dict[str, Any]:
         "folder": os.getcwd(),
         "torch": getattr(sys.modules.get("torch"), "__version__", None),
         "python": sys.version.split()[0],
-        **place(),
     }
 
 

@@ -6,6 +6,7 @@ from there it learns when all ranks go on, so that no collective of ours is need
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -14,12 +15,13 @@ from typing import Any
 from coresim.attach import observe
 from coresim.attach.batches import Kept
 from coresim.attach.instrument import calibrate
-from coresim.attach.loops import Loop, Mark
+from coresim.attach.loops import Loop, Period
 from coresim.attach.session import FAILED, KEPT, LOADER, READY, TOGETHER, TRIAL, WATCH, Folder, Plan
 from coresim.attach.trials import Trial
 
-#: Between two looks at how far the loop is and at what coresim says, and between two polls of a rank that waits, s.
-LOOK_S, POLL_S = 0.2, 0.02
+#: Between two looks at how far the loop is and at what coresim says, between two words to coresim while only watching,
+#: and between two polls of a rank that waits, s.
+LOOK_S, TELL_S, POLL_S = 0.2, 0.5, 0.02
 #: Periods that every measured phase has at the least, and those after a change that do not count.
 LEAST_PERIODS, SETTLING = 20, 4
 #: A phase with slow steps ends after so many times its seconds, with fewer periods.
@@ -52,10 +54,13 @@ class Rank:
         self._proofs: dict[tuple[int, int], int] = {}
         self._lead: Loop | None = None
         self._others = self._batches = self._told = 0
-        self._stopping = False
+        self._feeding = self._stopping = False
         self._found: dict[str, Any] = {}
+        self._place: dict[str, int] = {}
+        self._totals = {"wait_s": 0.0, "step_s": 0.0}
+        self._error: str | None = None
         self._kept = Kept()
-        self._state, self._since, self._next_look = WATCH, 0.0, 0.0
+        self._state, self._since, self._next_look, self._last_told = WATCH, 0.0, 0.0, 0.0
         self._usage: observe.Usage | None = None
         self._trial: Trial | None = None
         self._number = 0
@@ -63,42 +68,34 @@ class Rank:
     def fetch(self, iterator: Any) -> Any:
         """Give the batch that is asked for: the loader's own, or a kept one."""
         loop = getattr(iterator, "_coresim_loop", None) or self._begin(iterator)
-        mark = self._mark(loop)
-        loop.asked(mark)
-        asked = mark.now
-        if asked >= self._next_look and self._state != FAILED:
+        asked = self._clock()
+        fed = self._feeding and loop is self._lead
+        cpu, busy = (time.thread_time(), time.process_time()) if fed else (0.0, 0.0)
+        loop.asked(asked, cpu, busy, self.steps, self._others)
+        if asked >= self._next_look:
             self._look(loop, iterator, asked)
-            asked = self._clock()
-        self._others += not loop.trains
+            asked, fed = self._clock(), self._feeding and loop is self._lead
+        if not loop.trains:
+            self._others += 1
         self._batches += 1
         try:
-            batch = self._feed(loop, iterator) if self._fed(loop) else self._inner(iterator)
+            batch = self._feed(loop, iterator) if fed else self._inner(iterator)
         except StopIteration:
             loop.begin(loop.loader)
             raise
-        loop.got(asked, self._mark(loop))
+        # CPU times cost more than all else here: they are taken only where they are wanted.
+        cpu, busy = (time.thread_time(), time.process_time()) if fed else (0.0, 0.0)
+        loop.got(asked, self._clock(), cpu, busy, self.steps, self._others)
         return batch
-
-    def _fed(self, loop: Loop) -> bool:
-        return loop is self._lead and self._state not in (WATCH, FAILED)
 
     def _begin(self, iterator: Any) -> Loop:
         """The loop of a new iterator: that which leads, where its loader is the same."""
         key = (id(iterator._dataset), id(iterator._index_sampler))
-        if self._lead is not None and self._lead.key == key:
-            loop = self._lead
-        else:
-            loop = Loop(key)
-            loop.proofs = self._proofs.get(key, 0)
+        lead = self._lead
+        loop = lead if lead is not None and lead.key == key else Loop(key, self._proofs.get(key, 0))
         loop.begin(getattr(iterator, "_coresim_loader", None))
         iterator._coresim_loop = loop
         return loop
-
-    def _mark(self, loop: Loop) -> Mark:
-        """CPU times cost more than all else here: they are taken only where they are wanted."""
-        if self._fed(loop):
-            return Mark(self._clock(), time.thread_time(), time.process_time(), self.steps, self._others)
-        return Mark(self._clock(), 0.0, 0.0, self.steps, self._others)
 
     def _feed(self, loop: Loop, iterator: Any) -> Any:
         if self._trial is not None:
@@ -124,22 +121,31 @@ class Rank:
             self._proofs[loop.key] = loop.proofs
             if self._lead is None and loop.trains:
                 self._lead, self._since = loop, now
-                self._found["settings"] = observe.settings(loop.loader, iterator)
+                self._place = observe.place()
+                self._report("settings", observe.settings(loop.loader, iterator))
             if loop is self._lead:
                 handle = {WATCH: self._watch, TRIAL: self._try}.get(self._state, self._measure)
                 handle(loop, iterator, now)
             self._end_if_alone()
-            self._tell()
+            if now - self._last_told >= TELL_S or self._state != WATCH:
+                self._last_told = now
+                self._tell()
         except Exception as error:
-            self._state = FAILED
-            self._found["error"] = f"{type(error).__name__}: {error}"
+            self._state, self._feeding, self._next_look = FAILED, False, math.inf
+            self._error = f"{type(error).__name__}: {error}"
             self._tell()
 
     def _tell(self, lead: int | None = None) -> None:
-        """Write all that is known; ``lead``: batches that the loop that trains has or is about to have."""
+        """Write how far the rank is; ``lead``: batches that the loop that trains has or is about to have."""
         self._told = self._told if lead is None else lead
         told = {"state": self._state, "batches": self._batches, "steps": self.steps, "lead": self._told}
-        self._folder.write(f"rank.{os.getpid()}.json", told | self._found)
+        told |= {"found": list(self._found), **self._place, **self._totals, "error": self._error}
+        self._folder.write(f"rank.{os.getpid()}.json", told)
+
+    def _report(self, name: str, found: Any) -> None:
+        """Keep what was found, and write it; it is too much to write with every word."""
+        self._found[name] = found
+        self._folder.write(f"found.{name}.{os.getpid()}.json", found)
 
     def _end_if_alone(self) -> None:
         """A program that coresim started ends with it."""
@@ -150,12 +156,16 @@ class Rank:
 
     def _watch(self, loop: Loop, iterator: Any, now: float) -> None:
         """As it is: until the loop is steady, and then for the time that the plan says."""
-        if "today" not in self._found:
+        if self._plan.only_watch:
+            self._totals["wait_s"] += sum(wait for wait, *_ in loop.periods)
+            self._totals["step_s"] += sum(step for _, step, *_ in loop.periods)
+            loop.periods.clear()
+        elif "today" not in self._found:
             if self._watched(loop, iterator._num_workers, now):
                 assert self._usage is not None
-                self._found["today"] = observe.observed(loop.periods, self._usage, now - self._since)
+                self._report("today", observe.observed(_periods(loop), self._usage, now - self._since))
         elif self._folder.said(f"go.{KEPT}"):
-            self._state = KEPT
+            self._state, self._feeding = KEPT, True
             self._restart(now)
 
     def _watched(self, loop: Loop, workers: int, now: float) -> bool:
@@ -164,8 +174,9 @@ class Rank:
         if self._usage is not None:
             return self._enough(len(loop.periods), now, plan.watch_s)
         late = waited > plan.watch_most_s / 2
-        if waited >= plan.settle_s and (late or observe.steady(loop.periods, workers)):
-            self._found.setdefault("steady", not late)
+        if waited >= plan.settle_s and (late or observe.steady(_periods(loop), workers)):
+            if "steady" not in self._found:
+                self._report("steady", not late)
             self._usage = observe.Usage.now()
             self._restart(now)
         return False
@@ -182,10 +193,10 @@ class Rank:
     def _measure(self, loop: Loop, iterator: Any, now: float) -> None:
         """Without waiting, for the time that the plan says; then the loader alone."""
         if "step" not in self._found:
-            periods = loop.periods[len(self._kept) + SETTLING :]
+            periods = _periods(loop)[len(self._kept) + SETTLING :]
             if not self._enough(len(periods), now, self._plan.kept_s):
                 return
-            self._found["step"] = observe.step(periods, self._kept)
+            self._report("step", observe.step(periods, self._kept))
         self._next_look = now  # every batch is told from here on, so that all ranks can stop at the same one
         if not self._stopping:
             # Told before coresim's word is looked for: a rank that stops at that word then knows of this batch.
@@ -207,7 +218,7 @@ class Rank:
         if self._folder.said(f"turn.{os.getpid()}"):
             self._run(loop, "loader", 1.0)
             self._wait_for(TOGETHER)
-        if self._found["settings"]["local_world"] > 1:
+        if self._place["local_world"] > 1:
             self._run(loop, "together", TOGETHER_SHARE)
         self._state = READY
         self._tell()
@@ -225,13 +236,13 @@ class Rank:
 
     def _try(self, loop: Loop, iterator: Any, now: float) -> None:
         """As `_watch`, with another number of workers; then the next one, when all ranks have seen enough."""
-        done = self._found.setdefault("trials", [])
+        done = self._found.get("trials", [])
         assert self._trial is not None
         if self._number == len(done):
             if self._watched(loop, self._trial.workers, now):
                 assert self._usage is not None
-                seen = observe.observed(loop.periods, self._usage, now - self._since)
-                done.append({"workers": self._trial.workers, **seen})
+                seen = observe.observed(_periods(loop), self._usage, now - self._since)
+                self._report("trials", [*done, {"workers": self._trial.workers, **seen}])
         elif self._folder.said(f"go.{TRIAL}.{len(done)}"):
             self._begin_trial(loop, len(done))
 
@@ -240,7 +251,7 @@ class Rank:
         try:
             size = observe.batch_size(self._found["settings"], self._found["step"])
             budget = share * self._plan.budget_s
-            self._found[name] = calibrate(loop.loader, size, budget_s=budget, seed=self._plan.seed)
+            self._report(name, calibrate(loop.loader, size, budget_s=budget, seed=self._plan.seed))
         finally:
             self.aside = False
         self._tell()
@@ -252,3 +263,7 @@ class Rank:
     def _pause(self) -> None:
         self._end_if_alone()
         time.sleep(POLL_S)
+
+
+def _periods(loop: Loop) -> list[Period]:
+    return [Period(*found) for found in loop.periods]

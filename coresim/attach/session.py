@@ -6,7 +6,8 @@ file                      what it says
 ``plan.json``             coresim to all ranks: what to do, for how long (`Plan`)
 ``python.PID``            a Python of the program read our ``sitecustomize``; its command line
 ``failed.PID``            why a process could not be hooked
-``rank.PID.json``         a rank to coresim: its state, and what it has found so far
+``rank.PID.json``         a rank to coresim: its state, its counts, the names of what it has found so far
+``found.NAME.PID.json``   a rank to coresim: what it has found
 ``go.STATE``              coresim to all ranks: go on to this state; ``go.trial.N``: to the trial of that number
 ``turn.PID``              coresim to one rank: run your loader now
 ========================= ==========================================================================
@@ -43,6 +44,7 @@ class Plan:
         budget_s: seconds for which one rank runs its loader.
         hook: ``pkg.mod:Class.method`` that gives a batch, for loaders that are not torch's.
         trials: numbers of workers to run the loop with afterwards.
+        only_watch: go no further than watching, and tell what the loop waits all the while.
         seed: of the samples that are chosen.
     """
 
@@ -54,6 +56,7 @@ class Plan:
     budget_s: float = 20.0
     hook: str | None = None
     trials: tuple[int, ...] = ()
+    only_watch: bool = False
     seed: int = 1
 
 
@@ -103,8 +106,12 @@ class Folder:
         """What to do."""
         return Plan(**self.read("plan.json"))
 
+    def found(self, pid: int, told: dict[str, Any]) -> dict[str, Any]:
+        """All that a rank has found, with what it ``told`` of itself."""
+        return told | {name: self.read(f"found.{name}.{pid}.json") for name in told["found"]}
+
     def ranks(self) -> dict[int, dict[str, Any]]:
-        """What every rank has told so far, by process."""
+        """What every rank has told of itself, by process."""
         found = {}
         for path in self.path.glob("rank.*.json"):
             told = self.read(path.name)

@@ -16,6 +16,7 @@ from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
+    from coresim.attach.inside import Inside
     from coresim.model.activity import Tick
 
 PATIENCE_S = 10.0
@@ -28,8 +29,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "watch",
         help="watch a running training from outside: GPU, cores, workers, waiting",
         description="Sample a running job's GPU utilisation (NVML), CPU, worker states, I/O wait and page faults, and"
-        " end with a verdict in the words of recommend. Give a command after --, or the process with --pid. Ctrl-C ends"
-        " the watch, and with it a command that it started; a process named with --pid goes on.",
+        " end with a verdict in the words of recommend. Give a command after --, whose waiting for its loader is also"
+        " seen from inside, rank by rank; or the process with --pid. Ctrl-C ends the watch, and with it a command that"
+        " it started; a process named with --pid goes on.",
     )
     parser.add_argument("--pid", type=int, metavar="N", help="the job's first process, which runs already")
     parser.add_argument("--interval", default="1 s", metavar="TIME", help="time between two looks (default: 1 s)")
@@ -46,19 +48,23 @@ def run(args: argparse.Namespace) -> int:
     interval = parse_duration(args.interval, "--interval")
     require(interval > 0, "--interval: must be more than nothing")
     until = parse_duration(args.time, "--time") if args.time else float("inf")
-    started = _start(command, quiet=args.json) if command else None
-    try:
-        ticks = _watch(started.pid if started else args.pid, interval, until)
-    finally:
-        if started is not None:
+    from coresim.attach.inside import watched_inside
+
+    if not command:
+        return _print(args, _watch(args.pid, interval, until), {})
+    with watched_inside() as inside:
+        started = _start(command, inside.environ, quiet=args.json)
+        try:
+            ticks = _watch(started.pid, interval, until, inside)
+        finally:
             _end(started)
-    return _print(args, ticks)
+        return _print(args, ticks, inside.overall())
 
 
-def _start(command: list[str], quiet: bool) -> subprocess.Popen[bytes]:
+def _start(command: list[str], environ: dict[str, str], quiet: bool) -> subprocess.Popen[bytes]:
     """Start the job; with --json its own output goes to stderr, for stdout is the answer's alone."""
     try:
-        return subprocess.Popen(command, stdout=STDERR if quiet else None, process_group=0)
+        return subprocess.Popen(command, env=environ, stdout=STDERR if quiet else None, process_group=0)
     except OSError as error:
         raise InputError(f"watch: cannot start {command[0]!r}: {error.strerror}; check the command") from None
 
@@ -74,28 +80,33 @@ def _end(started: subprocess.Popen[bytes]) -> None:
     started.wait()
 
 
-def _watch(pid: int, interval: float, until: float) -> list[Tick]:
+def _watch(pid: int, interval: float, until: float, inside: Inside | None = None) -> list[Tick]:
     """Ticks until the job or the time ends, or Ctrl-C; what was seen by then is answered."""
     from coresim.measuring.watch import watch
-    from coresim.report.activity import tick_line
+    from coresim.report.activity import tick_line, waiting
 
     ticks: list[Tick] = []
     with suppress(KeyboardInterrupt):
         for tick in watch(pid, interval):
             ticks.append(tick)
-            print(tick_line(tick), file=sys.stderr, flush=True)
+            waits = inside.since_last() if inside else {}
+            print(" ".join([tick_line(tick), *waiting(waits)]), file=sys.stderr, flush=True)
             if tick.second >= until:
                 break
     return ticks
 
 
-def _print(args: argparse.Namespace, ticks: list[Tick]) -> int:
+def _print(args: argparse.Namespace, ticks: list[Tick], waits: dict[int, float]) -> int:
     from coresim.advise.activity import diagnose
     from coresim.measuring.host import read_host
-    from coresim.report.activity import activity_document, activity_text
+    from coresim.report.activity import activity_document, activity_text, waiting
 
     if not ticks:
         raise CoresimError("watch: the job ended before the first look; use a shorter --interval")
     found = diagnose(ticks, read_host(load_window=0.0).usable_cores)
-    print(json.dumps(activity_document(found, ticks), indent=1) if args.json else activity_text(found))
+    if args.json:
+        by_rank = {"waiting_for_loader_by_rank": {str(rank): share for rank, share in waits.items()}}
+        print(json.dumps(activity_document(found, ticks) | by_rank, indent=1))
+    else:
+        print(activity_text(found), *(f"Seen from inside: {line}" for line in waiting(waits)), sep="\n")
     return EXIT_ANSWERED
