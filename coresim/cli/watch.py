@@ -35,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         description="Sample a running job's GPU utilisation (NVML), CPU, worker states, I/O wait and page faults, and"
         " end with a verdict in the words of recommend. Give a command after --, whose waiting for its loader is also"
         " seen from inside, rank by rank; or the process with --pid. Ctrl-C ends the watch, and with it a command that"
-        " it started; a process named with --pid goes on. A line for each look is printed on stderr with --pid; a command"
+        " it started; a process named with --pid goes on. A line for each look goes to stderr with --pid; a command"
         " has the terminal to itself, and --ticks FILE takes them.",
     )
     parser.add_argument(
