@@ -118,7 +118,7 @@ def profile(**changes: Any) -> Profile:
         accelerator=RECORDED,
         provenance=Provenance("0.1", "coresim measure", "2026-01-01T00:00:00+00:00", HOST.fingerprint),
         speed=tuple(0.98 ** (k - 1) for k in range(1, 65)),
-        speed_uncertainty=0.1,
+        speed_uncertainty=(0.1,),
         measurements=tuple(Measurement(name, unit, values, "made up") for name, unit, values in FOUND),
     )
     return replace(made, **changes)

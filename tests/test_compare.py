@@ -131,7 +131,7 @@ def test_noise_moves_no_cores() -> None:
 
 def test_bandwidth_brings_the_new_speeds() -> None:
     old = profile(noise=False, speed=(1.0, 1.0))
-    new = profile(noise=False, triad=10e9, speed=(1.0, 0.5), speed_uncertainty=0.1)
+    new = profile(noise=False, triad=10e9, speed=(1.0, 0.5), speed_uncertainty=(0.1,))
     [found] = [c for c in find_changes(old, new) if c.is_real]
     assert applied(old, new, [found]).speed == (1.0, 0.5)
     assert applied(old, new, [found])[found.name].mean == 20e9

@@ -76,7 +76,7 @@ def profile(source: AcceleratorSource = GIVEN, **more: tuple[tuple[float, ...], 
             "0.1", "coresim measure", "2024-01-01T00:00:00+00:00", HOST.fingerprint, 0, "3.11", "2.0", "2.13"
         ),
         speed=(1.0, 0.9, 0.8),
-        speed_uncertainty=0.05,
+        speed_uncertainty=(0.05,),
         speed_basis="nothing",
         cautions=(Caution("busy", "1 core", "stop it"),),
         measurements=tuple(taken(name, found) for name, found in values.items()),
@@ -166,7 +166,7 @@ def test_a_value_that_is_no_number(value: str, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text(text.replace("0.017", value))
     with pytest.raises(InputError, match=r"bad\.json: "):
         load_profile(tmp_path / "bad.json")
-    bad = replace(profile(), speed_uncertainty=math.nan)
+    bad = replace(profile(), speed_uncertainty=(math.nan,))
     with pytest.raises(ValueError, match="not JSON compliant"):
         bad.save(tmp_path / "never.json")
     assert not (tmp_path / "never.json").exists()
@@ -219,7 +219,7 @@ def test_tables_of_a_given_step() -> None:
     assert (device.step.mean, device.step.uncertainty, device.run_ahead) == (0.05, 0.0, 1)
     assert device.launch.is_zero and device.slowdown == (1.0,) and device.name is None
     assert (host.cores, host.threads_per_core, host.memory_bytes, host.shm_bytes) == (3.5, 2, 6e6, 64e3)
-    assert (host.speed, host.speed_uncertainty, host.storage_streams) == ((1.0, 0.9, 0.8), 0.05, None)
+    assert (host.speed, host.speed_uncertainty, host.storage_streams) == ((1.0, 0.9, 0.8), (0.05,), None)
 
 
 def test_a_cost_is_as_uncertain_as_one_more_round_would_show() -> None:
