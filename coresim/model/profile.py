@@ -31,6 +31,7 @@ from coresim.model.keys import (
 )
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import scenario_tables
+from coresim.model.today import Today
 from coresim.units import short
 
 FORMAT = "coresim-profile"
@@ -153,6 +154,7 @@ class Profile:
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)
     cautions: tuple[Caution, ...] = key(Kind(_read_cautions, {"type": "array"}), "reasons to trust it less", ())
+    today: Today | None = key(_section(Today), "the program as it ran; absent where none was attached to", None)
     measurements: tuple[Measurement, ...] = key(Kind(_read_measurements, {"type": "array"}), "the raw values")
 
     def get(self, name: str) -> Measurement | None:
@@ -183,6 +185,8 @@ class Profile:
             "cautions": [caution._asdict() for caution in self.cautions],
             "measurements": [_write_measurement(measurement) for measurement in self.measurements],
         }
+        if self.today is not None:
+            parts["today"] = write_section(self.today)
         return {"format": FORMAT, "schema_version": VERSION} | write_section(self) | parts
 
     @classmethod
