@@ -77,8 +77,10 @@ def with_work(costs: Costs, **workload: Any) -> Costs:
 
 def measured(idle: float, dirty: str = "") -> Measured:
     ends = tuple(range(10_000, 60_000, 10_000))
-    return Measured(idle, STEP_S / (1 - idle), tuple(end - 9000 for end in ends), ends, 0.0, 0.002, 0.001, 0.0001, 0.0,
-                    dirty=dirty)  # fmt: skip
+    starts = tuple(end - 9000 for end in ends)
+    return Measured(
+        idle, STEP_S / (1 - idle), starts, ends, ends, 0.0, 0.002, 0.001, 0.0001, others_cores=0.0, dirty=dirty
+    )
 
 
 def point(setting: Setting, predicted: float, *idles: float, dirty: int = 0) -> Point:
@@ -116,7 +118,7 @@ def profile(**changes: Any) -> Profile:
         accelerator=RECORDED,
         provenance=Provenance("0.1", "coresim measure", "2026-01-01T00:00:00+00:00", HOST.fingerprint),
         speed=tuple(0.98 ** (k - 1) for k in range(1, 65)),
-        speed_uncertainty=0.1,
+        speed_uncertainty=(0.1,),
         measurements=tuple(Measurement(name, unit, values, "made up") for name, unit, values in FOUND),
     )
     return replace(made, **changes)

@@ -20,6 +20,7 @@ FLOORS = (
     ("model", "workloads"),
     ("measure", "sim", "theory"),
     ("advise", "validate"),
+    ("attach",),
     ("report",),
     ("cli", "api"),
     ("__main__",),

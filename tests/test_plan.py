@@ -19,18 +19,21 @@ mpl.use("Agg")
 import coresim
 from coresim.cli.main import main
 from coresim.errors import InputError
+from coresim.model.profile import load_profile
 from coresim.model.scenario import read_scenario
-from coresim.report.content import Section, Table
+from coresim.report.content import Report, Section, Table
 from coresim.report.gantt import Shown, rows_of, traced
 from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
 from coresim.report.plan import ledger_table, one_short, plan_report
+from coresim.report.subject import rests_on, subject_of
 from coresim.sim.fast import simulate
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, Measured, Point
 from coresim.validate.predict import Prediction
 
+ROOT = Path(__file__).resolve().parents[1]
 HOSTILE = "<script>alert('x')</script> | $\\frac$ & `*_"
 TABLES = {
     "workload": {"batch_size": 8, "preprocess": {"mean": "4 ms", "uncertainty": 0.1}, "fetch": "1 ms"},
@@ -103,6 +106,46 @@ def test_the_answer_stands_first_and_is_the_simulated_one(answer, report):
     assert shown["Verdict"].startswith(answer.result.verdict.name)
 
 
+def test_the_first_screen_says_on_what_it_rests_and_warns(answer, report):
+    shown = dict(report.facts)
+    assert shown["Rests on"] == "step: a step that was given; cost of a sample: as given, ±20 %"
+    assert shown["Warnings"] == HOSTILE.partition(";")[0]
+    assert dict(report.subject) == {"data set": "batch of 8", "GPU": "not named", "host": "2 cores for this job"}
+    recorded = rests_on(answer.result.scenario, "catalogue: ResNet-50 on A100: 75 ms")
+    assert recorded.startswith("step: a record of another machine; ")
+
+
+def test_the_header_names_data_set_gpu_host_and_date():
+    profile = load_profile(ROOT / "notebooks" / "profile.json")
+    scenario = read_scenario(profile.scenario_tables())
+    subject = subject_of(scenario, profile, "2027-01-02T03:04:05Z")
+    assert dict(subject) == {
+        "data set": f"{profile.workload}, batch of 256",
+        "GPU": "A100-SXM4-80GB",
+        "host": f"{profile.host.cpu_model}, 2 cores for this job",
+        "date": f"measured {profile.provenance.time_utc[:10]}, reported 2027-01-02",
+    }
+    assert rests_on(scenario, profile.accelerator.basis).startswith("step: a record of another machine, ±37 %; cost of")
+    made = Report("title", "headline", (("a", "b"),), (), subject)
+    for shown in (report_html(made), report_markdown(made)):
+        assert all(value.replace("&", "&amp;") in shown.replace("\\", "") for _, value in subject)
+
+
+def test_the_timeline_leaves_the_workers_start_out():
+    tables = {**TABLES, "workload": {**TABLES["workload"], "worker_startup": "3 s", "startup": "0.1 s"}}
+    tables["workload"]["batch_size"] = 8
+    figure = coresim.recommend(tables, max_cores=4).plot_timeline(simulate)
+    assert figure.axes[-1].get_xlabel() == "time since the first batch was begun (s)"
+    last = figure.axes[-1].get_xlim()[1]
+    assert 0.05 < last < 1.0
+    titles = [ax.get_title(loc="left") for ax in figure.axes]
+    assert "after a start of 3." in titles[1] and "start" not in titles[0]
+    # Several batches and several steps are in it.
+    for option, ax in enumerate(figure.axes, start=1):
+        steps = ax.collections[0].get_paths()
+        assert sum(path.vertices[:, 0].min() < last for path in steps) >= 3, option
+
+
 def test_one_core_short_is_the_point_before(answer):
     result = answer.result
     curve = next(option.curve for option in result.options if option.option == result.point.option)
@@ -128,7 +171,7 @@ def test_what_is_not_known_is_left_out(answer, report):
 
 def test_a_validation_shows_every_setting_with_the_worst_first():
     setting = Setting("images", 16, 2, 2, 2, 2, 1.0)
-    trial = Measured(0.3, 0.014, (0, 10), (), 0.0, 0.002, 0.001, 0.001, 0.0)
+    trial = Measured(0.3, 0.014, (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
     near = Point(0, setting, 0.01, 50, 10, Prediction(0.31, 0.29, 0.33, 0.02), 0.2, 0.3, (trial,))
     far = replace(near, prediction=Prediction(0.18, 0.16, 0.2, 0.02))
     ledger = Ledger(
@@ -181,7 +224,12 @@ def test_html_shows_hostile_texts_as_they_are(html):
 def test_html_has_the_charts_with_units(html):
     text = "".join(Page(html).texts)
     assert html.count("<svg") == 5
-    for label in ("GPU idle (%)", "CPU cores per GPU", "time since the start (s)", "(percentage points)"):
+    for label in (
+        "GPU idle (%)",
+        "CPU cores per GPU",
+        "time since the first batch was begun (s)",
+        "(percentage points)",
+    ):
         assert label in text
     assert "bandwidth saturated" in text
     assert "knee" in text
@@ -249,7 +297,7 @@ def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(profile_path,
     profile = coresim.load(profile_path)
     fingerprint, job = profile.host.fingerprint, profile.workload
     setting = Setting(job, 16, 2, 2, 2, 2, 1.0)
-    trial = Measured(0.3, 0.014, (0, 10), (), 0.0, 0.002, 0.001, 0.001, 0.0)
+    trial = Measured(0.3, 0.014, (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
     point = Point(0, setting, 0.01, 50, 10, Prediction(0.31, 0.29, 0.33, 0.02), 0.2, 0.3, (trial,))
     ledger = Ledger(
         "1", "c", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", fingerprint, 9, (), (point,)

@@ -76,7 +76,7 @@ def profile(source: AcceleratorSource = GIVEN, **more: tuple[tuple[float, ...], 
             "0.1", "coresim measure", "2024-01-01T00:00:00+00:00", HOST.fingerprint, 0, "3.11", "2.0", "2.13"
         ),
         speed=(1.0, 0.9, 0.8),
-        speed_uncertainty=0.05,
+        speed_uncertainty=(0.05,),
         speed_basis="nothing",
         cautions=(Caution("busy", "1 core", "stop it"),),
         measurements=tuple(taken(name, found) for name, found in values.items()),
@@ -166,7 +166,7 @@ def test_a_value_that_is_no_number(value: str, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text(text.replace("0.017", value))
     with pytest.raises(InputError, match=r"bad\.json: "):
         load_profile(tmp_path / "bad.json")
-    bad = replace(profile(), speed_uncertainty=math.nan)
+    bad = replace(profile(), speed_uncertainty=(math.nan,))
     with pytest.raises(ValueError, match="not JSON compliant"):
         bad.save(tmp_path / "never.json")
     assert not (tmp_path / "never.json").exists()
@@ -219,7 +219,7 @@ def test_tables_of_a_given_step() -> None:
     assert (device.step.mean, device.step.uncertainty, device.run_ahead) == (0.05, 0.0, 1)
     assert device.launch.is_zero and device.slowdown == (1.0,) and device.name is None
     assert (host.cores, host.threads_per_core, host.memory_bytes, host.shm_bytes) == (3.5, 2, 6e6, 64e3)
-    assert (host.speed, host.speed_uncertainty, host.storage_streams) == ((1.0, 0.9, 0.8), 0.05, None)
+    assert (host.speed, host.speed_uncertainty, host.storage_streams) == ((1.0, 0.9, 0.8), (0.05,), None)
 
 
 def test_a_cost_is_as_uncertain_as_one_more_round_would_show() -> None:
@@ -228,12 +228,22 @@ def test_a_cost_is_as_uncertain_as_one_more_round_would_show() -> None:
     assert work.preprocess.uncertainty == pytest.approx(math.hypot(2**0.5 / 21, MODEL))
     assert work.collate.uncertainty == pytest.approx(math.hypot(2**0.5 / 6, MODEL))
     assert work.send.uncertainty == pytest.approx(MODEL)  # rounds that agree leave what the model misses
-    # Whether the maker rests is seen, how long it then takes less so; no machine's speed is in it, it is no work.
+    # Whether the maker rests is seen, how long it then takes less so.
     assert work.handover.rest_free is not None
-    assert work.handover.rest_free.uncertainty == pytest.approx(math.hypot(2**0.5 / 2, HANDOVER))
-    changing = read_scenario(profile(machine__speed=((0.9,), (1.1,), (1.0,))).scenario_tables()).workload
-    assert changing.send.uncertainty == pytest.approx(math.hypot((0.02 / 3) ** 0.5, MODEL))
-    assert changing.handover == work.handover
+    assert work.handover.rest_free.uncertainty == pytest.approx(math.hypot(2**0.5 / 2, HANDOVER, MODEL))
+
+
+def test_what_the_machine_did_meanwhile_makes_work_less_certain() -> None:
+    def send(**machine: tuple[tuple[float, ...], ...]) -> float:
+        return read_scenario(profile(**machine).scenario_tables()).workload.send.uncertainty
+
+    changing, beside = ((0.9,), (1.1,), (1.0,)), ((0.1, 0.3),)
+    assert send(machine__speed=changing) == pytest.approx(math.hypot((0.02 / 3) ** 0.5, MODEL))
+    assert send(machine__others=beside) == pytest.approx(math.hypot(0.2, MODEL))
+    assert send(machine__speed=changing, machine__others=beside) == pytest.approx(
+        math.hypot((0.02 / 3) ** 0.5, 0.2, MODEL)
+    )
+    assert send(machine__others=((5.0,),)) == pytest.approx(math.hypot(1.0, MODEL))  # no more than all of it
 
 
 def test_the_scatter_of_rounds_is_that_of_one_around_the_median() -> None:

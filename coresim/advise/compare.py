@@ -210,8 +210,12 @@ def _logs(sample: Sample) -> Sample:
 def applied(old: Profile, new: Profile, changes: Sequence[Change]) -> Profile:
     """The old profile with these changes only: times in proportion; for bandwidth the new profile's fitted s(k)."""
     factors = {change.name: change.new / change.old for change in changes}
+    steps = {name: factor for name, factor in factors.items() if name.startswith(SAMPLE_STEP)}
     if TOTAL in factors:
         factors |= {m.name: factors[TOTAL] for m in old.measurements if m.name.startswith(SAMPLE_STEP)}
+    elif steps:  # a sample takes as much more as its steps do
+        more = math.fsum((factor - 1.0) * old[name].mean for name, factor in steps.items())
+        factors[TOTAL] = 1.0 + more / old[TOTAL].mean
     source, given = old.accelerator, old.accelerator.step_time_s
     if given is not None:
         source = replace(source, step_time_s=given * factors.get(STEP, 1.0))

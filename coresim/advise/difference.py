@@ -18,7 +18,7 @@ class Change:
     """One quantity in both profiles.
 
     Attributes:
-        name: a measurement's name, or ``preparation`` for all steps of preparing a sample together.
+        name: a measurement's name.
         unit: of ``old`` and ``new``.
         old, new: means (geometric, over ``repeats``).
         low, high: interval of the relative change; ``high`` is infinite where no spread is known.

@@ -9,6 +9,8 @@ import os
 import sys
 from typing import Any, NoReturn
 
+from coresim.cli.attach import VERBS as VERBS_WITH_COMMAND
+from coresim.cli.attach import split
 from coresim.cli.entry import INTERRUPTED, interrupted, interruptible
 from coresim.errors import EXIT_INTERRUPTED, CoresimError
 
@@ -89,13 +91,23 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str] | None) -> int:
     try:
-        args = build_parser().parse_args(argv)
-        code = int(args.run(args))
+        code = int((args := _parsed(argv)).run(args))
     except SystemExit:  # help or a version was printed, or a usage error
         sys.stdout.flush()
         raise
     sys.stdout.flush()
     return code
+
+
+def _parsed(argv: list[str] | None) -> argparse.Namespace:
+    words, command = split(sys.argv[1:] if argv is None else argv)
+    parser = build_parser()
+    if command and not set(words[:1]) <= set(VERBS_WITH_COMMAND):
+        parser.error(f"-- {command[0]}: a command goes with {', '.join(VERBS_WITH_COMMAND)}")
+    args = parser.parse_args(words)
+    if command:
+        args.command = command
+    return args
 
 
 def _unwritten(error: OSError) -> str:

@@ -86,7 +86,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb and its options."""
     text = "Measure what preparing samples costs here, and the training step, and keep it in a profile."
     parser = subparsers.add_parser("measure", help="measure once, keep the profile", description=text)
+    from coresim.cli.attach import add_attach
+
     add_arguments(parser)
+    add_attach(parser)
     parser.add_argument(
         "-o", "--output", default=DEFAULT_OUTPUT, metavar="FILE", help="where to write (default: %(default)s)"
     )
@@ -102,8 +105,10 @@ def run(args: argparse.Namespace) -> int:
             measuring.
         MissingPartError: the request needs torch or a CUDA device.
     """
+    from coresim.cli.attach import attached
+
     check_writable(args.output)
-    profile = measure_profile(request_from(args))
+    profile = attached(args)[0] if args.command else measure_profile(request_from(args))
     profile.save(args.output)
     print(json.dumps(profile.to_dict(), indent=1, allow_nan=False) if args.json else summary(profile, args.output))
     return EXIT_ANSWERED

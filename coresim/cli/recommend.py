@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from coresim.cli.attach import add_attach, attached, check_program, source_of, step_settings
 from coresim.cli.common import (
     add_json,
     add_preset,
@@ -22,10 +23,11 @@ from coresim.cli.common import (
     whole_number,
 )
 from coresim.cli.measure import add_arguments, check_writable, measure_profile, progress_on_stderr, request_from
-from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT
+from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
 
 if TYPE_CHECKING:
+    from coresim.attach.today import Checked
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
 
@@ -49,7 +51,10 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="how many CPU cores one GPU needs (measures here unless a file is given)",
         description="Recommend CPU cores per GPU and loader settings. Without a file it measures this machine first.",
     )
-    parser.add_argument("input", nargs="?", help="a scenario (.toml) or a saved profile (.json); absent: measure here")
+    parser.add_argument(
+        "input", nargs="?",
+        help="a scenario (.toml) or a saved profile (.json); absent: measure here, or -- and your program",
+    )  # fmt: skip
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
     parser.add_argument(
         "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
@@ -62,8 +67,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--cold", action="store_true", help="samples come from storage, as it was measured, not from the page cache"
     )
-    parser.add_argument("--save", metavar="FILE", help="also save the measured profile")
+    parser.add_argument("-o", "--save", metavar="FILE", help="also save the measured profile")
     add_arguments(parser)
+    add_attach(parser)
     add_preset(parser)
     add_storage(parser)
     add_set(parser)
@@ -82,12 +88,16 @@ def option_list(text: str) -> tuple[int, ...]:
 def run(args: argparse.Namespace) -> int:
     """Measure or read, simulate, print; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
+    from coresim.attach.today import check_today
     from coresim.sim.estimate import Plan
 
     scenario, profile = _scenario(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
         answer = recommend(scenario, study, args.options, args.max_cores)
-    _print(args, answer, profile)
+        checked = check_today(profile, study) if profile else None
+    _print(args, answer, profile, checked)
+    if checked and not checked.trusted:
+        return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.meets_target else EXIT_NO_CORE_COUNT
 
 
@@ -106,36 +116,47 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
             cure = f", or say {_INSTEAD[name]}" if name in _INSTEAD else ""
             require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out{cure}")
         return read_input(args.input, settings, args.cold, args.storage)
+    if args.command:
+        check_program(args)
     # Bad overrides and an unwritable path must be told before a minute of measuring, not after.
     overridden({}, settings, args.storage)
     check_storage(args.storage, args.cold)
     if args.save:
         check_writable(args.save)
-    profile = measure_profile(request_from(args))
+    profile = attached(args)[0] if args.command else measure_profile(request_from(args))
     if args.save:
         profile.save(args.save)
-    tables = profile_tables(profile, "measured here", args.cold or None)
-    return read_scenario(overridden(tables, settings, args.storage), "measured here"), profile
+    source = source_of(args) if args.command else "measured here"
+    if args.command:
+        step = step_settings(args, profile.batch_size)
+        args.settings, settings = [*step, *args.settings], [*step, *settings]
+    tables = profile_tables(profile, source, args.cold or None)
+    return read_scenario(overridden(tables, settings, args.storage), source), profile
 
 
-def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
+def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, checked: Checked | None) -> None:
     from coresim.report.answer import answer_of
     from coresim.report.basis import step_basis
     from coresim.report.document import recommendation_document
     from coresim.report.text import recommendation_text
+    from coresim.report.today import today_document, today_text
 
-    source = args.input or "measured here"
+    source = source_of(args) if args.command or args.input else "measured here"
     if args.json:
         basis = step_basis(profile, None, args.settings)
         about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
         about["validation"] = _validated(profile) if profile else None
         about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
-        print(json.dumps(recommendation_document(answer, about), indent=1, allow_nan=False))
+        document = recommendation_document(answer, about)
+        document["today"] = today_document(checked) if checked else None
+        print(json.dumps(document, indent=1, allow_nan=False))
         return
     told = answer_of(answer, profile, source, args.settings)
     rests = told.rests
     if profile:
         rests = (*rests, _validated(profile) or "not validated here: coresim validate runs the real loader beside this")
+    if checked:
+        print(today_text(checked), end="\n\n")
     print(recommendation_text(answer, told.basis, told.notes, rests))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from coresim.cli.attach import DEFAULT_LEDGER, add_attach, validate_program
 from coresim.cli.common import add_json, engine_named, require, share, whole_number
 from coresim.cli.measure import check_figure, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, MissingPartError, how_to_install
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from coresim.validate.ledger import Ledger
     from coresim.workloads.base import WorkloadSpec
 
-DEFAULT_OUTPUT = "ledger.json"
 #: What must be the same for a validation to be gone on with.
 _SAME = ("grid_sha256", "host_fingerprint", "accelerator", "versions")
 
@@ -56,19 +56,22 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--max-error", type=share, default=0.05, metavar="SHARE",
                         help="mean error of GPU idle above which the answer is not trusted (default 5%%)")  # fmt: skip
     parser.add_argument(
-        "-o", "--output", default=DEFAULT_OUTPUT, metavar="FILE",
+        "-o", "--output", default=DEFAULT_LEDGER, metavar="FILE",
         help="the ledger (default: %(default)s); an unfinished one of the same grid, host and versions is gone on with,"
         " any other that is there is kept as FILE.old",
     )  # fmt: skip
     parser.add_argument("--device", default="cuda", metavar="NAME", help="where nets and steps train (default: cuda)")
     parser.add_argument("--time", metavar="TIME", help="begin no trial after so long; the same command goes on later")
     parser.add_argument("--figure", metavar="FILE", help="also draw predicted over measured (.png, .svg, .pdf)")
+    add_attach(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Validate, write ledger and figure, print; 0 if the prediction holds, 5 if it is not to be trusted."""
+    if args.command:
+        return validate_program(args)
     own = (args.dataset, args.workload, args.collate, args.quick or None, args.batch_size,
            args.step, args.model, args.precision, args.step_time)  # fmt: skip
     require(not (args.grid and any(flag is not None for flag in own)),

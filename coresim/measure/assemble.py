@@ -17,8 +17,6 @@ from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
 
-FAR = 2
-
 
 def assemble(
     facts: Facts,
@@ -30,8 +28,9 @@ def assemble(
     made: Provenance,
 ) -> Profile:
     """The profile of one campaign."""
-    speed = speed_table(found, host, facts.bytes_per_sample)
-    measured = max(int(m.name.removeprefix("scaling.")) for m in found if m.name.startswith("scaling."))
+    # A sample is read from its file and written; collating reads it and writes it once more.
+    moved = (facts.bytes_per_sample or 0.0) + 3.0 * loader.batch_bytes / facts.batch_size
+    speed = speed_table(found, host, moved)
     return Profile(
         workload=facts.name,
         loader=facts.loader,
@@ -44,8 +43,7 @@ def assemble(
         accelerator=source,
         provenance=made,
         speed=speed.values,
-        # One number stands for every k: that at twice the measured cores, as far as an answer usually reaches.
-        speed_uncertainty=speed.uncertainties[min(FAR * measured, len(speed.values)) - 1],
+        speed_uncertainty=speed.uncertainties,
         speed_basis="; ".join(speed.basis),
         cautions=tuple(cautions),
         measurements=tuple(found),

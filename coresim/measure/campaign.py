@@ -8,7 +8,9 @@ part        s     what
 ========== ====== ==========================================================
 build       --    the data set is made and built, in the one process of `coresim.measure.server`
 step        0     `coresim.measure.step_time`; where a CUDA device is timed, 90 s on top
-loader      22    `coresim.measure.calibrate`: the job's own loader runs
+loader      20    `coresim.measure.calibrate`: the job's own loader runs
+pressure    2     `coresim.measure.pressure`: the job beside cores that stream memory
+spin        1     `coresim.measure.droop`: the clock of one and of all cores
 bandwidth   3     `coresim.measure.bandwidth`
 storage     3     `coresim.measure.storage`, where the workload names files
 ========== ====== ==========================================================
@@ -30,6 +32,7 @@ from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, me
 from coresim.measure.assemble import assemble, provenance
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.cpu_step import measure_cpu_step
+from coresim.measure.droop import measure_droop
 from coresim.measure.host import read_host
 from coresim.measure.parts import optional_parts
 from coresim.measure.processes import Child, Link
@@ -46,11 +49,12 @@ from coresim.workloads.registry import DEFAULT, target_of
 BUDGET = 28.0
 QUICK_BUDGET = 10.0
 LEAST_BUDGET = 2.0
-SHARES = {"loader": 0.8, "bandwidth": 0.1, "storage": 0.1}
+SHARES = {"loader": 0.7, "pressure": 0.07, "spin": 0.03, "bandwidth": 0.1, "storage": 0.1}
 LABELS = {
     "build": BUILDING,
     "step": "finding the step time",
     "loader": "running the loader",
+    "spin": "spinning on all cores",
     "bandwidth": "memory bandwidth",
     "storage": "reading files",
 }
@@ -63,7 +67,8 @@ NO_FILES = Caution(
 SPANS = {
     "build": (0.0, 0.08),
     "step": (0.08, 0.12),
-    "loader": (0.12, 0.82),
+    "loader": (0.12, 0.79),
+    "spin": (0.79, 0.82),
     "bandwidth": (0.82, 0.92),
     "storage": (0.92, 1.0),
 }
@@ -130,6 +135,7 @@ class Tools:
     parts: Callable[[], Sequence[Part]] = optional_parts
     check_quiet: Callable[[], Sequence[Caution]] = protocol.check_quiet
     server: Callable[..., Server] = Server
+    spin: Callable[..., list[Measurement]] = measure_droop
     bandwidth: Callable[..., list[Measurement]] = measure_bandwidth
     storage: Callable[..., list[Measurement]] = measure_storage
     accelerator: Callable[[AcceleratorConfig], AcceleratorResult] = measure_accelerator
@@ -200,7 +206,7 @@ class _Campaign:
         with tools.server(self._spec, build_timeout=request.build_timeout, progress=building) as server:
             facts = server.facts
             source = self._step(facts, server)
-            ask = Ask(budget_s=SHARES["loader"] * request.seconds)
+            ask = Ask(budget_s=SHARES["loader"] * request.seconds, pressure_s=SHARES["pressure"] * request.seconds)
             self._tell("loader", 0.0)
             loader = server.calibrate(ask, progress=lambda _, done: self._tell("loader", done))
         self._found += loader.measurements
@@ -237,6 +243,7 @@ class _Campaign:
     def _around(self, facts: Facts) -> None:
         """What says why a cost is what it is, and carries it beyond what was run."""
         tools, seconds = self._tools, self._request.seconds
+        self._measure("spin", tools.spin, budget_s=SHARES["spin"] * seconds)
         self._measure("bandwidth", tools.bandwidth, budget_s=SHARES["bandwidth"] * seconds)
         if facts.files:
             self._measure("storage", tools.storage, facts.files, budget_s=SHARES["storage"] * seconds)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from coresim.errors import InputError
 from coresim.measure import costs, protocol
 from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
+from coresim.measure.pressure import measure_pressure
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link, limit_threads
 from coresim.measure.protocol import Progress
 from coresim.measure.staged import StagedSubject
@@ -26,6 +27,8 @@ from coresim.model.measurement import Measurement
 from coresim.workloads.base import Workload, WorkloadSpec, seed_everything
 
 MOST_FILES = 4096
+#: Samples that are prepared under pressure, again and again.
+PRESSED = 4
 #: How often a wait on the process is told of, and from when on, s.
 TICK_S, QUIET_S = 1.0, 5.0
 BUILDING = "building the data set"
@@ -76,12 +79,16 @@ class Calibrated(NamedTuple):
 
 @dataclass(frozen=True)
 class Ask:
-    """One calibration that the process is told to make; see `coresim.measure.calibrate.calibrate`."""
+    """One calibration that the process is told to make; see `coresim.measure.calibrate.calibrate`.
+
+    ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all.
+    """
 
     threads: bool = False
     budget_s: float = BUDGET_S
     rounds: int = ROUNDS
     pin_memory: bool = False
+    pressure_s: float = 0.0
 
 
 class Server:
@@ -254,9 +261,23 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
         pin_memory=ask.pin_memory,
         progress=lambda done: link.send("running", done),
     )
-    return Calibrated(
-        costs.measurements(found), costs.cautions(found), found.usual_pace, found.sampled, *found.batch_facts
-    )
+    cautions = costs.cautions(found)
+    measurements = [*costs.measurements(found), *_pressed(rig.subject(ask.threads), ask.pressure_s, cautions)]
+    return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts)
+
+
+def _pressed(subject: Subject, seconds: float, cautions: list[Caution]) -> list[Measurement]:
+    """The same few samples beside cores that stream memory; not of a stream, which gives none of them again."""
+    if not subject.samples or seconds <= 0:
+        return []
+    places = [place * subject.samples // PRESSED for place in range(min(PRESSED, subject.samples))]
+
+    def work() -> None:
+        subject.seed()
+        for place in places:
+            subject.sample(place)
+
+    return measure_pressure(work, budget_s=seconds, cautions=cautions)
 
 
 def _store(batch: Any, path: Path) -> None:

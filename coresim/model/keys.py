@@ -99,6 +99,14 @@ def _read_table(value: object, where: str) -> tuple[float, ...]:
     return tuple(FACTOR.read(item, f"{where}[{index}]") for index, item in enumerate(value))
 
 
+def _read_uncertainties(value: object, where: str) -> tuple[float, ...]:
+    if not isinstance(value, list):
+        return (UNCERTAINTY.read(value, where),)
+    if not value:
+        raise InputError(f"{where} = []: a number, or a list of them, is needed")
+    return tuple(UNCERTAINTY.read(item, f"{where}[{index}]") for index, item in enumerate(value))
+
+
 COUNT, COUNT_OR_NONE = _whole(1), _whole(0)
 PARTS, PARTS_OR_NONE = _whole(1, MOST_PARTS), _whole(0, MOST_PARTS)
 POSITIVE, NOT_NEGATIVE, FRACTION = _real(0, above=True), _real(0), _real(0, 1)
@@ -108,6 +116,10 @@ UNCERTAINTY = _real(0, MOST_UNCERTAIN)
 FACTOR = _real(1e-6, 1e6)
 FLAG, TEXT = Kind(_read_flag, {"type": "boolean"}), Kind(_read_text, {"type": "string"})
 TABLE = Kind(_read_table, {"type": "array", "items": FACTOR.schema, "minItems": 1})
+UNCERTAINTIES = Kind(
+    _read_uncertainties,
+    {"anyOf": [UNCERTAINTY.schema, {"type": "array", "items": UNCERTAINTY.schema, "minItems": 1}]},
+)
 DURATION = Kind(parse_duration, _DURATION)
 SERVICE = Kind(read_service, _SERVICE)
 

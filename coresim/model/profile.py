@@ -20,6 +20,7 @@ from coresim.model.keys import (
     POSITIVE,
     TABLE,
     TEXT,
+    UNCERTAINTIES,
     UNCERTAINTY,
     Kind,
     choice,
@@ -30,6 +31,7 @@ from coresim.model.keys import (
 )
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import scenario_tables
+from coresim.model.today import Today
 from coresim.units import short
 
 FORMAT = "coresim-profile"
@@ -145,11 +147,14 @@ class Profile:
     accelerator: AcceleratorSource = key(_section(AcceleratorSource), "where the step time comes from")
     provenance: Provenance = key(_section(Provenance), "who measured this, when, with what")
     speed: tuple[float, ...] = key(TABLE, "s(k): fitted speed of each busy core with k = 1, 2, 3, ... busy", (1.0,))
-    speed_uncertainty: float = key(UNCERTAINTY, "relative standard uncertainty of s(k), k > 1", 0.0)
+    speed_uncertainty: tuple[float, ...] = key(
+        UNCERTAINTIES, "relative standard uncertainty of s(k): of each, or one number for all k > 1", (0.0,)
+    )
     speed_basis: str = key(TEXT, "what the speeds beyond the measured cores assume", "")
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)
     cautions: tuple[Caution, ...] = key(Kind(_read_cautions, {"type": "array"}), "reasons to trust it less", ())
+    today: Today | None = key(_section(Today), "the program as it ran; absent where none was attached to", None)
     measurements: tuple[Measurement, ...] = key(Kind(_read_measurements, {"type": "array"}), "the raw values")
 
     def get(self, name: str) -> Measurement | None:
@@ -180,6 +185,8 @@ class Profile:
             "cautions": [caution._asdict() for caution in self.cautions],
             "measurements": [_write_measurement(measurement) for measurement in self.measurements],
         }
+        if self.today is not None:
+            parts["today"] = write_section(self.today)
         return {"format": FORMAT, "schema_version": VERSION} | write_section(self) | parts
 
     @classmethod

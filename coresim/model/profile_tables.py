@@ -70,11 +70,12 @@ def scenario_tables(profile: Profile, cold: bool | None = None) -> dict[str, Any
         InputError: no sample was measured, or ``cold`` without cold reads.
     """
     misses = _misses(profile) if cold is None and profile.get("storage.cold.read") is not None else None
+    own = {"loader": {}, "accelerator": {}} if profile.today is None else profile.today.tables()
     return {
         "workload": _workload(profile, bool(cold), misses),
-        "accelerator": _accelerator(profile),
+        "accelerator": _accelerator(profile) | own["accelerator"],
         "host": _host(profile, bool(cold) or misses is not None),
-        **_loader(profile),
+        "loader": _loader(profile) | own["loader"],
     }
 
 
@@ -225,7 +226,7 @@ def _host(profile: Profile, cold: bool) -> dict[str, Any]:
         "cores": facts.usable_cores,
         "threads_per_core": facts.threads_per_core,
         "speed": list(profile.speed),
-        "speed_uncertainty": profile.speed_uncertainty,
+        "speed_uncertainty": list(profile.speed_uncertainty),
         "storage_streams": _streams(profile) if cold else None,
         "memory_bytes": memory_bytes(profile),
         "shm_bytes": facts.shm_bytes,
@@ -243,7 +244,7 @@ def _loader(profile: Profile) -> dict[str, Any]:
     found, spread = profile.get("threads.worked"), profile.get("threads.spread")
     if found is None or spread is None or spread.mean < SPREAD or found.mean <= 1:
         return {}
-    return {"loader": {"default_threads": round(found.mean)}}
+    return {"default_threads": round(found.mean)}
 
 
 def _streams(profile: Profile) -> float | None:

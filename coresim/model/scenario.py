@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from coresim.model.keys import (
     SERVICE,
     TABLE,
     TEXT,
-    UNCERTAINTY,
+    UNCERTAINTIES,
     choice,
     key,
     read_section,
@@ -98,13 +99,20 @@ class Host:
     speed: tuple[float, ...] = key(
         TABLE, "s(k): speed of each busy core with k = 1, 2, 3, ... busy; the last holds on", (1.0,)
     )
-    speed_uncertainty: float = key(UNCERTAINTY, "relative standard uncertainty of s(k), k > 1", 0.0)
+    speed_uncertainty: tuple[float, ...] = key(
+        UNCERTAINTIES, "relative standard uncertainty of s(k): of each, or one number for all k > 1", (0.0,)
+    )
     storage_streams: float | None = key(POSITIVE, "fetches that run at once at full speed; absent: no limit", None)
     memory_bytes: float | None = key(POSITIVE, "memory that the job may use", None)
     shm_bytes: float | None = key(POSITIVE, "size of /dev/shm", None)
     storage: str | None = key(
         choice(*tiers()), "a recorded tier that samples are read from; workload.fetch wins where it is given", None
     )
+
+    def speed_uncertainty_at(self, cores: float) -> float:
+        """The relative standard uncertainty of s(k) with so many cores."""
+        known = self.speed_uncertainty
+        return known[min(max(1, math.ceil(cores)), len(known)) - 1]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -70,3 +71,12 @@ def activity_document(found: Activity, ticks: list[Tick]) -> dict[str, Any]:
         "activity": asdict(found),
         "ticks": [asdict(tick) | {"processes": [p._asdict() for p in tick.processes]} for tick in ticks],
     }
+
+
+def waiting(shares: Mapping[int, float]) -> list[str]:
+    """What each rank's loop waits for its loader, as one part of a line; nothing where no loop was seen."""
+    if not shares:
+        return []
+    if len(shares) == 1:
+        return [f"waits for the loader {percent(next(iter(shares.values())))}"]
+    return ["waits for the loader " + ", ".join(f"rank {rank} {percent(share)}" for rank, share in shares.items())]

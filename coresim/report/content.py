@@ -52,9 +52,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report: the answer on the first screen (``headline``, ``facts``), then the evidence."""
+    """A whole report: the answer on the first screen (``subject``, ``headline``, ``facts``), then the evidence."""
 
     title: str
     headline: str
     facts: tuple[tuple[str, str], ...]
     sections: tuple[Section, ...]
+    subject: tuple[tuple[str, str], ...] = ()

@@ -104,7 +104,7 @@ def draw_timelines(
     for setting, line, trace, ax in zip(shown, lines, traces, panels, strict=True):
         _gantt(ax, line, trace, end)
         ax.set_title(title_of(setting, line, scenario), loc="left")
-    panels[-1].set(xlabel="time since the start (s)", xlim=(0, end))
+    panels[-1].set(xlabel=gantt.TIME_LABEL, xlim=(0, end))
     keys = [Patch(color=STATE_COLOURS[state], label=name) for state, name in gantt.STATES.items()]
     figure.legend(handles=keys, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     return figure

@@ -14,6 +14,7 @@ from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.report import text
 from coresim.report.content import Chart, Report, Section, Table
+from coresim.report.subject import rests_on, subject_of, warnings
 from coresim.report.validation import label, one_line
 from coresim.sim.estimate import Engine
 from coresim.units import format_duration
@@ -29,6 +30,8 @@ ASSUMPTIONS = (
     "Storage waits hold no core; tasks that can run share the cores there are; batches arrive in order.",
     "Threads that fight inside of workers, and a page cache under memory pressure, are not modelled.",
 )
+#: Of the time in which no batch was ready: what the next one was in just then, which need not be what holds it back.
+WAITED_FOR = "starved, next batch in"
 NO_LEDGER = "This report holds no comparison of a prediction with a measured run."
 
 
@@ -39,6 +42,7 @@ def plan_report(
     title: str = "CPU cores per GPU",
     remedies: Sequence[Section] = (),
     ledger: Table | None = None,
+    subject: tuple[tuple[str, str], ...] | None = None,
 ) -> Report:
     """The report of an answer.
 
@@ -49,14 +53,16 @@ def plan_report(
         title: of the report.
         remedies: what-ifs side by side (`coresim.report.remedies.remedies_sections`), if there are any.
         ledger: predicted beside measured, if there is such a comparison.
+        subject: data set, GPU, host and date; None: what the scenario says of them.
     """
     result = answer.result
+    subject = subject_of(result.scenario, None) if subject is None else subject
     sections = [_curves(result), _timeline(result, engine), _time(result), _sensitivity(result)]
     sections += remedies
     if ledger is not None:
         sections.append(Section("Predicted and measured", tables=(ledger,)))
     sections += [_basis(answer, ledger is None), _inputs(result.scenario), _provenance(provenance)]
-    return Report(title, headline(result), tuple(facts(answer)), tuple(sections))
+    return Report(title, headline(result), tuple(facts(answer)), tuple(sections), subject)
 
 
 def ledger_table(ledger: Ledger) -> Table | None:
@@ -96,6 +102,11 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "What would help", result.verdict.advice
         yield "Nearest", text.plural(point.cores, "CPU core") + " per GPU"
     yield "Predicted GPU idle", text.interval(point.estimate) + _target(result)
+    rests = rests_on(result.scenario, answer.basis)
+    if rests:
+        yield "Rests on", rests
+    if answer.notes:
+        yield "Warnings", warnings(answer.notes)
     if result.meets_target:
         yield "Cores per GPU", f"{point.cores} ({text.core_range(result)})"
     yield "Settings", text.setting_words(point)
@@ -181,7 +192,7 @@ def _timeline(result: Recommendation, engine: Engine) -> Section:
     steps = timeline_steps(result)
     caption = (
         "Each row is one server; numbers are batches; ticks are batches picked up. All panels show the same stretch of"
-        " time from the start, an empty pipeline."
+        " time from an empty pipeline on, when the workers have started."
     )
 
     def draw(figure: Any) -> object:
@@ -200,7 +211,7 @@ def _time(result: Recommendation) -> Section:
         lambda figure: plot_shares(estimate, figure.subplots()),
         2.4,
     )
-    groups = {"accelerator": estimate.accelerator, "starved by": estimate.starved_by, "trainer": estimate.trainer}
+    groups = {"accelerator": estimate.accelerator, WAITED_FOR: estimate.starved_by, "trainer": estimate.trainer}
     for station in estimate.stations:
         groups[f"{station['name']} ({text.plural(station['servers'], 'server')})"] = {
             name: share for name, share in station.items() if name not in ("name", "servers")

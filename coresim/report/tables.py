@@ -43,7 +43,11 @@ def curve_frame(answer: Recommendation) -> pd.DataFrame:
 
 def estimate_frame(estimate: Estimate) -> pd.DataFrame:
     """Where the time of one setting went: one row for each server group and state, as a share of its time."""
-    groups = {"accelerator": estimate.accelerator, "trainer": estimate.trainer, "starved by": estimate.starved_by}
+    groups = {
+        "accelerator": estimate.accelerator,
+        "trainer": estimate.trainer,
+        "starved, next batch in": estimate.starved_by,
+    }
     for station in estimate.stations:
         groups[station["name"]] = {name: share for name, share in station.items() if name not in ("name", "servers")}
     rows = [(group, state, share) for group, states in groups.items() for state, share in states.items()]

@@ -64,7 +64,8 @@ class FakeServer:
         assert self._fakes.is_open
         self._fakes.asked.append(ask)
         progress("in its own words", 0.5)
-        found = [one("prepare.sample", 0.01), one("scaling.1", 0.01), one("scaling.2", 0.0125)]
+        scaling = [Measurement(f"scaling.{k}", "s/sample", ((t,),) * 3, "fake") for k, t in ((1, 0.01), (2, 0.0125))]
+        found = [one("prepare.sample", 0.01), *scaling]
         result = Calibrated(found, [Caution("loader", "seen", "mend it")], 1.0, 0.02, 4096, 2)
         made: Calibrated = self._fakes.note("loader", result)
         return made
@@ -418,7 +419,8 @@ def test_the_verb_writes_and_says(fake_campaign: Fakes, tmp_path: Path, capsys: 
     assert verb.run(parsed("-o", str(path), "--step-time", "50 ms")) == 0
     out, err = capsys.readouterr()
     assert "prepare.sample" in out and "12.5 ms per sample" in out and f"written to {path}" in out
-    assert "given: 50 ms per step of 16" in out and "80%" in out and "mend it" in out
+    assert "given: 50 ms per step of 16" in out and "mend it" in out
+    assert f"with 2 cores at work, each runs at {load_profile(path).speed[1]:.0%}" in out
     told = err.splitlines()
     assert [line for line in told if "bandwidth" in line] == ["memory bandwidth ..."]
     assert [line for line in told if BUILDING in line] == [f"{BUILDING} ..."]  # not a line for each second

@@ -1,0 +1,57 @@
+"""What is changed in the user's process: the loader's iterator, and a hook that torch's optimizers call.
+
+The iterator's ``__next__`` is wrapped and nothing else of it: no type, no start method, no signal is changed.
+``_BaseDataLoaderIter.__next__`` sees every loader that is built on torch's, whoever iterates it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import ModuleType
+from typing import Any
+
+from coresim.attach.phases import Rank
+from coresim.attach.session import Folder
+from coresim.attach.trials import twin
+
+
+def install(folder: str, module: ModuleType) -> None:
+    """Hook the loader's module, just imported; everything else is found when a loop begins."""
+    session, base = Folder(folder), module._BaseDataLoaderIter
+    hook_iterators(base, Rank(session, session.read_plan(), base.__next__))
+
+
+def hook_iterators(base: Any, rank: Rank) -> None:
+    """Tell the rank of every iterator that begins and of every batch that is asked for."""
+    begin, inner = base.__init__, base.__next__
+
+    @functools.wraps(begin)
+    def __init__(self: Any, loader: Any, *args: Any, **options: Any) -> None:
+        # A copy, because an iterator that holds its loader may hold itself, and would then never end its workers.
+        if not rank.aside:
+            self._coresim_loader = twin(loader)
+        begin(self, loader, *args, **options)
+
+    @functools.wraps(inner)
+    def __next__(self: Any) -> Any:
+        if rank.aside:
+            return inner(self)
+        if not rank.hooked:
+            rank.hooked = hook_optimizers(rank)
+        return rank.fetch(self)
+
+    base.__init__, base.__next__ = __init__, __next__
+
+
+def hook_optimizers(rank: Rank) -> bool:
+    """Count the steps of all optimizers of the process; whether torch's optimizers are there to be hooked."""
+    optimizers = sys.modules.get("torch.optim.optimizer")
+    if optimizers is None:
+        return False
+
+    def stepped(*_: Any) -> None:
+        rank.steps += 1
+
+    optimizers.register_optimizer_step_post_hook(stepped)
+    return True
