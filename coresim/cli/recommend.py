@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import (
@@ -63,6 +64,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--cold", action="store_true", help="samples come from storage, as it was measured, not from the page cache"
     )
     parser.add_argument("--save", metavar="FILE", help="also save the measured profile")
+    parser.add_argument("--verbose", action="store_true", help="also the options, the curve and the evidence")
     add_arguments(parser)
     add_preset(parser)
     add_storage(parser)
@@ -122,7 +124,6 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> No
     from coresim.report.answer import answer_of
     from coresim.report.basis import step_basis
     from coresim.report.document import recommendation_document
-    from coresim.report.text import recommendation_text
 
     source = args.input or "measured here"
     if args.json:
@@ -136,7 +137,7 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> No
     rests = told.rests
     if profile:
         rests = (*rests, _validated(profile) or "not validated here: coresim validate runs the real loader beside this")
-    print(recommendation_text(answer, told.basis, told.notes, rests))
+    print(replace(told, rests=rests).text(args.verbose))
 
 
 def _validated(profile: Profile) -> str | None:
