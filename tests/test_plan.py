@@ -86,7 +86,14 @@ def answer():
 
 @pytest.fixture(scope="module")
 def report(answer):
-    return plan_report(answer, simulate, {"command": HOSTILE, "seed": 1, "unknown": None}, HOSTILE, REMEDIES, LEDGER)
+    return plan_report(
+        answer,
+        simulate,
+        {"command": HOSTILE, "time_utc": "2027-01-02T03:04:05Z", "seed": 1, "unknown": None},
+        HOSTILE,
+        REMEDIES,
+        LEDGER,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +117,8 @@ def test_the_first_screen_says_on_what_it_rests_and_warns(answer, report):
     shown = dict(report.facts)
     assert shown["Rests on"] == "step: a step that was given; cost of a sample: as given, ±20 %"
     assert shown["Warnings"] == HOSTILE.partition(";")[0]
-    assert dict(report.subject) == {"data set": "batch of 8", "GPU": "not named", "host": "2 cores for this job"}
+    assert dict(answer.subject) == {"data set": "batch of 8", "GPU": "not named", "host": "2 cores"}
+    assert report.subject == (*answer.subject, ("reported", "2027-01-02"))
     recorded = rests_on(answer.result.scenario, "catalogue: ResNet-50 on A100: 75 ms")
     assert recorded.startswith("step: a record of another machine; ")
 
@@ -118,12 +126,12 @@ def test_the_first_screen_says_on_what_it_rests_and_warns(answer, report):
 def test_the_header_names_data_set_gpu_host_and_date():
     profile = load_profile(ROOT / "notebooks" / "profile.json")
     scenario = read_scenario(profile.scenario_tables())
-    subject = subject_of(scenario, profile, "2027-01-02T03:04:05Z")
+    subject = subject_of(scenario, profile)
     assert dict(subject) == {
         "data set": f"{profile.workload}, batch of 256",
         "GPU": "A100-SXM4-80GB",
-        "host": f"{profile.host.cpu_model}, 2 cores for this job",
-        "date": f"measured {profile.provenance.time_utc[:10]}, reported 2027-01-02",
+        "host": f"{profile.host.cpu_model}, 2 cores",
+        "measured": profile.provenance.time_utc[:10],
     }
     assert rests_on(scenario, profile.accelerator.basis).startswith("step: a record of another machine, ±37 %; cost of")
     made = Report("title", "headline", (("a", "b"),), (), subject)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import add_attach, attached, check_program, source_of, step_settings
@@ -68,6 +69,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--cold", action="store_true", help="samples come from storage, as it was measured, not from the page cache"
     )
     parser.add_argument("-o", "--save", metavar="FILE", help="also save the measured profile")
+    parser.add_argument("--verbose", action="store_true", help="also the options, the curve and the evidence")
     add_arguments(parser)
     add_attach(parser)
     add_preset(parser)
@@ -138,7 +140,6 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, check
     from coresim.report.answer import answer_of
     from coresim.report.basis import step_basis
     from coresim.report.document import recommendation_document
-    from coresim.report.text import recommendation_text
     from coresim.report.today import today_document, today_text
 
     source = source_of(args) if args.command or args.input else "measured here"
@@ -157,7 +158,7 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, check
         rests = (*rests, _validated(profile) or "not validated here: coresim validate runs the real loader beside this")
     if checked:
         print(today_text(checked), end="\n\n")
-    print(recommendation_text(answer, told.basis, told.notes, rests))
+    print(replace(told, rests=rests).text(args.verbose))
 
 
 def _validated(profile: Profile) -> str | None:

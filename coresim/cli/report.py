@@ -45,7 +45,6 @@ def run(args: argparse.Namespace) -> int:
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
     from coresim.report.remedies import remedies_sections
-    from coresim.report.subject import subject_of
     from coresim.report.today import today_text
     from coresim.sim.estimate import Plan
     from coresim.validate.latest import latest
@@ -68,8 +67,7 @@ def run(args: argparse.Namespace) -> int:
         checked = ledger_table(ledger) if ledger else None
         chosen = answer.result.point.option
         remedies = remedies_sections(what_if(scenario, study, option=chosen, chosen=chosen))
-        subject = subject_of(scenario, profile, about["time_utc"])
-        write_report(plan_report(answer, study.engine, about, title, remedies, checked, subject), args.output)
+        write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
     if today:
         print(today_text(today))
     print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
