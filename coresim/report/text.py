@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
+from coresim.advise.candidates import most_workers
 from coresim.advise.memory import memory_of
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
@@ -252,14 +253,16 @@ def _unreachable(answer: Recommendation) -> str:
     numbers = bound.numbers.removeprefix(f"{bound.binding}: ")
     if not bound.binding.startswith("cores"):
         return f": the bound is {bound.binding}, {numbers}"
-    tasks = "in the trainer alone" if point.option == 1 else f"with {plural(point.workers, 'worker')}"
+    most = most_workers(answer.scenario, point.option, point.cores)
+    tasks = "in the trainer alone" if point.option == 1 else f"with {plural(most, 'worker')}"
     return f" {tasks}, which can use no more of them: {numbers}"
 
 
 def interval_sources(estimate: Estimate) -> str:
     """How wide the interval is, and why."""
     return (
-        f"Interval ({percent(estimate.level)}): +-{100 * estimate.simulation_half_width:.2f} points from simulating"
+        f"Interval ({percent(estimate.level)}): -{100 * estimate.simulation_half_low:.2f}"
+        f" +{100 * estimate.simulation_half_high:.2f} points from simulating"
         f" {estimate.replications} x {estimate.steps} steps,"
         f" -{100 * estimate.input_half_low:.2f} +{100 * estimate.input_half_high:.2f} from uncertain inputs"
     )
