@@ -206,7 +206,7 @@ def _narrowed(scenario: Scenario, point: Point, study: Study) -> Point:
 
 
 def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:
-    """With the most workers and credits that were tried; of the host that all accelerators share, divided among them."""
+    """With the most workers and credits that were tried, of the host that all accelerators share."""
     most = widest(scenario, point.option, point.cores)
     pipeline = pipeline_of(scenario, point.option, point.cores, max(1, most.workers), most.prefetch_factor)
     found, count = lower_bound_cores(pipeline, target), scenario.accelerator.count

@@ -1,0 +1,92 @@
+"""The reference engine's accounts: where all the time went, from the record of all that happened."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from coresim.model.pipeline import Number
+from coresim.sim import run as found
+from coresim.sim.reference_line import Station
+
+if TYPE_CHECKING:
+    from coresim.sim.reference import Rank
+
+
+def span(since: Number, until: Number | None, begin: Number, end: Number) -> Number:
+    """Length of the part of [since, until] (still open: None) that lies in [begin, end]."""
+    last = end if until is None else min(until, end)
+    return max(last - max(since, begin), end - end)
+
+
+def account(rank: Rank) -> found.RankAccount:
+    """All the time of one rank in its window."""
+    begin, end, trainer = rank.sums[0], rank.sums[-1], rank.pipeline.trainer
+    waits = ["handover"] if trainer.handover else []
+    phases = [*(phase.name for phase in trainer.inline), *waits, trainer.consumer.name]
+    device = ("busy", "launch", "barrier", "copy", "startup", "starved", *phases)
+    tasks = ("starved", "device", "copy", "startup", *phases, trainer.launch.name)
+    return found.RankAccount(
+        begin["clocks"]["wait"],
+        end["clocks"]["wait"],
+        {name: end["accelerator"][name] - begin["accelerator"][name] for name in device},
+        starved_by(rank),
+        {name: end["trainer"][name] - begin["trainer"][name] for name in tasks},
+        tuple(station_account(station, begin["clocks"], end["clocks"]) for station in rank.stations),
+        outstanding(rank, begin["clocks"]["wait"], end["clocks"]["wait"]),
+        tuple(border["clocks"]["wait"] for border in rank.sums[1:]),
+        tuple(after["accelerator"]["busy"] - before["accelerator"]["busy"] for before, after in pairwise(rank.sums)),
+    )
+
+
+def station_account(station: Station, first: dict[str, Number], last: dict[str, Number]) -> found.Station:
+    """The servers' time between two states of the resources' clocks; work is how far these went during it."""
+    begin, end, visits = first["wait"], last["wait"], station.visits.values()
+    busy = sum((span(visit.taken, visit.done, begin, end) for visit in visits), end - end)
+    blocked = sum((span(visit.done, visit.out, begin, end) for visit in visits if visit.done is not None), end - end)
+    items = sum(visit.done is not None and begin <= visit.done < end for visit in visits)
+    works = (work for visit in visits for work in visit.works)
+    work = sum((span(since, until, first[clock], last[clock]) for clock, since, until in works), end - end)
+    return found.Station(station.stage.servers, busy, work, blocked, items)
+
+
+def outstanding(rank: Rank, begin: Number, end: Number) -> Number:
+    """Batches between take and pick-up, times seconds."""
+    visits = (visit for station in rank.stations[:1] for visit in station.visits.values())
+    taken = (span(visit.taken, None, begin, end) for visit in visits)
+    picked = (span(pick, None, begin, end) for _, pick, _ in rank.picks if rank.stations)
+    return sum(taken, end - end) / rank.feed.grain - sum(picked, end - end)
+
+
+def starved_by(rank: Rank) -> dict[str, Number]:
+    """What the awaited batches were doing."""
+    stages, zero = rank.pipeline.stages, rank.env.now * 0
+    names = [f"{stage.name}.{part}" for stage in stages for part in ("queue", *(phase.name for phase in stage.phases))]
+    names += [f"{stage.name}.handover" for stage in stages[-1:]]
+    totals = dict.fromkeys(names, zero)
+    for step in range(rank.length.warm_up, rank.length.steps) if stages else ():
+        waited_from, picked, batch = rank.picks[step]
+        at = max(waited_from, rank.ends[step - 1] if step else zero)
+        for name, until in [*batch.marks, (names[-1], picked)]:
+            totals[name] += max(until - at, zero)
+            at = max(at, until)
+    return totals
+
+
+def trace(rank: Rank) -> found.Trace:
+    """The times of every event of one rank before the end of the run."""
+    steps, end = rank.length.steps, rank.env.now
+
+    def column(station: Station, name: str) -> tuple[Number, ...]:
+        grain = rank.pipeline.batch_size if station.stage.grain == "sample" else 1
+        visits = [station.visits.get(item) for item in range(steps * grain)]
+        values = [getattr(visit, name) if visit and visit.taken < end else None for visit in visits]
+        return tuple(values if name == "server" else [at if at is not None and at < end else None for at in values])
+
+    return found.Trace(
+        tuple(pick for _, pick, _ in rank.picks[:steps]),
+        tuple(rank.starts[:steps]),
+        tuple(rank.ends[:steps]),
+        tuple(batch.number for _, _, batch in rank.picks[:steps]),
+        *(tuple(column(station, name) for station in rank.stations) for name in ("taken", "done", "out", "server")),
+    )
