@@ -20,7 +20,7 @@ FLOORS = (
     ("model", "workloads"),
     ("measuring", "sim", "theory"),
     ("advise", "validate"),
-    ("attach",),
+    ("attaching",),
     ("report",),
     ("cli", "api"),
     ("__main__",),

@@ -16,7 +16,7 @@ from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
-    from coresim.attach.inside import Inside
+    from coresim.attaching.inside import Inside
     from coresim.model.activity import Tick
 
 PATIENCE_S = 10.0
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     interval = parse_duration(args.interval, "--interval")
     require(interval > 0, "--interval: must be more than nothing")
     until = parse_duration(args.time, "--time") if args.time else float("inf")
-    from coresim.attach.inside import watched_inside
+    from coresim.attaching.inside import watched_inside
 
     if not command:
         return _print(args, _watch(args.pid, interval, until), {})

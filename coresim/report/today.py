@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coresim.attach.today import Checked
+from coresim.attaching.today import Checked
 from coresim.model.today import Today
 from coresim.report.text import percent, plural, wrapped
 from coresim.units import format_duration

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim import __version__, stats
-from coresim.attach.observe import batch_size
+from coresim.attaching.observe import batch_size
 from coresim.measuring.assemble import fitted_speed
 from coresim.measuring.host import read_host
 from coresim.model.caution import Caution

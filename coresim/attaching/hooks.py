@@ -11,9 +11,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from coresim.attach.phases import Rank
-from coresim.attach.session import Folder
-from coresim.attach.trials import twin
+from coresim.attaching.phases import Rank
+from coresim.attaching.session import Folder
+from coresim.attaching.trials import twin
 
 
 def install(folder: str, module: ModuleType) -> None:

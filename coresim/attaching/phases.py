@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from coresim.attach import observe
-from coresim.attach.batches import Kept
-from coresim.attach.instrument import calibrate
-from coresim.attach.loops import Loop, Period
-from coresim.attach.session import FAILED, KEPT, LOADER, READY, TOGETHER, TRIAL, WATCH, Folder, Plan
-from coresim.attach.trials import Trial
+from coresim.attaching import observe
+from coresim.attaching.batches import Kept
+from coresim.attaching.instrument import calibrate
+from coresim.attaching.loops import Loop, Period
+from coresim.attaching.session import FAILED, KEPT, LOADER, READY, TOGETHER, TRIAL, WATCH, Folder, Plan
+from coresim.attaching.trials import Trial
 
 #: Between two looks at how far the loop is and at what coresim says, between two words to coresim while only watching,
 #: and between two polls of a rank that waits, s.
