@@ -22,7 +22,7 @@ FLOORS = (
     ("advise", "validate"),
     ("attaching",),
     ("report",),
-    ("cli", "api"),
+    ("cli", "api", "callbacks"),
     ("__main__",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -58,12 +58,15 @@ HOMES = {
     "jinja2": ("coresim/report/html.py",),
     "markupsafe": ("coresim/report/html.py",),
     "ipywidgets": ("coresim/report/widgets.py",),
+    "lightning": ("coresim/callbacks.py",),
+    "transformers": ("coresim/callbacks.py",),
     "distributed": ("coresim/cli/plan.py",),
 }
 
 #: Outside of the command line, what speaks and why.
 SPEAKERS = {
     ("coresim/__main__.py", "sys.exit"),  # it is the command
+    ("coresim/callbacks.py", "print"),  # a trainer's callback has nobody else to tell
 }
 
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
