@@ -28,7 +28,7 @@ from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
 
 if TYPE_CHECKING:
-    from coresim.attach.today import Checked
+    from coresim.attaching.today import Checked
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
 
@@ -90,7 +90,7 @@ def option_list(text: str) -> tuple[int, ...]:
 def run(args: argparse.Namespace) -> int:
     """Measure or read, simulate, print; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
-    from coresim.attach.today import check_today
+    from coresim.attaching.today import check_today
     from coresim.sim.estimate import Plan
 
     scenario, profile = _scenario(args)

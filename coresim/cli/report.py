@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     """Read, simulate, write; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
     from coresim.advise.what_if import what_if
-    from coresim.attach.today import check_today
+    from coresim.attaching.today import check_today
     from coresim.report.answer import answer_of
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
