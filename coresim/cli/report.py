@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
     from coresim.report.remedies import remedies_sections
+    from coresim.report.text import headline
     from coresim.sim.estimate import Plan
     from coresim.validate.latest import latest
 
@@ -58,5 +59,5 @@ def run(args: argparse.Namespace) -> int:
         chosen = answer.result.point.option
         remedies = remedies_sections(what_if(scenario, study, option=chosen, chosen=chosen))
         write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
-    print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
+    print(f"{headline(answer.result).splitlines()[0]}\nwritten to {args.output}")
     return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT
