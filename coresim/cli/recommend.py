@@ -58,7 +58,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )  # fmt: skip
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
     parser.add_argument(
-        "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
+        "--options", type=option_list, help="which options to consider (default: those that the preset can be; of a program, its own: 2)"
     )
     parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
@@ -95,12 +95,17 @@ def run(args: argparse.Namespace) -> int:
 
     scenario, profile = _scenario(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
-        answer = recommend(scenario, study, args.options, args.max_cores)
+        answer = recommend(scenario, study, args.options or _own_option(profile), args.max_cores)
         checked = check_today(profile, study) if profile else None
     _print(args, answer, profile, checked)
     if checked and not checked.trusted:
         return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.meets_target else EXIT_NO_CORE_COUNT
+
+
+def _own_option(profile: Profile | None) -> tuple[int, ...] | None:
+    """What a program has that was attached to: a loader with workers. Another organisation would be another program."""
+    return (2,) if profile is not None and profile.today is not None else None
 
 
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:

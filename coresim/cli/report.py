@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
     from coresim.report.remedies import remedies_sections
+    from coresim.report.text import headline
     from coresim.report.today import today_text
     from coresim.sim.estimate import Plan
     from coresim.validate.latest import latest
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
     if today:
         print(today_text(today))
-    print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
+    print(f"{headline(answer.result).splitlines()[0]}\nwritten to {args.output}")
     if today and not today.trusted:
         return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT

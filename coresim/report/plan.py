@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
+from coresim.advise.surface import surface_of
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
 from coresim.model.scenario import Scenario
@@ -61,7 +63,8 @@ def plan_report(
     if ledger is not None:
         sections.append(Section("Predicted and measured", tables=(ledger,)))
     sections += [_basis(answer, ledger is None), _inputs(result.scenario), _provenance(provenance)]
-    return Report(title, headline(result), tuple(facts(answer)), tuple(sections), subject)
+    surface = partial(surface_of, result, engine)
+    return Report(title, headline(result), tuple(facts(answer)), tuple(sections), subject, surface)
 
 
 def ledger_table(ledger: Ledger) -> Table | None:
