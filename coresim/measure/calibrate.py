@@ -259,7 +259,8 @@ class _Pacing:
         self._before = self._task_times()
         if 3 * (time.perf_counter() - began) < self._seconds and self.kinds:
             yield from self._batches()
-        yield from self._steps(DRAINED, self._pipe.stop(), 0.0, 0.9)
+        # Stages in threads have no end to run to: slow batches are as few of them as a loader gives.
+        yield from self._steps(DRAINED, self._pipe.stop() or max(0, 2 * self._workers - len(self.kinds)), 0.0, 0.9)
         self._after = self._task_times()
 
     def _batches(self) -> Iterator[float]:
