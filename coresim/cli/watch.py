@@ -18,7 +18,7 @@ from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
-    from coresim.attach.inside import Inside
+    from coresim.attaching.inside import Inside
     from coresim.model.activity import Tick
 
 PATIENCE_S = 10.0
@@ -35,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         description="Sample a running job's GPU utilisation (NVML), CPU, worker states, I/O wait and page faults, and"
         " end with a verdict in the words of recommend. Give a command after --, whose waiting for its loader is also"
         " seen from inside, rank by rank; or the process with --pid. Ctrl-C ends the watch, and with it a command that"
-        " it started; a process named with --pid goes on. A line for each look is printed on stderr with --pid; a command"
+        " it started; a process named with --pid goes on. A line for each look goes to stderr with --pid; a command"
         " has the terminal to itself, and --ticks FILE takes them.",
     )
     parser.add_argument(
@@ -66,7 +66,7 @@ def _inside(
     args: argparse.Namespace, command: list[str], interval: float, until: float, write: Callable[[str], None]
 ) -> int:
     """Start the command with the hooks in it, and watch it."""
-    from coresim.attach.inside import watched_inside
+    from coresim.attaching.inside import watched_inside
 
     with watched_inside() as inside:
         started = _start(command, inside.environ, quiet=args.json)
