@@ -79,10 +79,10 @@ class Line(Subject):
     def open(self, layout: Layout, seed: int) -> Pipe:
         self.bench.opened.append((layout.workers, seed))
         self.bench.taken.append(0)
-        return _LinePipe(self.bench, layout)
+        return LinePipe(self.bench, layout)
 
 
-class _LinePipe(Pipe):
+class LinePipe(Pipe):
     def __init__(self, bench: Bench, layout: Layout) -> None:
         self._bench, self._workers, self._over = bench, layout.workers, False
         bench.spend(layout.workers * bench.made.start)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from line import Line, bench_of  # noqa: F401 (a fixture)
+from line import Line, LinePipe, bench_of  # noqa: F401 (a fixture)
 
 from coresim.errors import InputError
 from coresim.measure import calibrate as module
@@ -119,6 +119,22 @@ def test_of_slow_batches_a_few_are_enough(bench_of: Make, workers: int) -> None:
     assert len(made["prepare.sample"].values) == 3
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_slow_batches_of_threads_are_told_by_each(
+    bench_of: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+) -> None:
+    """Stages in threads have no last batch to run to."""
+    line = bench_of(cpus=2, sample=lambda call: 10.0, collate=lambda call: 2.0)
+    line.threads = True
+    monkeypatch.setattr(LinePipe, "stop", lambda self: 0)
+    made = named(calibrate(line, budget_s=1.0, counts=(workers,)))
+    assert all(taken >= 2 * workers for taken in line.bench.taken)
+    assert made["prepare.sample"].mean == pytest.approx(10.0)
+    assert made[f"scaling.{workers}"].mean == pytest.approx(10.0)
+
+
 def test_runs_that_others_disturbed_are_made_again_and_do_not_count(bench_of: Make) -> None:  # noqa: F811
     """Beside half a core of others', in the second round, work takes twice as long."""
     line = bench_of(cpus=2, others=lambda run: 0.5 if run == 1 else 0.0)
@@ -189,7 +205,7 @@ def test_threads_and_memory_of_workers_are_looked_at_while_they_run(
     from coresim.measure.worker import Memory
 
     line = bench_of(cpus=2)
-    monkeypatch.setattr("line._LinePipe.pids", lambda pipe: tuple(range(100, 100 + pipe._workers)))
+    monkeypatch.setattr("line.LinePipe.pids", lambda pipe: tuple(range(100, 100 + pipe._workers)))
     monkeypatch.setattr(module.worker, "memory_of", lambda pid: None if pid == 101 else Memory(pid, 5))
     seen = iter(range(1000))
     monkeypatch.setattr(module.worker, "task_times", lambda pid: {"a": float(next(seen)), "b": 0.0, "c": 7.0})
