@@ -147,6 +147,12 @@ def test_runs_that_others_disturbed_are_made_again_and_do_not_count(bench_of: Ma
     assert len(named(found)["prepare.sample"].values) == 3
 
 
+def test_slow_batches_on_a_busy_machine_do_not_take_twice_their_time(bench_of: Make) -> None:  # noqa: F811
+    line = bench_of(cpus=2, sample=lambda call: 10.0, others=lambda run: 1.0)
+    found = calibrate(line, budget_s=1.0)
+    assert {run.round for run in found.runs} == set(range(ROUNDS))
+
+
 def test_a_machine_that_is_never_quiet_is_measured_as_it_is_and_told(bench_of: Make) -> None:  # noqa: F811
     found = calibrate(bench_of(cpus=2, others=lambda run: 1.0), budget_s=60.0, counts=(1,))
     assert len(found.runs) == MOST_ROUNDS == len(named(found)["prepare.sample"].values)
