@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.attach import add_attach, attached, check_program, source_of, step_settings
+from coresim.cli.attach import add_attach, attached, check_program, foreign_loader, source_of, step_settings
 from coresim.cli.common import (
     add_json,
     add_preset,
@@ -68,7 +68,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("-o", "--save", metavar="FILE", help="also save the measured profile")
     add_arguments(parser)
-    add_attach(parser)
+    add_attach(parser, hook=True)
     add_preset(parser)
     add_storage(parser)
     add_set(parser)
@@ -90,6 +90,9 @@ def run(args: argparse.Namespace) -> int:
     from coresim.attaching.today import check_today
     from coresim.sim.estimate import Plan
 
+    require(not args.loader_hook or args.command, "--loader-hook: goes with a program; add -- python train.py")
+    if args.loader_hook:
+        return foreign_loader(args)
     scenario, profile = _scenario(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
         answer = recommend(scenario, study, args.options, args.max_cores)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from coresim.attaching.inside import Inside
     from coresim.model.activity import Tick
 
-PATIENCE_S = 10.0
 STDERR = 2
 
 
@@ -48,16 +45,21 @@ def run(args: argparse.Namespace) -> int:
     interval = parse_duration(args.interval, "--interval")
     require(interval > 0, "--interval: must be more than nothing")
     until = parse_duration(args.time, "--time") if args.time else float("inf")
+    from coresim.attaching import family
     from coresim.attaching.inside import watched_inside
+    from coresim.attaching.launch import mark
 
     if not command:
         return _print(args, _watch(args.pid, interval, until), {})
     with watched_inside() as inside:
-        started = _start(command, inside.environ, quiet=args.json)
-        try:
-            ticks = _watch(started.pid, interval, until, inside)
-        finally:
-            _end(started)
+        with family.adopting():
+            started = _start(command, inside.environ, quiet=args.json)
+            try:
+                ticks = _watch(started.pid, interval, until, inside)
+            finally:
+                # A trainer that is ended leaves its workers, and a launcher its ranks, which have own sessions.
+                family.end(started.pid, mark(inside.folder))
+                started.wait()
         return _print(args, ticks, inside.overall())
 
 
@@ -67,17 +69,6 @@ def _start(command: list[str], environ: dict[str, str], quiet: bool) -> subproce
         return subprocess.Popen(command, env=environ, stdout=STDERR if quiet else None, process_group=0)
     except OSError as error:
         raise InputError(f"watch: cannot start {command[0]!r}: {error.strerror}; check the command") from None
-
-
-def _end(started: subprocess.Popen[bytes]) -> None:
-    """Leave no process behind: a trainer that is ended leaves its workers, which are of its group."""
-    with suppress(ProcessLookupError):
-        if started.poll() is None:
-            os.killpg(started.pid, signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                started.wait(PATIENCE_S)
-        os.killpg(started.pid, signal.SIGKILL)
-    started.wait()
 
 
 def _watch(pid: int, interval: float, until: float, inside: Inside | None = None) -> list[Tick]:
