@@ -7,7 +7,9 @@ training loop of the process that calls it.
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["attach", "load", "measure", "plan", "recommend", "simulate", "what_if", "write_report"]

@@ -16,7 +16,7 @@ from coresim.advise.sweep import Study
 from coresim.advise.task import FLEET_PLAN
 from coresim.attaching import here
 from coresim.errors import InputError
-from coresim.measuring.campaign import Request, run_campaign
+from coresim.measure.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
 from coresim.model.fleet import Fleet, load_fleet
 from coresim.model.overrides import override
@@ -39,7 +39,7 @@ Input = Scenario | Profile | dict[str, Any] | str | os.PathLike[str]
 
 
 def measure(**request: Any) -> Measured:
-    """Measure this machine and job; the keyword arguments are the fields of `coresim.measuring.campaign.Request`.
+    """Measure this machine and job; the keyword arguments are the fields of `coresim.measure.campaign.Request`.
 
     Raises:
         CoresimError: as the command line's ``measure`` does, with the same one-line messages.
@@ -196,6 +196,8 @@ def plan(
     )
     if table:
         table.finish(found.rows)
+        if table.problem:
+            logging.getLogger("coresim").warning("%s; run the same again when there is room", table.problem)
     return Planned(found)
 
 
@@ -214,11 +216,11 @@ def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile 
 
 def _engine(name: str) -> Engine:
     if name == "fast":
-        from coresim.sim.fast import COMPILING, must_compile  # noqa: PLC0415 - numba takes half a second to import
+        from coresim.sim.fast import SLOW  # noqa: PLC0415
         from coresim.sim.fast import simulate as fast  # noqa: PLC0415
 
-        if must_compile():
-            logging.getLogger("coresim").warning(COMPILING)
+        if SLOW:
+            logging.getLogger("coresim").warning(SLOW)
         return fast
     if name == "reference":
         from coresim.sim.reference import simulate as reference  # noqa: PLC0415

@@ -10,8 +10,8 @@ from typing import Any
 
 from coresim import __version__, stats
 from coresim.attaching.observe import batch_size
-from coresim.measuring.assemble import fitted_speed
-from coresim.measuring.host import read_host
+from coresim.measure.host import read_host
+from coresim.measure.speed import speed_table
 from coresim.model.caution import Caution
 from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
@@ -45,9 +45,10 @@ def profile_of(
     host = read_host(affinity=lambda: cpus)
     step = _step(found)
     measured = [step, *_beside(found), *_costs(first["loader"])]
-    speed, uncertainty, assumes = fitted_speed(measured)
+    speed = speed_table(measured, host)
     return Profile(
         workload=name_of(command),
+        loader=first["loader"]["loader"],
         batch_size=size_of(first),
         samples=first["settings"]["samples"],
         bytes_per_batch=first["step"]["batch_bytes"],
@@ -55,9 +56,9 @@ def profile_of(
         host=host,
         accelerator=_source(found, step),
         provenance=_provenance(first, host, said, began),
-        speed=speed,
-        speed_uncertainty=uncertainty,
-        speed_basis=assumes,
+        speed=speed.values,
+        speed_uncertainty=speed.uncertainties,
+        speed_basis="; ".join(speed.basis),
         cautions=(*cautions, *_cautions(found)),
         today=today_of(found, command, len(cpus)),
         measurements=tuple(measured),

@@ -49,14 +49,13 @@ class Request:
     budget_s: float = 20.0
     hook: str | None = None
     trials: tuple[int, ...] = ()
-    seed: int = 1
 
     @property
     def plan(self) -> Plan:
         """What the ranks are told."""
         return Plan(
             parent=os.getpid(), settle_s=self.settle_s, watch_s=self.watch_s, kept_s=self.kept_s,
-            budget_s=self.budget_s, hook=self.hook, trials=self.trials, seed=self.seed,
+            budget_s=self.budget_s, hook=self.hook, trials=self.trials,
         )  # fmt: skip
 
 

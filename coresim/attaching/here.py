@@ -12,7 +12,7 @@ from coresim.attaching.hooks import hook
 from coresim.attaching.rank import Rank
 from coresim.attaching.session import FAILED, READY, Folder, Plan
 from coresim.errors import CoresimError, MissingPartError, how_to_install
-from coresim.measuring.campaign import utc_now
+from coresim.measure.campaign import utc_now
 from coresim.model.profile import Profile
 
 LOADER = "torch.utils.data.dataloader"

@@ -1,77 +1,32 @@
-"""The loader alone, run in the process that owns it: where the calibration is called."""
+"""The loader alone, run in the process that owns it: the one calibration, with the program's own loader as its subject.
+
+What it imports is imported here only, when a loop that trains has been found.
+"""
 
 from __future__ import annotations
 
-import sys
-import time
+from dataclasses import asdict
 from typing import Any
 
-SETTLING, LEAST = 2, 5
-HOW = "noted inside the program's own loader, run while its loop waited"
 
-
-class Noting:
-    """A collate function that adds what the batch cost its worker."""
-
-    def __init__(self, collate: Any) -> None:
-        self.collate = collate
-        self.before: tuple[float, float] | None = None
-
-    def __call__(self, samples: Any) -> Any:
-        """The batch, and CPU seconds of its samples, of collating, and of all other threads since the last batch."""
-        cpu, every = time.thread_time(), time.process_time()
-        batch = self.collate(samples)
-        done = time.thread_time()
-        before, self.before = self.before, (done, time.process_time())
-        note = None if before is None else (cpu - before[0], done - cpu, every - before[1] - (cpu - before[0]))
-        return batch, note
-
-
-def calibrate(loader: Any, size: int, *, budget_s: float, seed: int) -> dict[str, Any]:
-    """Run the loader with one and two workers for a part of the budget each, and note what batches cost.
+def calibrate(loader: Any, *, budget_s: float) -> dict[str, Any]:
+    """Run the loader with 1, 2, 4, ... workers, and note what each part costs; plain data, to be written to a file.
 
     Args:
         loader: the program's own.
-        size: samples of a batch.
-        budget_s: wall seconds.
-        seed: of the samples that are chosen.
+        budget_s: wall seconds; slow batches may take longer.
+
+    Raises:
+        InputError: the data set or the collate function failed in a worker.
     """
-    runs = {workers: _run(loader, workers, budget_s / 4) for workers in (1, 2)}
-    alone = runs[1]
-    named = {
-        "prepare.sample": ("s/sample", [value / size for value in alone["samples"]]),
-        "prepare.collate": ("s/batch", alone["collate"]),
-        "transport.send": ("s/batch", alone["send"]),
-        "transport.batch.wall": ("s/batch", alone["receive"]),
-        **{f"scaling.{k}": ("s/sample", [value / size for value in run["samples"]]) for k, run in runs.items()},
-    }
+    from coresim.measure import calibrate as instrument  # noqa: PLC0415 (see the module's text)
+    from coresim.measure import costs  # noqa: PLC0415
+    from coresim.measure.torch_loader import TorchSubject  # noqa: PLC0415
+
+    subject = TorchSubject(loader, type(loader.dataset).__name__)
+    found = instrument.calibrate(subject, budget_s=budget_s)
     return {
-        "measurements": [
-            {"name": name, "unit": unit, "values": [values], "how": HOW} for name, (unit, values) in named.items()
-        ],
-        "cautions": [],
+        "loader": subject.loader,
+        "measurements": [asdict(measurement) for measurement in costs.measurements(found)],
+        "cautions": [list(caution) for caution in costs.cautions(found)],
     }
-
-
-def _run(loader: Any, workers: int, seconds: float) -> dict[str, list[float]]:
-    twin = object.__new__(type(loader))
-    twin.__dict__.update(loader.__dict__)
-    twin.__dict__.update(
-        num_workers=workers, prefetch_factor=2, persistent_workers=False, collate_fn=Noting(loader.collate_fn)
-    )
-    iterator: Any = sys.modules["torch.utils.data"].DataLoader.__iter__(twin)
-    found: dict[str, list[float]] = {"samples": [], "collate": [], "send": [], "receive": []}
-    began = None
-    for number, (_, note) in enumerate(iterator):
-        cpu = time.thread_time()
-        now = time.perf_counter()
-        if note is None or number < SETTLING * workers:
-            continue
-        began = began or now
-        for name, value in zip(("samples", "collate", "send"), note, strict=True):
-            found[name].append(value)
-        if now - began >= seconds and len(found["send"]) >= LEAST:
-            break
-        found["receive"].append(time.thread_time() - cpu)
-    iterator._shutdown_workers()
-    return found

@@ -165,9 +165,7 @@ class Phases:
     def _run(self, loop: Loop, name: str, share: float) -> None:
         self._rank.aside = True
         try:
-            size = observe.batch_size(self._line.found["settings"], self._line.found["step"])
-            budget = share * self._plan.budget_s
-            self._line.report(name, calibrate(loop.loader, size, budget_s=budget, seed=self._plan.seed))
+            self._line.report(name, calibrate(loop.loader, budget_s=share * self._plan.budget_s))
         finally:
             self._rank.aside = False
         self._tell()

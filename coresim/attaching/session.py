@@ -47,7 +47,6 @@ class Plan:
         trials: numbers of workers to run the loop with afterwards, each another.
         goes_on: the loop goes on when all is measured, and is not ended.
         only_watch: go no further than watching, and tell what the loop waits all the while.
-        seed: of the samples that are chosen.
     """
 
     parent: int
@@ -60,7 +59,6 @@ class Plan:
     trials: tuple[int, ...] = ()
     goes_on: bool = False
     only_watch: bool = False
-    seed: int = 1
 
 
 class Folder:

@@ -72,7 +72,7 @@ def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Pr
     """Run the program of ``args.command``; the profile of its job, and what each of its ranks told."""
     from coresim.attaching.assemble import profile_of
     from coresim.attaching.written import caution, checkpoints, named_folders
-    from coresim.measuring.campaign import utc_now
+    from coresim.measure.campaign import utc_now
 
     began, said = utc_now(), shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     since = time.time()

@@ -12,6 +12,7 @@ from coresim.cli.common import add_set, metadata, share, study_of, whole_number
 from coresim.cli.measure import check_writable, progress_on_stderr
 from coresim.cli.recommend import option_list
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
+from coresim.model.keys import MOST_PARTS
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -29,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
     )
-    parser.add_argument("--max-cores", type=whole_number(1), help="largest core count per GPU to try")
+    parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
     add_set(parser)
     parser.set_defaults(run=run)
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
     from coresim.report.remedies import remedies_sections
+    from coresim.report.text import headline
     from coresim.report.today import today_text
     from coresim.sim.estimate import Plan
     from coresim.validate.latest import latest
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
     if today:
         print(today_text(today))
-    print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
+    print(f"{headline(answer.result).splitlines()[0]}\nwritten to {args.output}")
     if today and not today.trusted:
         return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT

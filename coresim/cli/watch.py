@@ -6,10 +6,12 @@ import argparse
 import json
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import add_json, require
+from coresim.cli.common import add_json, require, whole_number
+from coresim.cli.measure import check_writable
 from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
 from coresim.units import parse_duration
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from coresim.model.activity import Tick
 
 STDERR = 2
+#: What the kernel can be asked for.
+MOST_PID = 2**31 - 1
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -28,39 +32,62 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         description="Sample a running job's GPU utilisation (NVML), CPU, worker states, I/O wait and page faults, and"
         " end with a verdict in the words of recommend. Give a command after --, whose waiting for its loader is also"
         " seen from inside, rank by rank; or the process with --pid. Ctrl-C ends the watch, and with it a command that"
-        " it started; a process named with --pid goes on.",
+        " it started; a process named with --pid goes on. A line for each look goes to stderr with --pid; a command"
+        " has the terminal to itself, and --ticks FILE takes them.",
     )
-    parser.add_argument("--pid", type=int, metavar="N", help="the job's first process, which runs already")
+    parser.add_argument(
+        "--pid", type=whole_number(1, MOST_PID), metavar="N", help="the job's first process, which runs already"
+    )
     parser.add_argument("--interval", default="1 s", metavar="TIME", help="time between two looks (default: 1 s)")
     parser.add_argument("--time", metavar="TIME", help="how long to watch (default: until the job ends)")
+    parser.add_argument("--ticks", metavar="FILE", help="write a line for each look there, as they come")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="start this and watch it")
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Watch, print a line per tick on stderr, and the verdict on stdout."""
+    """Watch, write a line per tick, and print the verdict on stdout when the job's own output is over."""
     command = [word for place, word in enumerate(args.command) if place or word != "--"]
     require(bool(command) != (args.pid is not None), "watch: give either --pid N or a command after --")
     interval = parse_duration(args.interval, "--interval")
     require(interval > 0, "--interval: must be more than nothing")
     until = parse_duration(args.time, "--time") if args.time else float("inf")
+    with _ticks_to(args) as write:
+        if not command:
+            return _print(args, _watch(args.pid, interval, until, write), {})
+        return _inside(args, command, interval, until, write)
+
+
+def _inside(
+    args: argparse.Namespace, command: list[str], interval: float, until: float, write: Callable[[str], None]
+) -> int:
+    """Start the command with the hooks in it, and watch it."""
     from coresim.attaching import family
     from coresim.attaching.inside import watched_inside
     from coresim.attaching.launch import mark
 
-    if not command:
-        return _print(args, _watch(args.pid, interval, until), {})
     with watched_inside() as inside:
         with family.adopting():
             started = _start(command, inside.environ, quiet=args.json)
             try:
-                ticks = _watch(started.pid, interval, until, inside)
+                ticks = _watch(started.pid, interval, until, write, inside)
             finally:
                 # A trainer that is ended leaves its workers, and a launcher its ranks, which have own sessions.
                 family.end(started.pid, mark(inside.folder))
                 started.wait()
         return _print(args, ticks, inside.overall())
+
+
+@contextmanager
+def _ticks_to(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
+    """Where the line of a tick goes: the file, or stderr, or nowhere beside a command's own output."""
+    if args.ticks is None:
+        yield (lambda line: None) if args.pid is None else (lambda line: print(line, file=sys.stderr, flush=True))
+        return
+    check_writable(args.ticks)
+    with open(args.ticks, "w", encoding="utf-8") as stream:
+        yield lambda line: print(line, file=stream, flush=True)
 
 
 def _start(command: list[str], environ: dict[str, str], quiet: bool) -> subprocess.Popen[bytes]:
@@ -71,9 +98,11 @@ def _start(command: list[str], environ: dict[str, str], quiet: bool) -> subproce
         raise InputError(f"watch: cannot start {command[0]!r}: {error.strerror}; check the command") from None
 
 
-def _watch(pid: int, interval: float, until: float, inside: Inside | None = None) -> list[Tick]:
+def _watch(
+    pid: int, interval: float, until: float, write: Callable[[str], None], inside: Inside | None = None
+) -> list[Tick]:
     """Ticks until the job or the time ends, or Ctrl-C; what was seen by then is answered."""
-    from coresim.measuring.watch import watch
+    from coresim.measure.watch import watch
     from coresim.report.activity import tick_line, waiting
 
     ticks: list[Tick] = []
@@ -81,7 +110,7 @@ def _watch(pid: int, interval: float, until: float, inside: Inside | None = None
         for tick in watch(pid, interval):
             ticks.append(tick)
             waits = inside.since_last() if inside else {}
-            print(" ".join([tick_line(tick), *waiting(waits)]), file=sys.stderr, flush=True)
+            write(" ".join([tick_line(tick), *waiting(waits)]))
             if tick.second >= until:
                 break
     return ticks
@@ -89,7 +118,7 @@ def _watch(pid: int, interval: float, until: float, inside: Inside | None = None
 
 def _print(args: argparse.Namespace, ticks: list[Tick], waits: dict[int, float]) -> int:
     from coresim.advise.activity import diagnose
-    from coresim.measuring.host import read_host
+    from coresim.measure.host import read_host
     from coresim.report.activity import activity_document, activity_text, waiting
 
     if not ticks:
@@ -99,5 +128,7 @@ def _print(args: argparse.Namespace, ticks: list[Tick], waits: dict[int, float])
         by_rank = {"waiting_for_loader_by_rank": {str(rank): share for rank, share in waits.items()}}
         print(json.dumps(activity_document(found, ticks) | by_rank, indent=1))
     else:
-        print(activity_text(found), *(f"Seen from inside: {line}" for line in waiting(waits)), sep="\n")
+        # A progress bar may have left the cursor in the middle of its line.
+        text = ("\n" if args.pid is None else "") + activity_text(found)
+        print(text, *(f"Seen from inside: {line}" for line in waiting(waits)), sep="\n")
     return EXIT_ANSWERED

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
     target = [] if args.idle_target is None else [f"target.gpu_idle={args.idle_target!r}"]
     scenario, profile = read_job(args, [*settings_of(args), *target], args.cold, args.storage)
-    remedies_named(scenario, args.remedy)  # before the simulator is compiled, which may take half a minute
+    remedies_named(scenario, args.remedy)  # before anything is simulated
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
         found = what_if(scenario, study, args.remedy, args.option)
         today = check_today(profile, study) if profile else None
