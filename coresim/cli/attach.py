@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import overridden, read_input, require
-from coresim.cli.measure import check_writable, progress_on_stderr
+from coresim.cli.measure import check_writable, measure_profile, progress_on_stderr, request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.units import parse_duration
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 VERBS = ("recommend", "measure", "validate", "whatif", "report", "watch")
 #: Flags that say what the program itself says, or how else to measure.
 _PROGRAMS = (
-    "input", "workload", "dataset", "batch_size", "collate", "step", "device", "cpu_step", "build_timeout", "grid",
-    "figure", "time", "cold",
+    "input", "workload", "dataset", "batch_size", "collate", "worker_init", "step", "device", "cpu_step",
+    "build_timeout", "grid", "figure", "time", "cold",
 )  # fmt: skip
 #: What validate writes unless told otherwise, which a program's profile is not.
 DEFAULT_LEDGER = "ledger.json"
@@ -66,6 +66,21 @@ def check_program(args: argparse.Namespace) -> None:
         if getattr(args, name, None) not in (None, False, "cuda"):  # validate's own default of --device
             flag = getattr(args, name) if name == "input" else f"--{name.replace('_', '-')}"
             raise InputError(f"{flag}: the program after -- says what is measured; leave one of the two out")
+
+
+def measured(args: argparse.Namespace) -> Profile:
+    """The profile of the program after ``--``, or of what the flags name; a name that trains is run as a program."""
+    from coresim.workloads.named import TrainsError
+
+    if args.command:
+        return attached(args)[0]
+    try:
+        return measure_profile(request_from(args))
+    except TrainsError:
+        name = args.dataset
+        print(f"coresim: {name} iterates a DataLoader, so it trains: it is run as a program", file=sys.stderr)
+    args.command, args.dataset = [sys.executable, "-m", "coresim.cli.called", name], None
+    return replace(attached(args)[0], workload=name)
 
 
 def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Profile, list[dict[str, Any]]]:

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.attach import add_attach, attached, check_program, foreign_loader, source_of, step_settings
+from coresim.cli.attach import add_attach, check_program, foreign_loader, measured, source_of, step_settings
 from coresim.cli.common import (
     add_json,
     add_preset,
@@ -23,7 +23,7 @@ from coresim.cli.common import (
     study_of,
     whole_number,
 )
-from coresim.cli.measure import add_arguments, check_writable, measure_profile, progress_on_stderr, request_from
+from coresim.cli.measure import add_arguments, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 #: Flags that say how to measure; they mean nothing beside a file.
 _MEASURING = (
-    "save", "workload", "dataset", "batch_size", "collate", "step", "step_time", "gpu", "model", "precision", "device",
-    "cpu_step", "quick", "budget",
+    "save", "workload", "dataset", "batch_size", "collate", "worker_init", "step", "step_time", "gpu", "model",
+    "precision", "device", "cpu_step", "quick", "budget",
 )  # fmt: skip
 #: What says the same of a file that is given.
 _RECORDED = "--set 'accelerator.step=98 ms' with your step (coresim catalogue lists recorded ones)"
@@ -135,7 +135,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     check_storage(args.storage, args.cold)
     if args.save:
         check_writable(args.save)
-    profile = attached(args)[0] if args.command else measure_profile(request_from(args))
+    profile = measured(args)
     if args.save:
         profile.save(args.save)
     source = source_of(args) if args.command else "measured here"
