@@ -6,6 +6,7 @@ changed. ``_BaseDataLoaderIter.__next__`` sees every loader that is built on tor
 
 from __future__ import annotations
 
+import atexit
 import functools
 from collections.abc import Callable
 from types import ModuleType
@@ -22,13 +23,17 @@ def install(folder: str, module: ModuleType) -> None:
     """Hook the loader's module, just imported; everything else is found when a loop begins."""
     session = Folder(folder)
     plan = session.read_plan()
-    if plan.hook is not None:
-        name, path = parts_of(plan.hook)
-        if module.__name__ == name:
-            hook_call(module, path, Rank(session, plan, batch_of))
-    else:
+    if plan.hook is None:
         base = module._BaseDataLoaderIter
-        hook(base, Rank(session, plan, base.__next__))
+        rank = Rank(session, plan, base.__next__)
+        hook(base, rank)
+    else:
+        name, path = parts_of(plan.hook)
+        if module.__name__ != name:
+            return
+        rank = Rank(session, plan, batch_of)
+        hook_call(module, path, rank)
+    atexit.register(rank.end)
 
 
 def hook(base: Any, rank: Rank) -> Callable[[], None]:

@@ -56,12 +56,13 @@ class Phases:
             line.end_if_alone()
             if now - self._told >= TELL_S or self._state != WATCH:
                 self._told = now
-                self._tell()
+                self.tell()
         except Exception as error:
             rank.leave()
             line.tell(state=FAILED, error=f"{type(error).__name__}: {error}")
 
-    def _tell(self, **more: Any) -> None:
+    def tell(self, **more: Any) -> None:
+        """Say how far the rank is."""
         self._line.tell(state=self._state, batches=self._rank.batches, steps=self._rank.steps, **more)
 
     def _follow(self, loop: Loop, iterator: Any, now: float) -> None:
@@ -80,7 +81,7 @@ class Phases:
         """Add up the lead's periods, where it is only watched, and tell."""
         periods, status = self._rank.periods(), self._line.status
         self._rank.clear()
-        self._tell(
+        self.tell(
             wait_s=status["wait_s"] + sum(period.wait for period in periods),
             step_s=status["step_s"] + sum(period.step for period in periods),
             periods=status["periods"] + len(periods),
@@ -133,7 +134,7 @@ class Phases:
         rank.next_look = now  # every batch is told from here on, so that all ranks can stop at the same one
         if not self._stopping:
             # Told before coresim's word is looked for: a rank that stops at that word then knows of this batch.
-            self._tell(lead=loop.batches + 1)
+            self.tell(lead=loop.batches + 1)
             self._stopping = self._line.said(LOADER)
         if self._stopping:
             self._stop(loop)
@@ -142,11 +143,11 @@ class Phases:
         """Wait within this ask for a batch, unless another rank is ahead: it may need this one for its step."""
         line = self._line
         self._state = LOADER
-        self._tell(lead=loop.batches)
+        self.tell(lead=loop.batches)
         while not line.turn and not line.said(TOGETHER):
             if line.behind(loop.batches):
                 self._state = KEPT
-                self._tell(lead=loop.batches + 1)
+                self.tell(lead=loop.batches + 1)
                 return
             line.pause()
         if line.turn:
@@ -155,7 +156,7 @@ class Phases:
         if line.status["local_world"] > 1:
             self._run(loop, "together", TOGETHER_SHARE)
         self._state = READY
-        self._tell()
+        self.tell()
         if self._plan.goes_on:
             self._rank.leave()
             return
@@ -168,7 +169,7 @@ class Phases:
             self._line.report(name, calibrate(loop.loader, budget_s=share * self._plan.budget_s))
         finally:
             self._rank.aside = False
-        self._tell()
+        self.tell()
 
     def _begin_trial(self, loop: Loop, number: int) -> None:
         """Feed the loop with another number of workers from now on."""

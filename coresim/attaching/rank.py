@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,7 @@ class Rank:
     ) -> None:
         self.inner, self.clock = inner, clock
         self.aside = self.feeding = False
+        self._pid = os.getpid()
         self.counted: list[Any] = []
         self.steps = self.batches = self._others = 0
         self.lead: Loop | None = None
@@ -125,6 +127,11 @@ class Rank:
         """Leave the program alone from here on: it gets its own batches."""
         self.feeding, self.next_look = False, math.inf
         self.kept.clear()
+
+    def end(self) -> None:
+        """Tell the last counts of a process that is about to end; not of a child that it forked."""
+        if self.batches and os.getpid() == self._pid:
+            self._phases.tell()
 
     def count(self) -> None:
         """Add up what a loop that is only watched waited so far, and tell."""

@@ -37,6 +37,7 @@ def test_a_crash_is_told_with_its_last_line_and_code() -> None:
     assert done.stdout == ""
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("coresim: ") and "crash.py: ended with code 1 before all was measured" in last
+    assert "(4 batches were asked for and optimizers stepped 3 times)" in last
     assert last.endswith("its last line: ValueError: no such label: 11")
     assert "Traceback" in done.stderr  # the program's own, as it came
     assert not left_behind("crash.py")
@@ -45,8 +46,8 @@ def test_a_crash_is_told_with_its_last_line_and_code() -> None:
 @pytest.mark.parametrize(
     "how, patience, words",
     [
-        ("sleep", "3 s", "no DataLoader was iterated in 3.00 s; --patience waits longer"),
-        ("evaluate", "20 s", "batches were asked for, and no optimizer stepped between them in 20.0 s; --patience"),
+        ("sleep", "3 s", "no DataLoader was iterated in 3 s; --patience waits longer"),
+        ("evaluate", "20 s", "batches were asked for, and no optimizer stepped between them in 20 s; --patience"),
     ],
 )
 def test_a_program_that_never_trains_is_told_what_was_seen(how: str, patience: str, words: str, tmp_path: Path) -> None:

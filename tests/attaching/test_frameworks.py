@@ -18,7 +18,7 @@ pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 PLAIN = ("--sample", str(SAMPLE_S), "--step", str(STEP_S))
-TORCHRUN = (str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node=2", "--master-port=0")
+TORCHRUN = (str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node=2", "--standalone")
 
 
 class Case(NamedTuple):
