@@ -30,7 +30,8 @@ from coresim import stats
 from coresim.files import write_text
 from coresim.measure.host import read_host
 from coresim.measure.storage import measure_storage
-from coresim.workloads.base import Workload, WorkloadSpec, seed_everything
+from coresim.workloads.base import Workload, seed_everything
+from coresim.workloads.named import WorkloadSpec
 
 TABLE = Path(__file__).with_name("formats.csv")
 FORMATS = ("Jpeg", "Png", "Bmp", "Npy", "Npz", "Hdf5")

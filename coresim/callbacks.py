@@ -37,7 +37,7 @@ def for_transformers() -> Any:
         def on_train_begin(self, *_: Any, **__: Any) -> None:
             self.seen = watch_here()
 
-        def on_train_end(self, arguments: Any, state: Any, *_: Any, **__: Any) -> None:
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             tell(self.seen, state.is_world_process_zero)
 
     return Today()

@@ -22,12 +22,15 @@ from coresim.units import format_duration
 
 #: A loop that computes for more than this share of its step holds its core meanwhile.
 COMPUTES = 0.5
+DEVICE = "the device's own time of a step, by events, while the program's loop is fed with batches kept in memory"
 STEP = "the program's loop, fed with batches kept in memory: from a batch to the next ask for one"
 
 Found = Sequence[dict[str, Any]]
 
 
-def profile_of(found: Found, command: Sequence[str], said: str, began: str) -> Profile:
+def profile_of(
+    found: Found, command: Sequence[str], said: str, began: str, cautions: Sequence[Caution] = ()
+) -> Profile:
     """The profile of an attached job.
 
     Args:
@@ -35,12 +38,13 @@ def profile_of(found: Found, command: Sequence[str], said: str, began: str) -> P
         command: the program.
         said: coresim's own command line.
         began: when, ISO 8601.
+        cautions: more of them than the ranks tell.
     """
     first = found[0]
     cpus = set(chain.from_iterable(told["settings"]["cpus"] for told in found))
     host = read_host(affinity=lambda: cpus)
     step = _step(found)
-    measured = [step, *_costs(first["loader"])]
+    measured = [step, *_beside(found), *_costs(first["loader"])]
     speed = speed_table(measured, host)
     return Profile(
         workload=name_of(command),
@@ -55,7 +59,7 @@ def profile_of(found: Found, command: Sequence[str], said: str, began: str) -> P
         speed=speed.values,
         speed_uncertainty=speed.uncertainties,
         speed_basis="; ".join(speed.basis),
-        cautions=(*_cautions(found), *(Caution(*caution) for caution in first["loader"]["cautions"])),
+        cautions=(*cautions, *_cautions(found)),
         today=today_of(found, command, len(cpus)),
         measurements=tuple(measured),
     )
@@ -127,8 +131,31 @@ def _busy(told: dict[str, Any], wait: float, step: float) -> float:
     others within its step: there the work is the step without waiting.
     """
     if told["settings"]["cuda"] or told["local_world"] > 1:
-        return min(1.0, stats.mean(told["step"]["steps"]) / (wait + step))
+        return min(1.0, stats.mean(step_seconds(told)) / (wait + step))
     return step / (wait + step)
+
+
+def foreign_of(found: Found) -> dict[str, Any]:
+    """What is known of ranks whose loader cannot be run apart; times in seconds per batch.
+
+    The loader's CPU time is that of all processes of the program beyond the loop's own step: what it costs to feed one.
+    """
+    waits = [stats.mean(told["today"]["waits"]) for told in found]
+    steps = [stats.mean(told["today"]["steps"]) for told in found]
+    alone = stats.mean(_flat(found, "steps"))
+    period = stats.mean(waits) + stats.mean(steps)
+    used = stats.mean([sum(told["today"]["cores"][:2]) for told in found])
+    cost = max(0.0, used * period - stats.mean(_flat(found, "busy")))
+    return {
+        "gpu_idle_observed": stats.mean([wait / (wait + step) for wait, step in zip(waits, steps, strict=True)]),
+        "ranks": len(found),
+        "wait_s": stats.mean(waits),
+        "step_s": stats.mean(steps),
+        "step_without_waiting_s": alone,
+        "program_cores": used,
+        "loader_cpu_s": cost,
+        "least_cores": cost / alone,
+    }
 
 
 def computes(found: Found) -> bool:
@@ -140,8 +167,30 @@ def _flat(found: Found, name: str) -> list[float]:
     return [value for told in found for value in told["step"][name]]
 
 
+def step_seconds(told: dict[str, Any]) -> list[float]:
+    """A rank's steps without waiting: the device's own time where it has one, else the loop's."""
+    found: list[float] = told["step"]["device"] or told["step"]["steps"]
+    return found
+
+
 def _step(found: Found) -> Measurement:
-    return Measurement("accelerator.step", "s/step", tuple(tuple(told["step"]["steps"]) for told in found), STEP)
+    how = DEVICE if found[0]["step"]["device"] else STEP
+    return Measurement("accelerator.step", "s/step", tuple(tuple(step_seconds(told)) for told in found), how)
+
+
+def _beside(found: Found) -> list[Measurement]:
+    """With a device: what the loop's thread does for a step, what a step takes it, and the copy that is in the step."""
+    if not found[0]["step"]["device"]:
+        return []
+    columns = {
+        "accelerator.launch": ("cpu", "s/step", "CPU time of the loop's thread per step, fed from memory"),
+        "loop.step": ("steps", "s/batch", STEP),
+        "loop.copy": ("copies", "s/batch", "a kept batch copied to the device, by events; the step has it too"),
+    }
+    return [
+        Measurement(name, unit, tuple(tuple(told["step"][key]) for told in found), how)
+        for name, (key, unit, how) in columns.items()
+    ]
 
 
 def _source(found: Found, step: Measurement) -> AcceleratorSource:
@@ -151,7 +200,7 @@ def _source(found: Found, step: Measurement) -> AcceleratorSource:
         kind="measured",
         basis=f"the program's own loop without waiting, {len(step.flat)} batches, on {device}",
         uncertainty=error,
-        synchronises=not found[0]["settings"]["cuda"],
+        synchronises=found[0]["step"]["synchronises"],
         name=None,
     )
 
@@ -172,8 +221,8 @@ def _provenance(told: dict[str, Any], host: HostFacts, said: str, began: str) ->
 
 
 def _cautions(found: Found) -> list[Caution]:
-    cautions = []
-    if not found[0]["settings"]["cuda"]:
+    first, cautions = found[0], []
+    if not first["settings"]["cuda"]:
         step = format_duration(stats.mean(_flat(found, "steps")))
         cautions.append(
             Caution(
@@ -182,4 +231,21 @@ def _cautions(found: Found) -> list[Caution]:
                 "a GPU changes it: --gpu takes a recorded step, --step-time one that you know",
             )
         )
+    if first["step"]["loaders"] > 1:
+        cautions.append(
+            Caution(
+                "the loop takes batches from several loaders",
+                f"{first['step']['loaders']} of them; only the first was run apart",
+                "its workers and cores come on top of those of the others",
+            )
+        )
+    if first["step"]["changed_in_place"]:
+        cautions.append(
+            Caution(
+                "the program changes its batches in place",
+                "a kept batch was copied before each step without waiting",
+                "the copying is not in the step's time",
+            )
+        )
+    cautions += [Caution(*told) for told in first["loader"]["cautions"]]
     return cautions

@@ -16,8 +16,8 @@ from coresim.units import format_duration
 
 PATIENCE_S = 120.0
 POLL_S = 0.05
-#: Ranks that are late for the others are waited for so long, s.
-LATE_S = 30.0
+#: A command may end before the program that it started: so long is waited for a rank to show, s.
+LATE_S = 60.0
 #: What each phase is called while it goes on, and the share of all that is done when it begins.
 LABELS = {
     "start": ("your program starts", 0.0),
@@ -49,14 +49,13 @@ class Request:
     budget_s: float = 20.0
     hook: str | None = None
     trials: tuple[int, ...] = ()
-    seed: int = 1
 
     @property
     def plan(self) -> Plan:
         """What the ranks are told."""
         return Plan(
             parent=os.getpid(), settle_s=self.settle_s, watch_s=self.watch_s, kept_s=self.kept_s,
-            budget_s=self.budget_s, hook=self.hook, trials=self.trials, seed=self.seed,
+            budget_s=self.budget_s, hook=self.hook, trials=self.trials,
         )  # fmt: skip
 
 
@@ -81,12 +80,15 @@ def attach(request: Request, write: Callable[[bytes], object], progress: Progres
 class _Conductor:
     def __init__(self, request: Request, folder: Folder, program: Program, progress: Progress) -> None:
         self._request, self._folder, self._program, self._progress = request, folder, program, progress
+        self._ended: float | None = None
 
     def run(self) -> list[dict[str, Any]]:
         self._wait("start", self._training, self._request.patience_s, self._tell_untrained)
         self._wait("watch", self._all("today"))
         self._folder.say(f"go.{KEPT}")
         self._wait("kept", self._all("step"))
+        if self._request.hook is not None:
+            return self._found()
         self._folder.say(f"go.{LOADER}")
         self._wait("stop", self._stopped)
         first = min(self._training().items(), key=lambda item: item[1]["rank"])[0]
@@ -97,6 +99,9 @@ class _Conductor:
         for number in range(len(self._request.trials)):
             self._folder.say(f"go.{TRIAL}.{number}")
             self._wait("trial", self._tried(number + 1))
+        return self._found()
+
+    def _found(self) -> list[dict[str, Any]]:
         found = [self._folder.found(pid, told) for pid, told in self._training().items()]
         return sorted(found, key=lambda told: told["rank"])
 
@@ -139,7 +144,10 @@ class _Conductor:
         for told in self._folder.ranks().values():
             if told["error"]:
                 raise CoresimError(told["error"])
-        code = self._program.exit_code
+        failed = self._folder.notes("failed")
+        if failed:
+            raise CoresimError(f"not attached: {next(iter(failed.values()))}")
+        code = self._exit_code()
         if code is not None:
             how = f"with code {code}" if code >= 0 else f"by signal {-code}"
             line = self._program.last_line
@@ -148,18 +156,34 @@ class _Conductor:
                 + (f"; its last line: {line}" if line else "")
             )
 
+    def _exit_code(self) -> int | None:
+        """The command's exit code when it has ended and no rank of it is left.
+
+        What else it leaves running is not waited for: a compiler's workers, say, never end.
+        """
+        code = self._program.exit_code
+        if code is None:
+            self._ended = None
+            return None
+        self._ended = self._ended or time.monotonic()
+        left, ranks = self._program.members(), self._folder.ranks().keys()
+        late = not ranks and time.monotonic() < self._ended + LATE_S
+        return None if left & ranks or (left and late) else code
+
     def _tell_untrained(self) -> None:
-        raise CoresimError(f"{self._seen()} in {format_duration(self._request.patience_s)}; --patience waits longer")
+        seen, patience = self._seen(), format_duration(self._request.patience_s)
+        raise CoresimError(
+            seen if seen.startswith("not attached") else f"{seen} in {patience}; --patience waits longer"
+        )
 
     def _seen(self) -> str:
         ranks = self._folder.ranks()
         batches = sum(found["batches"] for found in ranks.values())
         steps = sum(found["steps"] for found in ranks.values())
-        failed = self._folder.notes("failed")
-        if failed:
-            return f"not attached: {next(iter(failed.values()))}"
         if not self._folder.notes("python"):
             return "not attached: no Python of the command read sitecustomize (python -I, -E and -S skip it)"
         if not ranks:
             return "no DataLoader was iterated"
+        if not steps:
+            return f"{batches} batches were asked for, and no optimizer stepped between them"
         return f"{batches} batches were asked for and optimizers stepped {steps} times"

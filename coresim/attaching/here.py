@@ -9,7 +9,7 @@ from typing import Any
 
 from coresim.attaching.assemble import profile_of
 from coresim.attaching.hooks import hook
-from coresim.attaching.phases import Rank
+from coresim.attaching.rank import Rank
 from coresim.attaching.session import FAILED, READY, Folder, Plan
 from coresim.errors import CoresimError, MissingPartError, how_to_install
 from coresim.measure.campaign import utc_now
@@ -103,7 +103,7 @@ class Attached:
 
 def program() -> tuple[str, ...]:
     """What runs in this process."""
-    return tuple(sys.orig_argv) if hasattr(sys, "ps1") is False and sys.argv[0] else ("python",)
+    return tuple(sys.orig_argv) or ("python",)
 
 
 def watch_here() -> Attached:

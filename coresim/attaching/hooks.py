@@ -6,27 +6,39 @@ changed. ``_BaseDataLoaderIter.__next__`` sees every loader that is built on tor
 
 from __future__ import annotations
 
+import atexit
 import functools
-import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from coresim.attaching.phases import Rank
+from coresim.attaching.foreign import batch_of, hook_call, parts_of
+from coresim.attaching.optimizers import count_steps
+from coresim.attaching.rank import Rank
 from coresim.attaching.session import Folder
 from coresim.attaching.trials import twin
 
 
 def install(folder: str, module: ModuleType) -> None:
     """Hook the loader's module, just imported; everything else is found when a loop begins."""
-    session, base = Folder(folder), module._BaseDataLoaderIter
-    hook(base, Rank(session, session.read_plan(), base.__next__))
+    session = Folder(folder)
+    plan = session.read_plan()
+    if plan.hook is None:
+        base = module._BaseDataLoaderIter
+        rank = Rank(session, plan, base.__next__)
+        hook(base, rank)
+    else:
+        name, path = parts_of(plan.hook)
+        if module.__name__ != name:
+            return
+        rank = Rank(session, plan, batch_of)
+        hook_call(module, path, rank)
+    atexit.register(rank.end)
 
 
 def hook(base: Any, rank: Rank) -> Callable[[], None]:
     """Tell the rank of every iterator that begins and of every batch that is asked for; what undoes it."""
     begin, inner = base.__init__, base.__next__
-    optimizers: list[Any] = []
 
     @functools.wraps(begin)
     def __init__(self: Any, loader: Any, *args: Any, **options: Any) -> None:
@@ -39,28 +51,16 @@ def hook(base: Any, rank: Rank) -> Callable[[], None]:
     def __next__(self: Any) -> Any:
         if rank.aside:
             return inner(self)
-        if not optimizers:
-            optimizers.extend(hook_optimizers(rank))
+        if not rank.counted:
+            count_steps(rank)
         return rank.fetch(self)
 
     def undo() -> None:
         # Another tool may have wrapped what we did; then it is left, and does nothing more.
         if base.__next__ is __next__:
             base.__init__, base.__next__ = begin, inner
-        for handle in optimizers:
+        for handle in rank.counted:
             handle.remove()
 
     base.__init__, base.__next__ = __init__, __next__
     return undo
-
-
-def hook_optimizers(rank: Rank) -> list[Any]:
-    """Count the steps of all optimizers of the process; what undoes it, and nothing where torch has none yet."""
-    optimizers = sys.modules.get("torch.optim.optimizer")
-    if optimizers is None:
-        return []
-
-    def stepped(*_: Any) -> None:
-        rank.steps += 1
-
-    return [optimizers.register_optimizer_step_post_hook(stepped)]

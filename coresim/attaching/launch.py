@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from coresim.attaching import family
+from coresim.attaching.foreign import parts_of
 from coresim.attaching.session import Folder
 from coresim.errors import InputError
 
 SITE = Path(__file__).parent / "site"
-VARIABLE = "CORESIM_ATTACH"
+#: Where the session's folder is, and which module beside torch's loader is waited for.
+VARIABLE, MODULE = "CORESIM_ATTACH", "CORESIM_ATTACH_MODULE"
 #: Characters of the program's output that are remembered, to tell how it ended.
 REMEMBERED = 4000
 
@@ -29,7 +31,7 @@ class Program:
 
     def __init__(self, command: Sequence[str], folder: Folder, write: Callable[[bytes], object]) -> None:
         self.command = tuple(command)
-        self.mark = f"{VARIABLE}={folder.path}"
+        self.mark = mark(folder)
         self._write: Callable[[bytes], object] | None = write
         self._tail: deque[bytes] = deque(maxlen=REMEMBERED)
         self._process = _start(command, environment(folder))
@@ -46,18 +48,19 @@ class Program:
 
     @property
     def exit_code(self) -> int | None:
-        """The command's exit code once nothing of it runs any more; None while it does."""
-        code = self._process.poll()
-        if code is None or family.members(self._process.pid, self.mark):
-            return None
-        return code
+        """The command's exit code; None while it runs."""
+        return self._process.poll()
+
+    def members(self) -> set[int]:
+        """All processes of the program that there are."""
+        return family.members(self._process.pid, self.mark)
 
     @property
     def last_line(self) -> str:
-        """The last line that it wrote."""
+        """The last line with a word that it wrote."""
         self._reader.join(1.0)
         lines = b"".join(self._tail).decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")
 
     def end(self) -> None:
         """End all of it; what it says while it ends is of no use to anybody."""
@@ -68,11 +71,18 @@ class Program:
             self._reader.join(1.0)
 
 
+def mark(folder: Folder) -> str:
+    """What every process of the program has in its environment."""
+    return f"{VARIABLE}={folder.path}"
+
+
 def environment(folder: Folder, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of the command: our ``sitecustomize`` stands first on the path."""
     inherited = dict(os.environ if environ is None else environ)
     paths = [str(SITE), *filter(None, [inherited.get("PYTHONPATH")])]
-    return inherited | {VARIABLE: str(folder.path), "PYTHONPATH": os.pathsep.join(paths)}
+    hook = folder.read_plan().hook
+    module = {} if hook is None else {MODULE: parts_of(hook)[0]}
+    return inherited | {VARIABLE: str(folder.path), "PYTHONPATH": os.pathsep.join(paths)} | module
 
 
 def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -38,7 +38,7 @@ class Loop:
     """
 
     __slots__ = (
-        "_asked", "_busy", "_cpu", "_first", "_got", "_open", "_others", "_steps",
+        "_asked", "_beside", "_busy", "_cpu", "_first", "_got", "_open", "_others", "_steps",
         "batches", "key", "loader", "periods", "proofs", "trains",
     )  # fmt: skip
 
@@ -50,14 +50,23 @@ class Loop:
         #: Whether optimizers step between its batches.
         self.trains = proofs >= PROOF
         self._open, self._first = False, True
-        self._asked = self._got = self._cpu = self._busy = 0.0
+        self._asked = self._got = self._cpu = self._busy = self._beside = 0.0
         self._steps = self._others = 0
 
     def begin(self, loader: Any) -> None:
         """An epoch begins or has ended: what came before the next batch is not the loop."""
         self.loader, self._open, self._first = loader, False, True
 
-    def asked(self, now: float, cpu: float, busy: float, steps: int, others: int) -> None:
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is within an epoch."""
+        return self._open or not self._first
+
+    def take_over(self, other: Loop) -> None:
+        """Go on where another loop ended."""
+        self.periods, self.batches = other.periods, other.batches + self.batches
+
+    def asked(self, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> None:
         """The next batch is asked for: the period that was open ends, and counts unless others came between.
 
         Args:
@@ -65,8 +74,9 @@ class Loop:
             cpu, busy: CPU time of the thread and of the process so far; 0 where not taken.
             steps: optimizer steps of the process so far.
             others: batches of loops that do not train, so far.
+            beside: seconds that other loops which train waited for theirs, so far: a step may take from two loaders.
         """
-        if self._open and self._others == others:
+        if self._open:
             done = steps - self._steps
             if done and not self.trains:
                 self.proofs += 1
@@ -74,13 +84,16 @@ class Loop:
             if self._first:
                 # The first of an epoch waits for workers to start, and a trainer that asks ahead does not step in it.
                 self._first = False
-            else:
-                got = self._got
-                self.periods.append((got - self._asked, now - got, cpu - self._cpu, busy - self._busy, done))
+            elif self._others == others:
+                got, waited = self._got, beside - self._beside
+                self.periods.append(
+                    (got - self._asked + waited, now - got - waited, cpu - self._cpu, busy - self._busy, done)
+                )
         self._open = False
 
-    def got(self, asked: float, now: float, cpu: float, busy: float, steps: int, others: int) -> None:
+    def got(self, asked: float, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> None:
         """The batch asked for at ``asked`` is there: a period is open."""
         self.batches += 1
+        self._beside = beside
         self._open, self._asked, self._got, self._cpu, self._busy = True, asked, now, cpu, busy
         self._steps, self._others = steps, others

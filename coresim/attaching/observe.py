@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from coresim.attaching.batches import Kept, tensors
+from coresim.attaching.device import Device, cuda
 from coresim.attaching.loops import Period
 
 #: A loop is steady when its last periods take what those before them took, to this share or within their noise.
@@ -34,7 +35,7 @@ def settings(loader: Any, iterator: Any) -> dict[str, Any]:
         "in_order": bool(getattr(iterator, "_in_order", True)),
         "context": None if context is None else context.get_start_method(),
         "cpus": sorted(os.sched_getaffinity(0)),
-        "cuda": uses_cuda(),
+        "cuda": cuda() is not None,
         "folder": os.getcwd(),
         "torch": getattr(sys.modules.get("torch"), "__version__", None),
         "python": sys.version.split()[0],
@@ -53,12 +54,6 @@ def _length(dataset: Any) -> int | None:
         return None
 
 
-def uses_cuda() -> bool:
-    """Whether the program has begun to use a CUDA device."""
-    torch = sys.modules.get("torch")
-    return bool(torch is not None and torch.cuda.is_initialized())
-
-
 def place() -> dict[str, int]:
     """Which rank this is, and how many there are on this host."""
     distributed = sys.modules.get("torch.distributed")
@@ -69,9 +64,9 @@ def place() -> dict[str, int]:
     return {"rank": rank, "world": world, "local_world": here}
 
 
-def steady(periods: Sequence[Period], workers: int) -> bool:
+def steady(periods: Sequence[Period], workers: int | None) -> bool:
     """Whether the last periods take what those before them took; a turn of all workers is a part of neither."""
-    turn = max(1, workers)
+    turn = max(1, workers or 1)
     window = -(-LEAST_WINDOW // turn) * turn
     window = max(window, min(MOST_WINDOW, len(periods) // 4) // turn * turn)
     if len(periods) < 2 * window:
@@ -150,10 +145,11 @@ def observed(periods: Sequence[Period], before: Usage, seconds: float) -> dict[s
     }
 
 
-def step(periods: Sequence[Period], kept: Kept) -> dict[str, Any]:
+def step(periods: Sequence[Period], kept: Kept, device: Device) -> dict[str, Any]:
     """The loop without waiting, per batch, in seconds, and the size of a batch."""
     chosen = periods[-MOST_PERIODS:]
-    first = next(tensors(kept.give()), None)
+    batch = kept.give()
+    first = next(tensors(batch), None)
     return {
         "steps": [period.step for period in chosen],
         "cpu": [period.cpu for period in chosen],
@@ -162,4 +158,7 @@ def step(periods: Sequence[Period], kept: Kept) -> dict[str, Any]:
         "batch_arrays": kept.arrays,
         "batch_length": None if first is None or not first.dim() else len(first),
         "changed_in_place": bool(kept.changes),
+        "device": device.seconds(len(chosen)),
+        "synchronises": device.synchronises,
+        "copies": device.copies(batch),
     }

@@ -42,11 +42,11 @@ class Plan:
         watch_most_s: a loop that never gets steady is watched for so long in all.
         kept_s: seconds of the loop with batches kept in memory.
         budget_s: seconds for which one rank runs its loader.
-        hook: ``pkg.mod:Class.method`` that gives a batch, for loaders that are not torch's.
-        trials: numbers of workers to run the loop with afterwards.
+        hook: ``pkg.mod:Class.method`` that gives a batch, for loaders that are not torch's; it ends with the step
+            without waiting.
+        trials: numbers of workers to run the loop with afterwards, each another.
         goes_on: the loop goes on when all is measured, and is not ended.
         only_watch: go no further than watching, and tell what the loop waits all the while.
-        seed: of the samples that are chosen.
     """
 
     parent: int
@@ -59,7 +59,6 @@ class Plan:
     trials: tuple[int, ...] = ()
     goes_on: bool = False
     only_watch: bool = False
-    seed: int = 1
 
 
 class Folder:
@@ -106,7 +105,8 @@ class Folder:
 
     def read_plan(self) -> Plan:
         """What to do."""
-        return Plan(**self.read("plan.json"))
+        told = self.read("plan.json")
+        return Plan(**told | {"trials": tuple(told["trials"])})
 
     def found(self, pid: int, told: dict[str, Any]) -> dict[str, Any]:
         """All that a rank has found, with what it ``told`` of itself."""

@@ -7,13 +7,14 @@ import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import overridden, read_input, require
-from coresim.cli.measure import check_writable, progress_on_stderr
+from coresim.cli.measure import check_writable, measure_profile, progress_on_stderr, request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.units import parse_duration
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 VERBS = ("recommend", "measure", "validate", "whatif", "report", "watch")
 #: Flags that say what the program itself says, or how else to measure.
 _PROGRAMS = (
-    "input", "workload", "dataset", "batch_size", "collate", "step", "device", "cpu_step", "build_timeout", "grid",
-    "figure", "time", "cold",
+    "input", "workload", "dataset", "batch_size", "collate", "worker_init", "step", "device", "cpu_step",
+    "build_timeout", "grid", "figure", "time", "cold",
 )  # fmt: skip
 #: What validate writes unless told otherwise, which a program's profile is not.
 DEFAULT_LEDGER = "ledger.json"
@@ -41,14 +42,19 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return words[:place], words[place + 1 :]
 
 
-def add_attach(parser: argparse.ArgumentParser, save: bool = False) -> None:
-    """The flags that go with ``-- COMMAND``; ``save``: also the one that names the profile's file."""
+def add_attach(parser: argparse.ArgumentParser, save: bool = False, hook: bool = False) -> None:
+    """The flags that go with ``-- COMMAND``; ``save``: the profile's file too; ``hook``: another loader's call too."""
     job = parser.add_argument_group(
         "your program (behind all flags: -- python train.py --its flags)",
         "It is run as it is, measured from inside, and stopped; a few hundred batches are trained on repeated data,"
         " and files that it writes are its own affair.",
     )
     job.add_argument("--patience", metavar="TIME", help="how long it may take until it trains (default: 2 min)")
+    if hook:
+        job.add_argument(
+            "--loader-hook", metavar="MODULE:CLASS.METHOD",
+            help="a loader that is not torch's: the call that gives a batch; it is told what the loop waits",
+        )  # fmt: skip
     if save:
         job.add_argument("--save", metavar="FILE", help="keep its profile, for any verb on any machine")
     parser.set_defaults(command=[])
@@ -62,11 +68,37 @@ def check_program(args: argparse.Namespace) -> None:
             raise InputError(f"{flag}: the program after -- says what is measured; leave one of the two out")
 
 
+def measured(args: argparse.Namespace) -> Profile:
+    """The profile of the program after ``--``, or of what the flags name; a name that trains is run as a program."""
+    from coresim.workloads.named import TrainsError
+
+    if args.command:
+        return attached(args)[0]
+    try:
+        return measure_profile(request_from(args))
+    except TrainsError:
+        name = args.dataset
+        print(f"coresim: {name} iterates a DataLoader, so it trains: it is run as a program", file=sys.stderr)
+    args.command, args.dataset = [sys.executable, "-m", "coresim.cli.called", name], None
+    return replace(attached(args)[0], workload=name)
+
+
 def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Profile, list[dict[str, Any]]]:
     """Run the program of ``args.command``; the profile of its job, and what each of its ranks told."""
     from coresim.attaching.assemble import profile_of
-    from coresim.attaching.conduct import attach
+    from coresim.attaching.written import caution, checkpoints, named_folders
     from coresim.measure.campaign import utc_now
+
+    began, said = utc_now(), shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    since = time.time()
+    found = _run(args, trials)
+    folders = [*(told["settings"]["folder"] for told in found), *named_folders(args.command)]
+    written = caution(checkpoints(folders, since))
+    return profile_of(found, args.command, said, began, written), found
+
+
+def _run(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> list[dict[str, Any]]:
+    from coresim.attaching.conduct import attach
 
     check_program(args)
     request = _request(args, trials)
@@ -75,18 +107,20 @@ def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Pr
         " on repeated data, and files that it writes are its own affair",
         file=sys.stderr,
     )
-    began, said = utc_now(), shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     with progress_on_stderr() as progress:
-        found = attach(request, _forward, progress)
-    return profile_of(found, args.command, said, began), found
+        return attach(request, _forward, progress)
 
 
 def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> Request:
     from coresim.attaching.conduct import PATIENCE_S, Request
+    from coresim.attaching.foreign import parts_of
 
     patience = parse_duration(args.patience, "--patience") if args.patience else PATIENCE_S
     require(patience > 0, "--patience: must be more than nothing")
-    request = Request(tuple(args.command), patience_s=patience, trials=trials)
+    hook = getattr(args, "loader_hook", None)
+    if hook is not None:
+        parts_of(hook)
+    request = Request(tuple(args.command), patience_s=patience, trials=trials, hook=hook)
     if getattr(args, "quick", False):
         request = replace(request, **_QUICK)
     if getattr(args, "budget", None):
@@ -141,6 +175,17 @@ def _forward(part: bytes) -> None:
     """The program's output is ours to show, and not to mix with the answer."""
     sys.stderr.buffer.write(part)
     sys.stderr.buffer.flush()
+
+
+def foreign_loader(args: argparse.Namespace) -> int:
+    """What can be told of a program whose loader is not torch's."""
+    from coresim.attaching.assemble import foreign_of
+    from coresim.report.today import foreign_text
+
+    require(args.save is None, "--save: the loader of --loader-hook cannot be run apart, so there is no profile")
+    told = foreign_of(_run(args))
+    print(json.dumps(told, indent=1) if args.json else foreign_text(told, args.loader_hook))
+    return EXIT_ANSWERED
 
 
 def validate_program(args: argparse.Namespace) -> int:

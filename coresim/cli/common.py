@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coresim.errors import InputError
@@ -75,8 +74,10 @@ def read_input(
     from coresim.model.profile import Profile, load_document, profile_tables
     from coresim.model.scenario import read_scenario
 
-    module = Path(path).stem
-    hint = f"coresim recommend --dataset {module}:NAME measures the data set that NAME in it is or makes"
+    hint = (
+        f"coresim recommend -- python {path} runs it, and recommend --dataset {path}:NAME takes the data set that NAME"
+        " in it is or makes"
+    )
     require(not path.endswith(".py"), f"{path}: Python code, and a scenario or a profile is needed; {hint}")
     document = load_document(path)
     profile = document if isinstance(document, Profile) else None

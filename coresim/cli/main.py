@@ -104,7 +104,12 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
     parser = build_parser()
     if command and not set(words[:1]) <= set(VERBS_WITH_COMMAND):
         parser.error(f"-- {command[0]}: a command goes with {', '.join(VERBS_WITH_COMMAND)}")
-    args = parser.parse_args(words)
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        verb, program = words[0], args.__dict__.get("input")
+        ours = program and not command and verb in VERBS_WITH_COMMAND and not unknown[0].startswith("-")
+        cure = f"; a program goes behind --: coresim {verb} -- {program} {unknown[0]}" if ours else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{cure}")
     if command:
         args.command = command
     return args

@@ -21,15 +21,19 @@ if TYPE_CHECKING:
 
 DEFAULT_OUTPUT = "profile.json"
 FIGURES = (".png", ".svg", ".pdf")
+DATASET_HELP = (
+    "your own: a dataset, DataLoader or LightningDataModule, or what gives one when called; path/to/file.py:NAME too"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that say what to measure; `request_from` reads them."""
     job = parser.add_argument_group("what to measure")
     job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
-    job.add_argument("--dataset", metavar="MODULE:NAME", help="your own: a function that returns a dataset")
+    job.add_argument("--dataset", metavar="MODULE:NAME", help=DATASET_HELP)
     job.add_argument("--batch-size", type=whole_number(1), metavar="N", help="samples per batch and GPU (images: 256)")
     job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
+    job.add_argument("--worker-init", metavar="MODULE:NAME", help="your own worker_init_fn, which every worker calls")
     step = parser.add_argument_group("the training step (measured where there is a CUDA device, else a record)")
     step.add_argument(
         "--step", metavar="MODULE:NAME", help="your own: train_step(batch), or a function that returns one"
@@ -69,6 +73,7 @@ def request_from(args: argparse.Namespace) -> Request:
         dataset=args.dataset,
         batch_size=args.batch_size,
         collate=args.collate,
+        worker_init=args.worker_init,
         step=args.step,
         step_time=None if args.step_time is None else parse_duration(args.step_time, "--step-time"),
         gpu=args.gpu,
@@ -105,10 +110,10 @@ def run(args: argparse.Namespace) -> int:
             measuring.
         MissingPartError: the request needs torch or a CUDA device.
     """
-    from coresim.cli.attach import attached
+    from coresim.cli.attach import measured
 
     check_writable(args.output)
-    profile = attached(args)[0] if args.command else measure_profile(request_from(args))
+    profile = measured(args)
     profile.save(args.output)
     print(json.dumps(profile.to_dict(), indent=1, allow_nan=False) if args.json else summary(profile, args.output))
     return EXIT_ANSWERED

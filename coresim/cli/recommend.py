@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.attach import add_attach, attached, check_program, source_of, step_settings
+from coresim.cli.attach import add_attach, check_program, foreign_loader, measured, source_of, step_settings
 from coresim.cli.common import (
     add_json,
     add_preset,
@@ -23,7 +23,7 @@ from coresim.cli.common import (
     study_of,
     whole_number,
 )
-from coresim.cli.measure import add_arguments, check_writable, measure_profile, progress_on_stderr, request_from
+from coresim.cli.measure import add_arguments, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 #: Flags that say how to measure; they mean nothing beside a file.
 _MEASURING = (
-    "save", "workload", "dataset", "batch_size", "collate", "step", "step_time", "gpu", "model", "precision", "device",
-    "cpu_step", "quick", "budget",
+    "save", "workload", "dataset", "batch_size", "collate", "worker_init", "step", "step_time", "gpu", "model",
+    "precision", "device", "cpu_step", "quick", "budget",
 )  # fmt: skip
 #: What says the same of a file that is given.
 _RECORDED = "--set 'accelerator.step=98 ms' with your step (coresim catalogue lists recorded ones)"
@@ -73,7 +73,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("-o", "--save", metavar="FILE", help="also save the measured profile")
     parser.add_argument("--verbose", action="store_true", help="also the options, the curve and the evidence")
     add_arguments(parser)
-    add_attach(parser)
+    add_attach(parser, hook=True)
     add_preset(parser)
     add_storage(parser)
     add_set(parser)
@@ -95,6 +95,9 @@ def run(args: argparse.Namespace) -> int:
     from coresim.attaching.today import check_today
     from coresim.sim.estimate import Plan
 
+    require(not args.loader_hook or args.command, "--loader-hook: goes with a program; add -- python train.py")
+    if args.loader_hook:
+        return foreign_loader(args)
     scenario, profile = _scenario(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
         answer = recommend(scenario, study, args.options or _own_option(profile), args.max_cores)
@@ -132,7 +135,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     check_storage(args.storage, args.cold)
     if args.save:
         check_writable(args.save)
-    profile = attached(args)[0] if args.command else measure_profile(request_from(args))
+    profile = measured(args)
     if args.save:
         profile.save(args.save)
     source = source_of(args) if args.command else "measured here"

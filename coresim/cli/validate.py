@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import DEFAULT_LEDGER, add_attach, validate_program
 from coresim.cli.common import add_json, engine_named, require, share, whole_number
-from coresim.cli.measure import check_figure, check_writable, progress_on_stderr
+from coresim.cli.measure import DATASET_HELP, check_figure, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, MissingPartError, how_to_install
 from coresim.files import locked
 from coresim.units import parse_duration
@@ -23,7 +23,7 @@ from coresim.units import parse_duration
 if TYPE_CHECKING:
     from coresim.validate.grid import Grid
     from coresim.validate.ledger import Ledger
-    from coresim.workloads.base import WorkloadSpec
+    from coresim.workloads.named import WorkloadSpec
 
 #: What must be the same for a validation to be gone on with.
 _SAME = ("grid_sha256", "host_fingerprint", "accelerator", "versions")
@@ -40,8 +40,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     job = parser.add_argument_group("what to run")
     job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
-    job.add_argument("--dataset", metavar="MODULE:NAME", help="your own: a function that returns a dataset")
+    job.add_argument("--dataset", metavar="MODULE:NAME", help=DATASET_HELP)
     job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
+    job.add_argument("--worker-init", metavar="MODULE:NAME", help="your own worker_init_fn, which every worker calls")
     job.add_argument("--batch-size", type=whole_number(0), metavar="N", help="samples per batch (default 32)")
     job.add_argument("--step", metavar="MODULE:NAME",
                      help="train with your own: train_step(batch), or a function that returns one")  # fmt: skip
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     """Validate, write ledger and figure, print; 0 if the prediction holds, 5 if it is not to be trusted."""
     if args.command:
         return validate_program(args)
-    own = (args.dataset, args.workload, args.collate, args.quick or None, args.batch_size,
+    own = (args.dataset, args.workload, args.collate, args.worker_init, args.quick or None, args.batch_size,
            args.step, args.model, args.precision, args.step_time)  # fmt: skip
     require(not (args.grid and any(flag is not None for flag in own)),
             "--grid: the file says what to run; leave out the other flags of 'what to run'")  # fmt: skip
@@ -106,7 +107,7 @@ def _need_torch() -> None:
 def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, WorkloadSpec]]:
     from coresim.measure.host import read_host
     from coresim.validate.grid import fixed_step, in_training, job_grid, load_grid, quick_grid
-    from coresim.workloads.base import WorkloadSpec
+    from coresim.workloads.named import WorkloadSpec
     from coresim.workloads.registry import DEFAULT, target_of
 
     if args.grid:
@@ -114,7 +115,8 @@ def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, Workloa
         names = dict.fromkeys(setting.workload for setting in grid.settings)
         return grid, {name: WorkloadSpec(target_of(name), str(Path(folder, name))) for name in names}
     name = args.dataset or args.workload or DEFAULT
-    spec = WorkloadSpec(args.dataset or target_of(name), str(Path(folder, "data")), collate=args.collate)
+    target, data = args.dataset or target_of(name), str(Path(folder, "data"))
+    spec = WorkloadSpec(target, data, collate=args.collate, worker_init=args.worker_init)
     cores = max(1, int(read_host(load_window=0.0).usable_cores))
     grid = (quick_grid if args.quick else job_grid)(name, 32 if args.batch_size is None else args.batch_size, cores)
     if args.step_time:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from coresim.attaching.inside import Inside
     from coresim.model.activity import Tick
 
-PATIENCE_S = 10.0
 STDERR = 2
 #: What the kernel can be asked for.
 MOST_PID = 2**31 - 1
@@ -66,14 +63,19 @@ def _inside(
     args: argparse.Namespace, command: list[str], interval: float, until: float, write: Callable[[str], None]
 ) -> int:
     """Start the command with the hooks in it, and watch it."""
+    from coresim.attaching import family
     from coresim.attaching.inside import watched_inside
+    from coresim.attaching.launch import mark
 
     with watched_inside() as inside:
-        started = _start(command, inside.environ, quiet=args.json)
-        try:
-            ticks = _watch(started.pid, interval, until, write, inside)
-        finally:
-            _end(started)
+        with family.adopting():
+            started = _start(command, inside.environ, quiet=args.json)
+            try:
+                ticks = _watch(started.pid, interval, until, write, inside)
+            finally:
+                # A trainer that is ended leaves its workers, and a launcher its ranks, which have own sessions.
+                family.end(started.pid, mark(inside.folder))
+                started.wait()
         return _print(args, ticks, inside.overall())
 
 
@@ -94,17 +96,6 @@ def _start(command: list[str], environ: dict[str, str], quiet: bool) -> subproce
         return subprocess.Popen(command, env=environ, stdout=STDERR if quiet else None, process_group=0)
     except OSError as error:
         raise InputError(f"watch: cannot start {command[0]!r}: {error.strerror}; check the command") from None
-
-
-def _end(started: subprocess.Popen[bytes]) -> None:
-    """Leave no process behind: a trainer that is ended leaves its workers, which are of its group."""
-    with suppress(ProcessLookupError):
-        if started.poll() is None:
-            os.killpg(started.pid, signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                started.wait(PATIENCE_S)
-        os.killpg(started.pid, signal.SIGKILL)
-    started.wait()
 
 
 def _watch(

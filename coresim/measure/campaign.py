@@ -36,14 +36,14 @@ from coresim.measure.droop import measure_droop
 from coresim.measure.host import read_host
 from coresim.measure.parts import optional_parts
 from coresim.measure.processes import Child, Link
-from coresim.measure.server import BUILDING, Ask, Facts, Server
+from coresim.measure.server import BUILDING, IMPORTING, Ask, Facts, Server
 from coresim.measure.step_time import Job, StepRequest, find_step_time
 from coresim.measure.storage import measure_storage
 from coresim.model.caution import Caution
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile
-from coresim.workloads.base import WorkloadSpec
+from coresim.workloads.named import WorkloadSpec
 from coresim.workloads.registry import DEFAULT, target_of
 
 BUDGET = 28.0
@@ -51,7 +51,6 @@ QUICK_BUDGET = 10.0
 LEAST_BUDGET = 2.0
 SHARES = {"loader": 0.7, "pressure": 0.07, "spin": 0.03, "bandwidth": 0.1, "storage": 0.1}
 LABELS = {
-    "build": BUILDING,
     "step": "finding the step time",
     "loader": "running the loader",
     "spin": "spinning on all cores",
@@ -84,9 +83,10 @@ class Request(StepRequest):
 
     Attributes:
         workload: a built-in workload, by its name in `coresim.workloads.registry`; not used with ``dataset``.
-        dataset: ``package.module:name`` of a function that gives a dataset, or of a `Workload` class.
+        dataset: what `coresim.workloads.named.WorkloadSpec` takes as its target; None: a built-in workload.
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
+        worker_init: ``package.module:name`` of what each worker calls when it starts, or None.
         cpu_step: time the step on the CPU too.
         quick: `QUICK_BUDGET`: for a first look, and for trying things out.
         budget: wall seconds of all parts but the accelerator; None for the default.
@@ -97,6 +97,7 @@ class Request(StepRequest):
     dataset: str | None = None
     batch_size: int | None = None
     collate: str | None = None
+    worker_init: str | None = None
     cpu_step: bool = False
     quick: bool = False
     budget: float | None = None
@@ -124,7 +125,8 @@ class Request(StepRequest):
 
     def spec(self, folder: str) -> WorkloadSpec:
         """How fresh processes build the workload, with ``folder`` for the data that it makes."""
-        return WorkloadSpec(self.dataset or target_of(self.workload), folder, self.batch_size, self.collate)
+        target = self.dataset or target_of(self.workload)
+        return WorkloadSpec(target, folder, self.batch_size, self.collate, self.worker_init)
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ class _Campaign:
         host = tools.read_host()
         self._cautions += tools.check_quiet()
         self._cautions += host.warnings
-        self._tell("build", 0.0)
+        self._say("build", IMPORTING if self._spec.is_own else BUILDING, 0.0)
         if request.dataset is None:
             make_data(self._spec)
         building = partial(self._say, "build")

@@ -24,14 +24,15 @@ from coresim.measure.staged import StagedSubject
 from coresim.measure.subject import PATIENCE, Layout, Subject
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
-from coresim.workloads.base import Workload, WorkloadSpec, seed_everything
+from coresim.workloads.base import Workload, seed_everything
+from coresim.workloads.named import WorkloadSpec
 
 MOST_FILES = 4096
 #: Samples that are prepared under pressure, again and again.
 PRESSED = 4
 #: How often a wait on the process is told of, and from when on, s.
 TICK_S, QUIET_S = 1.0, 5.0
-BUILDING = "building the data set"
+IMPORTING, BUILDING = "importing your module", "building the data set"
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,14 @@ class Server:
     def _built(self) -> Facts:
         began, tag = time.monotonic(), ""
         found: Any = None
+        doing = IMPORTING if self._spec.is_own else BUILDING
         while tag != "built":
             try:
                 tag, found = self._child.receive(TICK_S)
+                doing = BUILDING
+                protocol.tell(self._progress, doing, 0.0)
             except HangError:
-                self._still(BUILDING, began, self._timeout, "building took")
+                self._still(doing, began, self._timeout, "building took")
         facts: Facts = found
         return facts
 
@@ -240,6 +244,8 @@ def _collation(workload: Workload) -> Callable[[list[Any]], Any]:
 
 def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None] | None) -> None:
     """The process's life."""
+    spec.load()
+    link.send("imported")
     rig = Rig(spec)
     link.send("built", rig.facts())
     while True:

@@ -23,7 +23,7 @@ from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource
 from coresim.model.profile_tables import relative_error
 from coresim.units import format_duration
-from coresim.workloads.base import load_object
+from coresim.workloads.named import load_object
 
 NETS = ("resnet50", "resnet18", "vit_b_16", "tiny")
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.

@@ -102,11 +102,14 @@ class TorchSubject(Subject):
 def of_workload(workload: Workload) -> TorchSubject:
     """The loader that a training script would make of a built-in workload or of a user's data set by its name."""
     size = workload.batch_size
+    own: dict[str, Any] = {"collate_fn": collation(workload)}
     if isinstance(workload, DatasetWorkload):
+        if workload.loader is not None:
+            return TorchSubject(workload.loader, workload.name)
+        own["worker_init_fn"] = workload.worker_init
         dataset = workload.dataset if workload.is_map or _is_iterable(workload.dataset) else _Stream(workload.dataset)
     else:
         dataset = Prepared(workload)
-    own: dict[str, Any] = {"collate_fn": collation(workload)}
     if isinstance(dataset, data.IterableDataset):
         return TorchSubject(DataLoader(dataset, batch_size=size, **own), workload.name)
     length = min(len(dataset), 10**6)

@@ -42,6 +42,21 @@ def waited_line(watched: Mapping[str, Any]) -> str:
     )
 
 
+def foreign_text(told: Mapping[str, Any], hook: str) -> str:
+    """What can be told of a loader that is not torch's, and what cannot."""
+    wait, step, alone = (format_duration(told[name]) for name in ("wait_s", "step_s", "step_without_waiting_s"))
+    lines = [
+        f"Today: GPU idle observed {percent(told['gpu_idle_observed'])}; {plural(told['ranks'], 'rank')}; a batch is"
+        f" waited for {wait} and worked on {step}; the program used {told['program_cores']:.1f} cores per rank.",
+        f"Without waiting a step takes {alone}.",
+        f"The loader cost {format_duration(told['loader_cpu_s'])} of CPU time a batch, so that no fewer than"
+        f" {told['least_cores']:.1f} cores beside the loop's own feed such a step.",
+        f"Not told: how many cores are enough. {hook} is no torch DataLoader, and coresim cannot run it apart from the"
+        " loop with other numbers of workers; a scenario with your framework's preset (coresim presets) says more.",
+    ]
+    return "\n".join(wrapped(line, "", "  ") for line in lines)
+
+
 def trials_text(tried: Sequence[Checked]) -> str:
     """Predicted beside observed idle for each number of workers that the loop was run with."""
     lines = ["workers  GPU idle observed  predicted               miss  other programs"]

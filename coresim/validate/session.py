@@ -27,7 +27,7 @@ from coresim.validate.ledger import Job, Ledger, Measured, Point
 from coresim.validate.limits import QuotaGroup
 from coresim.validate.predict import Costs, by_buffer, by_rates, predict, step_time, trial_length
 from coresim.validate.trials import Effort, Order, Train, Trials
-from coresim.workloads.base import WorkloadSpec
+from coresim.workloads.named import WorkloadSpec
 
 #: Share of the machine's cores that other programs may use before a trial does not count.
 MOST_OTHERS = 0.025

@@ -7,12 +7,9 @@ subclass: `DatasetWorkload` wraps any object that can be indexed or iterated.
 
 from __future__ import annotations
 
-import importlib
-import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,25 +92,36 @@ class Workload:
 class DatasetWorkload(Workload):
     """A user's own dataset as a workload with the single step ``sample``.
 
-    Attributes:
+    Args:
         dataset: the object itself.
+        name: what the report calls it.
+        collate: the user's collate function; None: the default.
+        worker_init: what each worker process calls with its number when it starts, or None.
+        loader: the job's own ``DataLoader`` of this dataset, to be run with its sampler, or None.
+
+    Attributes:
         is_map: whether it can be indexed.
 
     Raises:
         InputError: no dataset of either kind (indexable with a length, or iterable), or an empty one.
     """
 
-    def __init__(self, dataset: Any, name: str, collate: Collate | None = None) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        name: str,
+        collate: Collate | None = None,
+        worker_init: Callable[[int], None] | None = None,
+        loader: Any = None,
+    ) -> None:
         super().__init__(Path())
         self.name = name
-        self.dataset = dataset
+        self.dataset, self.worker_init, self.loader = dataset, worker_init, loader
         self._collate = collate or _collate_of(dataset)
         self._own_collate = collate is not None
         self._iterator: Iterator[Any] | None = None
         self.is_map = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         self.repeatable = self.is_map
-        if type(dataset).__name__ == "DataLoader":
-            raise InputError(f"{name}: gives a DataLoader; return the dataset inside it, without the loader")
         if not self.is_map and not hasattr(dataset, "__iter__"):
             kind = type(dataset).__name__
             needs = "a dataset has __len__ and __getitem__, or __iter__"
@@ -157,87 +165,6 @@ class DatasetWorkload(Workload):
                 return item
             self._iterator = None
         raise InputError(f"{self.name}: the dataset is empty (its iterator ends at once); give at least one sample")
-
-
-@dataclass(frozen=True)
-class WorkloadSpec:
-    """How a fresh process builds the workload: plain data, so that it can be sent to one.
-
-    Attributes:
-        target: ``package.module:name`` of a `Workload` class, or of a function that gives a dataset.
-        folder: where a workload keeps the data that it makes.
-        batch_size: samples per batch; the workload's own where None.
-        collate: ``package.module:name`` of a user's collate function, or None.
-    """
-
-    target: str
-    folder: str = "."
-    batch_size: int | None = None
-    collate: str | None = None
-
-    def build(self) -> Workload:
-        """Import and build the workload.
-
-        Raises:
-            InputError: something cannot be imported or called, is no workload, or is empty.
-        """
-        workload = self._workload() or self._dataset()
-        if self.batch_size is not None:
-            if self.batch_size < 1:
-                raise InputError(f"batch size = {self.batch_size}: at least 1 is needed")
-            workload.batch_size = self.batch_size
-        if len(workload) == 0:
-            raise InputError(f"{self.target}: the dataset is empty (len 0); point it at at least one sample")
-        return workload
-
-    def make(self) -> None:
-        """Let the workload write its data into ``folder``; a user's dataset has its own."""
-        workload = self._workload()
-        if workload is not None:
-            workload.make()
-
-    def _workload(self) -> Workload | None:
-        found = load_object(self.target, "dataset")
-        is_workload = isinstance(found, type) and issubclass(found, Workload)
-        return found(Path(self.folder)) if is_workload else None
-
-    def _dataset(self) -> Workload:
-        collate = load_object(self.collate, "collate function") if self.collate else None
-        try:
-            dataset = load_object(self.target, "dataset")()
-        except Exception as error:
-            remedy = "it is called without arguments and must return a dataset"
-            raise InputError(f"{self.target} raised {describe(error)}; {remedy}") from error
-        return DatasetWorkload(dataset, self.target, collate)
-
-
-def load_object(spec: str, what: str) -> Callable[..., Any]:
-    """The callable that ``package.module:name`` names; the current folder is searched too.
-
-    Raises:
-        InputError: no colon, no such module or name, an import that raises, or not callable.
-    """
-    module_name, colon, attribute = spec.partition(":")
-    if not (module_name and colon and attribute):
-        raise InputError(f"{what} {spec!r}: not of the form package.module:name; write for example my_data:make")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    found = getattr(_import(module_name, f"{what} {spec!r}"), attribute, None)
-    if found is None:
-        raise InputError(f"{what} {spec!r}: {module_name} has no {attribute!r}; check the name after the colon")
-    if not callable(found):
-        kind = type(found).__name__
-        raise InputError(f"{what} {spec!r}: of type {kind}, which cannot be called; name a function or a class")
-    return found  # type: ignore[no-any-return]
-
-
-def _import(module_name: str, where: str) -> Any:
-    try:
-        return importlib.import_module(module_name)
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise InputError(f"{where}: no module {error.name!r} here; run from the folder that holds it") from None
-        raise InputError(f"{where}: importing {module_name} raised {describe(error)}; fix that first") from error
 
 
 def _collate_of(dataset: Any) -> Collate:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coresim.errors import InputError
-from coresim.workloads.base import load_object
+from coresim.workloads.named import load_object
 
 
 class Entry(NamedTuple):

@@ -277,7 +277,9 @@ def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(tmp_path, secon
             ["recommend", "mydata.py"],
             "mydata.py: Python code, and a scenario or a profile is needed",
         ),
-        (["whatif", "a/mydata.py"], "coresim recommend --dataset mydata:NAME measures"),
+        (["whatif", "a/mydata.py"], "--dataset a/mydata.py:NAME"),
+        (["recommend", "train.py"], "coresim recommend -- python train.py runs it"),
+        (["recommend", "python", "train.py"], "a program goes behind --: coresim recommend -- python train.py; see"),
         (
             ["recommend", "CUT"],
             "not valid JSON at line 1: Unterminated string starting at; undo the last edit",

@@ -28,7 +28,7 @@ from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_profile
 from coresim.model.scenario import read_scenario
-from coresim.workloads.base import WorkloadSpec
+from coresim.workloads.named import WorkloadSpec
 
 SMALL_SHM = HostFacts(terms=(CoreTerm("affinity", 2.0, "two"),), shm_bytes=1000)
 HERE = Path("data.jpg")

@@ -20,7 +20,7 @@ from coresim.measure import bandwidth, crew, storage
 from coresim.measure.processes import Child, HangError, Link
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
-from coresim.workloads.base import WorkloadSpec
+from coresim.workloads.named import WorkloadSpec
 
 IMAGES = "coresim.workloads.images:ImageWorkload"
 
@@ -200,7 +200,7 @@ MEASURE = f"""
 import tempfile
 from coresim.measure import bandwidth
 from coresim.measure.server import Ask, Server
-from coresim.workloads.base import WorkloadSpec
+from coresim.workloads.named import WorkloadSpec
 tell = lambda what, done: print(what, flush=True)
 with tempfile.TemporaryDirectory() as folder:
     spec = WorkloadSpec({IMAGES!r}, folder)

@@ -22,8 +22,9 @@ from coresim.workloads import formats
 from coresim.workloads.arrays import MIB, MemoryBoundWorkload
 from coresim.workloads.audio import RATE, FlacWorkload, WavWorkload, log_mel, mel_filters, speech
 from coresim.workloads.augmented import OPERATIONS, DetectionWorkload, Scene, erase
-from coresim.workloads.base import Workload, WorkloadSpec, batch_facts, load_object, padded, seed_everything
+from coresim.workloads.base import Workload, batch_facts, padded, seed_everything
 from coresim.workloads.folder import FolderWorkload
+from coresim.workloads.named import WorkloadSpec, load_object
 from coresim.workloads.pictures import Painter
 from coresim.workloads.registry import DEFAULT, WORKLOADS, listing
 from coresim.workloads.small_images import HeavyTailedWorkload, WaitingWorkload

@@ -13,13 +13,12 @@ from PIL import Image
 from coresim.errors import InputError
 from coresim.workloads.base import (
     DatasetWorkload,
-    WorkloadSpec,
     batch_facts,
     default_collate,
-    load_object,
     seed_everything,
 )
 from coresim.workloads.images import ImageWorkload, crop_box
+from coresim.workloads.named import WorkloadSpec, load_object
 
 DATASETS = """
 import numpy as np

@@ -1,0 +1,99 @@
+"""Loaders that are not torch's: the call that gives a batch is named, and stands for an iterator's ``__next__``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from coresim.attaching.optimizers import count_steps
+from coresim.attaching.rank import Rank
+from coresim.errors import InputError
+
+
+class Foreign:
+    """What the phases want to know of an iterator; next to nothing of it is known here.
+
+    Args:
+        owner: the object whose method is called, or the function.
+        call: gives the next batch.
+    """
+
+    _num_workers: int | None = None
+    _prefetch_factor = None
+    _pin_memory = _persistent_workers = False
+    batch_size = batch_sampler = None
+    _coresim_loop: Any = None
+
+    def __init__(self, owner: Any, call: Callable[[], Any]) -> None:
+        self._dataset = self._index_sampler = owner
+        self._coresim_loader = self
+        self.call = call
+
+
+def batch_of(source: Foreign) -> Any:
+    """In the place of an iterator's ``__next__``."""
+    return source.call()
+
+
+def parts_of(name: str) -> tuple[str, str]:
+    """The module and the path of a hook ``pkg.mod:Class.method``.
+
+    Raises:
+        InputError: not of that form.
+    """
+    module, colon, path = name.partition(":")
+    if not (module and colon and path):
+        raise InputError(f"--loader-hook {name}: write pkg.mod:Class.method, the call that gives a batch")
+    return module, path
+
+
+def hook_call(module: ModuleType, path: str, rank: Rank) -> None:
+    """Put ours in the place of the named call; AttributeError where the module has no such."""
+    *outer, name = path.split(".")
+    holder = functools.reduce(getattr, outer, module)
+    own = getattr(holder, name)
+    setattr(holder, name, (_each if inspect.isgeneratorfunction(own) else _call)(own, rank))
+
+
+def _call(own: Callable[..., Any], rank: Rank) -> Callable[..., Any]:
+    sources: dict[int, Foreign] = {}
+
+    @functools.wraps(own)
+    def call(*args: Any, **options: Any) -> Any:
+        owner = args[0] if args else own
+        source = sources.get(id(owner))
+        if source is None:
+            source = sources[id(owner)] = Foreign(owner, lambda: None)
+        source.call = functools.partial(own, *args, **options)
+        _stepped(rank)
+        return rank.fetch(source)
+
+    return call
+
+
+def _each(own: Callable[..., Iterator[Any]], rank: Rank) -> Callable[..., Iterator[Any]]:
+    @functools.wraps(own)
+    def each(*args: Any, **options: Any) -> Iterator[Any]:
+        batches = own(*args, **options)
+        source = Foreign(args[0] if args else own, functools.partial(next, batches))
+        _stepped(rank)
+        while True:
+            try:
+                batch = rank.fetch(source)
+            except StopIteration:
+                return
+            yield batch
+
+    return each
+
+
+def _stepped(rank: Rank) -> None:
+    """Count optimizer steps where torch's are there; without them every named call is the training's."""
+    if "torch.optim.optimizer" not in sys.modules:
+        rank.steps += 1
+    elif not rank.counted:
+        count_steps(rank)

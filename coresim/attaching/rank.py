@@ -1,0 +1,138 @@
+"""One process of the program: its loops, told apart, and the one that trains fed with what the phase calls for."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from coresim.attaching.batches import Kept
+from coresim.attaching.device import Device
+from coresim.attaching.line import Line
+from coresim.attaching.loops import Loop, Period
+from coresim.attaching.phases import Phases
+from coresim.attaching.session import Folder, Plan
+from coresim.attaching.trials import Trial, loader_of
+
+
+class Rank:
+    """`fetch` stands for the iterator's ``__next__``.
+
+    Args:
+        folder: the session's.
+        plan: what to do.
+        inner: the iterators' own ``__next__``.
+        clock: monotonic seconds.
+
+    Attributes:
+        aside: batches are the calibration's, and nothing is noted.
+        counted: handles of the hooks that count optimizer steps.
+        steps: steps of all optimizers so far.
+        batches: batches that were asked for, of all loops.
+        lead: the loop that trains; None until one is found.
+        feeding: whether loops that train get kept batches, or a trial's.
+        kept: the kept batches of each of them.
+        trial: what feeds the lead instead of kept batches, if anything.
+        device: notes the device's time of each step.
+        next_look: when to look after the phases again.
+    """
+
+    def __init__(
+        self, folder: Folder, plan: Plan, inner: Callable[[Any], Any], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.inner, self.clock = inner, clock
+        self.aside = self.feeding = False
+        self._pid = os.getpid()
+        self.counted: list[Any] = []
+        self.steps = self.batches = self._others = 0
+        self.lead: Loop | None = None
+        self.kept: dict[tuple[int, int], Kept] = {}
+        self.trial: Trial | None = None
+        self.device = Device(None)
+        self.next_look = self._beside = 0.0
+        self._proofs: dict[tuple[int, int], int] = {}
+        self._phases = Phases(self, Line(folder, plan))
+
+    def fetch(self, iterator: Any) -> Any:
+        """Give the batch that is asked for."""
+        loop = getattr(iterator, "_coresim_loop", None) or self._begin(iterator)
+        lead = loop is self.lead
+        asked = self.clock()
+        cpu, busy = self._cpu_times(self.device.asked) if lead and self.feeding else (0.0, 0.0)
+        loop.asked(asked, cpu, busy, self.steps, self._others, self._beside)
+        if asked >= self.next_look:
+            self._proofs[loop.key] = loop.proofs
+            self._phases.look(loop, iterator, asked)
+            asked, lead = self.clock(), loop is self.lead
+        self._others += not loop.trains
+        self.batches += 1
+        try:
+            batch = self._feed(loop, iterator) if self.feeding and loop.trains else self.inner(iterator)
+        except StopIteration:
+            loop.begin(loop.loader)
+            raise
+        cpu, busy = self._cpu_times(self.device.got) if lead and self.feeding else (0.0, 0.0)
+        now = self.clock()
+        if loop.trains and not lead:
+            self._beside += now - asked
+        loop.got(asked, now, cpu, busy, self.steps, self._others, self._beside)
+        return batch
+
+    def _cpu_times(self, note: Callable[[], None]) -> tuple[float, float]:
+        """CPU time of the thread and of the process: they cost more than all else here, and are for fed loops only."""
+        note()
+        return time.thread_time(), time.process_time()
+
+    def _begin(self, iterator: Any) -> Loop:
+        """The loop of a new iterator: that which leads, where its loader is the same."""
+        key = (id(iterator._dataset), id(iterator._index_sampler))
+        lead = self.lead
+        loop = lead if lead is not None and lead.key == key else Loop(key, self._proofs.get(key, 0))
+        # Not by truth: that would ask the loader for its length.
+        loader = getattr(iterator, "_coresim_loader", None)
+        loop.begin(loader_of(iterator) if loader is None else loader)
+        iterator._coresim_loop = loop
+        return loop
+
+    def _feed(self, loop: Loop, iterator: Any) -> Any:
+        if self.trial is not None and loop is self.lead:
+            batch, began = self.trial.next()
+            if began:
+                loop.begin(loop.loader)
+            return batch
+        kept = self.kept.setdefault(loop.key, Kept())
+        if not kept.full:
+            try:
+                batch = self.inner(iterator)
+            except StopIteration:
+                if not len(kept):
+                    raise
+            else:
+                kept.keep(batch)
+                return batch
+        return kept.give()
+
+    def periods(self) -> list[Period]:
+        """Those of the lead since the last `clear`."""
+        return [] if self.lead is None else [Period(*found) for found in self.lead.periods]
+
+    def clear(self) -> None:
+        """Forget the lead's periods."""
+        if self.lead is not None:
+            self.lead.periods.clear()
+
+    def leave(self) -> None:
+        """Leave the program alone from here on: it gets its own batches."""
+        self.feeding, self.next_look = False, math.inf
+        self.kept.clear()
+
+    def end(self) -> None:
+        """Tell the last counts of a process that is about to end; not of a child that it forked."""
+        if self.batches and os.getpid() == self._pid:
+            self._phases.tell()
+
+    def count(self) -> None:
+        """Add up what a loop that is only watched waited so far, and tell."""
+        self._phases.count()

@@ -1,0 +1,53 @@
+"""Checkpoints that a program wrote while it was attached to: they hold a training on repeated data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from coresim.model.caution import Caution
+
+ENDINGS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".pkl", ".h5", ".msgpack")
+#: Files looked at, at the most, and folders of tools that hold no checkpoints.
+MOST_FILES = 20_000
+SKIPPED = {".git", "__pycache__", "node_modules", "site-packages", ".venv"}
+SHOWN = 3
+
+
+def checkpoints(folders: Iterable[str], since: float) -> list[str]:
+    """Files with a checkpoint's ending that were written since then (seconds of the epoch)."""
+    found = []
+    for number, path in enumerate(_files(folders)):
+        if number >= MOST_FILES:
+            break
+        if path.endswith(ENDINGS) and os.path.getmtime(path) >= since:
+            found.append(path)
+    return sorted(set(found))
+
+
+def _files(folders: Iterable[str]) -> Iterator[str]:
+    for folder in dict.fromkeys(folders):
+        for place, inner, names in os.walk(folder):
+            inner[:] = [name for name in inner if name not in SKIPPED]
+            yield from (os.path.join(place, name) for name in names if os.path.isfile(os.path.join(place, name)))
+
+
+def named_folders(command: Iterable[str]) -> list[str]:
+    """Folders that a command line names, such as ``--out=runs``."""
+    words = [part for word in command for part in (word, word.partition("=")[2]) if part]
+    return [word for word in words if Path(word).is_dir()]
+
+
+def caution(paths: list[str]) -> list[Caution]:
+    """What to say of them; nothing where there are none."""
+    if not paths:
+        return []
+    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+    return [
+        Caution(
+            "the program saved what looks like a checkpoint meanwhile",
+            ", ".join(paths[:SHOWN]) + more,
+            "it was trained on repeated data: do not go on from it",
+        )
+    ]

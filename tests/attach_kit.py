@@ -1,0 +1,71 @@
+"""The programs of ``tests/attaching/programs``, run with hooks in them for a short time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coresim.advise.recommend import Recommendation, recommend
+from coresim.attaching.assemble import profile_of
+from coresim.attaching.conduct import Request, attach
+from coresim.cli.common import study_of
+from coresim.model.profile import Profile, profile_tables
+from coresim.model.scenario import read_scenario
+from coresim.sim.estimate import Plan
+
+PROGRAMS = Path(__file__).resolve().parent / "attaching" / "programs"
+BATCH = 32
+#: A sample's CPU time and a step's wait, s, with the ratio of the programs' own: 3.2 cores feed a step.
+SAMPLE_S, STEP_S = 0.0025, 0.025
+ENVIRON = {"SAMPLE_S": str(SAMPLE_S), "STEP_S": str(STEP_S), "OMP_NUM_THREADS": "1"}
+TIMES = {"settle_s": 0.5, "watch_s": 1.0, "kept_s": 1.0, "budget_s": 3.0}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a program's ranks found, what the program said, and the profile of its job."""
+
+    ranks: list[dict[str, Any]]
+    said: str
+    phases: list[str]
+    profile: Profile
+
+
+def script(name: str, *flags: str) -> tuple[str, ...]:
+    """The command of a program."""
+    return (sys.executable, str(PROGRAMS / name), *flags)
+
+
+def run(command: tuple[str, ...], **options: Any) -> Seen:
+    """Attach to a program through all phases."""
+    said, phases = bytearray(), []
+    request = Request(command, **{**TIMES, **options})
+    ranks = attach(request, said.extend, lambda label, _: phases.append(label))
+    profile = profile_of(ranks, command, "coresim measure", "2026-01-01T00:00:00+00:00")
+    return Seen(ranks, said.decode(), phases, profile)
+
+
+def answer(profile: Profile) -> Recommendation:
+    """What is recommended for the job with a step as long as it is known to be: a busy machine draws it out."""
+    tables = profile_tables(profile, "a test")
+    tables["accelerator"]["step"] = f"{STEP_S} s"
+    with study_of(Plan(), "fast", lambda *_: None) as study:
+        return recommend(read_scenario(tables), study, (2,), None)
+
+
+def left_behind(needle: str) -> list[str]:
+    """Command lines with ``needle`` in them of processes that still run."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal() and int(folder.name) != os.getpid():
+            try:
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if needle in words and state != "Z":
+                found.append(words)
+    return found

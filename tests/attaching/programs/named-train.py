@@ -1,0 +1,59 @@
+"""A script whose name no import statement could say; what a user may name in it as a data set."""
+
+import torch
+from torch.utils.data import DataLoader
+from work import BATCH, SAMPLES, Data, Net
+
+try:
+    from lightning import LightningDataModule
+except ImportError:
+    LightningDataModule = object
+
+instance = Data()
+
+
+def collate(samples):
+    return torch.stack([image for image, _ in samples]), torch.tensor([label for _, label in samples])
+
+
+def begin(worker):
+    torch.manual_seed(worker)
+
+
+loader = DataLoader(instance, 16, shuffle=True, collate_fn=collate, worker_init_fn=begin)
+
+
+class Module(LightningDataModule):
+    def __init__(self):
+        super().__init__()
+        self.data = None
+
+    def prepare_data(self):
+        assert self.data is None
+
+    def setup(self, stage):
+        assert stage == "fit"
+        self.data = Data()
+
+    def train_dataloader(self):
+        return DataLoader(self.data, 8, shuffle=True)
+
+
+class Several(Module):
+    def train_dataloader(self):
+        return [DataLoader(self.data, 8)]
+
+
+def train():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for _ in range(100):
+        for images, labels in DataLoader(Data(), BATCH, shuffle=True, num_workers=1):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+    return [SAMPLES]
+
+
+if __name__ == "__main__":
+    train()

@@ -1,0 +1,104 @@
+"""Programs of real frameworks, unchanged: found, measured through all phases, and answered for.
+
+Their samples burn a known CPU time and their steps wait for a known one, so that the true need is known. What is
+asserted holds on a busy machine; `benchmarks/attached.py` prints how near the predictions come on a quiet one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from attach_kit import BATCH, ENVIRON, PROGRAMS, SAMPLE_S, STEP_S, Seen, answer, left_behind, run, script
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+
+PLAIN = ("--sample", str(SAMPLE_S), "--step", str(STEP_S))
+TORCHRUN = (str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node=2", "--standalone")
+
+
+class Case(NamedTuple):
+    """A program, the package that it needs, and what is known of it."""
+
+    command: tuple[str, ...]
+    needs: str = "torch"
+    workers: int = 2
+    ranks: int = 1
+    loader: str = "DataLoader"
+    dataset: str = "Data"
+    samples: int | None = 3200
+    batches_per_step: float = 1.0
+    environ: dict[str, str] = {}  # noqa: RUF012 (nobody changes it)
+
+
+CASES = {
+    "a plain loop in main()": Case(script("plain.py", *PLAIN)),
+    "no workers, batches changed in place": Case(script("plain.py", *PLAIN, "--workers=0", "--in-place"), workers=0),
+    "Lightning": Case(script("lit.py"), "lightning"),
+    "transformers": Case(script("trainer.py"), "transformers", dataset="Texts"),
+    "accelerate": Case(script("accelerated.py"), "accelerate", loader="DataLoaderShard", batches_per_step=2.0),
+    "torchrun": Case((*TORCHRUN, str(PROGRAMS / "ranks.py")), workers=1, ranks=2),
+    "an iterable data set": Case(script("stream.py"), dataset="Stream", samples=None),
+    "a data set that is slow to build": Case(script("slow_build.py"), dataset="Built", environ={"BUILD_S": "5"}),
+    "a sitecustomize of its own": Case(
+        script("own_site/train.py", *PLAIN), environ={"PYTHONPATH": str(PROGRAMS / "own_site")}
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=CASES.values(), ids=CASES.keys())
+def seen(request: Any) -> Any:
+    """One run for all that is asserted of a case."""
+    case: Case = request.param
+    if importlib.util.find_spec(case.needs) is None:
+        pytest.skip(f"{case.needs} is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**ENVIRON, **case.environ}.items():
+            patch.setenv(name, value)
+        yield case, run(case.command)
+
+
+def test_the_loop_that_trains_is_found_with_its_settings(seen: tuple[Case, Seen]) -> None:
+    case, found = seen
+    today = found.profile.today
+    assert today is not None
+    assert (today.workers, today.ranks, len(found.ranks)) == (case.workers, case.ranks, case.ranks)
+    told = found.ranks[0]["settings"]
+    assert (told["loader"], told["dataset"], told["samples"]) == (case.loader, case.dataset, case.samples)
+    assert found.profile.batch_size == BATCH
+    assert today.batches_per_step == pytest.approx(case.batches_per_step, rel=0.1)
+    assert found.profile.bytes_per_batch == BATCH * (3 * 8 * 8 * 4 + 8)
+    assert found.ranks[0]["step"]["changed_in_place"] == ("--in-place" in case.command)
+
+
+def test_the_program_is_run_once_and_ended(seen: tuple[Case, Seen]) -> None:
+    case, found = seen
+    assert found.phases[0] == "your program starts" and "the loader without the step" in found.phases
+    assert not left_behind(next(word for word in case.command if word.endswith(".py")))
+    assert found.said.count("built by process") == (case.dataset == "Built")
+
+
+def test_what_is_known_is_measured(seen: tuple[Case, Seen]) -> None:
+    case, found = seen
+    today, profile = found.profile.today, found.profile
+    assert today is not None
+    costs = {measured.name: measured for measured in profile.measurements}
+    # CPU time, as far as other programs do not slow the machine; a step only gets longer, because it waits.
+    assert costs["prepare.sample"].mean == pytest.approx(SAMPLE_S, rel=0.25)
+    assert all(step >= STEP_S for step in costs["accelerator.step"].flat)
+    assert today.step >= STEP_S
+    # Two workers or fewer need at least this for a batch, and the device idles for what the step is shorter.
+    workers = max(1, case.workers)
+    assert today.period >= BATCH * SAMPLE_S / workers * 0.98
+    assert today.gpu_idle > 0.1
+
+
+def test_the_recommended_cores_are_those_needed(seen: tuple[Case, Seen]) -> None:
+    _, found = seen
+    trainer = sum(found.ranks[0]["step"]["busy"]) / len(found.ranks[0]["step"]["busy"])
+    need = (BATCH * SAMPLE_S + trainer) / STEP_S
+    assert abs(answer(found.profile).point.cores - need) <= 1.0

@@ -1,0 +1,142 @@
+"""Data sets by their names: of any script, as an object or a loader, and what turns out to train."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attach_kit import ENVIRON, PROGRAMS, left_behind
+
+from coresim.errors import InputError
+from coresim.measure.server import loader_of
+from coresim.measure.subject import Layout
+from coresim.workloads.base import DatasetWorkload
+from coresim.workloads.named import TrainsError, WorkloadSpec
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+SCRIPT = str(PROGRAMS / "named-train.py")
+
+
+@pytest.fixture(autouse=True)
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short samples; and the script's modules are imported anew."""
+    monkeypatch.setenv("SAMPLE_S", "0.0001")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("named_train", "work"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def build(name: str, **options: Any) -> DatasetWorkload:
+    made = WorkloadSpec(f"{SCRIPT}:{name}", **options).build()
+    assert isinstance(made, DatasetWorkload)
+    return made
+
+
+def first_batch(workload: DatasetWorkload) -> Any:
+    pipe = loader_of(workload).open(Layout(workers=1), seed=0)
+    try:
+        return pipe.next()[0]
+    finally:
+        pipe.close()
+
+
+def test_an_object_of_any_script_is_a_data_set_with_the_scripts_folder_on_the_path() -> None:
+    made = build("instance", batch_size=4)
+    assert (len(made), made.batch_size, made.loader) == (3200, 4, None)
+    assert first_batch(made)[0].shape == (4, 3, 8, 8)
+
+
+def test_a_class_is_called() -> None:
+    assert type(build("Data").dataset).__name__ == "Data"
+
+
+def test_a_loader_is_run_with_its_own_settings() -> None:
+    made = build("loader")
+    assert made.batch_size == 16
+    assert made.loader.dataset is made.dataset
+    assert (made.collate([made.dataset[0]] * 2)[0].shape, made.has_own_collate) == ((2, 3, 8, 8), True)
+    assert made.worker_init is made.loader.worker_init_fn
+    assert first_batch(made)[0].shape == (16, 3, 8, 8)
+
+
+def test_flags_beside_a_loader_win() -> None:
+    made = build("loader", batch_size=5, worker_init=f"{SCRIPT}:begin")
+    assert (made.batch_size, made.loader) == (5, None)
+    assert made.has_own_collate
+    assert first_batch(made)[0].shape == (5, 3, 8, 8)
+
+
+def test_a_data_module_gives_its_training_loader() -> None:
+    made = build("Module")
+    assert (made.batch_size, len(made)) == (8, 3200)
+    assert made.loader is not None
+
+
+def test_a_data_module_with_several_loaders_is_told() -> None:
+    with pytest.raises(InputError, match="train_dataloader gives a list; name what gives one DataLoader"):
+        build("Several")
+
+
+def test_each_worker_calls_the_init_function(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import os, torch\nfrom torch.utils.data import Dataset\nstarted = []\n\n"
+        "def begin(worker):\n    started.append(worker)\n\n"
+        "class Data(Dataset):\n    def __len__(self): return 8\n"
+        "    def __getitem__(self, i): return torch.tensor(len(started))\n"
+    )
+    made = WorkloadSpec(f"{tmp_path}/mine.py:Data", batch_size=2, worker_init=f"{tmp_path}/mine.py:begin").build()
+    assert isinstance(made, DatasetWorkload)
+    assert first_batch(made).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("named-train.py:nothing", "has no 'nothing'; check the name after the colon"),
+        ("no-such.py:data", "no file .*no-such.py' here; check the path before the colon"),
+        ("named-train.py:SAMPLES", "of type int; name a data set, or a function or class that gives one"),
+    ],
+)
+def test_a_bad_name_is_one_line(name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        WorkloadSpec(str(PROGRAMS / name)).build()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_trains_is_stopped_at_its_first_loader() -> None:
+    iterator = torch.utils.data.dataloader._BaseDataLoaderIter
+    begin = iterator.__init__
+    with pytest.raises(TrainsError, match="iterates a DataLoader: it trains; give your program after --"):
+        build("train")
+    assert iterator.__init__ is begin
+
+
+def test_a_script_that_trains_when_it_is_imported_is_stopped_too(tmp_path: Path) -> None:
+    (tmp_path / "no-guard.py").write_text(
+        "from torch.utils.data import DataLoader\nfor batch in DataLoader(range(8)): pass\nraise SystemExit(9)\n"
+    )
+    with pytest.raises(TrainsError):
+        WorkloadSpec(f"{tmp_path}/no-guard.py:main").build()
+
+
+def test_a_name_that_trains_is_answered_as_a_program(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    words = ("measure", "--quick", "--budget", "2 s", "--dataset", f"{SCRIPT}:train", "-o", str(path))
+    done = subprocess.run(
+        [sys.executable, "-m", "coresim", *words], capture_output=True, text=True, timeout=200, check=False,
+        env={**os.environ, **ENVIRON},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "importing your module ..." in done.stderr
+    assert "iterates a DataLoader, so it trains: it is run as a program" in done.stderr
+    profile = json.loads(path.read_text())
+    assert profile["workload"] == f"{SCRIPT}:train"
+    assert (profile["today"]["workers"], profile["batch_size"]) == (1, 32)
+    assert not left_behind("coresim.cli.called")
