@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim import __version__
 from coresim.advise.fleet import plan_fleet
+from coresim.advise.recommend import CONFIDENCE
 from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.sweep import Study
 from coresim.advise.task import FLEET_PLAN
@@ -58,6 +59,7 @@ def recommend(
     settings: Sequence[str] = (),
     options: tuple[int, ...] | None = None,
     max_cores: int | None = None,
+    confidence: float = CONFIDENCE,
     seed: int = 1,
     engine: str = "fast",
     executor: Executor | None = None,
@@ -69,12 +71,13 @@ def recommend(
         settings: overrides such as ``"accelerator.step=98 ms"``.
         options: which organisations of the pipeline to consider; by default those of the loader's preset.
         max_cores: largest core count per accelerator to try.
+        confidence: how sure the larger of the two core counts is to meet the target.
         seed: of all random draws.
         engine: ``fast`` or ``reference``.
         executor: where the points of the curves are simulated; None: here.
     """
     scenario, profile = _resolve(measure() if source is None else source, settings)
-    answer = _recommend(scenario, Study(_engine(engine), Plan(seed=seed), executor), options, max_cores)
+    answer = _recommend(scenario, Study(_engine(engine), Plan(seed=seed), executor), options, max_cores, confidence)
     return answer_of(answer, profile, settings=settings)
 
 
@@ -193,7 +196,7 @@ def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile 
     document = source if isinstance(source, Profile | dict) else load_document(source)
     profile = document if isinstance(document, Profile) else None
     tables = (
-        profile_tables(document, "profile" if isinstance(source, Profile) else str(source))
+        profile_tables(document, "profile" if isinstance(source, Profile) else str(source), settings=settings)
         if isinstance(document, Profile)
         else document
     )

@@ -79,10 +79,10 @@ def read_input(
     document = load_document(path)
     profile = document if isinstance(document, Profile) else None
     if profile:
-        _note(profile, path, settings)
+        _note(profile, path)
     require(profile is not None or not cold, f"--cold: {path} is a scenario; give workload.fetch instead")
     check_storage(storage, cold)
-    tables = profile_tables(document, path, cold or None) if isinstance(document, Profile) else document
+    tables = profile_tables(document, path, cold or None, settings) if isinstance(document, Profile) else document
     return read_scenario(overridden(tables, settings, storage), path), profile
 
 
@@ -105,7 +105,7 @@ def overridden(tables: dict[str, Any], settings: list[str], storage: str | None)
     return override(stored(tables, storage) if storage else tables, settings)
 
 
-def _note(profile: Profile, path: str, settings: list[str]) -> None:
+def _note(profile: Profile, path: str) -> None:
     """Say on stderr what is odd about using a profile so."""
     from coresim.measuring.host import read_host
 
@@ -114,13 +114,6 @@ def _note(profile: Profile, path: str, settings: list[str]) -> None:
         print(
             f"coresim: {path}: measured on another machine ({profile.host.cpu_model}); the answer is for that one;"
             " for this one, measure here",
-            file=sys.stderr,
-        )
-    keys = [setting.partition("=")[0].split(".") for setting in settings]
-    if any("batch_size" in key for key in keys) and not any("step" in key for key in keys):
-        print(
-            "coresim: --set batch_size: step, collate, send, consumer and copy stay as for a batch of"
-            f" {profile.batch_size}; set them too, or measure with --batch-size",
             file=sys.stderr,
         )
 

@@ -51,6 +51,10 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("input", nargs="?", help="a scenario (.toml) or a saved profile (.json); absent: measure here")
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
     parser.add_argument(
+        "--confidence", type=share, default=0.9, metavar="SHARE",
+        help="how sure the larger of the two core counts is to meet the target (default 90%%)",
+    )  # fmt: skip
+    parser.add_argument(
         "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
     )
     parser.add_argument("--max-cores", type=whole_number(1), help="largest core count per GPU to try")
@@ -81,11 +85,17 @@ def option_list(text: str) -> tuple[int, ...]:
 def run(args: argparse.Namespace) -> int:
     """Measure or read, simulate, print; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
+    from coresim.advise.steps import for_steps
+    from coresim.report.basis import step_is_unknown
     from coresim.sim.estimate import Plan
 
     scenario, profile = _scenario(args)
+    asked = args.options, args.max_cores, args.confidence
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
-        answer = recommend(scenario, study, args.options, args.max_cores)
+        if step_is_unknown(profile, args.settings):
+            _print_steps(args, for_steps(scenario, study, *asked), profile)
+            return EXIT_ANSWERED
+        answer = recommend(scenario, study, *asked)
     _print(args, answer, profile)
     return EXIT_ANSWERED if answer.meets_target else EXIT_NO_CORE_COUNT
 
@@ -113,29 +123,48 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     profile = measure_profile(request_from(args))
     if args.save:
         profile.save(args.save)
-    tables = profile_tables(profile, "measured here", args.cold or None)
+    tables = profile_tables(profile, "measured here", args.cold or None, settings)
     return read_scenario(overridden(tables, settings, args.storage), "measured here"), profile
 
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
     from coresim.report.answer import answer_of
-    from coresim.report.basis import step_basis
     from coresim.report.document import recommendation_document
     from coresim.report.text import recommendation_text
 
     source = args.input or "measured here"
     if args.json:
-        basis = step_basis(profile, None, args.settings)
-        about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
-        about["validation"] = _validated(profile) if profile else None
-        about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
-        print(json.dumps(recommendation_document(answer, about), indent=1, allow_nan=False))
+        print(json.dumps(recommendation_document(answer, _about(args, profile)), indent=1, allow_nan=False))
         return
     told = answer_of(answer, profile, source, args.settings)
-    rests = told.rests
-    if profile:
-        rests = (*rests, _validated(profile) or "not validated here: coresim validate runs the real loader beside this")
-    print(recommendation_text(answer, told.basis, told.notes, rests))
+    print(recommendation_text(answer, told.basis, told.notes, (*told.rests, *_checked(profile))))
+
+
+def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
+    from coresim.report.basis import profile_notes
+    from coresim.report.steps import steps_document, steps_text
+
+    if args.json:
+        print(json.dumps(steps_document(answer, _about(args, profile)), indent=1, allow_nan=False))
+        return
+    notes, rests = profile_notes(profile, args.settings) if profile else ((), ())
+    print(steps_text(answer, notes, (*rests, *_checked(profile))))
+
+
+def _about(args: argparse.Namespace, profile: Profile | None) -> dict[str, Any]:
+    from coresim.report.basis import step_basis
+
+    basis = step_basis(profile, None, args.settings)
+    about = metadata(args.seed, args.input or "measured here", basis, profile.host.fingerprint if profile else None)
+    about["validation"] = _validated(profile) if profile else None
+    about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
+    return about
+
+
+def _checked(profile: Profile | None) -> tuple[str, ...]:
+    if profile is None:
+        return ()
+    return (_validated(profile) or "not validated here: coresim validate runs the real loader beside this",)
 
 
 def _validated(profile: Profile) -> str | None:

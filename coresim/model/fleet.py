@@ -219,7 +219,7 @@ def _workload(table: WorkloadTable, folder: Path) -> Workload:
     path = folder / table.path
     document = load_document(path)
     profile = document if isinstance(document, Profile) else None
-    tables = profile_tables(document, str(path)) if isinstance(document, Profile) else document
+    tables = profile_tables(document, str(path), None, table.set) if isinstance(document, Profile) else document
     scenario = read_scenario(override(tables, list(table.set)), str(path))
     name, cpu = table.name or path.stem, table.cpu or (profile.host.cpu_model if profile else None)
     gpu = table.gpu or scenario.accelerator.name

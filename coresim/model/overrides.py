@@ -28,6 +28,16 @@ def override(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any
     return result
 
 
+def given(settings: Sequence[str], key: str) -> Any:
+    """The value that settings give a key (``section.key``), the last of them; None: they give it none."""
+    found = None
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if equals and ".".join(_full_path(path.strip(), setting)) == key:
+            found = _value(text.strip())
+    return found
+
+
 def basis_after(settings: Sequence[str], key: str, basis: str | None) -> str | None:
     """What a key's value rests on after ``settings``: its ``basis``, or the last of them that gives it.
 

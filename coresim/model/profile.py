@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from coresim.model.keys import (
 )
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import scenario_tables
+from coresim.model.rebatch import asked_batch
 
 FORMAT = "coresim-profile"
 VERSION = 1
@@ -38,7 +39,7 @@ VERSION = 1
 class AcceleratorSource:
     """Where the step time comes from."""
 
-    kind: str = key(choice("measured", "catalogue", "given"), "how the step time is known")
+    kind: str = key(choice("measured", "catalogue", "given", "unknown"), "how the step time is known")
     basis: str = key(TEXT, "one line: device, model, precision, source and certainty")
     uncertainty: float = key(NOT_NEGATIVE, "relative standard uncertainty of the step time")
     step_time_s: float | None = key(POSITIVE, "seconds per step where it was not measured here", None)
@@ -164,9 +165,9 @@ class Profile:
             raise InputError(f"{name} was not measured; there are {', '.join(m.name for m in self.measurements)}")
         return found
 
-    def scenario_tables(self, cold: bool | None = None) -> dict[str, Any]:
+    def scenario_tables(self, cold: bool | None = None, batch: int | None = None) -> dict[str, Any]:
         """The tables that `coresim.model.scenario.read_scenario` reads; see `coresim.model.profile_tables`."""
-        return scenario_tables(self, cold)
+        return scenario_tables(self, cold, batch)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON-ready document that `from_dict` reads back to an equal profile."""
@@ -209,10 +210,15 @@ def load_profile(path: str | os.PathLike[str]) -> Profile:
     return Profile.from_dict(read_json(path), str(path))
 
 
-def profile_tables(profile: Profile, source: str, cold: bool | None = None) -> dict[str, Any]:
-    """`Profile.scenario_tables`, with ``source`` at the beginning of every error."""
+def profile_tables(
+    profile: Profile, source: str, cold: bool | None = None, settings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """`Profile.scenario_tables`, with ``source`` at the beginning of every error.
+
+    ``settings`` will override them: where they give another batch size, every time of a batch is as it is for that.
+    """
     try:
-        return profile.scenario_tables(cold)
+        return profile.scenario_tables(cold, asked_batch(profile, settings))
     except InputError as error:
         raise type(error)(f"{source}: {error}") from None
 

@@ -29,8 +29,10 @@ from typing import TYPE_CHECKING, Any
 from coresim import stats
 from coresim.errors import InputError
 from coresim.model.crowding import SPREAD
+from coresim.model.handover import recorded_handover, recorded_sending
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
+from coresim.model.rebatch import rebatched
 from coresim.model.service import read_service
 from coresim.model.storage import missing
 
@@ -51,24 +53,26 @@ BUSY = "accelerator.step.busy."
 Values = Sequence[Sequence[float]]
 
 
-def scenario_tables(profile: Profile, cold: bool | None = None) -> dict[str, Any]:
+def scenario_tables(profile: Profile, cold: bool | None = None, batch: int | None = None) -> dict[str, Any]:
     """Tables for `coresim.model.scenario.read_scenario`; times in seconds.
 
     Args:
         profile: what was measured.
         cold: whether samples all come from storage and not from the page cache; by default, those that miss it where
             the data set is larger than the memory.
+        batch: samples of a batch, where it is not the profile's own (`coresim.model.rebatch`).
 
     Raises:
         InputError: no step of the preparation was measured, or ``cold`` without cold reads.
     """
     misses = _misses(profile) if cold is None and profile.get("storage.cold.read") is not None else None
-    return {
+    tables = {
         "workload": _workload(profile, bool(cold), misses),
         "accelerator": _accelerator(profile),
         "host": _host(profile, bool(cold) or misses is not None),
         **_loader(profile),
     }
+    return tables if batch is None else rebatched(tables, profile, batch)
 
 
 def service_table(values: Values) -> dict[str, Any]:
@@ -139,26 +143,6 @@ def _decoding(profile: Profile, rows: Values) -> dict[str, float]:
     """The share of the preparation that decodes: none where no step of that name was measured."""
     decode, whole = _mean(profile, "prepare.decode") or 0.0, stats.mean([value for row in rows for value in row])
     return {"decode_share": min(1.0, decode / whole)} if whole else {}
-
-
-def recorded_handover(size: int, arrays: int) -> dict[str, Any]:
-    """What being handed a batch by PyTorch's DataLoader takes the trainer, as recorded, for a host without torch.
-
-    Source: our own `coresim.measuring.transport` on a 2.5 GHz Xeon, PyTorch 2.13, November 2026, four repeats: 0.75 to
-    1.03 ms a batch, 0.30 to 0.53 ms a tensor, 0.09 to 0.16 ns a byte. On another CPU within a factor of two: a
-    judgement.
-    """
-    return {"mean": f"{0.9e-3 + 0.42e-3 * arrays + 0.13e-9 * size!r} s", "uncertainty": 0.35}
-
-
-def recorded_sending(size: int) -> dict[str, Any]:
-    """What handing a batch over costs a DataLoader's worker beyond collating it, as recorded, for a host without torch.
-
-    Source: our own `coresim.measuring.sending` on one core of a 2.5 GHz Xeon, PyTorch 2.13, November 2026: 0.7 ms for
-    a batch of 16 kB, and 0.5 to 0.9 ns a byte for batches of 14 to 150 MB. On another CPU within a factor of two: a
-    judgement.
-    """
-    return {"mean": f"{0.7e-3 + 0.8e-9 * size!r} s", "uncertainty": 0.35}
 
 
 def _rows(profile: Profile, cold: bool) -> Values:

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from coresim.model.overrides import basis_after
 from coresim.model.profile import Profile
+from coresim.model.rebatch import PER_DOUBLING, asked_batch
 from coresim.report.text import plural
 
 
 def step_basis(profile: Profile | None, source: str | None, settings: Sequence[str]) -> str | None:
     """What the step time rests on: a setting, the profile's own words, or the file that gives it."""
     given = None if source is None else f"as given in {source}"
-    return basis_after(settings, "accelerator.step", profile.accelerator.basis if profile else given)
+    known = given if profile is None else profile.accelerator.basis + _rebatched(profile, settings)
+    return basis_after(settings, "accelerator.step", known)
+
+
+def step_is_unknown(profile: Profile | None, settings: Sequence[str]) -> bool:
+    """Whether neither the profile nor a setting says how long a step takes."""
+    unknown = profile is not None and profile.accelerator.kind == "unknown"
+    return unknown and basis_after(settings, "accelerator.step", None) is None
+
+
+def _rebatched(profile: Profile, settings: Sequence[str]) -> str:
+    """How a step of another batch follows from the profile's."""
+    batch = asked_batch(profile, settings)
+    if batch is None:
+        return ""
+    spread = PER_DOUBLING * abs(math.log2(batch / profile.batch_size))
+    return f"; taken in proportion from a batch of {profile.batch_size} to {batch}, +-{200 * spread:.0f} %"
 
 
 def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -20,6 +38,11 @@ def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple
     notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
     busy = basis_after(settings, "host.speed", profile.speed_basis)
     rests = [f"busy cores: {busy}"] if busy else []
+    if asked_batch(profile, settings) is not None:
+        rests.append(
+            f"collating, copying and receiving a batch: measured with {profile.batch_size} samples, and taken to grow"
+            " with its bytes, but for the part of receiving and sending that does not; --batch-size measures it"
+        )
     curve = _bandwidth(profile)
     if curve:
         known = ", ".join(f"{value / 1e9:.1f} GB/s with {plural(count, 'core')}" for count, value in curve)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 
 from coresim.advise.candidates import most_workers
 from coresim.advise.memory import memory_of
@@ -12,6 +11,7 @@ from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
 from coresim.model.crowding import crowding
 from coresim.model.scenario import Scenario
+from coresim.report.doubt import doubt_lines, sure_words, today_lines
 from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
 from coresim.report.storage import storage_lines
 from coresim.sim.estimate import Estimate
@@ -43,7 +43,8 @@ def recommendation_text(
         rests: what else the answer rests on, one line each.
     """
     loader = _fitted(loader_text(answer).splitlines())
-    parts = [headline(answer), _rests_on(answer, basis, rests), loader, _verdict(answer), _options(answer)]
+    first = [headline(answer), *doubt_lines(answer, basis), *today_lines(answer)]
+    parts = ["\n".join(first), _rests_on(answer, basis, rests), loader, _verdict(answer), _options(answer)]
     parts += [_curve(chosen_option(answer), answer), _evidence(answer)]
     if notes:
         parts.append("Cautions\n" + "\n".join(wrapped(note) for note in notes))
@@ -74,7 +75,8 @@ def headline(answer: Recommendation) -> str:
             f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}: {idle}."
         )
     return (
-        f"{plural(point.cores, 'CPU core')} per GPU ({core_range(answer)}), {setting_words(point)}: {idle},"
+        f"{plural(point.cores, 'CPU core')} per GPU; {sure_words(answer)} ({core_range(answer)}),"
+        f" {setting_words(point)}: {idle},"
         f" target {percent(target)}, met with probability {answer.probability:.2f}."
     )
 
@@ -273,26 +275,3 @@ def interval_sources(estimate: Estimate) -> str:
         f" {estimate.replications} x {estimate.steps} steps,"
         f" -{100 * estimate.input_half_low:.2f} +{100 * estimate.input_half_high:.2f} from uncertain inputs"
     )
-
-
-def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
-    """One simulated setting."""
-    title = ", ".join(f"{name} {value}" for name, value in setting.items() if value is not None)
-    lines = [
-        f"Simulated: {title}",
-        f"GPU idle {interval(estimate)}, throughput {estimate.throughput_samples_per_s:.1f} samples/s,"
-        f" makespan {format_duration(estimate.makespan_s)}, {estimate.busy_cores:.2f} cores busy",
-        "Accelerator: " + _list(estimate.accelerator),
-        "Trainer:     " + _list(estimate.trainer),
-    ]
-    if any(estimate.starved_by.values()):
-        lines.append("Starved by:  " + _list(estimate.starved_by))
-    for station in estimate.stations:
-        shares = {name: share for name, share in station.items() if name not in ("name", "servers")}
-        lines.append(f"{station['name']} ({plural(station['servers'], 'server')}): {_list(shares)}")
-    return "\n".join([*lines, interval_sources(estimate)])
-
-
-def _list(shares: Mapping[str, float]) -> str:
-    shown = {name.replace("_", " "): value for name, value in shares.items() if value >= 0.0005}
-    return ", ".join(f"{name} {percent(value)}" for name, value in shown.items()) or "nothing"
