@@ -1,8 +1,7 @@
 """What the event kernel costs, as ratios that are measured in one run: ``python benchmarks/engines.py``.
 
 Against the SimPy reference (same model, same draws, same makespan), against Ciw on the closed queueing network that
-both can express, and against a C loop of the plain recurrence (``line.c``), which is what the generality costs; beside
-it stands coresim's own recurrence, which takes the kernel's place on plain lines and keeps all of its books. Every
+both can express, and against a C loop of the plain line alone (``line.c``), which is what the generality costs. Every
 number is a median of repeats in one process, on whatever machine this runs; ratios carry over, seconds do not. It is
 no test.
 """
@@ -33,8 +32,8 @@ sys.path.insert(0, str(ROOT))
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer  # noqa: E402
 from coresim.model.service import Service  # noqa: E402
 from coresim.sim import fast, reference  # noqa: E402
-from coresim.sim.arrays import build  # noqa: E402
 from coresim.sim.draws import draw  # noqa: E402
+from coresim.sim.kernel import COMPILED, engine  # noqa: E402
 from coresim.sim.run import RunLength  # noqa: E402
 from coresim.theory.birth_death import closed_line, example  # noqa: E402
 
@@ -69,7 +68,7 @@ def against_simpy() -> None:
         pipeline, length = loader(workers, cores, step), RunLength(2000)
         draws = draw(pipeline, 2000, 1)
         slow, by_reference = median_of(3, reference.simulate, pipeline, draws, length)
-        quick, by_kernel = median_of(15, fast.simulate_events, pipeline, draws, length)
+        quick, by_kernel = median_of(15, fast.simulate, pipeline, draws, length)
         apart = abs(by_kernel.makespan / by_reference.makespan - 1)
         print(
             f"  {name:24} {slow * 1e3:8.1f} ms / {quick * 1e3:6.2f} ms = {slow / quick:5.0f} x"
@@ -88,7 +87,7 @@ def against_ciw() -> None:
     seconds, served = median_of(3, run_ciw, workers, credits, prepare, step, steps / theory.throughput)
     pipeline, length = example(workers, float(workers), credits, prepare, step), RunLength(steps)
     draws = draw(pipeline, steps, 1)
-    quick, run = median_of(15, fast.simulate_events, pipeline, draws, length)
+    quick, run = median_of(15, fast.simulate, pipeline, draws, length)
     print(f"Ciw and kernel, closed M/M/{workers} and M/M/1 with {credits + 1} customers, time per step:")
     print(
         f"  {seconds / served * 1e6:.1f} us / {quick / steps * 1e6:.3f} us = {seconds / served / (quick / steps):.0f} x"
@@ -116,10 +115,10 @@ def run_ciw(workers: int, credits: int, prepare: float, step: float, seconds: fl
 
 
 def against_c() -> None:
-    """A C loop of the bare recurrence that the plain overlapped loader follows."""
+    """A C loop of the recurrence that the plain overlapped loader follows, without any account."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
-        print("C recurrence: no C compiler here, skipped")
+        print("C loop: no C compiler here, skipped")
         return
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "line.so"
@@ -127,14 +126,14 @@ def against_c() -> None:
         subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
         line = ctypes.CDLL(str(library)).line
         line.restype = ctypes.c_double
-        print("Plain line (8 workers, 3 phases, ample cores), 2,000,000 steps, time per step; C is the loop alone by")
-        print("cc -O2, the recurrence a whole call with all accounts, the event kernel a whole call of 20,000 steps:")
+        print("Plain line (8 workers, 3 phases, ample cores), 100,000 steps, time per step; C is the loop alone by")
+        print("cc -O2, the kernel a whole call with all accounts:")
         for step, run_ahead in ((0.014, 0), (0.014, 2), (0.005, 0), (0.005, 2)):
             compare_with(line, step, run_ahead)
 
 
 def plain_line(step: float, run_ahead: int) -> Pipeline:
-    """A line for which the fast engine takes the recurrence; no two tapes are alike."""
+    """A line that a recurrence describes; no two tapes are alike."""
 
     def phase(name: str, mean: float, resource: str = "cores") -> Phase:
         return Phase(name, resource, Service(mean, 0.4, "lognormal"))
@@ -151,26 +150,20 @@ def plain_line(step: float, run_ahead: int) -> Pipeline:
 
 
 def compare_with(line: Any, step: float, run_ahead: int) -> None:
-    """Time the loop in turns with the recurrence, then the event kernel; check that they agree."""
-    pipeline, steps = plain_line(step, run_ahead), 2_000_000
+    """Time the loop in turns with the kernel; check that they agree."""
+    pipeline, steps = plain_line(step, run_ahead), 100_000
     draws, length = draw(pipeline, steps, 1), RunLength(steps, warm_up=1000, blocks=20)
     columns = [np.ascontiguousarray(draws.tapes[key].ravel()) for key, _, _ in pipeline.phases()]
     tapes = (ctypes.c_void_p * len(columns))(*(column.ctypes.data for column in columns))
     settings = (ctypes.c_long(value) for value in (steps, 8, 16, run_ahead, 3, len(columns[0])))
     call = (*settings, tapes)
     turns = [(*median_of(1, line, *call), *median_of(1, fast.simulate, pipeline, draws, length)) for _ in range(9)]
-    ratios = [recurrence / c for c, _, recurrence, _ in turns]
-    plain, whole = (statistics.median(turn[at] for turn in turns) / steps * 1e9 for at in (0, 2))
+    ratios = [kernel / c for c, _, kernel, _ in turns]
+    bare, whole = (statistics.median(turn[at] for turn in turns) / steps * 1e9 for at in (0, 2))
     apart = abs(turns[0][1] / turns[0][3].makespan - 1)
-    few = 20_000
-    slow, by_events = median_of(5, fast.simulate_events, pipeline, draws, RunLength(few, warm_up=1000, blocks=20))
-    quick, run = median_of(15, fast.simulate, pipeline, draws, RunLength(few, warm_up=1000, blocks=20))
-    each = slow / few * 1e9
     print(
-        f"  step {step * 1e3:2.0f} ms, run-ahead {run_ahead}: recurrence {whole:.1f} ns / C {plain:.1f} ns ="
-        f" {statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f}); event kernel {each:.0f} ns:"
-        f" {slow / quick:.0f} x the recurrence in {few} steps, {each / whole:.0f} x in long runs"
-        f" (makespans {apart:.0e} and {abs(by_events.makespan / run.makespan - 1):.0e} apart)"
+        f"  step {step * 1e3:2.0f} ms, run-ahead {run_ahead}: kernel {whole:.0f} ns / C {bare:.1f} ns ="
+        f" {statistics.median(ratios):.1f} x ({min(ratios):.1f} to {max(ratios):.1f}; makespans {apart:.0e} apart)"
     )
 
 
@@ -180,7 +173,7 @@ def curve() -> None:
     draws = draw(pipeline, 400, 1)
 
     def sweep() -> int:
-        return sum(fast.simulate_events(replace(pipeline, cores=float(k)), draws, length).events for k in range(1, 65))
+        return sum(fast.simulate(replace(pipeline, cores=float(k)), draws, length).events for k in range(1, 65))
 
     seconds, events = median_of(7, sweep)
     print(f"Curve of 1..64 cores, 64 workers, 400 steps each: {seconds * 1e3:.0f} ms, {events} events")
@@ -190,8 +183,8 @@ def fleet() -> None:
     """1,024 ranks: 128 hosts of 8 accelerators with 4 workers each, a barrier at every step."""
     pipeline, length = loader(4, 24.0, 0.04, ranks=8, hosts=128, barrier=True, allreduce=0.002), RunLength(1000)
     draws = draw(pipeline, 64, 1)
-    seconds, run = median_of(3, fast.simulate_events, pipeline, draws, length)
-    memory = sum(array.nbytes for array in build(pipeline, draws, length, np.float64))
+    seconds, run = median_of(3, fast.simulate, pipeline, draws, length)
+    memory = (COMPILED or engine).footprint(pipeline, draws, length)
     print(
         f"1,024 ranks (128 hosts x 8) with a barrier, 1,000 steps: {seconds:.2f} s, {run.events} events,"
         f" {seconds / run.events * 1e9:.0f} ns each, {memory / 1e6:.1f} MB"
@@ -211,21 +204,16 @@ def growth() -> None:
 def report(pipeline: Pipeline, steps: int, name: str) -> None:
     """Time, events and time per event of one job, and the memory that it takes."""
     draws = draw(pipeline, min(steps, 20_000), 1)
-    seconds, run = median_of(5, fast.simulate_events, pipeline, draws, RunLength(steps))
-    memory = sum(array.nbytes for array in build(pipeline, draws, RunLength(steps), np.float64)) - draws_bytes(draws)
+    seconds, run = median_of(5, fast.simulate, pipeline, draws, RunLength(steps))
+    memory = (COMPILED or engine).footprint(pipeline, draws, RunLength(steps))
     each = seconds / run.events * 1e9
     print(f"  {name:14} {seconds * 1e3:9.2f} ms  {run.events:8} events  {each:6.0f} ns each  {memory / 1e3:7.1f} kB")
 
 
-def draws_bytes(draws: Any) -> int:
-    """Memory of the tapes."""
-    return sum(tape.nbytes for tape in draws.tapes.values())
-
-
 def main() -> None:
-    """Compile, then measure one thing after another."""
-    warm = loader(2, 1.0, 0.1)
-    fast.simulate_events(warm, draw(warm, 10, 1), RunLength(10))
+    """Measure one thing after another."""
+    if fast.SLOW:
+        print(fast.SLOW)
     load = os.getloadavg()[0]
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} CPUs, load {load:.1f} at the start; medians of repeats")
     for part in (against_simpy, against_ciw, against_c, curve, fleet, growth):

@@ -2,7 +2,7 @@
  *
  * Batch i belongs to worker i mod W, is dispatched when batch i - credits is picked up, passes its phases, and is picked
  * up when it and the trainer are ready; the trainer then consumes, copies (waiting for the accelerator) and launches, and
- * is ready again when the accelerator has finished step i - run_ahead (coresim/sim/recurrence.py has the formulas).
+ * is ready again when the accelerator has finished step i - run_ahead.
  * It knows no shared cores, no storage, no second stage, no ranks, no window and no account of where time goes.
  *
  * All tapes have `rows` rows: first the phases, then consumer, copy, launch and step.

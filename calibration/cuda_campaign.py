@@ -1,6 +1,6 @@
 """The campaign on a machine with a CUDA device: profiles, then real training on the declared grid, part by part.
 
-Runs from a checkout with nothing but Python, torch, numpy, Pillow, psutil and numba, and reaches nothing outside::
+Runs from a checkout with nothing but Python, torch, numpy, Pillow and psutil, and reaches nothing outside::
 
     python calibration/cuda_campaign.py --name h200 --minutes 8
 
@@ -152,7 +152,7 @@ def _over(code: int, until: float) -> bool:
 
 def _ledger(path: Path, grid: Grid) -> Ledger | None:
     """The ledger so far, which another grid's or another machine's must not overwrite."""
-    from coresim.measuring.host import read_host  # noqa: PLC0415 (as above)
+    from coresim.measure.host import read_host  # noqa: PLC0415 (as above)
     from coresim.validate.ledger import load_ledger  # noqa: PLC0415
 
     if not path.exists():

@@ -28,8 +28,8 @@ import numpy as np
 import coresim
 from coresim import stats
 from coresim.files import write_text
-from coresim.measuring.host import read_host
-from coresim.measuring.storage import measure_storage
+from coresim.measure.host import read_host
+from coresim.measure.storage import measure_storage
 from coresim.workloads.base import Workload, WorkloadSpec, seed_everything
 
 TABLE = Path(__file__).with_name("formats.csv")

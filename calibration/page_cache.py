@@ -25,8 +25,8 @@ from typing import Any
 import coresim
 from coresim import stats
 from coresim.files import write_json
-from coresim.measuring.host import read_host
-from coresim.measuring.storage import drop
+from coresim.measure.host import read_host
+from coresim.measure.storage import drop
 from coresim.model.page_cache import miss_share
 
 RESULT = Path(__file__).with_name("page_cache.json")

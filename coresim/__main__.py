@@ -2,7 +2,7 @@
 
 import sys
 
-from coresim.cli.main import main
+from coresim.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,22 +13,26 @@ from coresim import __version__
 from coresim.advise.fleet import plan_fleet
 from coresim.advise.recommend import CONFIDENCE
 from coresim.advise.recommend import recommend as _recommend
+from coresim.advise.steps import for_steps
 from coresim.advise.sweep import Study
 from coresim.advise.task import FLEET_PLAN
+from coresim.attaching import here
 from coresim.errors import InputError
-from coresim.measuring.campaign import Request, run_campaign
+from coresim.measure.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
 from coresim.model.fleet import Fleet, load_fleet
 from coresim.model.overrides import override
-from coresim.model.profile import Profile, load_document, profile_tables
+from coresim.model.profile import Profile, check_step, load_document, profile_tables
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.answer import Answer, Measured, Simulated, answer_of
+from coresim.report.basis import profile_notes
 from coresim.report.content import Section, Table
 from coresim.report.fleet import Planned
 from coresim.report.output import format_of
 from coresim.report.output import write_report as write
 from coresim.report.plan import plan_report
 from coresim.report.results import ResultFile
+from coresim.report.steps import ForSteps
 from coresim.sim.estimate import Engine, Plan, estimate
 
 if TYPE_CHECKING:
@@ -39,12 +43,23 @@ Input = Scenario | Profile | dict[str, Any] | str | os.PathLike[str]
 
 
 def measure(**request: Any) -> Measured:
-    """Measure this machine and job; the keyword arguments are the fields of `coresim.measuring.campaign.Request`.
+    """Measure this machine and job; the keyword arguments are the fields of `coresim.measure.campaign.Request`.
 
     Raises:
         CoresimError: as the command line's ``measure`` does, with the same one-line messages.
     """
     return Measured.of(run_campaign(Request(**request)))
+
+
+def attach(**times: float) -> here.Attached:
+    """Measure the next training loop of this process, as ``coresim recommend -- COMMAND`` measures a program's.
+
+    ``recommend(attached.profile)`` answers for it. The keyword arguments are those of `coresim.attaching.here.attach`.
+
+    Raises:
+        MissingPartError: torch is not installed.
+    """
+    return here.attach(**times)
 
 
 def load(path: str | os.PathLike[str]) -> Scenario | Measured:
@@ -79,6 +94,27 @@ def recommend(
     scenario, profile = _resolve(measure() if source is None else source, settings)
     answer = _recommend(scenario, Study(_engine(engine), Plan(seed=seed), executor), options, max_cores, confidence)
     return answer_of(answer, profile, settings=settings)
+
+
+def recommend_for_steps(
+    source: Input | None = None,
+    *,
+    settings: Sequence[str] = (),
+    options: tuple[int, ...] | None = None,
+    max_cores: int | None = None,
+    confidence: float = CONFIDENCE,
+    seed: int = 1,
+    engine: str = "fast",
+    executor: Executor | None = None,
+) -> ForSteps:
+    """Recommend where nobody knows how long a training step takes: for a rate of samples, and for a few step times.
+
+    The arguments are those of `recommend`.
+    """
+    scenario, profile = _resolve(measure() if source is None else source, settings, step_needed=False)
+    study = Study(_engine(engine), Plan(seed=seed), executor)
+    notes, rests = profile_notes(profile, settings) if profile else ((), ())
+    return ForSteps(for_steps(scenario, study, options, max_cores, confidence), notes, rests)
 
 
 def write_report(
@@ -187,29 +223,34 @@ def plan(
     )
     if table:
         table.finish(found.rows)
+        if table.problem:
+            logging.getLogger("coresim").warning("%s; run the same again when there is room", table.problem)
     return Planned(found)
 
 
-def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile | None]:
+def _resolve(source: Input, settings: Sequence[str], step_needed: bool = True) -> tuple[Scenario, Profile | None]:
     if isinstance(source, Scenario):
         return (read_scenario(override(source.to_dict(), list(settings))) if settings else source), None
     document = source if isinstance(source, Profile | dict) else load_document(source)
     profile = document if isinstance(document, Profile) else None
-    tables = (
-        profile_tables(document, "profile" if isinstance(source, Profile) else str(source), settings=settings)
-        if isinstance(document, Profile)
-        else document
-    )
+    tables: dict[str, Any]
+    if isinstance(document, Profile):
+        name = "profile" if isinstance(source, Profile) else str(source)
+        if step_needed:
+            check_step(document, name, settings)
+        tables = profile_tables(document, name, settings=settings)
+    else:
+        tables = document
     return read_scenario(override(tables, list(settings))), profile
 
 
 def _engine(name: str) -> Engine:
     if name == "fast":
-        from coresim.sim.fast import COMPILING, must_compile  # noqa: PLC0415 - numba takes half a second to import
+        from coresim.sim.fast import SLOW  # noqa: PLC0415
         from coresim.sim.fast import simulate as fast  # noqa: PLC0415
 
-        if must_compile():
-            logging.getLogger("coresim").warning(COMPILING)
+        if SLOW:
+            logging.getLogger("coresim").warning(SLOW)
         return fast
     if name == "reference":
         from coresim.sim.reference import simulate as reference  # noqa: PLC0415

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 
 from coresim.errors import InputError
 
+#: A number that is read is 0 or of a size between these, so that what is computed from a few of them stays finite.
+SMALLEST, LARGEST = 1e-100, 1e18
+#: A time that is read is 0 or between a picosecond and 32 years.
+SHORTEST_S, LONGEST_S = 1e-12, 1e9
+#: Characters of a value in a message.
+SHORT = 80
 SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf)\s*([a-zA-Zµ]*)\s*")
 
@@ -15,23 +22,45 @@ def parse_duration(text: object, where: str) -> float:
     """Seconds from a text such as ``"5.2 ms"``.
 
     Raises:
-        InputError: no unit, an unknown unit, or a value that is negative or not finite. The message starts
-            with ``where``, the place that the user can edit.
+        InputError: no unit, an unknown unit, or a value that is negative, not finite or out of bounds. The message
+            starts with ``where``, the place that the user can edit.
     """
+    shown = f"{where} = {short(text)}"
     if not isinstance(text, str):
-        raise InputError(f'{where} = {text!r}: unit missing; write it as text with a unit, such as "{text} ms"')
+        example = short(text) if isinstance(text, int | float) else "98"
+        raise InputError(f'{shown}: unit missing; write it as text with a unit, such as "{example} ms"')
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise InputError(f'{where} = {text!r}: not a time; write a number and a unit, such as "5.2 ms"')
+        raise InputError(f'{shown}: not a time; write a number and a unit, such as "5.2 ms"')
     number, unit = match.groups()
     if not unit:
-        raise InputError(f'{where} = {text!r}: unit missing; write "{number} ms" or "{number} s"')
+        raise InputError(f'{shown}: unit missing; write "{number[:SHORT]} ms" or "{number[:SHORT]} s"')
     if unit not in SECONDS:
-        raise InputError(f"{where} = {text!r}: unknown unit {unit!r}; use one of {', '.join(SECONDS)}")
+        raise InputError(f"{shown}: unknown unit {short(unit)}; use one of {', '.join(SECONDS)}")
     value = float(number) * SECONDS[unit]
     if not math.isfinite(value) or value < 0:
-        raise InputError(f"{where} = {text!r}: a time must be finite and not negative")
+        raise InputError(f"{shown}: a time must be finite and not negative")
+    if value and not SHORTEST_S <= value <= LONGEST_S:
+        raise InputError(f"{shown}: a time is 0 or from {SHORTEST_S:g} s to {LONGEST_S:g} s; check the unit")
     return value
+
+
+def finite(number: float) -> bool:
+    """Whether it is a finite float, or an integer that can be made one."""
+    return abs(number) <= sys.float_info.max
+
+
+def in_bounds(number: float) -> bool:
+    """Whether a number that was read can be computed with: 0, or of a size from `SMALLEST` to `LARGEST`."""
+    return not number or SMALLEST <= abs(number) <= LARGEST
+
+
+def short(value: object) -> str:
+    """A value as it stands, for a message of one line; a long one in brief."""
+    if isinstance(value, int) and abs(value) > 10**20:
+        return f"{'minus ' if value < 0 else ''}an integer of more than 20 digits"
+    text = repr(value)
+    return text if len(text) <= SHORT else f"{text[:SHORT]}... ({len(text)} characters)"
 
 
 def format_duration(seconds: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from coresim.model.handover import STATES
 from coresim.model.pipeline import COPY_MODES, RESOURCES, Phase, Pipeline, Stage, Trainer
 from coresim.sim.draws import Draws
 from coresim.sim.run import RunLength
@@ -35,7 +36,7 @@ def random_job(rng: random.Random, exact: bool) -> Job:
     hosts = rng.choice((1, 1, 1, 2))
     pipeline = Pipeline(
         stages,
-        _trainer(rng, inline=not stages),
+        _trainer(rng, stages),
         Phase("step"),
         batch_size=batch_size,
         credits=_loader_credits(stages, credits),
@@ -126,9 +127,12 @@ def _phases(rng: random.Random, grain: str) -> tuple[Phase, ...]:
     return tuple(Phase(name, rng.choice((*RESOURCES, "cores")), split=rng.choice(splits)) for name in names)
 
 
-def _trainer(rng: random.Random, inline: bool) -> Trainer:
+def _trainer(rng: random.Random, stages: tuple[Stage, ...]) -> Trainer:
+    batches = bool(stages) and all(stage.grain == "batch" for stage in stages)
+    hands_over = batches and rng.random() < 0.5
     return Trainer(
-        _phases(rng, "batch") if inline else (),
+        () if stages else _phases(rng, "batch"),
+        tuple(Phase(f"handover.{state}", "wait") for state in STATES) if hands_over else (),
         copy_mode=rng.choice(COPY_MODES),
         spin=rng.random() < 0.5,
         run_ahead=rng.choice((0, 0, 1, 2)),

@@ -17,8 +17,7 @@ from PIL import Image
 import coresim.workloads
 from coresim.cli.main import main
 from coresim.errors import InputError, MissingPartError
-from coresim.measuring.campaign import Request
-from coresim.measuring.preprocess import look
+from coresim.measure.campaign import Request
 from coresim.workloads import formats
 from coresim.workloads.arrays import MIB, MemoryBoundWorkload
 from coresim.workloads.audio import RATE, FlacWorkload, WavWorkload, log_mel, mel_filters, speech
@@ -125,9 +124,16 @@ def test_the_example_of_adding_one_works(tmp_path: Path, monkeypatch: pytest.Mon
     assert len([line for line in code.splitlines() if line]) <= 20
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spectra.py").write_text(code)
-    facts = look(WorkloadSpec("spectra:Spectra", str(tmp_path)))
-    assert (facts.name, facts.samples, facts.steps) == ("spectra from CSV", 64, ("fetch", "decode", "transform"))
-    assert facts.bytes_per_batch == 128 * 200 * 4 and len(facts.files) == 64
+    spec = WorkloadSpec("spectra:Spectra", str(tmp_path))
+    spec.make()
+    made = spec.build()
+    assert (made.name, len(made), [step.name for step in made.steps()]) == (
+        "spectra from CSV",
+        64,
+        ["fetch", "decode", "transform"],
+    )
+    batch = made.collate([prepare(made, index % 64, index) for index in range(made.batch_size)])
+    assert batch_facts(batch)[0] == 128 * 200 * 4 and len(made.files()) == 64
 
 
 # What each says of itself

@@ -10,17 +10,15 @@ import pytest
 from coresim.cli.main import main
 from coresim.model.profile import load_profile
 
-PROFILE = Path(__file__).parents[1] / "notebooks" / "profile.json"
 
-
-def test_cold_reads_are_waited_for(capsys: pytest.CaptureFixture[str]):
-    profile = load_profile(PROFILE)
-    assert "fetch" not in profile.scenario_tables()["workload"] or profile["prepare.wait"].mean > 0
+def test_cold_reads_are_waited_for(profile_path: Path, capsys: pytest.CaptureFixture[str]):
+    profile = load_profile(profile_path)
+    assert "fetch" not in profile.scenario_tables()["workload"]
     fetch = profile.scenario_tables(cold=True)["workload"]["fetch"]
     assert fetch
     answers = []
     for flags in ([], ["--cold"]):
-        main(["recommend", str(PROFILE), "--max-cores", "3", "--options", "1", "--json", *flags])
+        main(["recommend", str(profile_path), "--max-cores", "3", "--options", "1", "--json", *flags])
         answers.append(json.loads(capsys.readouterr().out)["options"][0]["curve"][0]["gpu_idle"])
     assert answers[1] > answers[0]
 

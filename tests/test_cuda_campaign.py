@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from made_up import ledger, point, script
 
-from coresim.measuring.host import read_host
+from coresim.measure.host import read_host
+from coresim.model.profile import load_profile
 from coresim.validate.grid import Grid, load_grid
-from coresim.validate.ledger import Point
+from coresim.validate.ledger import Point, load_ledger
 
 GRID = """
 [[block]]
@@ -224,3 +225,109 @@ def test_the_declared_grid_can_be_read():
     assert len(set(grid.settings)) == len(grid.settings) > 100
     assert all(setting.model for setting in grid.settings)
     assert replace(grid.settings[0], cores=4) in grid.settings
+
+
+# ---- the whole of it, on the emulated device ---------------------------------------------------------------------
+
+WHOLE = """
+[[block]]
+workload = "images"
+ratio = 1.0
+batch_size = 4
+model = ["tiny"]
+workers = [1, 2]
+pin_memory = [true]
+
+[[block]]
+workload = "images"
+ratio = 1.0
+batch_size = 4
+model = ["tiny"]
+option = [1]
+workers = [0]
+
+[[block]]
+workload = "images"
+ratio = 1.0
+batch_size = 4
+model = ["tiny"]
+option = [3]
+
+[[block]]
+workload = "images-encoded"
+ratio = 1.0
+batch_size = 4
+model = ["tiny"]
+"""
+#: A verb in a hurry: short runs, on a machine where others may work; told to end after so many trials.
+HURRY = """
+import os, signal, sys
+from functools import partial
+from coresim.measure import campaign
+from coresim.validate import session, trials
+
+session.MOST_OTHERS = session.MOST_SLOWER = 1e9
+campaign.QUICK_BUDGET = campaign.LEAST_BUDGET
+trials.Effort = partial(trials.Effort, budget_s=5.0, rounds=2, trial_s=0.3)
+left, attempt = int(os.environ.get("TRIALS", "1000")), session._attempt
+
+def counted(*order):
+    global left
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+    left -= 1
+    return attempt(*order)
+
+session._attempt = counted
+if __name__ == "__main__":
+    from coresim.cli.entry import main
+    sys.exit(main())
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_from_the_first_line_to_the_last_interrupted_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+):
+    pytest.importorskip("torch")
+    (tmp_path / "grid.toml").write_text(WHOLE)
+    (tmp_path / "hurry.py").write_text(HURRY)
+    device = "emulated:step=10ms,launch=1ms,decode=1ms,bus=2e9,sync=block"
+    flags = ["--name", "x", "--out", str(tmp_path), "--grid", str(tmp_path / "grid.toml"), "--device", device]
+    real: Callable[..., Any] = module.subprocess.Popen
+
+    def hurried(command: list[str], **options: Any) -> Any:
+        assert command[1:3] == ["-m", "coresim"]
+        return real([command[0], str(tmp_path / "hurry.py"), *command[3:]], **options)
+
+    monkeypatch.setattr(module.subprocess, "Popen", hurried)
+    monkeypatch.setattr(module, "PROFILES", (("tiny", "fp32", 4),))
+    grid = load_grid(tmp_path / "grid.toml")
+    monkeypatch.setenv("TRIALS", "3")
+    assert module.main(flags) == 130
+    profile, first = load_profile(tmp_path / "x-tiny-fp32.profile.json"), load_ledger(tmp_path / "x.ledger.json")
+    names = {measured.name for measured in profile.measurements}
+    assert names >= {
+        "accelerator.step",
+        "accelerator.launch",
+        "accelerator.step.busy.1",
+        "copy.pinned",
+        "copy.pageable",
+    }
+    assert profile.accelerator.basis.startswith("measured: tiny (coresim) on emulated (step 0.01")
+    assert sum(len(point.trials) for point in first.points) == 3 and module.unsettled(grid, first) == 2
+
+    monkeypatch.delenv("TRIALS")
+    assert module.main(flags) == 0
+    last = load_ledger(tmp_path / "x.ledger.json")
+    assert module.unsettled(grid, last) == 0 and {point.setting for point in last.points} == set(grid.settings)
+    done = {point.setting: point.trials for point in first.points if point.trials}
+    assert all(point.trials == done[point.setting] for point in last.points if point.setting in done)
+    for job in last.jobs:
+        assert job.device.startswith("emulated") and job.costs.training is not None
+        assert min(job.costs.training.step) >= 0.01 and min(job.costs.training.launch) >= 0.001
+    capfd.readouterr()
+    before = (tmp_path / "x.ledger.json").read_bytes()
+    assert module.main(flags) == 0
+    assert "the grid is done" in capfd.readouterr().out and (tmp_path / "x.ledger.json").read_bytes() == before

@@ -29,7 +29,8 @@ from coresim.model.fleet import Candidate, Fleet, Workload, fleet_schema, load_f
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import read_scenario
 from coresim.model.service import Service, empirical
-from coresim.report.asks import asks
+from coresim.report.asks import asks, memory_gib
+from coresim.report.fleet import fleet_document, fleet_text
 from coresim.report.results import ResultFile, read_results
 from coresim.sim.draws import Draws
 from coresim.sim.estimate import Plan, run_length
@@ -217,6 +218,25 @@ def test_equal_inputs_are_one_task(path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert plan.rows[0].outcome == plan.rows[1].outcome and plan.rows[0].key == plan.rows[1].key != plan.rows[2].key
 
 
+def test_what_does_not_meet_the_target_is_under_no_heading_that_says_so() -> None:
+    # 6 ms x 64 a batch of 100 ms need 4 cores and the trainer's: two are cheap, and starve it.
+    cheap, good = host("cheap", None, cores_per_gpu=2.0, price_per_h=0.1), host("good", None, price_per_h=9.0)
+    plan = plan_fleet(Fleet((job(),), (cheap, good)))
+    lines = fleet_text(plan).splitlines()
+    heading, beyond = (next(at for at, line in enumerate(lines) if word in line)
+                       for word in ("idle within 5.0 %: good", "idle beyond the target"))  # fmt: skip
+    places = {
+        name: next(at for at, line in enumerate(lines) if line.startswith(f"  {name} ")) for name in ("cheap", "good")
+    }
+    assert heading < places["good"] < beyond < places["cheap"]
+    assert "ask for, on good:" in fleet_text(plan)
+    best = fleet_document(plan, {})["best"]["job"]
+    assert (best["machine"], best["meets_target"]) == ("good", True)
+    starved = fleet_text(plan_fleet(Fleet((job(),), (cheap,))))
+    assert "job: 100 GPU-hours: no machine is idle within 5.0 %\n  idle beyond the target" in starved
+    assert "idle within 5.0 %: " not in starved
+
+
 # What to ask for
 
 
@@ -231,7 +251,15 @@ def test_the_requests_of_a_row() -> None:
     assert found["slurm"] == "#SBATCH --gpus-per-node=2\n#SBATCH --cpus-per-gpu=10"
     assert found["docker"] == "docker run --gpus 2 --cpus=20 --shm-size=225m"
     lines = found["kubernetes"].splitlines()
-    assert lines[1].replace("requests", "") == lines[2].replace("limits", "") and 'cpu: "20"' in lines[1]
+    assert lines[2].replace("requests", "") == lines[3].replace("limits", "") and 'cpu: "20"' in lines[2]
+    # Two trainers of 8 GB; 8 workers of 1 GB (assumed) and 18 batches of 10 MiB, and a quarter more of these.
+    assert "memory: 25Gi," in lines[2]
+    assert "8 GB (assumed) for each trainer, 1 GB (assumed) for each of 8 workers, 189 MB of batches" in lines[0]
+    known = replace(scenario, workload=replace(scenario.workload, worker_bytes=2.5e8))
+    assert memory_gib(replace(row, workload=job(scenario=known)))[0] == math.ceil(
+        (2 * 8e9 + 1.25 * (8 * 2.5e8 + 18 * 10 * 2**20)) / 2**30
+    )
+    assert memory_gib(replace(row, option=1)) == (15, "8 GB (assumed) for each trainer")
     assert "medium: Memory, sizeLimit: 225Mi" in lines[-1]
     assert "num_workers=4, prefetch_factor=2" in found["dataloader"]
     assert asks(replace(row, option=1))["dataloader"] == "DataLoader(..., num_workers=0)"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from coresim.errors import MissingPartError
-from coresim.measuring.sending import prepared
+from coresim.measure.notes import Prepared
 from coresim.validate.gpu_decode import jpeg_decoder
 from coresim.workloads.images import EncodedImageWorkload
 
@@ -46,7 +46,7 @@ def encoded(tmp_path: Path) -> Any:
     work = EncodedImageWorkload(tmp_path)
     work.count = 4
     work.make()
-    return work.collate(prepared(work, 4))
+    return work.collate([Prepared(work)[index] for index in range(4)])
 
 
 def test_a_batch_of_files_becomes_a_normalised_batch_of_pictures(calls: list[Any], encoded: Any):
@@ -65,7 +65,7 @@ def test_decoding_is_part_of_the_step_and_nothing_is_copied_besides(calls: list[
     training = Training("tiny", "fp32", "cpu", 4, encoded)
     before = len(calls)
     begin, end = training.train(encoded)
-    assert training.clock.seconds(begin, end) > 0 and len(calls) == before + 1
+    assert training.device.elapsed(begin, end) > 0 and len(calls) == before + 1
     cost = training.cost(seconds=0.2)
     assert cost.copy == 0.0 and cost.copy_pinned is None and min(cost.step) > 0
     assert len(calls) > before + len(cost.step)

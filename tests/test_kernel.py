@@ -1,13 +1,14 @@
-"""The event kernel by itself: hand traces, no numba, memory and cost by counting, more of a resource, and theory."""
+"""The event kernel by itself: hand traces, its two forms, memory and cost by counting, more of a resource, theory."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -18,10 +19,12 @@ import pytest
 from generated import random_job
 
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
-from coresim.sim import clocks, compiled, fast, kernel
-from coresim.sim import layout as L
-from coresim.sim.arrays import build
-from coresim.sim.draws import Draws, draw, pool_gaps
+from coresim.sim import fast
+from coresim.sim.draws import Draws, draw
+from coresim.sim.kernel import COMPILED, REMEDY, clocks, engine, events, pools
+from coresim.sim.kernel.build import build
+from coresim.sim.kernel.memory import Memory
+from coresim.sim.kernel.records import Actor, Clock
 from coresim.sim.run import Run, RunLength
 from coresim.stats import t_interval
 from coresim.theory.birth_death import closed_line, example
@@ -57,7 +60,7 @@ def in_floats(pipeline: Pipeline, draws: Draws) -> tuple[Pipeline, Draws]:
 
 
 def makespan(*settings: Any, steps: int, **shared: Any) -> Any:
-    return fast.simulate_events(*line(*settings, **shared), RunLength(steps)).makespan
+    return fast.simulate(*line(*settings, **shared), RunLength(steps)).makespan
 
 
 # By hand
@@ -68,146 +71,164 @@ def test_three_workers_on_two_cores_deliver_at_the_rate_of_the_cores() -> None:
     # batch 3 has 1 left then and takes 1.5 s. From there on one batch each 1.5 s = 3 s / 2 cores.
     case = line(3, F(2), 3, (3,), 1)
     expected = (F(9, 2), F(11, 2), F(13, 2), 8, F(19, 2), 11, F(25, 2))
-    exact = fast.simulate_events(*case, RunLength(7, trace=True))
+    exact = fast.simulate(*case, RunLength(7, trace=True))
     assert exact.traces[0].pick_up == expected
-    assert fast.simulate_events(*in_floats(*case), RunLength(7, trace=True)).traces[0].pick_up == pytest.approx(
-        expected
-    )
+    assert fast.simulate(*in_floats(*case), RunLength(7, trace=True)).traces[0].pick_up == pytest.approx(expected)
 
 
 def test_a_busy_core_slows_the_step_down_while_it_is_busy() -> None:
     # Step 0 from 3: at half speed beside batch 1 until 6, so 3/2 done; the other 5/2 at full speed.
     case = line(1, F(1), 1, (3,), 4, slowdown=(F(1), F(2)))
-    exact = fast.simulate_events(*case, RunLength(3, trace=True))
+    exact = fast.simulate(*case, RunLength(3, trace=True))
     assert exact.traces[0].end == (F(17, 2), 14, F(39, 2))
-    assert fast.simulate_events(*in_floats(*case), RunLength(3)).makespan == 19.5
+    assert fast.simulate(*in_floats(*case), RunLength(3)).makespan == 19.5
 
 
 def test_in_order_delivery_waits_for_the_slow_batch() -> None:
-    (trace,) = fast.simulate_events(*line(2, F(2), 2, (5, 1, 1, 6, 1), 2), RunLength(5, trace=True)).traces
+    (trace,) = fast.simulate(*line(2, F(2), 2, (5, 1, 1, 6, 1), 2), RunLength(5, trace=True)).traces
     assert trace.pick_up == (5, 7, 9, 13, 15)
     assert trace.done == ((5, 1, 6, 13, 10),)
     assert trace.server == ((0, 1, 0, 1, 0),)
 
 
-# Without numba
+# One text, two forms
+
+
+@pytest.fixture
+def compiled() -> Any:
+    if COMPILED is None:
+        pytest.skip(f"the kernel is not compiled here; {REMEDY}")
+    return COMPILED
+
+
+@pytest.mark.parametrize("chunk", range(2))
+def test_the_compiled_kernel_gives_the_same_numbers_to_the_last_bit(chunk: int, compiled: Any) -> None:
+    for seed in range(chunk, 600, 2):
+        job = random_job(random.Random(seed), exact=False)
+        assert compiled.simulate(*job) == engine.simulate(*job), f"seed {seed}"
+
+
+def test_a_compiled_run_without_a_trace_is_the_same_run(compiled: Any) -> None:
+    for seed in range(60):
+        pipeline, draws, length = random_job(random.Random(seed), exact=False)
+        untraced = compiled.simulate(pipeline, draws, replace(length, trace=False))
+        assert untraced == replace(compiled.simulate(pipeline, draws, length), traces=())
+
+
+def test_compiled_pools_are_the_same(compiled: Any) -> None:
+    samples = np.random.default_rng(1).exponential(size=(200, 3))
+    assert compiled.pool_gaps(samples, 4).tolist() == pools.pool_gaps(samples, 4).tolist()
+
+
+def test_integers_in_an_array_of_integers_are_times_too(compiled: Any) -> None:
+    pipeline, draws = in_floats(*line(2, F(2), 2, (5, 1, 1, 6, 1), 2))
+    whole = Draws({key: tape.astype(int) for key, tape in draws.tapes.items()})
+    assert compiled.simulate(pipeline, whole, RunLength(5)) == compiled.simulate(pipeline, draws, RunLength(5))
+
+
+def test_a_compiled_run_lets_other_threads_go_on(compiled: Any) -> None:
+    pipeline, draws = in_floats(*line(8, F(5), 16, (3, 1, 2), 1))
+    turns, seen = [0], []
+
+    def simulate() -> None:
+        for _ in range(20):
+            before = turns[0]
+            compiled.simulate(pipeline, draws, RunLength(200_000))
+            seen.append(turns[0] - before)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # no thread is made to give the interpreter's lock away: it must let it go
+    try:
+        thread = threading.Thread(target=simulate)
+        thread.start()
+        while thread.is_alive():
+            turns[0] += 1
+            time.sleep(0)
+    finally:
+        sys.setswitchinterval(usual)
+    assert max(seen) > 0
+
 
 _PLAIN = """
-import sys, random, json
-sys.modules["numba"] = None
+import sys
+sys.modules["coresim.sim.kernel._compiled"] = None
+import random
 from generated import random_job
-from coresim.sim import fast, kernel
-assert kernel.run.at_hand()
-sys.modules["llvmlite"] = None
-for seed in json.loads(sys.argv[1]):
-    run = fast.simulate_events(*random_job(random.Random(seed), exact=False))
-    print(json.dumps([run.makespan, run.events, [list(trace.end) for trace in run.traces]]))
+from coresim.cli.common import engine_named
+from coresim.sim import fast
+job = random_job(random.Random(3), exact=False)
+print(engine_named("fast")(*job).makespan)
 """
 
 
-def test_it_gives_the_same_numbers_without_numba() -> None:
-    seeds = list(range(40))
-    command = [sys.executable, "-c", _PLAIN, json.dumps(seeds)]
-    path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1", "PATH": ""}
-    plain = subprocess.run(command, capture_output=True, text=True, env=path, timeout=200, check=False)
-    assert plain.returncode == 0, plain.stderr
-    compiled = [fast.simulate_events(*random_job(random.Random(seed), exact=False)) for seed in seeds]
-    assert [json.loads(row) for row in plain.stdout.splitlines()] == [
-        [run.makespan, run.events, [list(trace.end) for trace in run.traces]] for run in compiled
-    ]
+def test_where_it_is_not_compiled_the_same_answer_comes_slowly_and_says_so() -> None:
+    path = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    command = [sys.executable, "-c", _PLAIN]
+    done = subprocess.run(command, capture_output=True, text=True, env=path, timeout=200, check=True)
+    job = random_job(random.Random(3), exact=False)
+    assert float(done.stdout) == engine.simulate(*job).makespan
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("coresim: the simulator is not compiled") and "install" in said
 
 
-# Machine code follows addresses: it checks no index
+_TEXT = "from coresim.sim import kernel; print(kernel.COMPILED is not None, kernel.REMEDY)"
 
 
-class Fenced(np.ndarray):
-    """An array whose indices neither count from its end nor leave it."""
+def test_a_kernel_compiled_from_another_text_is_not_used(compiled: Any, tmp_path: Path) -> None:
+    package = Path(engine.__file__).parents[2]  # that in use, installed or not
+    shutil.copytree(package, tmp_path / "coresim", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def found() -> str:
+        command = [sys.executable, "-c", _TEXT]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True).stdout.strip()
+
+    assert found() == "True"
+    for name in ("clocks.py", "memory.pyx"):
+        path = tmp_path / "coresim" / "sim" / "kernel" / name
+        text = path.read_text()
+        path.write_text(text + "\n# edited\n")
+        assert found().startswith("False it was compiled from another text: install coresim again")
+        path.write_text(text)
+
+
+# C checks no index
+
+
+class Fenced(list[Any]):
+    """A list whose indices neither count from its end nor leave it."""
 
     def __getitem__(self, index: Any) -> Any:
-        assert not isinstance(index, int | np.integer) or 0 <= index < len(self)
+        assert 0 <= index < len(self)
         return super().__getitem__(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        assert not isinstance(index, int | np.integer) or 0 <= index < len(self)
+        assert 0 <= index < len(self)
         super().__setitem__(index, value)
 
 
-def test_no_index_leaves_its_array() -> None:
-    for seed in range(60):
-        counts, times = build(*random_job(random.Random(seed), exact=False), np.float64)
-        assert kernel.run.plain(counts.view(Fenced), times.view(Fenced)) == 0
+class FencedMemory(Memory):
+    """Memory of fenced lists."""
+
+    def _counted(self, given: list[Any]) -> list[Any]:
+        return Fenced(super()._counted(given))
+
+    def values(self, array: Any) -> list[Any]:
+        return Fenced(super().values(array))
 
 
-def test_arrays_of_another_kind_are_refused() -> None:
-    counts, times = build(*in_floats(*line(1, F(1), 1, (1,), 1)), RunLength(1), np.float64)
-    kernel.run(counts.copy(), times.copy())
-    for bad in ((counts, times.astype(np.float32)), (counts.astype(np.int32), times), (counts[::2], times)):
-        with pytest.raises(TypeError, match="int64 and float64"):
-            kernel.run(*bad)
+def test_no_index_leaves_its_list() -> None:
+    for seed in range(100):
+        pipeline, draws, length = random_job(random.Random(seed), exact=False)
+        job = build(FencedMemory(), pipeline, draws, length)
+        assert isinstance(job.ranks, Fenced) and isinstance(job.consumer.times, Fenced)
+        assert events.run(job)
 
 
-# With numba, from disk
-
-_AT_HAND = """
-from coresim.sim import kernel
-print(kernel.run.at_hand())
-"""
-
-
-def test_machine_code_on_disk_is_outdated_by_an_edit_of_any_part(tmp_path: Path) -> None:
-    pytest.importorskip("numba")
-    fast.simulate_events(*in_floats(*line(1, F(1), 1, (1,), 1)), RunLength(1))
-    shutil.copytree(ROOT / "coresim", tmp_path / "coresim")
-
-    def at_hand() -> str:
-        command = [sys.executable, "-c", _AT_HAND]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True).stdout.strip()
-
-    if at_hand() != "True":
-        pytest.skip("machine code is kept elsewhere on this machine")
-    for part in ("clocks", "servers"):
-        path = tmp_path / "coresim" / "sim" / f"{part}.py"
-        text = path.read_text()
-        path.write_text(text + "\n# edited\n")
-        assert at_hand() == "False"
-        path.write_text(text)
-        assert at_hand() == "True"
-
-
-def test_machine_code_is_dated_by_every_file_that_goes_into_it() -> None:
-    files = {part.__module__.rpartition(".")[2] for part in compiled._parts}
-    assert files | {"compiled"} == set(compiled._SOURCES)
-
-
-_LOADED = """
-import random, sys
-import numpy as np
-from generated import random_job
-from test_recurrence import plain_job
-from coresim.sim import draws, fast, kernel, plain, recurrence
-entries = {
-    "pool": lambda: draws._pool(np.ones((2, 3)), 2).tolist(),
-    "kernel": lambda: fast.simulate_events(*random_job(random.Random(1), exact=False)).makespan,
-    "recurrence": lambda: plain.simulate(*plain_job(random.Random(1), True)).makespan,
-}
-assert kernel.run.at_hand() and recurrence.run.at_hand() and draws.pool_gaps.at_hand()
-print([entries[name]() for name in sys.argv[1:]])
-assert "numba" not in sys.modules
-"""
-
-
-def test_machine_code_on_disk_needs_no_numba_whatever_is_loaded_first() -> None:
-    pytest.importorskip("numba")
-    names = ["pool", "kernel", "recurrence"]
-    printed = []
-    for order in (names, names, names[::-1]):  # the first time some may have to be compiled
-        code = _LOADED if printed else _LOADED.replace("assert", "0 and")
-        path = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-        command = [sys.executable, "-c", code, *order]
-        done = subprocess.run(command, capture_output=True, text=True, env=path, timeout=250, check=False)
-        assert done.returncode == 0, done.stderr
-        printed.append(json.loads(done.stdout))
-    assert printed[0] == printed[1] == printed[2][::-1]
+def test_the_fence_is_there() -> None:
+    with pytest.raises(AssertionError):
+        Fenced([1])[-1]
+    with pytest.raises(AssertionError):
+        Fenced([1])[1] = 2
 
 
 # Memory and cost, by counting
@@ -216,20 +237,15 @@ def test_machine_code_on_disk_needs_no_numba_whatever_is_loaded_first() -> None:
 def test_memory_does_not_grow_with_the_steps_unless_traced() -> None:
     pipeline, draws = in_floats(*line(8, F(5), 16, (3, 1, 2), 1))
 
-    def sizes(length: RunLength) -> tuple[int, int]:
-        counts, times = build(pipeline, draws, length, np.float64)
-        return counts.nbytes, times.nbytes
-
-    assert sizes(RunLength(10)) == sizes(RunLength(10_000_000))
-    assert max(sizes(RunLength(10))) < 20_000
-    assert min(sizes(RunLength(10_000, trace=True))) > 10 * max(sizes(RunLength(10)))
+    for form in (engine, COMPILED or engine):
+        small = form.footprint(pipeline, draws, RunLength(10))
+        assert small == form.footprint(pipeline, draws, RunLength(10_000_000)) < 40_000
+        assert form.footprint(pipeline, draws, RunLength(10_000, trace=True)) > 4 * small
 
 
 def test_events_grow_linearly_with_the_steps() -> None:
     pipeline, draws = in_floats(*line(8, F(5), 16, (3, 1, 2), 1))
-    first, second, third = (
-        fast.simulate_events(pipeline, draws, RunLength(steps)).events for steps in (400, 800, 1200)
-    )
+    first, second, third = (fast.simulate(pipeline, draws, RunLength(steps)).events for steps in (400, 800, 1200))
     # Per step: one preprocessing, the trainer's two pieces of work and the accelerator's.
     assert third - second == second - first == 4 * 400
 
@@ -250,13 +266,12 @@ class Counted(float):
 
 def heap_cost(size: int) -> float:
     """Comparisons per task that is started and ended, with so many under way."""
-    pipeline, draws = line(size, F(2), size, (1,), 1)
-    n, t = build(pipeline, draws, RunLength(1), object)
+    clock = Clock(deadlines=[0] * size, actors=[None] * size)
     deadlines = random.Random(1).sample(range(10 * size), size)
     Counted.compared = 0
-    for actor, deadline in enumerate(deadlines):
-        clocks.push_at(n, t, 0, L.CORES, Counted(deadline), actor)
-    order = [deadlines[clocks.pop(n, t, 0, L.CORES)] for _ in deadlines]
+    for deadline in deadlines:
+        clocks.push_at(clock, Counted(deadline), Actor(number=deadline))
+    order = [actor.number for _ in deadlines if (actor := clocks.pop(clock))]
     assert order == sorted(deadlines)
     return Counted.compared / size
 
@@ -275,10 +290,12 @@ def test_a_core_more_never_lengthened_a_run_with_storage_to_spare(chunk: int) ->
     shortened = 0
     for seed in range(chunk, 1000, 2):
         pipeline, draws, length = random_job(random.Random(seed), exact=False)
-        pipeline = replace(pipeline, speed=(1.0,), slowdown=(1.0,), storage_streams=None)
+        # A hand-over's time is drawn by its state, and another core changes the state.
+        trainer = replace(pipeline.trainer, handover=())
+        pipeline = replace(pipeline, trainer=trainer, speed=(1.0,), slowdown=(1.0,), storage_streams=None)
         length = replace(length, trace=False)
         before, after = (
-            fast.simulate_events(replace(pipeline, cores=cores), draws, length).makespan
+            fast.simulate(replace(pipeline, cores=cores), draws, length).makespan
             for cores in (pipeline.cores, pipeline.cores + 1)
         )
         assert after <= before * (1 + 1e-9), f"seed {seed}"
@@ -323,7 +340,7 @@ def test_birth_death(workers: int, cores: float, credits: int, prepare: float, s
     pipeline = example(workers, cores, credits, prepare, step)
     theory = closed_line(workers, cores, credits, prepare, step)
     length = RunLength(20_000, warm_up=500)
-    runs = [fast.simulate_events(pipeline, draw(pipeline, 20_000, 11, number), length) for number in range(24)]
+    runs = [fast.simulate(pipeline, draw(pipeline, 20_000, 11, number), length) for number in range(24)]
     busy, outstanding = zip(*map(busy_and_outstanding, runs), strict=True)
     for measured, exact in ((busy, theory.utilisation), (outstanding, theory.outstanding)):
         low, high = t_interval(measured, 0.99)
@@ -334,51 +351,6 @@ def test_birth_death(workers: int, cores: float, credits: int, prepare: float, s
 def test_birth_death_would_notice_a_core_too_many() -> None:
     pipeline = example(4, 3.0, 8, 1.0, 0.5)
     theory = closed_line(4, 2.0, 8, 1.0, 0.5)
-    runs = [
-        fast.simulate_events(pipeline, draw(pipeline, 20_000, 11, number), RunLength(20_000, 500))
-        for number in range(8)
-    ]
+    runs = [fast.simulate(pipeline, draw(pipeline, 20_000, 11, number), RunLength(20_000, 500)) for number in range(8)]
     low, _ = t_interval([busy_and_outstanding(run)[0] for run in runs], 0.99)
     assert low > theory.utilisation
-
-
-@pytest.mark.skipif(not compiled._has_numba(), reason="numba is not here")
-def test_a_numba_with_another_inside_still_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    def another(plain: Any) -> bytes:
-        raise AttributeError("serialize_using_object_code")
-
-    monkeypatch.setattr(compiled, "_find", lambda plain: None)
-    monkeypatch.setattr(compiled, "_compile", another)
-    monkeypatch.setattr(compiled, "_keep", lambda plain, code: pytest.fail("there is nothing to keep"))
-    counts, one, other = np.array([2, 3, 2]), np.arange(8.0), np.arange(8.0)
-    fresh = compiled.entry(pool_gaps.plain)
-    assert fresh(counts.copy(), one) == pool_gaps.plain(counts.copy(), other) == 0
-    assert one.tolist() == other.tolist()
-
-
-@pytest.mark.skipif(not compiled._has_numba(), reason="numba is not here")
-def test_machine_code_of_older_sources_goes_and_that_of_other_machines_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = pool_gaps.plain
-    mine = compiled._name(plain)
-    machine, sources = compiled._date()
-    older = mine.replace(sources, "0" * 32)
-    stay = {mine.replace(machine, "0" * 32), mine.replace("pool_gaps", "another"), "compiled.cpython-311.pyc"}
-    for name in {older, *stay}:
-        (tmp_path / name).touch()
-    monkeypatch.setattr(compiled, "_folders", lambda: (tmp_path,))
-    compiled._keep(plain, b"code")
-    assert {path.name for path in tmp_path.iterdir()} == {mine, *stay}
-    assert (tmp_path / mine).read_bytes() == b"code"
-
-
-@pytest.mark.skipif(not compiled._has_numba(), reason="numba is not here")
-def test_machine_code_that_goes_while_it_is_looked_for_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiled, "_find", lambda plain: tmp_path / "gone.o")
-    monkeypatch.setattr(compiled, "_folders", lambda: (tmp_path,))
-    monkeypatch.setattr(compiled, "_compile", lambda plain: b"code")
-    monkeypatch.setattr(compiled, "_load", lambda code: code)
-    assert compiled._code(pool_gaps.plain) == b"code"

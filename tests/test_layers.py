@@ -18,10 +18,11 @@ FILES = sorted((ROOT / "coresim").rglob("*.py"))
 FLOORS = (
     ("errors", "units", "stats", "files", "__init__"),
     ("model", "workloads"),
-    ("measuring", "sim", "theory"),
+    ("measure", "sim", "theory"),
     ("advise", "validate"),
+    ("attaching",),
     ("report",),
-    ("cli", "api"),
+    ("cli", "api", "callbacks"),
     ("__main__",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -31,8 +32,6 @@ EXCEPTIONS = {("__init__", "api")}
 #: Heavy packages and the only places that import them.
 HOMES = {
     "simpy": ("coresim/sim/reference",),
-    "numba": ("coresim/sim/compiled.py",),
-    "llvmlite": ("coresim/sim/compiled.py",),
     "pandas": ("coresim/report/tables.py",),
     "matplotlib": (
         "coresim/report/figures.py",
@@ -44,25 +43,30 @@ HOMES = {
     "h5py": ("coresim/workloads/packages.py",),
     "soundfile": ("coresim/workloads/packages.py",),
     "torch": (
-        "coresim/measuring/models.py",
-        "coresim/measuring/sending.py",
-        "coresim/measuring/transport.py",
+        "coresim/measure/models.py",
+        "coresim/measure/device.py",
+        "coresim/measure/server.py",
+        "coresim/measure/torch_loader.py",
         "coresim/validate/",
         "coresim/workloads/base.py",
     ),
-    "torchvision": ("coresim/measuring/models.py", "coresim/validate/gpu_decode.py"),
-    "pynvml": ("coresim/measuring/watch.py",),
-    "psutil": ("coresim/measuring/",),
+    "torchvision": ("coresim/measure/models.py", "coresim/validate/gpu_decode.py"),
+    "pynvml": ("coresim/measure/watch.py",),
+    "psutil": ("coresim/measure/",),
     "tqdm": ("coresim/cli/",),
     "jinja2": ("coresim/report/html.py",),
     "markupsafe": ("coresim/report/html.py",),
     "ipywidgets": ("coresim/report/widgets.py",),
+    "lightning": ("coresim/callbacks.py",),
+    "transformers": ("coresim/callbacks.py",),
     "distributed": ("coresim/cli/plan.py",),
 }
 
 #: Outside of the command line, what speaks and why.
 SPEAKERS = {
     ("coresim/__main__.py", "sys.exit"),  # it is the command
+    ("coresim/attaching/here.py", "sys.argv"),  # the profile names the script that it was attached in
+    ("coresim/callbacks.py", "print"),  # a trainer's callback has nobody else to tell
 }
 
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
@@ -147,7 +151,7 @@ def test_the_packages_used_are_the_declared_ones() -> None:
     used = {module.split(".")[0] for path in FILES for module in imports(tree(path))}
     assert used <= {*sys.stdlib_module_names, *HOMES, "numpy", "coresim"}
     # A declared dependency that nothing imports should go.
-    assert {"simpy", "numba", "pandas", "matplotlib", "PIL", "psutil", "tqdm", "torch"} <= used
+    assert {"simpy", "pandas", "matplotlib", "PIL", "psutil", "tqdm", "torch"} <= used
 
 
 def test_only_the_command_line_speaks() -> None:
@@ -182,7 +186,7 @@ def test_light_modules_load_nothing_heavy(module: str) -> None:
 @pytest.mark.parametrize(
     ("here", "there", "good"),
     [
-        ("sim", "model", True), ("sim", "measuring", False), ("measuring", "sim", False), ("theory", "sim", False),
+        ("sim", "model", True), ("sim", "measure", False), ("measure", "sim", False), ("theory", "sim", False),
         ("model", "sim", False), ("model", "workloads", False), ("files", "errors", True), ("cli", "report", True),
         ("report", "cli", False), ("advise", "validate", False), ("errors", "model", False), ("sim", "api", False),
     ],
@@ -192,9 +196,9 @@ def test_the_rule(here: str, there: str, good: bool) -> None:
 
 
 def test_the_checks_see_what_they_look_for() -> None:
-    source = ast.parse("def f():\n    import torch.nn\n    from coresim.measuring.host import g\n    print(sys.argv)\n")
+    source = ast.parse("def f():\n    import torch.nn\n    from coresim.measure.host import g\n    print(sys.argv)\n")
     assert strangers(source, "coresim/sim/draws.py") == ["torch"]
-    assert strangers(source, "coresim/measuring/models.py") == []
-    assert list(rooms_used(source)) == ["measuring"]
+    assert strangers(source, "coresim/measure/models.py") == []
+    assert list(rooms_used(source)) == ["measure"]
     assert noises(source) == ["print", "sys.argv"]
     assert list(rooms_used(ast.parse("from coresim import stats, __version__"))) == ["stats", "__init__"]

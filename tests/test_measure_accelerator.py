@@ -1,4 +1,4 @@
-"""Accelerator measurements: exact on a fake device, end to end on the CPU device, and no process left behind."""
+"""Accelerator measurements: exact on the emulated device, end to end on the CPU device, and no process left behind."""
 
 from __future__ import annotations
 
@@ -15,91 +15,55 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from still import still
 
 from coresim.errors import CoresimError, InputError, MissingPartError
-from coresim.measuring import accelerator, busy, models, training_step, transfer
-from coresim.measuring.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measuring.training_step import WarmUp
+from coresim.measure import accelerator, busy, models, training_step, transfer
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.device import Device, open_device
+from coresim.measure.device_queue import Work
+from coresim.measure.emulated import EmulatedDevice
+from coresim.measure.training_step import WarmUp
 from coresim.model.measurement import Measurement
 
-MS = 2.0**-10  # a power of two, so that the fake device's sums are exact
+MS = 2.0**-10  # a power of two, so that the emulated device's sums are exact
 SETTLED = WarmUp(steps=12, settled=True, step=8 * MS)
 
 
-class FakeDevice:
-    """A host and a device with their own time lines, and known costs."""
-
-    asynchronous = True
-
-    def __init__(self) -> None:
-        self.host = self.process = self.free = 0.0
-        self.slow = 1.0
-        self.holds: list[float] = []
-
-    def mark(self) -> float:
-        return max(self.host, self.free)
-
-    def seconds(self, start: float, end: float) -> float:
-        return end - start
-
-    def wait(self) -> None:
-        """Spin, as CUDA does."""
-        idle = max(0.0, self.free - self.host)
-        self.host += idle
-        self.process += idle
-
-    def hold(self, seconds: float) -> None:
-        self.holds.append(seconds)
-        self.free = max(self.host, self.free) + seconds
-
-    def wall(self) -> float:
-        return self.host
-
-    def cpu(self) -> float:
-        return self.process
-
-    def launch(self, cpu: float, work: float) -> None:
-        """The device may begin on the work as soon as its launch begins, but cannot end before the launch does."""
-        begin = max(self.host, self.free)
-        self.host += cpu
-        self.process += cpu
-        self.free = max(self.host, begin + work * self.slow)
-
-
-def stepper(device: FakeDevice, cpu: float, work: float, waits: bool = False):
+def stepper(device: EmulatedDevice, cpu: float, work: float, waits: bool = False):
     def step(batch: object) -> None:
-        device.launch(cpu, work)
+        device.launch(work, cpu)
         if waits:
-            device.wait()
+            device.synchronise()
 
     return step
 
 
-# ---- the step, on a fake device -------------------------------------------------------------------------------
+# ---- the step, on the emulated device ----------------------------------------------------------------------------
 
 
 def test_step_is_device_time_where_the_device_is_the_slower():
-    device = FakeDevice()
+    device, _host = still()
     assert training_step.time_steps(stepper(device, MS, 8 * MS), None, device, 4) == (8 * MS,) * 4
 
 
 def test_step_is_launch_time_where_the_host_is_the_slower():
-    device = FakeDevice()
+    device, _host = still()
     assert training_step.time_steps(stepper(device, 8 * MS, MS), None, device, 4) == (8 * MS,) * 4
 
 
 def test_first_step_on_an_idle_device_is_not_counted():
-    device = FakeDevice()
+    device, _host = still()
     costs = iter([64 * MS, 8 * MS, 9 * MS])
 
     def step(batch: object) -> None:
-        device.launch(MS, next(costs))
+        device.launch(next(costs), MS)
 
     assert training_step.time_steps(step, None, device, 2) == (8 * MS, 9 * MS)
 
 
 def test_measure_step_tells_step_wall_and_launch_apart():
-    device = FakeDevice()
+    device, _host = still()
     found = training_step.measure_step(stepper(device, MS, 8 * MS), None, device, warm=SETTLED, count=4)
     assert {m.name: (m.unit, m.values) for m in found} == {
         "accelerator.step": ("s/step", ((8 * MS,) * 4,)),
@@ -110,22 +74,23 @@ def test_measure_step_tells_step_wall_and_launch_apart():
 
 
 def test_launch_is_cpu_time_from_an_idle_device():
-    device = FakeDevice()
+    device, host = still()
     outstanding = []
 
     def step(batch: object) -> None:
-        outstanding.append(max(0.0, device.free - device.host))
-        device.launch(MS, 8 * MS)
-        device.host += 2 * MS  # the calling thread sleeps: no CPU time
+        outstanding.append(not device.query(device.record()))
+        device.launch(8 * MS, MS)
+        host.now += 2 * MS  # the calling thread sleeps: no CPU time
 
     launch = training_step.measure_step(step, None, device, warm=SETTLED, count=4)[2]
     assert launch.flat == (MS,) * 4
-    assert outstanding[-4:] == [0.0] * 4 and max(outstanding) > 0
+    assert outstanding[-4:] == [False] * 4 and any(outstanding)
 
 
 def test_wall_time_shows_work_that_the_marks_missed():
-    device = FakeDevice()
-    device.mark = lambda: device.host  # type: ignore[method-assign]  # marks on a stream where nothing runs
+    device, host = still()
+    # Events on a queue where nothing runs.
+    device.record = lambda: device._copies.add(Work(host.now, 0.0))  # type: ignore[method-assign]
     step, wall, _ = training_step.measure_step(stepper(device, MS, 8 * MS), None, device, warm=SETTLED, count=4)
     assert step.mean == MS and wall.mean == 8 * MS
 
@@ -146,19 +111,22 @@ def test_wall_time_shows_work_that_the_marks_missed():
     ],
 )
 def test_waiting_is_told_from_being_launch_bound(cpu, work, waits, expected):
-    device = FakeDevice()
+    device, _host = still()
+    holds: list[float] = []
+    hold = device.hold
+    device.hold = lambda seconds: (holds.append(seconds), hold(seconds))  # type: ignore[assignment, method-assign]
     assert training_step.waits_for_device(stepper(device, cpu, work, waits), None, device) is expected
     returned = max(cpu, work) if waits else cpu
-    assert set(device.holds) == {max(returned / 4, training_step.SHORTEST_HOLD)}
+    assert holds == pytest.approx([max(returned / 4, training_step.SHORTEST_HOLD)] * training_step.SYNC_TRIALS)
 
 
 def test_a_wait_in_the_middle_of_the_step_is_seen():
-    device = FakeDevice()
+    device, _host = still()
 
     def step(batch: object) -> None:
-        device.launch(MS, 32 * MS)
-        device.wait()  # reads the loss
-        device.launch(MS, 32 * MS)
+        device.launch(32 * MS, MS)
+        device.synchronise()  # reads the loss
+        device.launch(32 * MS, MS)
 
     assert training_step.waits_for_device(step, None, device) is True
 
@@ -167,36 +135,36 @@ def test_the_host_as_device_waits_by_nature():
     def never(batch: object) -> None:
         raise AssertionError("not to be called")
 
-    assert training_step.waits_for_device(never, None, transfer.HostClock()) is True
+    assert training_step.waits_for_device(never, None, Device(None)) is True
 
 
-def declining(device: FakeDevice, costs: list[float]):
+def declining(device: EmulatedDevice, costs: list[float]):
     """A step whose windows of four cost ``costs`` in turn, the last for ever."""
     calls = iter(range(10**6))
 
     def step(batch: object) -> None:
-        device.launch(MS, costs[min(next(calls) // 4, len(costs) - 1)])
+        device.launch(costs[min(next(calls) // 4, len(costs) - 1)], MS)
 
     return step
 
 
 def test_warm_up_ends_when_three_windows_agree():
-    device = FakeDevice()
+    device, _host = still()
     warm = training_step.warm_up(declining(device, [64 * MS, 16 * MS, 8 * MS]), None, device, seconds=1e6)
     assert warm == WarmUp(steps=20, settled=True, step=8 * MS)
 
 
 def test_warm_up_gives_up_in_time_and_says_so():
-    device = FakeDevice()
+    device, host = still()
     restless = declining(device, [MS * 2.0**n for n in range(60)])
     warm = training_step.warm_up(restless, None, device, seconds=1000 * MS)
     assert not warm.settled and "still not within 5%" in str(warm)
-    assert device.host < 10_000 * MS
+    assert host.now < 10_000 * MS
 
 
 def test_warm_up_tolerates_five_per_cent_and_no_more():
     for step, settled in ((1.04, True), (1.06, False)):
-        device = FakeDevice()
+        device, _host = still()
         costs = [8 * MS * (step if n % 2 else 1.0) for n in range(60)]
         assert training_step.warm_up(declining(device, costs), None, device, seconds=1.0).settled is settled
 
@@ -206,15 +174,18 @@ def test_busy_levels():
 
 
 def test_measure_busy_slows_inside_the_block_only():
-    device = FakeDevice()
+    device, _host = still()
+    slow = [1.0]
 
     @contextmanager
     def occupy(count: int):
-        device.slow = 1.0 + count
+        slow[0] = 1.0 + count
         yield
-        device.slow = 1.0
+        slow[0] = 1.0
 
-    step = stepper(device, MS, 8 * MS)
+    def step(batch: object) -> None:
+        device.launch(8 * MS * slow[0], MS)
+
     found = busy.measure_busy(step, None, device, (1, 3), 2, occupy)
     assert [(m.name, m.values) for m in found] == [
         ("accelerator.step.busy.1", ((16 * MS,) * 2,)),
@@ -227,11 +198,11 @@ def test_measure_busy_slows_inside_the_block_only():
 
 
 def test_copy_costs_bandwidth_and_warm_up():
-    device = FakeDevice()
+    device, _host = still()
     costs = iter([1.0] * transfer.COPY_WARM_UP + [4 * MS, 8 * MS])
 
     def copy() -> None:
-        device.launch(MS, next(costs))
+        device.launch(next(costs), MS)
 
     found = {m.name: m for m in transfer.measure_copy("copy.pinned", copy, 1024, device, 2)}
     assert {name: m.values for name, m in found.items()} == {
@@ -244,94 +215,36 @@ def test_copy_costs_bandwidth_and_warm_up():
 
 
 def test_no_copies_where_the_cpu_is_the_device():
-    assert transfer.measure_copies(None, None, transfer.HostClock()) == []
+    assert transfer.measure_copies(None, Device(None)) == []
 
 
-def test_measure_copies_pins_one_kind_and_waits_for_the_other(monkeypatch):
+def test_one_kind_of_copy_is_pinned_and_the_other_waited_for():
     torch = pytest.importorskip("torch")
-    asked: list[tuple[bool, bool]] = []
-    pinned = torch.zeros(2)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned)
-    monkeypatch.setattr(
-        transfer,
-        "to_device",
-        lambda batch, device, non_blocking: asked.append((batch[0] is pinned, non_blocking)),
-    )
-    device = FakeDevice()
-    device.seconds = lambda start, end: 2.0  # type: ignore[method-assign]
-    found = {m.name: m for m in transfer.measure_copies([torch.zeros(8)], None, device, count=1)}
-    assert found["copy.pinned.bandwidth"].flat == found["copy.pageable.bandwidth"].flat == (16.0,)
-    assert set(asked[:4]) == {(True, True)} and set(asked[4:]) == {(False, False)}
+    device, host = still(bus=8.0, sync="block")
+    asked: list[tuple[bool, float]] = []
+    plain = device.copy
+
+    def copy(tensor):
+        before = host.now
+        there = plain(tensor)
+        asked.append((device.is_pinned(tensor), host.now - before))
+        return there
+
+    device.copy = copy  # type: ignore[assignment, method-assign]
+    found = {m.name: m for m in transfer.measure_copies([torch.zeros(8), "name"], device, count=1)}
+    assert found["copy.pinned.bandwidth"].flat == found["copy.pageable.bandwidth"].flat == (8.0,)
+    assert found["copy.pinned.wall"].flat == found["copy.pageable.wall"].flat == (4.0,)
+    assert set(asked[:4]) == {(True, 0.0)} and {pinned for pinned, _ in asked[4:]} == {False}
+    assert all(waited >= 4.0 for _, waited in asked[4:])
 
 
-def test_batches_of_any_nesting():
-    torch = pytest.importorskip("torch")
-    x = torch.zeros(2, 3)
-    batch = {"a": [x, (x, "name")], "b": torch.return_types.max((x, x.long()))}
-    assert transfer.batch_bytes(batch) == 24 * 3 + 48
-    moved = transfer.to_device(batch, torch.device("meta"))
-    assert moved["a"][1][0].device.type == "meta" and moved["a"][1][1] == "name"
-    assert transfer.batch_bytes(["no", "tensors"]) == 0
-
-
-class FakeCuda:
-    """``torch.cuda`` with a spin of 1 ns per cycle, and events in milliseconds."""
-
-    def __init__(self) -> None:
-        self.now, self.slept, self.synchronised = 0.0, [], 0
-
-    def Event(self, enable_timing: bool):
-        event = SimpleNamespace(at=None)
-        event.record = lambda stream: setattr(event, "at", self.now)
-        event.elapsed_time = lambda end: 1e3 * (end.at - event.at)
-        return event if enable_timing else None
-
-    def current_stream(self, device: object) -> str:
-        return f"stream of {device}"
-
-    def synchronize(self, device: object) -> None:
-        self.synchronised += 1
-
-    def _sleep(self, cycles: int) -> None:
-        self.slept.append(cycles)
-        self.now += cycles * 1e-9
-
-
-def test_cuda_clock_turns_events_into_seconds_and_calibrates_once():
-    cuda = FakeCuda()
-    clock = transfer.CudaClock(cuda, "cuda:0")
-    start = clock.mark()
-    clock.hold(0.25)
-    clock.hold(0.5)
-    assert clock.seconds(start, clock.mark()) == pytest.approx(0.76)
-    assert cuda.slept[1:] == [pytest.approx(250_000_000, abs=1), pytest.approx(500_000_000, abs=1)]
-    assert cuda.synchronised == 1 and clock.asynchronous
-
-
-# ---- opening a device; what torch lacks -----------------------------------------------------------------------
+# ---- what torch lacks -----------------------------------------------------------------------
 
 
 def test_missing_torch_names_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingPartError, match="pip install torch"):
         models.load_torch()
-
-
-def test_no_cuda_names_the_remedy(monkeypatch):
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(MissingPartError, match=r"--gpu and --model.*--step-time"):
-        transfer.open_device("cuda")
-
-
-def test_devices_that_cannot_be_opened(monkeypatch):
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    for name, words in (("cuda:2", "2 CUDA device"), ("gpu", "not a device"), ("meta", "cannot be measured")):
-        with pytest.raises(InputError, match=words):
-            transfer.open_device(name)
-    assert isinstance(transfer.open_clock(transfer.open_device("cpu")), transfer.HostClock)
 
 
 # ---- networks and steps ---------------------------------------------------------------------------------------
@@ -469,7 +382,7 @@ def script(body: str) -> subprocess.Popen[bytes]:
 def test_busy_processes_end_when_their_parent_is_killed():
     parent = script("""
         import time
-        from coresim.measuring.busy import busy_processes
+        from coresim.measure.busy import busy_processes
         with busy_processes(1) as pids:
             print(*pids, flush=True)
             time.sleep(60)
@@ -484,6 +397,10 @@ def test_busy_processes_end_when_their_parent_is_killed():
 
 # ---- fresh processes ------------------------------------------------------------------------------------------
 
+EMULATED = AcceleratorConfig(
+    device="emulated:step=20ms,launch=2ms,bus=1e9,sync=block", batch_size=8, image_size=64, precision="bf16",
+    processes=2, steps=4, busy=(1,), seconds=0.3,
+)  # fmt: skip
 CPU = AcceleratorConfig(
     device="cpu", model="tiny", batch_size=2, image_size=16, processes=1, steps=3, busy=(), seconds=0.3
 )
@@ -536,7 +453,7 @@ def test_interrupt_leaves_no_process_and_no_file(fake_torch, tmp_path, monkeypat
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     fake_torch("""
-        from coresim.measuring import busy
+        from coresim.measure import busy
         import os, time
         with busy.busy_processes(1) as pids:
             with open(os.path.dirname(__file__) + "/unfinished", "w") as file:
@@ -545,7 +462,7 @@ def test_interrupt_leaves_no_process_and_no_file(fake_torch, tmp_path, monkeypat
             time.sleep(60)
     """)
     parent = script("""
-        from coresim.measuring.accelerator import AcceleratorConfig, measure_accelerator
+        from coresim.measure.accelerator import AcceleratorConfig, measure_accelerator
         measure_accelerator(AcceleratorConfig(device="cpu"))
     """)
     deadline = time.monotonic() + 30
@@ -578,6 +495,23 @@ def test_tiny_step_end_to_end():
     assert facts["memory_peak_bytes"] is None and facts["driver"] is None
     with pytest.raises(CoresimError, match=r"copy\.pinned was not measured"):
         result["copy.pinned"]
+
+
+def test_every_quantity_of_an_asynchronous_device_end_to_end():
+    pytest.importorskip("torch")
+    result = accelerator.measure_accelerator(EMULATED)
+    names = [f"accelerator.{name}" for name in ("step", "step.wall", "launch", "step.busy.1")]
+    names += [f"copy.{kind}{part}" for kind in ("pinned", "pageable") for part in ("", ".wall", ".cpu", ".bandwidth")]
+    assert [m.name for m in result.measurements] == names
+    assert {len(m.values) for m in result.measurements} == {2}
+    # A host that is late makes all of these longer, never shorter.
+    assert min(result["accelerator.step"].flat) >= 0.02 and min(result["accelerator.launch"].flat) >= 0.002
+    size = 8 * (3 * 64 * 64 * 4 + 8)
+    assert min(result["copy.pinned"].flat) >= size / 1e9 * 0.999
+    assert max(result["copy.pinned.bandwidth"].flat) <= 1.001e9
+    assert not result.synchronises
+    assert str(result.provenance["device"]).startswith("emulated (step 0.02, launch 0.002")
+    assert result.provenance["driver"] is None and result.provenance["memory_peak_bytes"] is None
 
 
 USER_MODULE = """
@@ -663,9 +597,9 @@ def test_a_module_that_the_fresh_process_cannot_import(user):
 
 def test_long_steps_are_timed_fewer_times(monkeypatch):
     pytest.importorskip("torch")
-    device = FakeDevice()
-    monkeypatch.setattr(accelerator, "open_clock", lambda _: device)
-    monkeypatch.setattr(models, "default_step", lambda *_: stepper(device, 1.0, 1.0))
+    device, _host = still()
+    monkeypatch.setattr(accelerator, "open_device", lambda _: device)
+    device.step = lambda *_: stepper(device, 1.0, 1.0)  # type: ignore[method-assign]
     for seconds, count in ((100.0, 30), (8.0, 8), (0.5, 3)):
         config = replace(CPU, steps=30, seconds=seconds, copies=False)
         assert len(accelerator.measure_here(config)["accelerator.step"].flat) == count
@@ -730,21 +664,21 @@ def cuda():
 
 @pytest.mark.cuda
 def test_cuda_events_and_hold_agree(cuda):
-    clock = transfer.open_clock(transfer.open_device("cuda"))
-    clock.hold(0.01)
-    start = clock.mark()
-    clock.hold(0.05)
-    end = clock.mark()
-    clock.wait()
-    assert clock.seconds(start, end) == pytest.approx(0.05, rel=0.5)
+    device = open_device("cuda")
+    device.hold(0.01)
+    start = device.record()
+    device.hold(0.05)
+    end = device.record()
+    assert not device.query(end)
+    device.synchronise(end)
+    assert device.elapsed(start, end) == pytest.approx(0.05, rel=0.5)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("waits", [False, True])
 def test_cuda_step_that_waits_is_told(cuda, waits):
-    device = transfer.open_device("cuda")
-    clock = transfer.open_clock(device)
-    x = cuda.randn(4096, 4096, device=device)
+    device = open_device("cuda")
+    x = cuda.randn(4096, 4096, device=device.place)
 
     def step(batch: object) -> None:
         y = x
@@ -753,8 +687,8 @@ def test_cuda_step_that_waits_is_told(cuda, waits):
         if waits:
             y.sum().item()
 
-    training_step.warm_up(step, None, clock)
-    assert training_step.waits_for_device(step, None, clock) is waits
+    training_step.warm_up(step, None, device)
+    assert training_step.waits_for_device(step, None, device) is waits
 
 
 @pytest.mark.cuda

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import subprocess
@@ -15,8 +14,8 @@ import psutil
 import pytest
 
 from coresim.errors import CoresimError, InputError
-from coresim.measuring import bandwidth, crew, preprocess, scaling, storage, transport
-from coresim.measuring.processes import Child, HangError, Link
+from coresim.measure import bandwidth, crew, storage
+from coresim.measure.processes import Child, HangError, Link
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 from coresim.workloads.base import WorkloadSpec
@@ -44,35 +43,6 @@ def by_name(measurements: list[Measurement]) -> dict[str, Measurement]:
     for m in measurements:
         assert m.how and m.unit and m.values and all(m.values)
     return named
-
-
-def test_preparation_rows_belong_together(images: WorkloadSpec) -> None:
-    told: list[float] = []
-    named = by_name(
-        preprocess.measure_preparation(
-            images, processes=2, budget_s=1.0, progress=lambda what, done: told.append(done), cautions=[]
-        )
-    )
-    waits = named.pop("prepare.wait")
-    assert set(named) == {f"prepare.{name}" for name in ("fetch", "decode", "transform", "collate", "start")}
-    steps = [named[f"prepare.{name}"] for name in ("fetch", "decode", "transform")]
-    lengths = {tuple(len(process) for process in m.values) for m in [*steps, waits]}
-    assert len(lengths) == 1 and min(lengths.pop()) >= 4
-    assert all(value > 0 for m in named.values() for value in m.flat)
-    assert [m.unit for m in steps] == ["s/sample"] * 3
-    assert named["prepare.collate"].unit == "s/batch" and named["prepare.start"].unit == "s/worker"
-    assert len(named["prepare.start"].values) == 2
-    assert told == sorted(told) and told[0] >= 0 and told[-1] <= 1
-
-
-def test_scaling_starts_at_one(images: WorkloadSpec) -> None:
-    cpus = crew.physical_cpus()[:2]
-    found = scaling.measure_scaling(images, cpus=cpus, budget_s=0.6)
-    named = by_name(found)
-    assert set(named) == {f"scaling.{k}" for k in range(1, len(cpus) + 1)}
-    assert len(named[f"scaling.{len(cpus)}"].values) == len(cpus)
-    curve = scaling.speed_curve(found)
-    assert len(curve) == len(cpus) and curve[0] == 1.0 and all(0 < speed <= 1 for speed in curve)
 
 
 def test_bandwidth_of_every_count() -> None:
@@ -130,82 +100,7 @@ def test_no_files_or_a_missing_one_is_bad_input(tmp_path: Path) -> None:
         storage.measure_storage([tmp_path / "gone"], processes=1)
 
 
-TRANSPORT = {"batch", "batch.wall", "fixed", "per_tensor", "per_byte"}
-
-
-def test_transport_without_torch_says_it_stands_in() -> None:
-    found = by_name(transport.measure_transport(100_000, 2, processes=1, budget_s=0.2, use_torch=False))
-    assert set(found) == {f"transport.{name}" for name in TRANSPORT}
-    assert found["transport.batch"].mean > 0 and found["transport.per_byte"].mean > 0
-    assert all("stand-in" in m.how for m in found.values())
-
-
-@pytest.mark.torch
-def test_transport_by_the_real_loader() -> None:
-    pytest.importorskip("torch")
-    found = by_name(transport.measure_transport(100_000, 2, processes=1, budget_s=0.2, use_torch=True))
-    assert set(found) == {f"transport.{name}" for name in TRANSPORT}
-    assert found["transport.batch"].mean > 0 and min(value for m in found.values() for value in m.flat) >= 0
-    assert all("DataLoader" in m.how for m in found.values())
-
-
-def test_little_shared_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "shared_memory_room", lambda: 40_000)
-    monkeypatch.setattr(transport, "_torch_job", transport._pipe_job)
-    cautions: list[Caution] = []
-    found = by_name(transport.measure_transport(10**9, processes=1, budget_s=0.1, use_torch=True, cautions=cautions))
-    assert "40000 B" in cautions[0].value
-    whole, cpu = found["transport.batch.wall"], found["transport.batch"]
-    assert "scaled up" in whole.how and "scaled up" in cpu.how and cpu.mean > 0
-    assert whole.mean >= 10**9 * found["transport.per_byte"].mean
-
-
-# --- the speed model -------------------------------------------------------------------------------------------
-
-
-def measured(prefix: str, values: dict[int, float]) -> list[Measurement]:
-    return [Measurement(f"{prefix}.{k}", "", ((value,), (value,)), "made up") for k, value in values.items()]
-
-
-def times_of(fraction: float, rates: dict[int, float]) -> dict[int, float]:
-    return {k: 1 - fraction + fraction * max(1.0, k * rates[1] / rate) for k, rate in rates.items()}
-
-
-def test_the_memory_fraction_is_found_again() -> None:
-    rates = {k: min(10.0 * k, 35.0) for k in range(1, 9)}
-    model = scaling.fit_speed(measured("scaling", times_of(0.4, rates)), measured("bandwidth.triad", rates))
-    assert model.memory_fraction == pytest.approx(0.4, abs=0.02)
-    assert [model.at(k).value for k in (1, 8)] == pytest.approx([1.0, 1 / (0.6 + 0.4 * 8 / 3.5)])
-    assert model.at(16).value == pytest.approx(1 / (0.6 + 0.4 * 16 / 3.5), rel=0.05)
-    assert "one core" not in model.assumes and "had not saturated" not in model.assumes
-
-
-def test_uncertainty_widens_and_stays_within_zero_and_one() -> None:
-    rates = {1: 10.0, 2: 19.0}
-    model = scaling.fit_speed(measured("scaling", {1: 1.0, 2: 1.03}), measured("bandwidth.triad", rates))
-    speeds = [model.at(k) for k in range(1, 129)]
-    assert speeds[0] == (1.0, 1.0, 1.0)
-    assert all(0 < s.low <= s.value <= s.high <= 1 for s in speeds)
-    assert speeds[1].low == pytest.approx(speeds[1].value * math.exp(-2 * model.noise))
-    widths = [(s.high - s.low) / s.value for s in speeds]
-    assert widths == sorted(widths)
-    assert [s.value for s in speeds] == sorted((s.value for s in speeds), reverse=True)
-
-
-def test_one_measured_core_gives_the_stated_assumption() -> None:
-    model = scaling.fit_speed(measured("scaling", {1: 0.5}))
-    assert (model.memory_fraction, model.deviation) == pytest.approx((0.1, 0.1))
-    assert model.at(4).value == pytest.approx(1 / (0.9 + 0.1 * 4))
-    assert model.at(4).low < 0.6 and model.at(4).high == 1.0
-    assert "one core measured" in model.assumes and "bandwidth not measured" in model.assumes
-
-
-def test_speeds_over_one_are_noise_and_gaps_are_interpolated() -> None:
-    assert scaling.speed_curve(measured("scaling", {1: 1.0, 2: 0.9, 4: 2.0})) == pytest.approx((1, 1, 1 / 1.45, 0.5))
-    with pytest.raises(InputError, match=r"scaling\.1"):
-        scaling.speed_curve(measured("scaling", {2: 1.0}))
-    with pytest.raises(InputError, match=r"bandwidth\.triad\.1"):
-        bandwidth.bandwidth_curve([])
+# --- cores and bandwidth ---------------------------------------------------------------------------------------
 
 
 def test_saturation_is_the_fewest_cores_within_five_per_cent() -> None:
@@ -286,17 +181,18 @@ def test_an_unexpected_exception_comes_home_as_one_line() -> None:
 
 MEASURE = f"""
 import tempfile
-from coresim.measuring import preprocess, scaling
+from coresim.measure import bandwidth
+from coresim.measure.server import Ask, Server
 from coresim.workloads.base import WorkloadSpec
+tell = lambda what, done: print(what, flush=True)
 with tempfile.TemporaryDirectory() as folder:
     spec = WorkloadSpec({IMAGES!r}, folder)
-    preprocess.look(spec)
-    tell = lambda what, done: print(what, flush=True)
     %s
 """
 CALLS = {
-    "one process": "preprocess.measure_preparation(spec, budget_s=600, progress=tell)",
-    "several": "scaling.measure_scaling(spec, budget_s=600, progress=tell)",
+    "bandwidth": "bandwidth.measure_bandwidth(budget_s=600, progress=tell)",
+    # Its loader's workers are there once the first of its batches are.
+    "loader": "spec.make(); Server(spec).__enter__().calibrate(Ask(budget_s=600), tell)",
 }
 
 

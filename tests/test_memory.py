@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from made_up import profile as made_up_profile
 
 from coresim import recommend
 from coresim.advise.memory import memory_of
 from coresim.advise.sweep import Point
 from coresim.model.measurement import Measurement
-from coresim.model.profile import load_profile
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.document import recommendation_document
 from coresim.report.plan import plan_report
 from coresim.sim.fast import simulate
-
-PROFILE = Path(__file__).parents[1] / "notebooks" / "profile.json"
 
 
 def job(**host: object) -> Scenario:
@@ -62,7 +59,7 @@ def test_batches_out_and_one_in_hand(workers: int, factor: int, batches: int):
 
 
 def test_a_saved_profile_carries_the_limits_and_is_held_to_them():
-    profile = load_profile(PROFILE)
+    profile = made_up_profile()
     batch = profile.bytes_per_batch
     private = Measurement("worker.private", "B/worker", ((4.0 * batch,),), "test")
     others = tuple(found for found in profile.measurements if found.name != "worker.private")

@@ -19,18 +19,21 @@ mpl.use("Agg")
 import coresim
 from coresim.cli.main import main
 from coresim.errors import InputError
+from coresim.model.profile import load_profile
 from coresim.model.scenario import read_scenario
-from coresim.report.content import Section, Table
+from coresim.report.content import Report, Section, Table
 from coresim.report.gantt import Shown, rows_of, traced
 from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
 from coresim.report.plan import ledger_table, one_short, plan_report
+from coresim.report.subject import rests_on, subject_of
 from coresim.sim.fast import simulate
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, Measured, Point
 from coresim.validate.predict import Prediction
 
+ROOT = Path(__file__).resolve().parents[1]
 HOSTILE = "<script>alert('x')</script> | $\\frac$ & `*_"
 TABLES = {
     "workload": {"batch_size": 8, "preprocess": {"mean": "4 ms", "uncertainty": 0.1}, "fetch": "1 ms"},
@@ -83,7 +86,14 @@ def answer():
 
 @pytest.fixture(scope="module")
 def report(answer):
-    return plan_report(answer, simulate, {"command": HOSTILE, "seed": 1, "unknown": None}, HOSTILE, REMEDIES, LEDGER)
+    return plan_report(
+        answer,
+        simulate,
+        {"command": HOSTILE, "time_utc": "2027-01-02T03:04:05Z", "seed": 1, "unknown": None},
+        HOSTILE,
+        REMEDIES,
+        LEDGER,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +111,48 @@ def test_the_answer_stands_first_and_is_the_simulated_one(answer, report):
     assert shown["Predicted GPU idle"].startswith(f"{100 * point.estimate.gpu_idle:.1f} % [")
     assert f"num_workers={point.workers}," in shown["DataLoader"]
     assert shown["Verdict"].startswith(answer.result.verdict.name)
+
+
+def test_the_first_screen_says_on_what_it_rests_and_warns(answer, report):
+    shown = dict(report.facts)
+    assert shown["Rests on"] == "step: a step that was given; cost of a sample: as given, ±20 %"
+    assert shown["Warnings"] == HOSTILE.partition(";")[0]
+    assert dict(answer.subject) == {"data set": "batch of 8", "GPU": "not named", "host": "2 cores"}
+    assert report.subject == (*answer.subject, ("reported", "2027-01-02"))
+    recorded = rests_on(answer.result.scenario, "catalogue: ResNet-50 on A100: 75 ms")
+    assert recorded.startswith("step: a record of another machine; ")
+
+
+def test_the_header_names_data_set_gpu_host_and_date():
+    profile = load_profile(ROOT / "notebooks" / "profile.json")
+    scenario = read_scenario(profile.scenario_tables())
+    subject = subject_of(scenario, profile)
+    assert dict(subject) == {
+        "data set": f"{profile.workload}, batch of 256",
+        "GPU": "A100-SXM4-80GB",
+        "host": f"{profile.host.cpu_model}, 2 cores",
+        "measured": profile.provenance.time_utc[:10],
+    }
+    assert rests_on(scenario, profile.accelerator.basis).startswith("step: a record of another machine, ±37 %; cost of")
+    made = Report("title", "headline", (("a", "b"),), (), subject)
+    for shown in (report_html(made), report_markdown(made)):
+        assert all(value.replace("&", "&amp;") in shown.replace("\\", "") for _, value in subject)
+
+
+def test_the_timeline_leaves_the_workers_start_out():
+    tables = {**TABLES, "workload": {**TABLES["workload"], "worker_startup": "3 s", "startup": "0.1 s"}}
+    tables["workload"]["batch_size"] = 8
+    figure = coresim.recommend(tables, max_cores=4).plot_timeline(simulate)
+    assert figure.axes[-1].get_xlabel() == "time since the first batch was begun (s)"
+    last = figure.axes[-1].get_xlim()[1]
+    assert 0.05 < last < 1.0
+    titles = [ax.get_title(loc="left") for ax in figure.axes]
+    # It takes 3 s of work, and the trainer 0.1 s for each worker; option 1 has none.
+    assert "after a start of" in titles[1] and "start" not in titles[0]
+    # Several batches and several steps are in it.
+    for option, ax in enumerate(figure.axes, start=1):
+        steps = ax.collections[0].get_paths()
+        assert sum(path.vertices[:, 0].min() < last for path in steps) >= 3, option
 
 
 def test_one_core_short_is_the_point_before(answer):
@@ -128,7 +180,7 @@ def test_what_is_not_known_is_left_out(answer, report):
 
 def test_a_validation_shows_every_setting_with_the_worst_first():
     setting = Setting("images", 16, 2, 2, 2, 2, 1.0)
-    trial = Measured(0.3, 0.014, (0, 10), (), 0.0, 0.002, 0.001, 0.001, 0.0)
+    trial = Measured(0.3, 0.014, (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
     near = Point(0, setting, 0.01, 50, 10, Prediction(0.31, 0.29, 0.33, 0.02), 0.2, 0.3, (trial,))
     far = replace(near, prediction=Prediction(0.18, 0.16, 0.2, 0.02))
     ledger = Ledger(
@@ -156,7 +208,8 @@ def test_no_core_count_is_said_first():
 def test_html_is_whole_and_asks_nobody(html):
     page = Page(html)
     assert page.open == []
-    assert not {"script", "link", "img", "iframe", "object", "image"} & {tag for tag, _ in page.tags}
+    assert sum(tag == "script" for tag, _ in page.tags) == 1  # of the sliders: `test_sliders.py`
+    assert not {"link", "img", "iframe", "object", "image"} & {tag for tag, _ in page.tags}
     attributes = [(name, value or "") for _, attrs in page.tags for name, value in attrs.items()]
     assert {value[0] for name, value in attributes if name in ("src", "href", "xlink:href")} == {"#"}
     elsewhere = [value for name, value in attributes if "//" in value and not name.startswith("xmlns")]
@@ -175,13 +228,18 @@ def test_html_ids_are_unique_and_every_reference_is_there(html):
 
 def test_html_shows_hostile_texts_as_they_are(html):
     assert "".join(Page(html).texts).count(HOSTILE) >= 4
-    assert "<script" not in html.lower()
+    assert html.lower().count("<script") == html.count("<script>") == 1
 
 
 def test_html_has_the_charts_with_units(html):
     text = "".join(Page(html).texts)
-    assert html.count("<svg") == 5
-    for label in ("GPU idle (%)", "CPU cores per GPU", "time since the start (s)", "(percentage points)"):
+    assert html.count("<svg") == 6
+    for label in (
+        "GPU idle (%)",
+        "CPU cores per GPU",
+        "time since the first batch was begun (s)",
+        "(percentage points)",
+    ):
         assert label in text
     assert "bandwidth saturated" in text
     assert "knee" in text
@@ -245,12 +303,11 @@ def test_the_verb_writes_the_file_and_says_whether_cores_suffice(tmp_path, capsy
     assert "Predicted and measured" not in page
 
 
-def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(tmp_path, monkeypatch):
-    source = Path(__file__).parents[1] / "notebooks" / "profile.json"
-    profile = coresim.load(source)
+def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(profile_path, tmp_path, monkeypatch):
+    profile = coresim.load(profile_path)
     fingerprint, job = profile.host.fingerprint, profile.workload
     setting = Setting(job, 16, 2, 2, 2, 2, 1.0)
-    trial = Measured(0.3, 0.014, (0, 10), (), 0.0, 0.002, 0.001, 0.001, 0.0)
+    trial = Measured(0.3, 0.014, (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
     point = Point(0, setting, 0.01, 50, 10, Prediction(0.31, 0.29, 0.33, 0.02), 0.2, 0.3, (trial,))
     ledger = Ledger(
         "1", "c", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", fingerprint, 9, (), (point,)
@@ -259,7 +316,7 @@ def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(tmp_path, mon
         "coresim.validate.latest.latest", lambda host, title: ledger if (host, title) == (fingerprint, job) else None
     )
     out = tmp_path / "plan.md"
-    assert main(["report", str(source), "-o", str(out), "--max-cores", "3"]) == 4
+    assert main(["report", str(profile_path), "-o", str(out), "--max-cores", "3"]) == 4
     text = out.read_text()
     assert "## Predicted and measured" in text and "31.0 %" in text
 
@@ -298,7 +355,7 @@ def test_a_browser_opens_it_and_fetches_nothing(html, report, tmp_path):
     shown, console = browse(path, tmp_path)
     assert console == []
     assert report.headline in shown
-    assert shown.count("<svg") == 5
+    assert shown.count("<svg") == 6
     # That a request would be seen: the page's own policy refuses it, on the console.
     path.write_text(html.replace("</main>", '<img src="http://example.invalid/x.png"></main>'))
     assert any("Content Security Policy" in line for line in browse(path, tmp_path)[1])
@@ -311,11 +368,11 @@ def test_results_show_themselves_in_a_notebook(answer, tmp_path):
     assert f"{answer.cores_per_gpu} CPU cores per GPU" in "".join(page.texts)
 
 
-def test_profiles_show_themselves_too():
-    profile = coresim.load(Path(__file__).parents[1] / "notebooks" / "profile.json")
+def test_profiles_show_themselves_too(profile_path):
+    profile = coresim.load(profile_path)
     frame = profile.to_frame().set_index("name")
-    decode = profile["prepare.decode"]
-    assert frame.loc["prepare.decode", "mean"] == decode.mean
+    decode = profile["prepare.step.decode"]
+    assert frame.loc["prepare.step.decode", "mean"] == decode.mean
     assert (frame["low"].dropna() <= frame["mean"][frame["low"].notna()]).all()
     axes = profile.plot()
     assert axes.get_xlabel() == "time per sample (ms)"
@@ -347,6 +404,6 @@ def test_the_timeline_of_an_answer_has_a_panel_for_each_option(answer):
 
 def test_help_stays_light():
     code = "import sys; from coresim.cli.main import build_parser; build_parser()"
-    code += "; print(sorted({'jinja2', 'matplotlib', 'numba', 'pandas'} & sys.modules.keys()))"
+    code += "; print(sorted({'jinja2', 'matplotlib', 'numpy', 'pandas'} & sys.modules.keys()))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

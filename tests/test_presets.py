@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import coresim
+from coresim.advise.remedies import REMEDIES
 from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.build import build
@@ -85,6 +87,28 @@ def test_preprocessing_on_the_device_lengthens_its_step() -> None:
     tables = scenario("dali").to_dict()
     tables["workload"]["device_preprocess"] = "5 ms"
     assert build(read_scenario(tables), 2, 64.0, 4).step.service.mean == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize(
+    ("name", "cost"), [("offline", "preprocess=0.4 ms"), ("dali", "workload.device_preprocess=5 ms")]
+)
+def test_a_preset_of_other_work_is_answered_only_with_its_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, cost: str
+) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('[workload]\nbatch_size = 8\npreprocess = "4 ms"\n[accelerator]\nstep = "20 ms"\n')
+    for verb in ("recommend", "simulate", "whatif"):
+        assert main([verb, str(path), "--preset", name]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and f"preset {name}: the input's costs are not those of" in err
+        assert f"whatif --remedy {PRESETS[name].remedy} assumes" in err
+    assert main(["report", str(path), "--set", f"loader.preset={name}", "-o", str(tmp_path / "r.md")]) == 2
+    words = ["simulate", str(path), "--preset", name, "--workers", "2", "--cores", "3", "--steps", "20", "--engine"]
+    assert main([*words, "reference", "--set", cost]) == 0
+    # A file that names the preset itself gives its costs beside it.
+    path.write_text(f'{path.read_text()}[loader]\npreset = "{name}"\n')
+    assert main([*words, "reference"]) == 0
+    assert PRESETS[name].remedy in {remedy.name for remedy in REMEDIES}
 
 
 def test_caffe_has_one_worker() -> None:

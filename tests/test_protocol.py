@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coresim.measuring import protocol
-from coresim.measuring.protocol import Clock, Timing
-from coresim.measuring.transport import Shape, fit_costs, time_handover
-from coresim.measuring.visits import MOST_PASSES, RowTimer
+from coresim.measure import protocol
+from coresim.measure.protocol import Clock, Timing
 from coresim.model.measurement import Measurement
-from coresim.workloads.base import Step, Workload
 
 # Powers of two, so that sums and quotients of the fake times are exact.
 MS = 2.0**-10
@@ -123,112 +118,3 @@ def test_unsteady_processes_are_told_and_steady_ones_are_not() -> None:
         "0.33 of the mean",
         "3.00 of the mean",
     ]
-
-
-class FakeWork(Workload):
-    """Steps of known cost: fetching sample i waits i + 1 ms, decoding uses 2 (i + 1) ms of the core."""
-
-    batch_size = 4
-
-    def __init__(self, machine: Machine, disturb: Callable[[int], tuple[float, float]] = lambda call: (0, 0)) -> None:
-        super().__init__(Path())
-        self.machine, self.disturb, self.calls = machine, disturb, 0
-
-    def __len__(self) -> int:
-        return 12
-
-    def steps(self) -> tuple[Step, ...]:
-        return Step("fetch", self._fetch), Step("decode", self._decode)
-
-    def collate(self, samples: list[int]) -> int:
-        assert len(samples) == self.batch_size
-        self.machine.work(64 * MS)
-        return 0
-
-    def _fetch(self, index: int, _: np.random.Generator) -> int:
-        self.machine.work(0.0, wait=(index + 1) * MS)
-        return index
-
-    def _decode(self, index: int, _: np.random.Generator) -> int:
-        self.calls += 1
-        cpu, wait = self.disturb(self.calls)
-        self.machine.work(2 * (index + 1) * MS + cpu, wait)
-        return index
-
-
-def rows_of(work: FakeWork, budget: float) -> tuple[list[int], RowTimer]:
-    order: list[int] = []
-    return order, RowTimer(work, work.machine.clock, 7, budget, lambda index, used: order.append(index))
-
-
-def test_rows_are_the_true_costs_of_the_same_visits() -> None:
-    order, timer = rows_of(FakeWork(Machine()), budget=1e6)
-    rows = timer.run()
-    visits = order[1:13]
-    assert sorted(visits) == list(range(12))
-    assert order[1:] == visits * MOST_PASSES
-    assert rows.values("fetch") == tuple((i + 1) * MS for i in visits)
-    assert rows.values("decode") == tuple(2 * (i + 1) * MS for i in visits)
-    assert [timing.wall for timing in rows.collates] == [64 * MS] * MOST_PASSES
-    assert rows.counts() == (0, 2 * 12 * MOST_PASSES)
-
-
-@pytest.mark.parametrize("disturbance", [(1024 * MS, 0.0), (0.0, 1024 * MS)], ids=["slow", "lost the core"])
-def test_disturbed_repeats_leave_no_trace_in_the_values(disturbance: tuple[float, float]) -> None:
-    work = FakeWork(Machine(), lambda call: disturbance if call % 5 == 0 else (0.0, 0.0))
-    order, timer = rows_of(work, budget=1e6)
-    rows = timer.run()
-    assert rows.values("decode") == tuple(2 * (i + 1) * MS for i in order[1:13])
-    dirty, total = rows.counts()
-    assert dirty == pytest.approx(12 * MOST_PASSES / 5, abs=1) and total == 2 * 12 * MOST_PASSES
-
-
-def test_a_small_budget_gives_fewer_visits_but_two_passes_of_four() -> None:
-    # At most 3 (11 + 1) ms per visit: seven visits, a batch and the warm-up are within 1.5 budgets.
-    order, timer = rows_of(FakeWork(Machine()), budget=300 * MS)
-    rows = timer.run()
-    assert 4 <= len(rows.values("fetch")) < 12
-    assert order[1:] == order[1 : 1 + len(rows.values("fetch"))] * 2
-
-
-def test_samples_that_are_far_too_slow_for_the_budget_are_visited_once() -> None:
-    order, timer = rows_of(FakeWork(Machine()), budget=MS)
-    rows = timer.run()
-    assert len(rows.values("fetch")) == 1 and len(order) == 2
-
-
-def test_a_stream_is_visited_once_and_never_repeated() -> None:
-    work = FakeWork(Machine())
-    work.repeatable = False
-    order, timer = rows_of(work, budget=1e6)
-    timer.run()
-    assert len(order) == 1 + 12
-
-
-def test_short_steps_are_looped_until_the_timer_can_tell() -> None:
-    work = FakeWork(Machine())
-    clock = Clock(work.machine.clock.wall, work.machine.clock.cpu, wall_tick=MS)
-    rows = RowTimer(work, clock, 7, 1e6, lambda index, used: None).run()
-    assert sorted(rows.values("decode")) == [2 * (i + 1) * MS for i in range(12)]
-    assert work.calls > 5 * 12 * MOST_PASSES
-
-
-def test_handover_counts_neither_the_waiting_for_a_batch_nor_the_first_nor_a_disturbance() -> None:
-    machine = Machine()
-    costs = iter([100.0, 2.0, 2.0, 50.0, *[2.0] * 30])
-    found = time_handover(
-        lambda: machine.work(next(costs), wait=1.0), lambda: machine.work(0, wait=50.0), machine.clock, budget=0.0
-    )
-    assert found.cpu == [2.0, 2.0, 2.0]  # one of four was disturbed
-    assert found.wall == [3.0, 3.0, 3.0]
-
-
-def test_transport_costs_are_separated_exactly() -> None:
-    shapes = [Shape(1000, 1), Shape(1000, 16), Shape(10**7, 1), Shape(5 * 10**6, 4)]
-    seconds = [1e-4 + 2e-5 * shape.tensors + 1e-10 * shape.size for shape in shapes]
-    assert fit_costs(shapes, seconds) == pytest.approx((1e-4, 2e-5, 1e-10))
-
-
-def test_a_transport_cost_is_never_negative() -> None:
-    costs = fit_costs([Shape(1000, 1), Shape(1000, 16), Shape(10**7, 1)], [3e-4, 2e-4, 1e-4])
-    assert min(costs) == 0.0 and max(costs) > 0.0

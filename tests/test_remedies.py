@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from made_up import profile
 
 from coresim.advise.recommend import best_option
-from coresim.advise.remedies import REMEDIES
+from coresim.advise.remedies import REMEDIES, RESTS
 from coresim.advise.sweep import Study
 from coresim.advise.what_if import applicable, what_if
 from coresim.cli.main import main
 from coresim.errors import InputError
-from coresim.model.profile import load_profile
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.remedies import conclusion, what_if_document, what_if_text
 from coresim.report.text import WIDTH
@@ -114,9 +113,9 @@ def test_remedies_that_change_nothing_do_not_apply():
     assert len({remedy.name for remedy in REMEDIES}) == len(REMEDIES)
 
 
-def test_an_unknown_remedy_is_refused_before_anything_is_compiled_or_simulated(monkeypatch, tmp_path, capsys):
+def test_an_unknown_remedy_is_refused_before_anything_is_simulated(monkeypatch, tmp_path, capsys):
     def engine(*_):
-        raise AssertionError("simulated, or compiled")
+        raise AssertionError("simulated")
 
     with pytest.raises(InputError, match="not known"):
         what_if(job(), Study(engine), ["pray"])
@@ -159,7 +158,13 @@ def test_prices_are_in_the_jobs_own_numbers():
     assert "540 GB instead of 100 GB" in found["raw-format"].price
     assert "1.6 ms to 9.6 ms of GPU time in each step, 3.2 MB sent to it" in found["gpu-decode"].price
     plain = by_name(what_if(job(), STUDY, ["offline"]))["offline"]
-    assert plain.remedy is not None and plain.price == plain.remedy.price
+    assert plain.price.endswith("594 GB, 1.67 CPU hours once per million samples")
+    # Ninety-six files to measure with are not the set.
+    few = by_name(
+        what_if(job(sample_bytes=1e5, dataset_bytes=96e5, fetch="9 ms"), STUDY, ["raw-format", "cache-in-ram"])
+    )
+    assert "540 GB instead of 100 GB per million samples" in few["raw-format"].price
+    assert few["cache-in-ram"].price.endswith("100 GB per million samples") and few["cache-in-ram"].possible
 
 
 def test_without_a_gpu_the_step_takes_the_cores_and_is_never_invented():
@@ -218,6 +223,26 @@ def test_the_first_line_names_its_option_and_the_recommended_one():
     assert what_if(scenario, STUDY, ["more-workers"], chosen=2).chosen == 2
 
 
+def test_what_rests_on_this_job_s_numbers_comes_first_and_then_what_costs_least():
+    found = what_if(job(), STUDY)
+    order = [outcome.remedy for outcome in found.outcomes]
+    helps = [outcome.helps(found.today.throughput) for outcome in found.outcomes]
+    assert helps == sorted(helps, reverse=True) and any(helps) and not all(helps)
+    for does in (True, False):
+        group = [remedy for remedy, good in zip(order, helps, strict=True) if good == does]
+        ranks = [(RESTS.index(remedy.rests), REMEDIES.index(remedy)) for remedy in group]
+        assert ranks == sorted(ranks)
+    assert order[0].rests == "measured" and order[-1].rests != "measured"
+    # Nothing but cores that was measured helps, and a recorded remedy goes before an assumed one that gives more.
+    recorded, assumed = (
+        next(o for o in found.outcomes if o.remedy.rests == rests) for rests in ("recorded", "assumed")
+    )
+    slow = replace(recorded, idle=0.5, throughput=1.2 * found.today.throughput)
+    fast = replace(assumed, idle=0.4, throughput=2.0 * found.today.throughput)
+    assert replace(found, outcomes=(slow, fast)).best == slow
+    assert replace(found, outcomes=(slow, replace(slow, throughput=9e9), fast)).best.throughput == 9e9
+
+
 def test_the_best_remedy_meets_the_target_where_one_does():
     found = what_if(job(), STUDY, ["mixed-precision", "offline"])
     fast = replace(found.outcomes[0], throughput=2000.0, idle=0.3)
@@ -229,17 +254,15 @@ def test_the_best_remedy_meets_the_target_where_one_does():
 
 
 def test_remedies_for_decoding_follow_what_the_profile_measured():
-    pictures = load_profile(Path(__file__).parents[1] / "notebooks" / "profile.json")
+    pictures = profile()
     scenario = read_scenario(pictures.scenario_tables())
-    share = sum(pictures["prepare.decode"].flat) / sum(
-        sum(pictures[f"prepare.{step}"].flat) for step in ("fetch", "decode", "transform")
-    )
-    assert scenario.workload.decode_share == pytest.approx(share)
+    share = pictures["prepare.step.decode"].mean / pictures["prepare.sample"].mean
+    assert scenario.workload.decode_share == pytest.approx(share) and 0.4 < share < 0.6
     assert {remedy.name for remedy in applicable(scenario)} > DECODING
     # A data set of the user's own is one step, and not known to decode.
     own = replace(
         pictures,
-        measurements=tuple(m for m in pictures.measurements if m.name not in ("prepare.decode", "prepare.fetch")),
+        measurements=tuple(m for m in pictures.measurements if not m.name.startswith("prepare.step.")),
     )
     plain = read_scenario(own.scenario_tables())
     assert not DECODING & {remedy.name for remedy in applicable(plain)}

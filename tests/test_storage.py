@@ -23,7 +23,6 @@ from coresim.model.service import Service
 from coresim.model.storage import data_bytes, misses_of, missing, stored, tiers
 
 MEASURED = Path(__file__).parents[1] / "calibration" / "page_cache.json"
-PROFILE = Path(__file__).parents[1] / "notebooks" / "profile.json"
 JOB = '[workload]\nbatch_size = 32\npreprocess = "1 ms"\nsample_bytes = 120e3\n[accelerator]\nstep = "60 ms"\n'
 
 
@@ -145,8 +144,8 @@ def test_a_named_tier_is_what_fetching_takes_and_given_keys_win() -> None:
         job(host={"storage": "s3"})
 
 
-def test_the_flag_wins_over_what_was_measured() -> None:
-    tables = load_profile(PROFILE).scenario_tables(cold=True)
+def test_the_flag_wins_over_what_was_measured(profile_path: Path) -> None:
+    tables = load_profile(profile_path).scenario_tables(cold=True)
     tables["host"].pop("memory_bytes", None)
     found = read_scenario(override(stored(tables, "hdd-7200"), []))
     assert found.workload.fetch.mean > 0.01 and found.host.storage_streams == 1.0
@@ -162,7 +161,7 @@ def test_the_flag_and_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert main(["simulate", str(path), *flags, "--json"]) == 0
         idle[name] = json.loads(capsys.readouterr().out)["gpu_idle"]
     assert idle["hdd-7200"] > idle["ssd-nvme"] + 0.5
-    main(["recommend", str(path), "--storage", "s3", "--max-cores", "3"])
+    main(["recommend", str(path), "--storage", "s3", "--max-cores", "3", "--verbose"])
     assert "docs.aws.amazon.com" in capsys.readouterr().out
     assert main(["storage"]) == 0
     assert all(name in capsys.readouterr().out for name in ("s3",))
@@ -181,16 +180,26 @@ def test_an_unknown_tier_is_refused_in_one_line(
     assert len(said.splitlines()) == 1 and "use one of hdd-7200" in said
 
 
-def test_a_set_that_memory_holds_is_not_read_again_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--storage", "hdd-7200", "--max-cores", "2", "--options", "1"]
+def test_a_set_that_memory_holds_is_not_read_again_and_that_is_said(
+    profile_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--storage", "hdd-7200", "--max-cores", "2", "--options", "1", "--verbose"]
     main(
-        ["recommend", str(PROFILE), *flags, "--set", "workload.sample_bytes=1e5", "--set", "workload.dataset_bytes=1e6"]
+        [
+            "recommend",
+            str(profile_path),
+            *flags,
+            "--set",
+            "workload.sample_bytes=1e5",
+            "--set",
+            "workload.dataset_bytes=1e6",
+        ]
     )
     assert "first epoch only" in capsys.readouterr().out
     main(
         [
             "recommend",
-            str(PROFILE),
+            str(profile_path),
             *flags,
             "--set",
             "workload.sample_bytes=1e5",
@@ -201,8 +210,8 @@ def test_a_set_that_memory_holds_is_not_read_again_and_that_is_said(capsys: pyte
     assert "100 % of reads miss" in capsys.readouterr().out
 
 
-def test_cold_and_a_tier_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recommend", str(PROFILE), "--cold", "--storage", "s3"]) == 2
+def test_cold_and_a_tier_exclude_each_other(profile_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recommend", str(profile_path), "--cold", "--storage", "s3"]) == 2
     assert "leave one out" in capsys.readouterr().err
 
 

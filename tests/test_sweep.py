@@ -12,10 +12,10 @@ from coresim.advise.curves import PART, curve
 from coresim.advise.sweep import NOISE, Study, best_point, predict
 from coresim.model.build import build
 from coresim.model.scenario import Scenario, read_scenario
-from coresim.sim.arrays import rates
 from coresim.sim.draws import draw
 from coresim.sim.estimate import Plan
-from coresim.sim.fast import simulate, simulate_events
+from coresim.sim.fast import simulate
+from coresim.sim.rates import rates
 from coresim.sim.run import Run, RunLength
 
 SHORT = Plan(steps=120, least=3, most=3, inputs=2)
@@ -98,7 +98,7 @@ def test_rates_of_all_populations_at_once_are_those_of_each() -> None:
 def test_a_layout_that_is_used_again_gives_the_same_run() -> None:
     line = build(scenario(), 2, 3, 4)
     length = SHORT.steps
-    first, other, again = (simulate_events(line, draw(line, length, seed), RunLength(length, 20)) for seed in (1, 2, 1))
+    first, other, again = (simulate(line, draw(line, length, seed), RunLength(length, 20)) for seed in (1, 2, 1))
     assert first == again != other
 
 

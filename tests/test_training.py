@@ -1,4 +1,4 @@
-"""Real training as the accelerator of a trial; the device is a stand-in whose clock moves when it is told to."""
+"""Training as the accelerator of a trial, on the emulated device, whose host's time moves when it is told to."""
 
 from __future__ import annotations
 
@@ -7,127 +7,86 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from itertools import pairwise
+from array import array
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from still import StillHost, still
 
 from coresim.errors import InputError
-from coresim.measuring import busy
+from coresim.measure import busy
+from coresim.measure.emulated import EmulatedDevice
+from coresim.measure.notes import Note
+from coresim.measure.staged import StagedSubject
+from coresim.measure.subject import Layout, Pipe
+from coresim.measure.trial import Trial
 from coresim.validate import training as module
 from coresim.validate.grid import Setting, in_training, job_grid
-from coresim.validate.loaders import Cost, Layout, Pipe, Timed, open_pipe
 from coresim.validate.training import StepCost, Training, run_training
-from coresim.validate.trial import Trial
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the training is torch's")
 
-STEP, COPY = 1.0, 0.2
-
-
-class Mark:
-    """An event on the device's line."""
-
-    def __init__(self, device: Device, at: float) -> None:
-        self.at, self._device = at, device
-
-    def synchronize(self) -> None:
-        self._device.log.append(("wait", self.at))
-        self._device.now = max(self._device.now, self.at)
-
-
-class Device:
-    """A device with one queue, and the host's clock; both move only when something is done."""
-
-    asynchronous = True
-
-    def __init__(self) -> None:
-        self.now, self.free, self.log = 0.0, 0.0, []
-
-    def mark(self) -> Mark:
-        return Mark(self, max(self.now, self.free))
-
-    def seconds(self, start: Mark, end: Mark) -> float:
-        return end.at - start.at
-
-    def wait(self) -> None:
-        self.now = max(self.now, self.free)
-
-    def queue(self, seconds: float) -> None:
-        self.free = max(self.now, self.free) + seconds
-
-    def step(self, batch: Any) -> None:
-        self.queue(STEP)
-        self.log.append(("launch", self.free))
-
-    def copy(self, seconds: float, non_blocking: bool) -> None:
-        """As CUDA does: one that blocks waits for all that is queued, its own transfer included."""
-        self.queue(seconds)
-        if not non_blocking:
-            self.mark().synchronize()
-
-
-class Images:
-    """A batch in the host's memory, pinned or not."""
-
-    def __init__(self, device: Device, pinned: bool) -> None:
-        self._device, self._pinned = device, pinned
-
-    def is_pinned(self) -> bool:
-        return self._pinned
-
-    def to(self, place: Any, non_blocking: bool = False) -> Images:
-        # A copy from pageable memory waits, whatever was asked for.
-        self._device.copy(COPY, non_blocking and self._pinned)
-        return self
+STEP, COPY, SIZE = 1.0, 0.25, 1024
 
 
 class Prepared(Pipe):
     """A batch takes so many seconds of the host; its worker had it ready a tenth of a second before."""
 
-    def __init__(self, device: Device, seconds: float, pinned: bool = True, inline: bool = False) -> None:
-        self._device, self._seconds, self._pinned, self.inline = device, seconds, pinned, inline
+    def __init__(
+        self, device: EmulatedDevice, host: StillHost, seconds: float, pinned: bool = True, inline: bool = False
+    ) -> None:
+        import torch
 
-    def next(self) -> tuple[Any, Cost]:
-        self._device.now += self._seconds
-        ready = self._device.now - 0.1
-        return [Images(self._device, self._pinned), None], Cost(ready, ready, (0.001,), (0.001,), 0.0, 0)
+        batch = torch.zeros(SIZE, dtype=torch.uint8)
+        self._batch = device.pin(batch) if pinned else batch
+        self._host, self._seconds, self.inline = host, seconds, inline
+
+    def next(self) -> tuple[Any, Note]:
+        self._host.now += self._seconds
+        ready = self._host.now - 0.1
+        return [self._batch, None], Note(ready, ready, array("d", [0.001]), array("d", [0.001]), 0.0, 0, 0)
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Trial, Device]]:
-    """Trains on 2 and then 8 batches with the stand-in device; a tensor's blocking copy waits for it."""
-    import torch
+def trained() -> Callable[..., tuple[Trial, list[tuple[str, float]]]]:
+    """Trains on 2 and then 8 batches with the emulated device; what was launched and waited for, and when."""
 
-    def run(**batches: Any) -> tuple[Trial, Device]:
-        device = Device()
+    def run(run_ahead: int = 1, **batches: Any) -> tuple[Trial, list[tuple[str, float]]]:
         work = Training("tiny", "fp32", "cpu", 2)
-        work.clock, work._train = device, device.step
-        plain = torch.Tensor.to
+        device, host = still(step=STEP, launch=0.0, bus=SIZE / COPY)
+        log: list[tuple[str, float]] = []
+        step, wait = device.step("tiny", "fp32"), device.synchronise
 
-        def to(tensor: Any, *args: Any, non_blocking: bool = False, **options: Any) -> Any:
-            device.copy(0.0, non_blocking)
-            return plain(tensor, *args, non_blocking=non_blocking, **options)
+        def launch(batch: Any) -> None:
+            step(batch)
+            log.append(("launch", device._steps.last.end or 0.0))
 
-        monkeypatch.setattr(torch.Tensor, "to", to)
-        pipe = Prepared(device, **batches)
-        found = run_training(pipe, work, 2, 8, clock=lambda: device.now, cpu_clock=lambda: 0.5 * device.now)
-        return found, device
+        def synchronise(event: Any = None) -> None:
+            if event is not None:
+                log.append(("wait", event.end))
+            wait(event)
+
+        work.device, work._train = device, launch
+        device.synchronise = synchronise  # type: ignore[method-assign]
+        pipe = Prepared(device, host, **batches)
+        found = run_training(pipe, work, 2, 8, run_ahead=run_ahead, cpu_clock=lambda: 0.5 * host.now)
+        return found, log
 
     return run
 
 
-def test_each_step_is_launched_before_the_end_of_the_last_is_waited_for(trained: Any):
-    _, device = trained(seconds=0.25)
-    ends = [end for what, end in device.log if what == "launch"]
-    expected = [("launch", ends[0])]
-    for before, now in pairwise(ends):
-        expected += [("launch", now), ("wait", before)]
-    assert len(ends) == 10 and device.log == expected
+@pytest.mark.parametrize("ahead", [0, 1, 4, 100])
+def test_so_many_steps_are_launched_before_the_end_of_an_earlier_one_is_waited_for(trained: Any, ahead: int):
+    _, log = trained(seconds=0.25, run_ahead=ahead)
+    ends = [end for what, end in log if what == "launch"]
+    expected = []
+    for number, end in enumerate(ends):
+        expected += [("launch", end)] + ([("wait", ends[number - ahead])] if number >= ahead else [])
+    assert len(ends) == 10 and log == expected
 
 
 @pytest.mark.parametrize(
@@ -138,6 +97,8 @@ def test_each_step_is_launched_before_the_end_of_the_last_is_waited_for(trained:
         ({"seconds": 3.0}, 3.0),
         ({"seconds": 3.0, "pinned": False}, 3.0 + COPY),  # the trainer itself waits for the copy
         ({"seconds": 0.5, "inline": True}, 0.5 + COPY + STEP),  # no overlap: each step is waited for
+        ({"seconds": 0.5, "run_ahead": 0}, 0.5 + COPY + STEP),
+        ({"seconds": 0.5, "run_ahead": 4}, STEP + COPY),
     ],
 )
 def test_idle_is_the_time_that_no_step_covers(trained: Any, batches: dict[str, Any], period: float):
@@ -153,22 +114,7 @@ def test_what_the_trainer_notes_of_receiving(trained: Any):
         assert step.got - step.asked == pytest.approx(0.25)
         assert step.got - step.ready == pytest.approx(0.1)
         assert step.cpu == pytest.approx(0.125)
-    assert len(found.costs) == 8
-
-
-def test_only_a_pinned_batch_is_copied_without_waiting():
-    asked: list[tuple[bool, bool]] = []
-
-    class Seen(Images):
-        def to(self, place: Any, non_blocking: bool = False) -> Images:
-            asked.append((self.is_pinned(), non_blocking))
-            return self
-
-    work = Training("tiny", "fp32", "cpu", 2)
-    work._train = lambda batch: None
-    for pinned in (True, False):
-        work.train(Seen(Device(), pinned))
-    assert asked == [(True, True), (False, False)]
+    assert len(found.notes) == 8
 
 
 class Work:
@@ -194,7 +140,7 @@ def test_in_three_stages_the_thread_that_copies_brings_batches_to_the_device():
     class Placed:
         """Training that notes in which thread a batch is brought to the device and in which it is trained on."""
 
-        clock = Device()
+        device = still()[0]
 
         def transfer(self, batch: Any) -> Any:
             calls.append(threading.current_thread().name)
@@ -202,9 +148,10 @@ def test_in_three_stages_the_thread_that_copies_brings_batches_to_the_device():
 
         def train(self, batch: Any) -> tuple[Any, Any]:
             calls.append(batch[0] if isinstance(batch, tuple) else "from the host")
-            return self.clock.mark(), self.clock.mark()
+            return self.device.record(), self.device.record()
 
-    pipe = open_pipe(Timed(Work()), Layout(3, 1, 2), seed=1)  # type: ignore[arg-type]
+    work = Work()
+    pipe = StagedSubject(work, work.collate).open(Layout(1), seed=1)  # type: ignore[arg-type]
     try:
         run_training(pipe, Placed(), 8, 4)  # type: ignore[arg-type]
     finally:
@@ -215,40 +162,19 @@ def test_in_three_stages_the_thread_that_copies_brings_batches_to_the_device():
     assert threading.current_thread().name not in calls and len(calls) > len(trained)
 
 
-def test_a_copy_beside_the_steps_has_a_queue_of_its_own(monkeypatch: pytest.MonkeyPatch):
-    noted: list[Any] = []
+def test_a_batch_that_a_thread_brought_to_the_device_is_not_copied_again():
+    import torch
 
-    class Tensor:
-        def to(self, place: Any) -> Tensor:
-            noted.append(("copied", cuda.current))
-            return self
-
-        def record_stream(self, stream: Any) -> None:
-            noted.append(("kept for", stream))
-
-    class Cuda:
-        current = "steps"
-
-        def default_stream(self, device: Any) -> str:
-            return "steps"
-
-        def Stream(self, device: Any) -> str:
-            return "copies"
-
-        @contextmanager
-        def stream(self, name: str) -> Iterator[None]:
-            self.current = name
-            yield
-            self.current = "steps"
-
-    cuda = Cuda()
     work = Training("tiny", "fp32", "cpu", 2)
-    batch: Any = [Tensor(), None]
+    batch: Any = [torch.zeros(SIZE, dtype=torch.uint8), None]
     assert work.transfer(batch) is batch  # the CPU is the device
-    work.device = SimpleNamespace(type="cuda")
-    monkeypatch.setattr(module, "load_torch", lambda: SimpleNamespace(cuda=cuda))
-    assert work.transfer(batch) is batch[0]
-    assert noted == [("copied", "copies"), ("kept for", "steps")]
+    work.device, host = still(bus=SIZE / COPY)
+    there = work.transfer(batch)
+    assert host.now == COPY and there is not batch[0]
+    work._train = lambda batch: None
+    work.train(there)
+    work.device.synchronise()
+    assert host.now == COPY
 
 
 def test_a_real_step_on_the_cpu():
@@ -256,7 +182,7 @@ def test_a_real_step_on_the_cpu():
 
     work = Training("tiny", "fp32", "cpu", 2)
     begin, end = work.train([torch.randn(2, 3, 224, 224), torch.zeros(2)])
-    assert work.clock.seconds(begin, end) > 0
+    assert work.device.elapsed(begin, end) > 0
 
 
 @pytest.fixture
@@ -285,7 +211,7 @@ def test_the_user_s_own_step_takes_the_whole_batch(own_steps: str, name: str):
     begin, end = work.train(batch)
     last = importlib.import_module(own_steps).taken[-1]
     assert last["y"][1] == "text" and torch.equal(last["x"], batch["x"])
-    assert work.clock.seconds(begin, end) >= 0.0
+    assert work.device.elapsed(begin, end) >= 0.0
 
 
 def test_a_step_of_the_user_s_that_fails_is_named_in_one_line(own_steps: str):

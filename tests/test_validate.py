@@ -1,41 +1,37 @@
-"""Validation: the emulated device's clock, the grid, the score, the ledger; and real loaders where torch is."""
+"""Validation: predictions, the grid, the score, the ledger; and the whole verb where torch is."""
 
 from __future__ import annotations
 
 import importlib.util
-import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from made_up import profile, with_work
 
 from coresim.errors import InputError, MissingPartError, NewerFileError, UnknownKeyError
 from coresim.report.validation import one_line, trusted, validation_document, validation_text
 from coresim.sim.fast import simulate
-from coresim.validate.costs import NOTHING, Calibration
-from coresim.validate.costs import Cost as Service
 from coresim.validate.grid import Grid, Setting, fixed_step, job_grid, load_grid, quick_grid
 from coresim.validate.latest import keep, latest
 from coresim.validate.ledger import Job, Ledger, Measured, Point, load_ledger
-from coresim.validate.loaders import Cost, Layout, Pipe, Timed, batches_of, open_pipe
 from coresim.validate.predict import (
-    EFFECTS,
+    Costs,
     by_buffer,
-    by_profile,
     by_rates,
+    effects_of,
     predict,
     rate_period,
     step_time,
     trial_length,
     without,
 )
-from coresim.validate.scans import choices, choices_of_sweeps
+from coresim.validate.scans import choices, choices_of_rules, choices_of_sweeps
 from coresim.validate.score import (
-    by_profiles,
     cause,
-    dearer,
-    missing_in_profiles,
+    headline,
+    is_calibrated,
     missing_term,
     near_knee,
     repredict,
@@ -43,148 +39,69 @@ from coresim.validate.score import (
     worth,
 )
 from coresim.validate.session import ATTEMPTS, disturbance, judged, unsettled
-from coresim.validate.staged import Buffer, Closed
-from coresim.validate.trial import run_trial
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the real loader is torch's")
 
 
-class Scripted(Pipe):
-    """Batches that are ready at given moments of a clock that only moves when told, and take time to receive."""
-
-    def __init__(self, ready: list[float], receive: float = 0.0, inline: float | None = None) -> None:
-        self.now, self.late, self.inline = 0.0, 0.0, inline is not None
-        self._ready, self._receive, self._prepare = iter(ready), receive, inline or 0.0
-
-    def next(self) -> tuple[object, Cost]:
-        ready = next(self._ready)
-        self.now = max(self.now, ready) + self._receive + self._prepare
-        return None, Cost(ready, ready, (0.001,), (0.001,), 0.0, 0)
-
-    def wait(self, moment: float) -> None:
-        self.now = max(self.now, moment) + self.late
-
-
-def trial(pipe: Scripted, step: float, warm_up: int, steps: int):
-    return run_trial(pipe, step, warm_up, steps, wait=pipe.wait, clock=lambda: pipe.now, cpu_clock=lambda: 0.0)
-
-
-def test_a_device_fed_in_time_idles_only_while_a_batch_is_received():
-    found = trial(Scripted([0.0] * 12, receive=0.25), step=1.0, warm_up=2, steps=10)
-    assert found.idle == pytest.approx(0.25 / 1.25)
-    assert found.seconds_per_step == pytest.approx(1.25)
-
-
-def test_a_device_that_waits_for_batches_idles_until_they_are_ready():
-    found = trial(Scripted([4.0 * n for n in range(12)]), step=1.0, warm_up=2, steps=10)
-    assert found.idle == pytest.approx(0.75)
-
-
-@pytest.mark.parametrize("late", [0.0, 0.3])
-def test_the_lateness_of_the_timer_is_taken_out(late: float):
-    for ready, idle in (([0.0] * 12, 0.2), ([4.0 * n for n in range(12)], 0.75)):
-        pipe = Scripted(ready, receive=0.25)
-        pipe.late = late
-        found = trial(pipe, step=1.0, warm_up=2, steps=10)
-        assert found.lateness == pytest.approx(late)
-        assert found.idle == pytest.approx(idle)
-
-
-def test_an_inline_loader_is_late_by_no_more_than_its_work():
-    pipe = Scripted([0.0] * 12, inline=0.5)
-    pipe.late = 0.2
-    assert trial(pipe, step=1.0, warm_up=2, steps=10).idle == pytest.approx(0.5 / 1.5)
-
-
-def test_a_trainer_lets_a_batch_go_when_it_has_the_next_as_a_training_loop_does():
-    held: list[weakref.ref] = []
-
-    class Batch:
-        pass
-
-    class Watched(Scripted):
-        def next(self) -> tuple[object, Cost]:
-            assert [batch for batch in held if batch()] == held[-1:]
-            _, cost = super().next()
-            batch = Batch()
-            held.append(weakref.ref(batch))
-            return batch, cost
-
-        def wait(self, moment: float) -> None:
-            assert [batch for batch in held if batch()] == held[-1:]
-            super().wait(moment)
-
-    trial(Watched([0.0] * 12), step=1.0, warm_up=2, steps=10)
-    assert len(held) == 12
-
-
-def test_a_buffer_keeps_the_order_and_its_room():
-    buffer = Buffer(2)
-    buffer.put(0, "a")
-    buffer.put(1, "b")
-    assert [buffer.take(), buffer.take()] == [(0, "a"), (1, "b")]
-    buffer.close()
-    with pytest.raises(Closed):
-        buffer.take()
-
-
-def test_batches_visit_every_sample_once_per_round():
-    batches = batches_of(6, 4, seed=1)
-    seen = [index for _ in range(3) for index in next(batches)]
-    assert sorted(seen) == sorted([*range(6)] * 2)
-
-
-CALIBRATION = Calibration(
-    option=2, batch_size=10, sample=Service((0.001, 0.003), 0.05), wait=NOTHING, batch=Service((0.005,), 0.1),
-    receive=Service((0.001,)), handover={}, pin=NOTHING,
-    speed=0.9, speed_uncertainty=0.02, period_s=0.025, cpus=2,
-)  # fmt: skip
+COSTS = Costs(
+    {
+        "workload": {
+            "batch_size": 10,
+            "preprocess": {"values": [0.001, 0.003], "unit": "s", "uncertainty": 0.05},
+            "collate": {"mean": "3 ms", "uncertainty": 0.1},
+            "send": {"mean": "2 ms", "uncertainty": 0.1},
+            "consumer": "1 ms",
+        },
+        "accelerator": {"step": "1 s"},
+        "host": {"cores": 2, "speed": [1.0, 0.9], "speed_uncertainty": 0.02},
+    }
+)
 SETTING = Setting("images", 10, 2, 2, 2, 2, 0.8)
 
 
 def test_the_ratio_fixes_the_step_time_by_rates():
-    assert rate_period(CALIBRATION, replace(SETTING, workers=1)) == pytest.approx(0.025)
-    assert rate_period(CALIBRATION, SETTING) == pytest.approx(0.0125 / 0.9)
-    assert rate_period(CALIBRATION, replace(SETTING, cores=1)) == pytest.approx(0.025)
-    assert step_time(CALIBRATION, SETTING) == pytest.approx(0.8 * 0.0125 / 0.9)
-    assert step_time(CALIBRATION, replace(SETTING, workers=4, at=1)) == pytest.approx(0.8 * 0.025)
-    assert step_time(CALIBRATION, replace(SETTING, step_s=0.1)) == 0.1
-    assert by_rates(CALIBRATION, SETTING) == pytest.approx(0.2)
-    assert by_buffer(CALIBRATION, SETTING) > 0.2
+    assert rate_period(COSTS, replace(SETTING, workers=1)) == pytest.approx(0.025)
+    assert rate_period(COSTS, SETTING) == pytest.approx(0.0125 / 0.9)
+    assert rate_period(COSTS, replace(SETTING, cores=1)) == pytest.approx(0.025)
+    assert step_time(COSTS, SETTING) == pytest.approx(0.8 * 0.0125 / 0.9)
+    assert step_time(COSTS, replace(SETTING, workers=4, at=1)) == pytest.approx(0.8 * 0.025)
+    assert step_time(COSTS, replace(SETTING, step_s=0.1)) == 0.1
+    assert by_rates(COSTS, SETTING) == pytest.approx(0.2)
+    assert by_buffer(COSTS, SETTING) > 0.2
 
 
 def test_waiting_needs_workers_and_not_cores():
-    waiting = replace(CALIBRATION, wait=Service((0.01,)))
+    waiting = with_work(COSTS, fetch="10 ms")
     assert rate_period(waiting, replace(SETTING, workers=4)) == pytest.approx(0.125 / 4)
     assert rate_period(waiting, replace(SETTING, workers=20)) == pytest.approx(0.0125 / 0.9)
 
 
 def test_a_trial_is_whole_rounds_of_its_workers_after_a_warm_up_of_two_fillings():
-    length = trial_length(CALIBRATION, replace(SETTING, workers=3), seconds=2.0)
+    length = trial_length(COSTS, replace(SETTING, workers=3), seconds=2.0)
     assert length.warm_up == 2 * 6 + 2
     assert (length.steps - length.warm_up) % 3 == 0
 
 
 def test_the_interval_holds_the_prediction_and_every_effect_can_be_switched_off():
-    length = trial_length(CALIBRATION, SETTING, seconds=1.0)
-    found = predict(CALIBRATION, SETTING, length, simulate)
+    length = trial_length(COSTS, SETTING, seconds=1.0)
+    found = predict(COSTS, SETTING, length, simulate)
     assert found.low < found.idle < found.high
-    assert found.seconds_per_step == pytest.approx(step_time(CALIBRATION, SETTING) / (1 - found.idle), rel=1e-3)
-    idles = {effect: without(effect, CALIBRATION, SETTING, length, simulate) for effect in EFFECTS}
+    assert found.seconds_per_step == pytest.approx(step_time(COSTS, SETTING) / (1 - found.idle), rel=1e-3)
+    idles = {effect: without(effect, COSTS, SETTING, length, simulate) for effect in effects_of(COSTS)}
     assert idles["receiving a batch"] < found.idle
-    assert idles["collation"] < found.idle
+    assert idles["collation and sending"] < found.idle
     assert idles["core sharing"] < found.idle
     assert idles["s(k)"] < found.idle
 
 
 def test_a_spinning_trainer_takes_a_core_from_the_workers():
-    length = trial_length(CALIBRATION, SETTING, seconds=1.0)
-    spin = predict(CALIBRATION, replace(SETTING, sync="spin"), length, simulate)
-    assert spin.idle > predict(CALIBRATION, SETTING, length, simulate).idle + 0.1
+    length = trial_length(COSTS, SETTING, seconds=1.0)
+    spin = predict(COSTS, replace(SETTING, sync="spin"), length, simulate)
+    assert spin.idle > predict(COSTS, SETTING, length, simulate).idle + 0.1
 
 
 def measured(idle: float, **other: object) -> Measured:
-    clean = Measured(idle, 0.01 / (1 - idle), (0, 10), (), 0.0, 0.002, 0.001, 0.001, 0.0)
+    clean = Measured(idle, 0.01 / (1 - idle), (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
     return replace(clean, **other)  # type: ignore[arg-type]
 
 
@@ -196,7 +113,7 @@ def point(setting: Setting, predicted: float, *idles: float) -> Point:
 
 
 def ledger(*points: Point) -> Ledger:
-    job = Job("images", "imagenet-like", CALIBRATION)
+    job = Job("images", "imagenet-like", COSTS)
     return Ledger("1", "coresim validate", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", "f" * 64, 9,
                   (job,), points)  # fmt: skip
 
@@ -216,9 +133,12 @@ def test_dirty_trials_do_not_count():
     dirty = replace(point(SETTING, 0.3, 0.9, 0.3), trials=(measured(0.9, dirty="busy"), measured(0.3)))
     assert dirty.idle == pytest.approx(0.3)
     assert ledger(replace(dirty, trials=(measured(0.9, dirty="busy"),))).scored == ()
-    assert disturbance(measured(0.1), 0.04) == ""
-    assert "0.30 cores" in disturbance(measured(0.1, others_cores=0.3), 0.0)
-    assert "50% more CPU time" in disturbance(measured(0.1), 0.5)
+    assert disturbance(measured(0.1), 0.04, step_s=0.01) == ""
+    assert "0.30 cores" in disturbance(measured(0.1, others_cores=0.3), 0.0, step_s=0.01)
+    assert "50% more CPU time" in disturbance(measured(0.1), 0.5, step_s=0.01)
+    late = measured(0.1, lateness_s=0.0015)
+    assert "timer of the emulated step was 1.5 ms late" in disturbance(late, 0.0, step_s=0.01)
+    assert disturbance(late, 0.0, step_s=0.02) == ""
     slow = judged(replace(point(SETTING, 0.3, 0.3), trials=(measured(0.3), measured(0.2, sample_s=0.003))))
     assert [bool(trial.dirty) for trial in slow.trials] == [False, True]
 
@@ -245,6 +165,25 @@ def test_the_recommended_workers_are_the_fewest_that_are_as_good():
     within = choices(noisy)[0]
     assert (within.recommended, within.best, within.agrees) == (2, 3, True)
     assert within.noise == pytest.approx(0.12) and within.lost == pytest.approx(0.1)
+
+
+def test_what_a_child_would_choose_stands_beside_the_recommendation():
+    points = [point(replace(SETTING, workers=n, at=2), 0.9, idle) for n, idle in ((1, 0.5), (2, 0.1), (5, 0.095))]
+    found = choices_of_rules(points, cores=5)
+    # Nobody tried 3 or 4.
+    assert {rule: [(c.recommended, c.best, c.agrees) for c in made] for rule, made in found.items()} == {
+        "always 1": [(1, 5, False)], "always 2": [(2, 5, True)], "workers = cores (5)": [(5, 5, True)],
+    }  # fmt: skip
+    assert found["always 1"][0].lost == pytest.approx(0.405)
+    assert {c.rule for made in found.values() for c in made} == set(found)
+
+
+def test_the_setting_that_was_calibrated_says_little_of_the_model():
+    same = point(replace(SETTING, workers=1), 0.3, 0.3)
+    changes = ({"workers": 2}, {"cores": 1}, {"prefetch_factor": 4}, {"ordered": False}, {"sync": "spin"})
+    others = [replace(same, setting=replace(same.setting, **change)) for change in changes]
+    assert is_calibrated(same) and not any(map(is_calibrated, others))
+    assert headline([same, *others]) == others and headline([same]) == [same]
 
 
 def test_a_sweep_s_own_choice_is_judged_by_its_other_pass():
@@ -279,44 +218,12 @@ def test_a_miss_names_what_its_trial_shows():
     assert "organisation" in missing_term(ledger(point(SETTING, 0.1, 0.3)))
 
 
-def test_a_good_model_with_a_bad_profile_is_not_to_be_trusted():
-    """The recommendation rests on the profile."""
-    good = replace(point(SETTING, 0.3, 0.3), profile_idle=0.31)
-    assert trusted(ledger(good)) and "like this within 1.0 points" in one_line(ledger(good))
-    bad = ledger(replace(good, profile_idle=0.1))
-    assert not trusted(bad) and trusted(bad, 0.3)
-    text = validation_text(bad)
-    assert "from what recommend measures GPU idle was missed by 20.0 points" in text
-    assert "Most likely missing: what the loader itself costs" in text
-    document = validation_document(bad)
-    assert document["score"]["profile_mean"] == pytest.approx(0.2)
-    assert document["points"][0]["idle_by_recommend"] == 0.1 and "loader" in document["missing_term"]
-    assert score([point(SETTING, 0.3, 0.3)]).profile_mean is None
-
-
-def test_a_profile_whose_batches_were_cheaper_than_the_loader_s_is_told_and_predicted_at_their_cost():
-    """In the calibration a batch costs a worker a quarter more than in the profile."""
-    cost = (CALIBRATION.batch_size * CALIBRATION.sample.mean + CALIBRATION.batch.mean) / 1.25
-    workload = {"batch_size": 10, "preprocess": f"{cost / 20} s", "collate": f"{cost / 4} s", "send": f"{cost / 4} s"}
-    job = Job("w", "w", CALIBRATION, profile={"workload": workload, "accelerator": {"step": "1 s"}})
-    alone = replace(SETTING, workers=1)
-    length = trial_length(CALIBRATION, alone, seconds=1.0)
-    said = by_profile(job.profile, alone, 0.8 * cost, length, simulate)
-    found = replace(ledger(replace(point(alone, 0.4, 0.4), step_s=0.8 * cost, profile_idle=said)), jobs=(job,))
-    assert dearer(job) == pytest.approx(0.25)
-    assert "cost a worker +25% (median)" in missing_in_profiles(found)
-    assert [p.prediction.idle for p in by_profiles(found)] == [said] == [pytest.approx(0.2, abs=0.01)]
-    assert [p.prediction.idle for p in by_profiles(found, simulate)] == [pytest.approx(0.36, abs=0.01)]
-    assert not by_profiles(ledger(point(SETTING, 0.3, 0.3)))
-
-
-def test_what_recommend_measures_is_predicted_with_the_trial_s_own_step_and_loader():
-    """One worker without anything but its samples: a batch takes ten of 2 ms, the step 10 ms."""
-    tables = {"workload": {"batch_size": 10, "preprocess": "2 ms"}, "accelerator": {"step": "1 s"}}
-    alone = replace(SETTING, workers=1)
-    length = trial_length(CALIBRATION, alone, seconds=1.0)
-    assert by_profile(tables, alone, 0.01, length, simulate) == pytest.approx(0.5, abs=0.01)
-    assert by_profile(tables, alone, 0.04, length, simulate) == pytest.approx(0.0, abs=0.01)
+def test_a_machine_whose_repeats_differ_too_much_cannot_tell():
+    noisy = ledger(point(SETTING, 0.1, 0.2, 0.3))
+    text = validation_text(noisy)
+    assert not trusted(noisy) and "repeats of one setting differ by 10.0 points" in text
+    assert text.startswith("This machine cannot tell") and "Most likely missing" not in text
+    assert validation_text(ledger(point(SETTING, 0.1, 0.25, 0.25))).startswith("Do not trust")
 
 
 def test_a_good_ledger_is_trusted_and_is_written_and_read_whole(tmp_path: Path):
@@ -348,13 +255,14 @@ def test_what_is_not_settled_is_left_to_do():
 
 
 def test_worth_is_the_error_without_an_effect_less_that_with_it():
-    length = trial_length(CALIBRATION, SETTING, seconds=1.0)
-    exact = predict(CALIBRATION, SETTING, length, simulate)
-    base = replace(point(SETTING, exact.idle, exact.idle), step_s=step_time(CALIBRATION, SETTING))
+    length = trial_length(COSTS, SETTING, seconds=1.0)
+    exact = predict(COSTS, SETTING, length, simulate)
+    base = replace(point(SETTING, exact.idle, exact.idle), step_s=step_time(COSTS, SETTING))
     found = worth(ledger(replace(base, steps=length.steps - length.warm_up, warm_up=length.warm_up)), simulate)
-    assert set(found) == set(EFFECTS)
-    assert found["collation"]["all"] == found["collation"]["images"] > 0.01
-    assert list(found["collation"]) == ["all", "images"]
+    assert set(found) == set(effects_of(COSTS))
+    collation = found["collation and sending"]
+    assert collation["all"] == collation["images"] > 0.01
+    assert list(collation) == ["all", "images"]
     again = repredict(ledger(replace(base, steps=length.steps - length.warm_up, warm_up=length.warm_up)), simulate)
     assert again.points[0].prediction == exact
 
@@ -363,9 +271,9 @@ def test_worth_is_the_error_without_an_effect_less_that_with_it():
     ("change", "error", "names"),
     [
         ({"schema_version": 99}, NewerFileError, "newer"),
-        ({"schema_version": 3}, InputError, "earlier coresim.*validate again, into another file"),
+        ({"schema_version": 4}, InputError, "earlier coresim.*validate again, into another file"),
         ({"format": "else"}, InputError, "coresim-ledger"),
-        ({"jobs": [{"calibration": []}]}, InputError, "not a whole ledger"),
+        ({"jobs": [{"costs": []}]}, InputError, "not a whole ledger"),
         ({"points": None}, InputError, "not a whole ledger"),
     ],
 )
@@ -387,12 +295,12 @@ def test_the_latest_ledger_is_found_by_host_and_workload(tmp_path: Path, monkeyp
     keep(ledger())  # says nothing, so it does not replace what does
     assert latest("abc", "imagenet-like") == found
     other = replace(ledger(point(SETTING, 0.3, 0.3), replace(point(SETTING, 0.9, 0.3), job=1)),
-                    jobs=(Job("images", "imagenet-like", CALIBRATION), Job("tiny", "mine", CALIBRATION)))  # fmt: skip
+                    jobs=(Job("images", "imagenet-like", COSTS), Job("tiny", "mine", COSTS)))  # fmt: skip
     keep(other)
     kept = [latest("abc", title) for title in ("imagenet-like", "mine")]
     assert [[p.prediction.idle for p in one.points] for one in kept if one] == [[0.3], [0.9]]
     for path in tmp_path.rglob("abc-*.json"):
-        path.write_text(path.read_text().replace('"schema_version": 4', '"schema_version": 3'))
+        path.write_text(path.read_text().replace('"schema_version": 5', '"schema_version": 4'))
     assert latest("abc", "imagenet-like") is None  # recorded by an earlier coresim
 
 
@@ -439,114 +347,47 @@ def test_the_declared_grid_has_the_eight_jobs_and_most_points_near_the_knee():
     assert near > len(grid.settings) / 2
 
 
-@needs_torch
-@pytest.mark.parametrize("option", [1, 2, 3])
-def test_the_real_organisations_deliver_every_sample_once_and_end(option: int):
-    import threading
-
-    from coresim.workloads.base import Workload
-
-    class Numbers(Workload):
-        def __len__(self) -> int:
-            return 12
-
-        def fetch(self, index: int) -> int:
-            return index
-
-        def decode(self, raw: int) -> int:
-            return raw
-
-        def transform(self, x: int, rng: object) -> int:
-            return x
-
-    before = threading.active_count()
-    # With one fetcher; several take turns, and a sample may come in after later ones.
-    pipe = open_pipe(Timed(Numbers(Path())), Layout(option, 0 if option == 1 else 2, 4, fetchers=1), seed=3)
-    try:
-        batches = [pipe.next() for _ in range(6)]
-    finally:
-        pipe.close()
-    seen = sorted(int(value) for batch, _ in batches for value in batch)
-    assert seen == sorted([*range(12)] * 2)
-    assert all(cost.made >= cost.began for _, cost in batches)
-    assert threading.active_count() == before
-
-
-@needs_torch
-def test_a_slow_fetch_holds_up_no_batch_of_the_staged_pipeline():
-    import threading
-
-    from coresim.workloads.base import DatasetWorkload
-
-    released = threading.Event()
-
-    class Slow(list[int]):
-        def __getitem__(self, index: int) -> int:  # type: ignore[override]
-            if index == 0:
-                released.wait(20.0)
-            return index
-
-    pipe = open_pipe(Timed(DatasetWorkload(Slow(range(12)), "mine")), Layout(3, 1, 3), seed=3)
-    try:
-        first = [int(value) for _ in range(3) for value in pipe.next()[0]]
-        released.set()
-        # How soon its thread gets a turn is the scheduler's business.
-        came = next(number for number in range(10_000) if 0 in [int(value) for value in pipe.next()[0]])
-    finally:
-        released.set()
-        pipe.close()
-    assert 0 not in first and came >= 0
-
-
-@needs_torch
-@pytest.mark.parametrize("option", [2, 3])
-def test_a_failure_in_the_pipeline_reaches_the_trainer_as_it_was(option: int):
-    from coresim.workloads.base import DatasetWorkload
-
-    pipe = open_pipe(Timed(DatasetWorkload([1, None, 2], "mine")), Layout(option, 1, 3), seed=1)
-    try:
-        with pytest.raises(InputError, match=r"^mine: sample 1 is None[^\n]*$"):
-            pipe.next()
-    finally:
-        pipe.close()
-
-
 def test_recommend_shows_the_latest_ledger_of_its_host_and_workload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    profile_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     import json
 
     from coresim.cli.main import main
-    from coresim.model.profile import load_profile
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    path = Path(__file__).parents[1] / "notebooks" / "profile.json"
-    profile = load_profile(path)
-    main(["recommend", str(path), "--max-cores", "2", "--options", "2"])
+    main(["recommend", str(profile_path), "--max-cores", "2", "--options", "2", "--verbose"])
     assert "not validated here" in capsys.readouterr().out
     known = replace(
         ledger(point(SETTING, 0.3, 0.28, 0.3)),
-        host_fingerprint=profile.host.fingerprint,
-        jobs=(Job("images", profile.workload, CALIBRATION),),
+        host_fingerprint=profile().host.fingerprint,
+        jobs=(Job("images", profile().workload, COSTS),),
     )
     keep(known)
-    main(["recommend", str(path), "--max-cores", "2", "--options", "2"])
+    main(["recommend", str(profile_path), "--max-cores", "2", "--options", "2", "--verbose"])
     assert "1.0 points on average over 1 settings" in capsys.readouterr().out.replace("\n    ", " ")
-    main(["recommend", str(path), "--max-cores", "2", "--options", "2", "--json"])
+    main(["recommend", str(profile_path), "--max-cores", "2", "--options", "2", "--json"])
     assert "1.0 points" in json.loads(capsys.readouterr().out)["metadata"]["validation"]
 
 
+@pytest.fixture
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is measured in no time, and nothing is too disturbed to count."""
+    from coresim.validate import session, trials
+
+    short = partial(trials.Effort.__init__, rounds=1, budget_s=0.3, trial_s=0.2)
+    monkeypatch.setattr(trials.Effort, "__init__", lambda self, **more: short(self, **more))
+    monkeypatch.setattr(session, "BANDWIDTH_S", 0.1)
+    monkeypatch.setattr(session, "MOST_OTHERS", 99.0)
+
+
 @needs_torch
+@pytest.mark.usefixtures("in_a_hurry")
 def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     from coresim.cli.main import main
-    from coresim.validate import process, session
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(session, "MOST_OTHERS", 99.0)
-    short = partial(process.Effort.__init__, rounds=2, run_s=0.1, trial_s=0.2)
-    monkeypatch.setattr(process.Effort, "__init__", lambda self, **more: short(self, **more))
     grid = tmp_path / "grid.toml"
     grid.write_text('[[block]]\nworkload = "tiny"\nbatch_size = 64\nworkers = [1, 2]\nratio = [1.0]\n')
     output = tmp_path / "ledger.json"
@@ -556,7 +397,8 @@ def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_sto
     assert main([*arguments, "--figure", str(tmp_path / "f.svg")]) == 0
     found = load_ledger(output)
     assert len(found.points) == 2 and all(p.trials and p.trials[0].step_starts_us for p in found.points)
-    assert all(p.profile_idle is not None and 0.0 <= p.profile_idle < 1.0 for p in found.points)
+    (job,) = found.jobs  # one calibration for all settings
+    assert job.costs.scenario.workload.preprocess.mean > 0 and job.seconds > 0
     assert "<svg" in (tmp_path / "f.svg").read_text()
     capsys.readouterr()
     assert main([*arguments, "--time", "1 ms"]) == 5  # the finished one steps aside
@@ -566,11 +408,11 @@ def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_sto
 
 
 @needs_torch
+@pytest.mark.usefixtures("in_a_hurry")
 def test_validate_trains_with_the_user_s_own_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     from coresim.cli.main import main
-    from coresim.validate import process, session
 
     (tmp_path / "job_of_a_user.py").write_text(
         "import time, torch\n"
@@ -579,15 +421,12 @@ def test_validate_trains_with_the_user_s_own_step(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(session, "MOST_OTHERS", 99.0)
-    short = partial(process.Effort.__init__, rounds=2, run_s=0.1, trial_s=0.2)
-    monkeypatch.setattr(process.Effort, "__init__", lambda self, **more: short(self, **more))
     job = ["--dataset", "job_of_a_user:data", "--step", "job_of_a_user:train_step", "--batch-size", "8"]
     assert main(["validate", *job, "--quick", "--device", "cpu", "--max-error", "1", "-o", "own.json"]) == 0
     found = load_ledger("own.json")
     assert found.accelerator == "training job_of_a_user:train_step on cpu"
     assert {p.setting.model for p in found.points} == {"job_of_a_user:train_step"}
-    assert all(p.step_s >= 0.002 and p.clean and p.profile_idle is None for p in found.points)
+    assert all(p.step_s >= 0.002 and p.clean for p in found.points)
     assert "training job_of_a_user:train_step on cpu" in capsys.readouterr().out
 
 
@@ -595,7 +434,7 @@ def test_training_without_a_device_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     from coresim.cli.main import main
-    from coresim.measuring import parts
+    from coresim.measure import parts
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(parts, "optional_parts", tuple)
@@ -604,10 +443,9 @@ def test_training_without_a_device_says_what_to_do(
     assert "no CUDA device" in told and "--step-time" in told and len(told.splitlines()) == 1
 
 
-@needs_torch
 def test_settings_with_more_cores_than_there_are_are_left_out_and_said(tmp_path: Path):
-    from coresim.validate.process import Effort
     from coresim.validate.session import validate
+    from coresim.validate.trials import Effort
 
     said: list[str] = []
     grid = Grid("g", "f", (replace(SETTING, cores=4096), replace(SETTING, cores=8192)))

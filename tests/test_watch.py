@@ -14,7 +14,7 @@ import pytest
 from coresim.advise.activity import UNKNOWN, diagnose, zero_runs
 from coresim.cli.main import main
 from coresim.errors import InputError
-from coresim.measuring.watch import open_gpus, watch
+from coresim.measure.watch import open_gpus, watch
 from coresim.model.activity import Process, Tick
 from coresim.report.activity import activity_text, tick_line
 
@@ -101,6 +101,52 @@ def test_imports_before_the_first_worker_do_not_blame_the_trainer():
     seen = [tick(1.0, main=1.0), tick(2.0, main=1.0), tick(3.0, workers=(1.0, 1.0)), tick(4.0, workers=(1.0, 1.0))]
     found = diagnose(seen, 8)
     assert (found.verdict, found.main_cores, found.seconds) == ("too few workers", pytest.approx(0.1), 4.0)
+
+
+def of(second: float, *workers: tuple[int, float], main: float = 0.1) -> Tick:
+    """A tick with workers of these numbers and cores."""
+    processes = (Process(1, True, main, "S", 0.0), *(Process(pid, False, cores, "R", 0.0) for pid, cores in workers))
+    return Tick(second, processes, main + sum(cores for _, cores in workers), 0.0)
+
+
+def test_a_job_that_ends_by_itself_had_workers():
+    # Imports, work, saving: the last looks show the trainer alone.
+    work = [of(second, (7, 1.0), (8, 0.9)) for second in (3, 4, 5, 6)]
+    found = diagnose([of(1, main=1.0), of(2, main=1.0), *work, of(7, main=1.0), of(8, main=1.0)], 8)
+    assert (found.verdict, found.worker_cores) == ("too few workers", (pytest.approx(1.0), pytest.approx(0.9)))
+    assert (found.start_s, found.end_s, found.seconds, found.main_cores) == (2, 2, 8, pytest.approx(0.1))
+    text = activity_text(found)
+    assert "Watched 8.0 s (start-up 2.0 s, work 4.0 s, end 2.0 s)" in text
+    assert "workers 1.00 (R 100 %), 0.90 (R 100 %); whole host" in text
+
+
+def test_workers_that_start_anew_each_epoch_are_the_same_workers():
+    def epoch(number: int) -> list[Tick]:
+        first = 10 + 10 * number
+        busy = [of(6 * number + at, (first, 1.0), (first + 1, 0.92)) for at in range(1, 5)]
+        return [*busy, of(6 * number + 5)]
+
+    found = diagnose([tick for number in range(3) for tick in epoch(number)], 8)
+    assert (found.worker_cores, found.generations) == ((pytest.approx(1.0), pytest.approx(0.92)), 3)
+    assert found.verdict == "too few workers"
+    assert "workers 1.00 (R 100 %), 0.92 (R 100 %), started anew 2 times" in activity_text(found)
+
+
+def test_a_process_of_a_moment_is_no_worker():
+    seen = [of(1, (5, 0.8), main=1.0), *(of(second, main=1.0) for second in range(2, 20))]
+    found = diagnose(seen, 8)
+    assert (found.verdict, found.worker_cores, found.start_s, found.end_s) == ("no overlap", (), 0, 0)
+
+
+def test_ticks_and_verdict_do_not_mix_with_the_job_s_own_output(tmp_path, capfd: pytest.CaptureFixture[str]):
+    code = "import sys, time\nfor part in range(4):\n print(f'\\r{part}/4', end='', file=sys.stderr); time.sleep(0.25)"
+    ticks = tmp_path / "ticks.txt"
+    assert main(["watch", "--interval", "100 ms", "--ticks", str(ticks), "--", sys.executable, "-c", code]) == 0
+    out, err = capfd.readouterr()
+    assert err == "\r0/4\r1/4\r2/4\r3/4" and out.startswith("\nVerdict: ")
+    lines = ticks.read_text().splitlines()
+    assert lines and all(" s  GPU " in line for line in lines)
+    assert main(["watch", "--ticks", str(tmp_path / "no" / "ticks"), "--", "ls"]) == 2
 
 
 def test_a_job_bound_to_few_cpus_lacks_cores_on_a_large_host():

@@ -92,7 +92,13 @@ def test_the_picture_shows_the_estimate():
     assert f"{float(dot.get('cx')):.1f},{float(dot.get('cy')):.1f}" in curve.get("points").split()
     assert bottom <= top + CURVE_HEIGHT
     texts = {text.text for text in elements["text"]}
-    assert {"CPU cores per GPU", "GPU idle (%)", "time since the start (s)", "2 overlapped", "target"} <= texts
+    assert {
+        "CPU cores per GPU",
+        "GPU idle (%)",
+        "time since the first batch was begun (s)",
+        "2 overlapped",
+        "target",
+    } <= texts
     assert {"accelerator", "loader 0", "loader 1", "loader 2"} <= texts
 
 

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from coresim.errors import InputError
-from coresim.measuring.preprocess import look
 from coresim.workloads.base import (
     DatasetWorkload,
     WorkloadSpec,
@@ -23,46 +22,13 @@ from coresim.workloads.base import (
 from coresim.workloads.images import ImageWorkload, crop_box
 
 DATASETS = """
-import time
 import numpy as np
 
-class Map:
-    def __init__(self, length=10, bad=None, value=None):
-        self.length, self.bad, self.value = length, bad, value
-    def __len__(self):
-        return self.length
-    def __getitem__(self, index):
-        if index == self.bad:
-            return self.value(index)
-        return np.full(3, index, dtype=np.float32), index
-
-def good(): return Map()
-def empty(): return Map(0)
-def none(): return Map(bad=9, value=lambda i: None)
-def hangs(): return Map(bad=3, value=lambda i: time.sleep(600))
-def dies(): return Map(bad=9, value=lambda i: __import__("os").kill(__import__("os").getpid(), 9))
-def aborts(): return Map(bad=9, value=lambda i: __import__("os").abort())
-def prints():
-    print("x" * 100000)
-    return Map()
-
-def raises():
-    def value(index): raise KeyError("no file a.jpg\\nsecond line")
-    return Map(bad=9, value=value)
-
-class Stream:
-    def __init__(self, count): self.count = count
-    def __iter__(self): return iter([np.full(2, i) for i in range(self.count)])
-
-def stream(): return Stream(3)
-def empty_stream(): return Stream(0)
+def good(): return [(np.full(3, index, dtype=np.float32), index) for index in range(10)]
+def empty(): return []
 def no_dataset(): return 42
-def needs_argument(path): return Map()
+def needs_argument(path): return good()
 def fails(): raise ValueError("bad folder")
-def ragged():
-    return Map(bad=9, value=np.zeros)
-def bad_collate(samples): raise RuntimeError("no")
-def exits(): raise SystemExit(3)
 constant = 3
 """
 
@@ -168,54 +134,31 @@ def test_a_name_that_cannot_be_loaded_gives_one_line(here: Path, spec: str, word
     assert_one_line(caught.value, [spec, *words])
 
 
-def test_a_good_dataset_is_known_after_a_look(here: Path) -> None:
-    facts = look(WorkloadSpec("user_data:good", batch_size=5))
-    assert (facts.batch_size, facts.samples, facts.steps) == (5, 10, ("sample",))
-    assert (facts.bytes_per_batch, facts.arrays_per_batch) == (5 * 3 * 4 + 5 * 8, 2)
-    assert facts.bytes_per_sample is None and facts.files == ()
-    assert look(WorkloadSpec("user_data:stream")).samples == sys.maxsize
-    assert look(WorkloadSpec("user_data:prints")).samples == 10
+def test_a_good_dataset_is_a_workload_with_one_step(here: Path) -> None:
+    made = WorkloadSpec("user_data:good", batch_size=5).build()
+    assert (made.name, made.batch_size, len(made)) == ("user_data:good", 5, 10)
+    assert [step.name for step in made.steps()] == ["sample"]
+    assert made.bytes_per_sample() is None and made.files() == ()
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("empty", ["empty", "len 0"]),
-        ("empty_stream", ["empty", "iterator"]),
-        ("none", ["sample 9 is None"]),
-        ("raises", ["sample 9 raised KeyError", "no file a.jpg"]),
         ("no_dataset", ["gives an object of type int", "__getitem__"]),
         ("needs_argument", ["TypeError", "without arguments"]),
         ("fails", ["ValueError: bad folder"]),
-        ("ragged", ["collating 64 samples raised ValueError", "collate function"]),
-        ("exits", ["exit code 3"]),
     ],
 )
-def test_a_bad_dataset_gives_one_line(here: Path, name: str, words: list[str]) -> None:
-    with pytest.raises(Exception) as caught:
-        look(WorkloadSpec(f"user_data:{name}"))
+def test_a_dataset_that_cannot_be_built_gives_one_line(here: Path, name: str, words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        WorkloadSpec(f"user_data:{name}").build()
     assert_one_line(caught.value, [f"user_data:{name}", *words])
 
 
-def test_a_dataset_that_hangs_is_stopped_and_its_sample_named(here: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        look(WorkloadSpec("user_data:hangs"), timeout=1.0)
-    assert_one_line(caught.value, ["user_data:hangs", "sample 3 took more than 1 s"])
-
-
-@pytest.mark.parametrize(("name", "words"), [("dies", ["SIGKILL", "memory"]), ("aborts", ["SIGABRT"])])
-def test_a_dataset_that_kills_its_worker_gives_one_line(here: Path, name: str, words: list[str]) -> None:
-    with pytest.raises(Exception) as caught:
-        look(WorkloadSpec(f"user_data:{name}"))
-    assert_one_line(caught.value, [f"user_data:{name}", *words])
-
-
-def test_a_users_collate_function_is_used_and_its_failure_named(here: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        look(WorkloadSpec("user_data:good", collate="user_data:bad_collate"))
-    assert_one_line(caught.value, ["collating 64 samples raised RuntimeError: no"])
+def test_a_batch_size_below_one_is_refused(here: Path) -> None:
     with pytest.raises(InputError, match="batch size = 0"):
-        look(WorkloadSpec("user_data:good", batch_size=0))
+        WorkloadSpec("user_data:good", batch_size=0).build()
 
 
 def assert_one_line(error: BaseException, words: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from coresim import stats
@@ -12,6 +12,8 @@ from coresim.model.activity import Process, Tick
 
 #: Shares above which something counts as busy throughout, and below which a GPU counts as idle in a tick.
 FULL, ZERO = 0.9, 0.05
+#: A share of the ticks: what is there in fewer is no worker.
+PRESENT = 0.1
 #: A notable share of the time.
 NOTABLE = 0.2
 UNKNOWN = "not told by counters"
@@ -32,12 +34,16 @@ class Activity:
         verdict: what holds it back, or `UNKNOWN`.
         why: the evidence for it.
         advice: what to do or to try next.
-        seconds: how long it was watched.
+        seconds: how long it was watched: the start-up before its first worker worked, the work, and the end after its
+            last did. All that follows is of the work, but for the stretches.
+        start_s, end_s: the start-up's and the end's seconds; 0 where there were no workers.
         gpu: mean utilisation of the GPUs, a share; None where none was read.
         zero_runs: lengths in ticks of the stretches in which all GPUs were idle.
         main_cores: of the trainer.
-        worker_cores: of each other process that lived to the end.
+        worker_cores: of each worker while it was there. Processes that follow each other, as a loader starts them for
+            each epoch, are one worker.
         worker_states: of each of these, shares of the ticks by what the kernel said of it: R runs, S sleeps, D waits.
+        generations: processes that a worker was, at the most.
         job_cores, host_cores: of the job and of the whole host.
         usable_cores: what the job may use.
         busy_runs, wait_runs: lengths in ticks of the stretches in which the job had all cores busy that it may use, and
@@ -51,11 +57,14 @@ class Activity:
     why: str
     advice: str
     seconds: float
+    start_s: float
+    end_s: float
     gpu: float | None
     zero_runs: tuple[int, ...]
     main_cores: float
     worker_cores: tuple[float, ...]
     worker_states: tuple[dict[str, float], ...]
+    generations: int
     job_cores: float
     host_cores: float
     usable_cores: float
@@ -67,24 +76,25 @@ class Activity:
 
 
 def diagnose(ticks: Sequence[Tick], usable_cores: float) -> Activity:
-    """The verdict on at least one tick of a job that may use ``usable_cores``, or fewer where it is bound to fewer.
-
-    What it did before its first worker did anything (imports) counts for the stretches alone.
-    """
+    """The verdict on at least one tick of a job that may use ``usable_cores``, or fewer where it is bound to fewer."""
     usable_cores = min([usable_cores, *(tick.allowed for tick in ticks if tick.allowed)])
-    everything, ticks = ticks, _at_work(ticks)
     workers = _workers(ticks)
+    first, last = _at_work(ticks, workers)
+    everything, ticks = ticks, ticks[first : last + 1]
     gpus = [stats.mean(tick.gpus) for tick in ticks if tick.gpus]
     facts = Activity(
         verdict="",
         why="",
         advice="",
-        seconds=ticks[-1].second,
+        seconds=everything[-1].second,
+        start_s=everything[first - 1].second if first else 0.0,
+        end_s=everything[-1].second - ticks[-1].second,
         gpu=stats.mean(gpus) if gpus else None,
         zero_runs=zero_runs(everything),
         main_cores=stats.mean([tick.main_cores for tick in ticks]),
-        worker_cores=tuple(stats.mean([process.cores for process in found]) for found in workers),
-        worker_states=tuple(_states(found) for found in workers),
+        worker_cores=tuple(stats.mean([process.cores for process in found.seen]) for found in workers),
+        worker_states=tuple(_states(found.seen) for found in workers),
+        generations=max((len(found.pids) for found in workers), default=0),
         job_cores=stats.mean([_job_cores(tick) for tick in ticks]),
         host_cores=stats.mean([tick.host_cores for tick in ticks]),
         usable_cores=usable_cores,
@@ -95,12 +105,14 @@ def diagnose(ticks: Sequence[Tick], usable_cores: float) -> Activity:
         blind=(*BLIND, *(() if gpus else (BLIND_WITHOUT_GPU,))),
     )
     name, why, advice = next(found for holds, *found in _RULES if holds(facts))
-    return Activity(**{**facts.__dict__, "verdict": name, "why": why, "advice": advice})
+    return replace(facts, verdict=name, why=why, advice=advice)
 
 
-def _at_work(ticks: Sequence[Tick]) -> Sequence[Tick]:
-    first = next((at for at, tick in enumerate(ticks) if any(found.cores > ZERO for found in tick.workers)), 0)
-    return ticks[first:]
+def _at_work(ticks: Sequence[Tick], workers: Sequence[_Worker]) -> tuple[int, int]:
+    """The first and the last tick in which a worker did anything; all ticks where there is no worker."""
+    pids = {pid for found in workers for pid in found.pids}
+    busy = [at for at, tick in enumerate(ticks) if any(p.cores > ZERO and p.pid in pids for p in tick.workers)]
+    return (busy[0], busy[-1]) if busy else (0, len(ticks) - 1)
 
 
 def zero_runs(ticks: Sequence[Tick]) -> tuple[int, ...]:
@@ -116,11 +128,40 @@ def _job_cores(tick: Tick) -> float:
     return sum(process.cores for process in tick.processes)
 
 
-def _workers(ticks: Sequence[Tick]) -> list[list[Process]]:
-    """Those that live and used a notable part of a core, tick by tick; helpers that sleep are no workers."""
-    alive = sorted(process.pid for process in ticks[-1].workers)
-    seen = [[process for tick in ticks for process in tick.workers if process.pid == pid] for pid in alive]
-    return [found for found in seen if stats.mean([process.cores for process in found]) > ZERO]
+@dataclass
+class _Worker:
+    """Processes that followed each other: their numbers, the last tick with one of them, and what was seen of each."""
+
+    pids: list[int]
+    last: int
+    seen: list[Process]
+
+
+def _workers(ticks: Sequence[Tick]) -> list[_Worker]:
+    """Those that used a notable part of a core while they were there, and were there for a notable part of the time.
+
+    Others are helpers: they sleep, or are started for a moment.
+    """
+    places: dict[int, list[int]] = {}
+    seen: dict[int, list[Process]] = {}
+    for at, tick in enumerate(ticks):
+        for process in tick.workers:
+            places.setdefault(process.pid, []).append(at)
+            seen.setdefault(process.pid, []).append(process)
+    found: list[_Worker] = []
+    for pid in sorted(places, key=lambda pid: (places[pid][0], pid)):
+        if stats.mean([process.cores for process in seen[pid]]) <= ZERO:
+            continue
+        # The one that has been gone the longest is the one that it takes the place of.
+        free = [worker for worker in found if worker.last < places[pid][0]]
+        worker = min(free, key=lambda worker: worker.last, default=None)
+        if worker is None:
+            worker = _Worker([], 0, [])
+            found.append(worker)
+        worker.pids.append(pid)
+        worker.seen += seen[pid]
+        worker.last = places[pid][-1]
+    return [worker for worker in found if len(worker.seen) >= PRESENT * len(ticks)]
 
 
 def _states(found: Sequence[Process]) -> dict[str, float]:

@@ -69,9 +69,8 @@ class Carried:
         device = replace(
             base.accelerator, step=self.step, launch=self._cpu(base.accelerator.launch), count=self.gpu_count
         )
-        host = replace(
-            base.host, cores=None, speed_uncertainty=math.hypot(base.host.speed_uncertainty, self.speed_uncertainty)
-        )
+        spread = tuple(math.hypot(own, self.speed_uncertainty) for own in base.host.speed_uncertainty)
+        host = replace(base.host, cores=None, speed_uncertainty=spread)
         return replace(base, workload=replace(workload, **times), accelerator=device, host=host)
 
     def _housed(self, base: Scenario) -> Scenario:

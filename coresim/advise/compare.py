@@ -5,6 +5,9 @@ protocol is the same. For a quantity that was taken in one process (bandwidth, a
 processes of the preparation stands in: repeats within a process agree far better than processes do. A change is real if
 its interval, at a level at which all quantities together are wrong in 5 % of comparisons (Bonferroni), leaves out zero.
 What differs between two days and not between processes (another load, another clock) is not in that spread.
+
+Against a limit a change is over it (real, and for the worse by more), within it, or not told: its interval holds a loss
+over the limit, of the whole that it is a part of. What hardly matters need not be told.
 """
 
 from __future__ import annotations
@@ -14,58 +17,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from coresim import stats
+from coresim.advise.difference import LEVEL, Change, deviation_of, half_width
 from coresim.advise.need import cores_needed
 from coresim.advise.sweep import Study
 from coresim.errors import InputError
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile
-from coresim.model.profile_tables import WAIT
 from coresim.model.scenario import Scenario
 
-LEVEL = 0.95
-TOTAL, STEP, BANDWIDTH = "preparation", "accelerator.step", "bandwidth.triad."
+TOTAL, SAMPLE_STEP = "prepare.sample", "prepare.step."
+#: What a worker does for each batch beyond its samples, and what the trainer does.
+WORKER, RECEIVED = ("prepare.collate", "prepare.send"), "receive.cpu"
+STEP, BANDWIDTH = "accelerator.step", "bandwidth.triad."
 Sample = tuple[float, ...]
 ReadProfile = Callable[[Profile], Scenario]
-
-
-@dataclass(frozen=True)
-class Change:
-    """One quantity in both profiles.
-
-    Attributes:
-        name: a measurement's name, or ``preparation`` for all steps of preparing a sample together.
-        unit: of ``old`` and ``new``.
-        old, new: means (geometric, over ``repeats``).
-        low, high: interval of the relative change; ``high`` is infinite where no spread is known.
-        repeats: what the test rests on.
-        more_is_worse: whether growth is a loss (a time) or a gain (a bandwidth).
-        cores: cores per GPU if this alone had changed; None where that was not asked, or no core count will do.
-    """
-
-    name: str
-    unit: str
-    old: float
-    new: float
-    low: float
-    high: float
-    repeats: str
-    more_is_worse: bool = True
-    cores: int | None = None
-
-    @property
-    def relative(self) -> float:
-        """(new - old) / old."""
-        return self.new / self.old - 1.0
-
-    @property
-    def is_real(self) -> bool:
-        """Whether the interval leaves out no change."""
-        return not self.low <= 0.0 <= self.high
-
-    @property
-    def loss(self) -> float:
-        """The relative change for the worse, in cost: 0.25 for a time x 1.25 or a bandwidth / 1.25; below 0: a gain."""
-        return self.relative if self.more_is_worse else self.old / self.new - 1.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +51,31 @@ class Comparison:
 
     def losses_over(self, limit: float) -> tuple[Change, ...]:
         """Real changes for the worse by more than ``limit``, a share of the old cost."""
-        return tuple(change for change in self.real if change.loss > limit)
+        return tuple(change for change in self.changes if change.is_over(limit))
+
+    def untold(self, limit: float) -> tuple[Change, ...]:
+        """Changes of which the profiles do not tell whether they are over ``limit``."""
+        return tuple(change for change in self.changes if change.is_untold(limit))
+
+
+def pooled(profiles: Sequence[Profile]) -> Profile:
+    """Several profiles of one job on one kind of machine as one with the processes of all.
+
+    Raises:
+        InputError: they are of two jobs, batch sizes or kinds of machine.
+    """
+    first = profiles[0]
+    for other in profiles[1:]:
+        for what, one, two in (
+            ("workload", first.workload, other.workload),
+            ("batch_size", first.batch_size, other.batch_size),
+            ("host", first.host.fingerprint, other.host.fingerprint),
+        ):
+            if one != two:
+                raise InputError(f"{what}: {one} and {two} in profiles that are taken together; leave one out")
+    common = [m for m in first.measurements if all(other.get(m.name) is not None for other in profiles)]
+    joined = [replace(m, values=tuple(v for found in profiles for v in found[m.name].values)) for m in common]
+    return replace(first, measurements=tuple(joined))
 
 
 def compare(old: Profile, new: Profile, read: ReadProfile, study: Study, option: int = 2) -> Comparison:
@@ -127,7 +116,7 @@ def _independent(changes: Sequence[Change]) -> list[Change]:
     real = [change for change in changes if change.is_real]
     if all(change.name != TOTAL for change in real):
         return real
-    return [change for change in real if not _is_sample_step(change.name, change.unit)]
+    return [change for change in real if not change.name.startswith(SAMPLE_STEP)]
 
 
 def find_changes(old: Profile, new: Profile) -> tuple[Change, ...]:
@@ -141,15 +130,35 @@ def find_changes(old: Profile, new: Profile) -> tuple[Change, ...]:
         raise InputError("the profiles have no quantity in common; measure the same job twice")
     level = 1.0 - (1.0 - LEVEL) / len(pairs)
     stand_in = _logs(_total(old)), _logs(_total(new))
-    return tuple(_change(*pair, stand_in, level) for pair in pairs)
+    weigh = _weights(old)
+    return tuple(replace(_change(*pair, stand_in, level), weight=weigh(pair[0])) for pair in pairs)
+
+
+def _weights(profile: Profile) -> Callable[[str], float]:
+    """The share of a quantity of what it is a part of: a worker's time for a batch, or the step of the accelerator."""
+    per_batch = {
+        m.name: m.mean * (profile.batch_size if m.unit == "s/sample" else 1)
+        for m in profile.measurements
+        if m.name in (TOTAL, *WORKER) or m.name.startswith(SAMPLE_STEP)
+    }
+    worker = math.fsum(per_batch.get(name, 0.0) for name in (TOTAL, *WORKER))
+    step = profile.accelerator.step_time_s or (profile[STEP].mean if profile.get(STEP) else 0.0)
+
+    def weight(name: str) -> float:
+        if name in per_batch:
+            return per_batch[name] / worker
+        received = profile.get(RECEIVED)
+        if name == RECEIVED and received is not None and step:
+            return min(1.0, received.mean / step)
+        return 1.0
+
+    return weight
 
 
 def _pairs(old: Profile, new: Profile) -> Iterator[tuple[str, str, Sample, Sample, bool]]:
     """Name, unit, process means of both, and whether the value was given and not measured."""
-    steps = [m.name for m in old.measurements if _is_sample_step(m.name, m.unit)]
-    if steps and steps == [m.name for m in new.measurements if _is_sample_step(m.name, m.unit)]:
-        yield TOTAL, "s/sample", _total(old), _total(new), False
-    for name in (*steps, "prepare.collate", "transport.send", "transport.batch.wall", _largest(old, new), STEP):
+    steps = [m.name for m in old.measurements if m.name.startswith(SAMPLE_STEP)]
+    for name in (TOTAL, *steps, *WORKER, RECEIVED, _largest(old, new), STEP):
         before, after = old.get(name), new.get(name)
         if before is not None and after is not None and min(*before.process_means, *after.process_means) > 0:
             yield name, before.unit, before.process_means, after.process_means, False
@@ -158,13 +167,8 @@ def _pairs(old: Profile, new: Profile) -> Iterator[tuple[str, str, Sample, Sampl
         yield STEP, "s/step", (given[0],), (given[1],), True
 
 
-def _is_sample_step(name: str, unit: str) -> bool:
-    return name.startswith("prepare.") and unit == "s/sample" and name != WAIT
-
-
 def _total(profile: Profile) -> Sample:
-    steps = [m.process_means for m in profile.measurements if _is_sample_step(m.name, m.unit)]
-    return tuple(math.fsum(process) for process in zip(*steps, strict=True))
+    return profile[TOTAL].process_means
 
 
 def _largest(old: Profile, new: Profile) -> str:
@@ -180,7 +184,9 @@ def _change(
     before, after = _logs(old), _logs(new)
     ratio, several = stats.mean(after) - stats.mean(before), min(len(old), len(new)) > 1
     spread = (before, after) if several else stand_in
-    half = 0.0 if given else _half_width(*spread, (len(old), len(new)), level)
+    degrees = len(spread[0]) + len(spread[1]) - 2
+    deviation, sizes = (0.0 if given else deviation_of(*spread)), (len(old), len(new))
+    half = half_width(deviation, degrees, sizes, level)
     processes = f"{len(old)} and {len(new)} processes"
     return Change(
         name,
@@ -191,6 +197,9 @@ def _change(
         math.exp(ratio + half) - 1.0,
         "given" if given else processes if several else f"{processes}, spread of the preparation",
         more_is_worse=not name.startswith(BANDWIDTH),
+        deviation=deviation,
+        processes=sizes,
+        level=level,
     )
 
 
@@ -198,20 +207,15 @@ def _logs(sample: Sample) -> Sample:
     return tuple(math.log(value) for value in sample if value > 0)
 
 
-def _half_width(old: Sample, new: Sample, sizes: tuple[int, int], level: float) -> float:
-    """Half-width of a difference of means of so many processes, by the pooled spread of ``old`` and ``new``."""
-    degrees = len(old) + len(new) - 2
-    if min(len(old), len(new)) < 1 or degrees < 1:
-        return math.inf
-    pooled = ((len(old) - 1) * stats.variance(old) + (len(new) - 1) * stats.variance(new)) / degrees
-    return stats.t_quantile(0.5 + level / 2, degrees) * math.sqrt(pooled * sum(1 / size for size in sizes))
-
-
 def applied(old: Profile, new: Profile, changes: Sequence[Change]) -> Profile:
     """The old profile with these changes only: times in proportion; for bandwidth the new profile's fitted s(k)."""
     factors = {change.name: change.new / change.old for change in changes}
+    steps = {name: factor for name, factor in factors.items() if name.startswith(SAMPLE_STEP)}
     if TOTAL in factors:
-        factors |= {m.name: factors[TOTAL] for m in old.measurements if _is_sample_step(m.name, m.unit)}
+        factors |= {m.name: factors[TOTAL] for m in old.measurements if m.name.startswith(SAMPLE_STEP)}
+    elif steps:  # a sample takes as much more as its steps do
+        more = math.fsum((factor - 1.0) * old[name].mean for name, factor in steps.items())
+        factors[TOTAL] = 1.0 + more / old[TOTAL].mean
     source, given = old.accelerator, old.accelerator.step_time_s
     if given is not None:
         source = replace(source, step_time_s=given * factors.get(STEP, 1.0))

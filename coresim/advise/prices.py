@@ -8,6 +8,8 @@ from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes
 from coresim.units import format_bytes, format_duration
 
+#: Fewer samples are a piece of a set, or a stand-in for one, and price nothing: prices are then for a million.
+LEAST_SET, MILLION = 1000, 1e6
 #: Words about the price, or nothing where a size is not known.
 Price = Callable[[Scenario], str]
 
@@ -18,63 +20,77 @@ def nothing_more(scenario: Scenario) -> str:
 
 
 def samples(scenario: Scenario) -> float | None:
-    """Samples of the set: as given, or its bytes over those of a sample."""
+    """Samples of the set: as given, or its bytes over those of a sample; None where that is not known.
+
+    So few that they can only be a piece to try things out with are not the set.
+    """
     work = scenario.workload
-    if work.samples_per_epoch is not None or work.sample_bytes is None or work.dataset_bytes is None:
-        return work.samples_per_epoch
-    return work.dataset_bytes / work.sample_bytes
+    known: float | None = work.samples_per_epoch
+    if known is None and work.sample_bytes is not None and work.dataset_bytes is not None:
+        known = work.dataset_bytes / work.sample_bytes
+    return None if known is None or known < LEAST_SET else known
+
+
+def _amount(scenario: Scenario, each: float) -> tuple[float, str]:
+    """``each`` for every sample of the set, or for a million of them, and the words that say so."""
+    count = samples(scenario)
+    return (each * MILLION, " per million samples") if count is None else (each * count, "")
+
+
+def _set_bytes(scenario: Scenario) -> tuple[float | None, str]:
+    """Bytes of the stored set, or of a million samples of it; None where a sample's are not known."""
+    each = scenario.workload.sample_bytes
+    if samples(scenario) is None and each is not None:
+        return _amount(scenario, each)
+    return data_bytes(scenario), ""
 
 
 def in_memory(scenario: Scenario) -> str:
     """The whole set beside the memory that there is."""
-    size, room = data_bytes(scenario), scenario.host.memory_bytes
+    (size, per), room = _set_bytes(scenario), scenario.host.memory_bytes
     if size is None:
         return ""
-    if room is None:
-        return format_bytes(size)
+    if room is None or per:
+        return f"{format_bytes(size)}{per}" + (f", of {format_bytes(room)}" if room else "")
     return f"{format_bytes(size)} of {format_bytes(room)}{'' if fits_in_memory(scenario) else ', which does NOT fit'}"
 
 
 def fits_in_memory(scenario: Scenario) -> bool:
     """Whether nothing known says that the set is larger than the memory."""
-    size, room = data_bytes(scenario), scenario.host.memory_bytes
-    return size is None or room is None or size <= room
+    (size, per), room = _set_bytes(scenario), scenario.host.memory_bytes
+    return size is None or bool(per) or room is None or size <= room
 
 
 def whole_set(scenario: Scenario) -> str:
     """The set as it is stored."""
-    size = data_bytes(scenario)
-    return "" if size is None else format_bytes(size)
+    size, per = _set_bytes(scenario)
+    return "" if size is None else f"{format_bytes(size)}{per}"
 
 
 def stored_times(factor: float) -> Price:
     """The set stored once more, ``factor`` times as large."""
 
     def price(scenario: Scenario) -> str:
-        size = data_bytes(scenario)
-        return "" if size is None else f"{format_bytes(factor * size)} instead of {format_bytes(size)}"
+        size, per = _set_bytes(scenario)
+        return "" if size is None else f"{format_bytes(factor * size)} instead of {format_bytes(size)}{per}"
 
     return price
 
 
 def prepared_once(scenario: Scenario) -> str:
     """The prepared set, and the one-off CPU time to make it."""
-    work, count = scenario.workload, samples(scenario)
-    if count is None:
-        return ""
-    hours = _cpu_time(scenario, count)
-    return hours if work.batch_bytes is None else f"{format_bytes(count * work.batch_bytes / work.batch_size)}, {hours}"
+    work = scenario.workload
+    if work.batch_bytes is None:
+        return read_once(scenario)
+    size, _ = _amount(scenario, work.batch_bytes / work.batch_size)
+    return f"{format_bytes(size)}, {read_once(scenario)}"
 
 
 def read_once(scenario: Scenario) -> str:
     """The one-off CPU time to read, change and write every sample."""
-    count = samples(scenario)
-    return "" if count is None else _cpu_time(scenario, count)
-
-
-def _cpu_time(scenario: Scenario, count: float) -> str:
-    seconds = count * scenario.workload.preprocess.mean
-    return f"{seconds / 3600:.3g} CPU hours once" if seconds >= 360 else f"{format_duration(seconds)} of CPU time once"
+    seconds, per = _amount(scenario, scenario.workload.preprocess.mean)
+    hours = f"{seconds / 3600:.3g} CPU hours once" if seconds >= 360 else f"{format_duration(seconds)} of CPU time once"
+    return f"{hours}{per}"
 
 
 def gpu_share(least: float, most: float, decoded_there: bool) -> Price:

@@ -40,6 +40,8 @@ from coresim.advise.prices import (
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
 
+#: What a remedy may rest on, the surest first.
+RESTS = ("measured", "recorded", "assumed")
 #: Share of the preparation below which decoding is nothing to spare: less than the spread between fresh processes.
 LEAST_DECODE = 0.05
 
@@ -51,7 +53,7 @@ class Remedy:
     Attributes:
         name: as on the command line.
         what: what changes.
-        rests: ``measured``, ``recorded`` or ``assumed``.
+        rests: one of `RESTS`.
         basis: the numbers of the change and where they come from.
         price: what it costs besides.
         changes: the scenario after it: one change, or a gentle and a hopeful one.
@@ -89,6 +91,14 @@ class Remedy:
 
 #: In the order in which they cost. Ranges without a source are ours, wide on purpose; a measurement replaces them.
 REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "one-library-thread",
+        f"one library thread in every worker ({CURE})",
+        "recorded",
+        "as two published cases of threads that fight price it, widely",
+        "nothing",
+        (loader(library_threads=1),),
+    ),
     Remedy(
         "more-workers",
         "as many workers as do best on the same cores",
@@ -188,14 +198,6 @@ REMEDIES: tuple[Remedy, ...] = (
         "storage for the prepared samples, one-off CPU hours, no random augmentation",
         (workload(preprocess=0.2), workload(preprocess=0.05)),
         numbers=prepared_once,
-    ),
-    Remedy(
-        "one-library-thread",
-        f"one library thread in every worker ({CURE})",
-        "recorded",
-        "as two published cases of threads that fight price it, widely",
-        "nothing",
-        (loader(library_threads=1),),
     ),
     Remedy(
         "threads",

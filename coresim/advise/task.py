@@ -103,6 +103,6 @@ def _engine(name: str) -> Engine:
         from coresim.sim.reference import simulate as reference  # noqa: PLC0415 - SimPy is slow to import
 
         return reference
-    from coresim.sim.fast import simulate as fast  # noqa: PLC0415 - numba takes half a second to import
+    from coresim.sim.fast import simulate as fast  # noqa: PLC0415
 
     return fast

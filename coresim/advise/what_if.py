@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from coresim.advise.memory import Memory, memory_of
 from coresim.advise.need import cores_needed
 from coresim.advise.recommend import best_option
-from coresim.advise.remedies import REMEDIES, Remedy
+from coresim.advise.remedies import REMEDIES, RESTS, Remedy
 from coresim.advise.sweep import Point, Study, best_point, predict
 from coresim.errors import InputError
 from coresim.model.scenario import Scenario
+
+#: More samples/s by less than this share are none: the simulation's own noise.
+LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,17 @@ class Outcome:
     price: str = ""
     possible: bool = True
 
+    def helps(self, today: float) -> bool:
+        """Whether it gives more samples/s than ``today``, by more than noise, and nothing known speaks against it."""
+        return self.possible and self.throughput > today * (1.0 + LEAST_GAIN)
+
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Today and every remedy, the one with the most samples/s first.
+    """Today and every remedy: those that give more samples/s first, and of those what rests on this job's own numbers.
 
-    GPU idle alone would rank wrongly: work that a remedy moves to the GPU keeps it busy, and not training.
+    What rests on the same is in the order in which it costs. GPU idle alone would rank wrongly: work that a remedy
+    moves to the GPU keeps it busy, and not training.
     ``need_cores`` says whether more cores, or something that spares them, is the way: where the target is met, or where
     more cores do not meet it, the first thing to say is not to buy any. ``option`` is the organisation that is looked
     at, ``chosen`` the one that is recommended; ``left_out``: remedies that spare decoding, where the job has none.
@@ -63,17 +71,20 @@ class WhatIf:
 
     @property
     def best(self) -> Outcome | None:
-        """What raises the samples/s most without more cores; of those within the idle target, where any is."""
+        """What to do without more cores: the first that meets the idle target.
+
+        Where none does, the one with the most samples/s of those that rest on the same as the first that helps.
+        """
         able = [
             found
             for found in self.outcomes
-            if found.possible
-            and found.throughput > self.today.throughput
-            and found.remedy
-            and found.remedy.more != "cores"
+            if found.remedy and found.remedy.more != "cores" and found.helps(self.today.throughput)
         ]
         within = [found for found in able if found.idle <= self.scenario.target.gpu_idle]
-        return next(iter(within or able), None)
+        if within or not able:
+            return next(iter(within), None)
+        rank = min(map(_evidence, able))
+        return max((found for found in able if _evidence(found) == rank), key=lambda found: found.throughput)
 
 
 def what_if(
@@ -101,10 +112,14 @@ def what_if(
         option=option,
         chosen=best_option(scenario, study) if chosen is None else chosen,
         today=today,
-        outcomes=tuple(sorted(outcomes, key=lambda found: -found.throughput)),
+        outcomes=tuple(sorted(outcomes, key=lambda found: (not found.helps(today.throughput), _evidence(found)))),
         need_cores=today.idle > target and today.cores_needed[0] is not None,
         left_out=() if names else tuple(found.name for found in REMEDIES if found.decodes and not found.fits(scenario)),
     )
+
+
+def _evidence(found: Outcome) -> int:
+    return -1 if found.remedy is None else RESTS.index(found.remedy.rests)
 
 
 def applicable(scenario: Scenario) -> list[Remedy]:

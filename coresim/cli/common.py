@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coresim.errors import InputError
+from coresim.model.keys import MOST
+from coresim.units import LARGEST, in_bounds, short
 
 if TYPE_CHECKING:
     from coresim.advise.sweep import Study
@@ -63,14 +65,15 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
 
 
 def read_input(
-    path: str, settings: list[str], cold: bool = False, storage: str | None = None
+    path: str, settings: list[str], cold: bool = False, storage: str | None = None, step_needed: bool = True
 ) -> tuple[Scenario, Profile | None]:
     """A scenario from a scenario file or a saved profile, with overrides; and the profile, if it is one.
 
     ``cold``: samples come from storage and not from the page cache; only a profile tells what that costs.
     ``storage``: they come from this recorded tier, whatever the input says.
+    ``step_needed``: a profile whose step time nobody knows is refused.
     """
-    from coresim.model.profile import Profile, load_document, profile_tables
+    from coresim.model.profile import Profile, check_step, load_document, profile_tables
     from coresim.model.scenario import read_scenario
 
     module = Path(path).stem
@@ -80,6 +83,8 @@ def read_input(
     profile = document if isinstance(document, Profile) else None
     if profile:
         _note(profile, path)
+        if step_needed:
+            check_step(profile, path, settings)
     require(profile is not None or not cold, f"--cold: {path} is a scenario; give workload.fetch instead")
     check_storage(storage, cold)
     tables = profile_tables(document, path, cold or None, settings) if isinstance(document, Profile) else document
@@ -107,7 +112,7 @@ def overridden(tables: dict[str, Any], settings: list[str], storage: str | None)
 
 def _note(profile: Profile, path: str) -> None:
     """Say on stderr what is odd about using a profile so."""
-    from coresim.measuring.host import read_host
+    from coresim.measure.host import read_host
 
     here = read_host(load_window=0.0).fingerprint
     if profile.host.fingerprint != here:
@@ -119,15 +124,15 @@ def _note(profile: Profile, path: str) -> None:
 
 
 def engine_named(name: str) -> Engine:
-    """The simulation engine; says so when the fast one has to be compiled first."""
+    """The simulation engine; says so where the fast one is not compiled."""
     if name == "reference":
         from coresim.sim.reference import simulate as reference
 
         return reference
-    from coresim.sim.fast import COMPILING, must_compile, simulate
+    from coresim.sim.fast import SLOW, simulate
 
-    if must_compile():
-        print(f"coresim: {COMPILING} ...", file=sys.stderr)
+    if SLOW:
+        print(f"coresim: {SLOW}", file=sys.stderr)
     return simulate
 
 
@@ -164,16 +169,16 @@ def metadata(seed: int | None, source: str, basis: str | None, fingerprint: str 
     }
 
 
-def whole_number(least: int) -> Callable[[str], int]:
-    """An argparse type: a whole number of at least ``least``."""
+def whole_number(least: int, most: int = MOST) -> Callable[[str], int]:
+    """An argparse type: a whole number from ``least`` to ``most``."""
 
     def read(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+            raise argparse.ArgumentTypeError(f"{short(text)} is not a whole number") from None
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{short(value)} is not from {least} to {most:g}")
         return value
 
     return read
@@ -184,21 +189,25 @@ def share(text: str) -> float:
     try:
         value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write 0.05 or 5%") from None
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1; write 0.05 or 5%")
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a share; write 0.05 or 5%") from None
+    if not (0 <= value <= 1 and in_bounds(value)):
+        raise argparse.ArgumentTypeError(f"{short(text)} is not between 0 and 1; write 0.05 or 5%")
     return value
 
 
-def core_count(text: str) -> float:
-    """An argparse type: a positive number of cores, perhaps fractional."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of cores") from None
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number of cores")
-    return value
+def positive(what: str) -> Callable[[str], float]:
+    """An argparse type: a positive number, perhaps fractional; ``what`` names it in errors."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{short(text)} is not {what}") from None
+        if not (value > 0 and in_bounds(value)):
+            raise argparse.ArgumentTypeError(f"{short(text)} is not {what} above 0 and at most {LARGEST:g}")
+        return value
+
+    return read
 
 
 def require(condition: bool, message: str) -> None:

@@ -7,7 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import add_json, add_set, metadata, study_of, whole_number
-from coresim.errors import EXIT_ANSWERED, EXIT_WORSE, InputError
+from coresim.errors import EXIT_ANSWERED, EXIT_UNTOLD, EXIT_WORSE, InputError
+from coresim.units import in_bounds, short
 
 if TYPE_CHECKING:
     from coresim.advise.compare import Comparison
@@ -23,8 +24,13 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("new", help="the new profile (.json)")
     parser.add_argument(
         "--fail-over", type=_limit, metavar="SHARE",
-        help="exit with code 6 if a real change for the worse is larger, such as 10%%",
+        help="exit with code 6 if a real change for the worse is larger, such as 10%%, and 7 if that cannot be told",
     )  # fmt: skip
+    for side in ("old", "new"):
+        parser.add_argument(
+            f"--also-{side}", action="append", default=[], metavar="FILE",
+            help=f"another profile taken together with the {side} one: its processes are more repeats; repeatable",
+        )  # fmt: skip
     parser.add_argument("--option", type=int, choices=(1, 2, 3), default=2, help="organisation (default 2)")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
     parser.add_argument("--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy")
@@ -38,9 +44,9 @@ def _limit(text: str) -> float:
     try:
         value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write 0.1 or 10%") from None
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a share; write 0.1 or 10%")
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a share; write 0.1 or 10%") from None
+    if not (value >= 0 and in_bounds(value)):
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a share; write 0.1 or 10%")
     if value > 1 and not text.endswith("%"):
         # A gate that was meant to be 10 % must not let everything through.
         raise argparse.ArgumentTypeError(f"{text} would be {value:.0%}; write {text}%, or {value:.0%} if you mean that")
@@ -48,14 +54,17 @@ def _limit(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare and print; 6 if ``--fail-over`` is given and a real change for the worse is larger, else 0."""
-    from coresim.advise.compare import compare
+    """Compare and print; with ``--fail-over`` 6 if a real change for the worse is larger, 7 if none is told to be."""
+    from coresim.advise.compare import compare, pooled
     from coresim.model.overrides import override
     from coresim.model.profile import profile_tables
     from coresim.model.scenario import read_scenario
     from coresim.sim.estimate import Plan
 
-    old, new = _profile(args.old), _profile(args.new)
+    old, new = (
+        pooled([*map(_profile, (args.old, *args.also_old))]),
+        pooled([*map(_profile, (args.new, *args.also_new))]),
+    )
 
     def read(profile: Profile) -> Scenario:
         path = args.old if profile is old else args.new
@@ -64,8 +73,11 @@ def run(args: argparse.Namespace) -> int:
     with study_of(Plan(seed=args.seed, inputs=0), args.engine) as study:
         found = compare(old, new, read, study, args.option)
     _print(args, found)
-    worse = args.fail_over is not None and found.losses_over(args.fail_over)
-    return EXIT_WORSE if worse else EXIT_ANSWERED
+    if args.fail_over is None:
+        return EXIT_ANSWERED
+    if found.losses_over(args.fail_over):
+        return EXIT_WORSE
+    return EXIT_UNTOLD if found.untold(args.fail_over) else EXIT_ANSWERED
 
 
 def _profile(path: str) -> Profile:
@@ -79,15 +91,12 @@ def _profile(path: str) -> Profile:
 
 
 def _print(args: argparse.Namespace, found: Comparison) -> None:
-    from coresim.report.compare import comparison_document, comparison_text
+    from coresim.report.compare import comparison_document, comparison_text, gate_text
 
     if args.json:
         about = metadata(args.seed, f"{args.old} {args.new}", None, None)
         print(json.dumps(comparison_document(found, about, args.fail_over), indent=1, allow_nan=False))
         return
     print(comparison_text(found))
-    if args.fail_over is None:
-        return
-    failed = ", ".join(f"{change.name} {change.relative:+.0%}" for change in found.losses_over(args.fail_over))
-    limit = f"worse by more than {args.fail_over:.3g} of the old cost"
-    print(f"\nFailed: {limit}: {failed}" if failed else f"\nPassed: nothing is really {limit}")
+    if args.fail_over is not None:
+        print(f"\n{gate_text(found, args.fail_over)}")

@@ -21,11 +21,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Print the report; the exit code is always that of an answer, whatever the warnings."""
-    from coresim.measuring.host import read_host
-    from coresim.measuring.parts import optional_parts
+    from coresim.measure.host import read_host
+    from coresim.measure.parts import optional_parts
+    from coresim.model.host import Part
     from coresim.report.doctor import doctor_dict, doctor_text
+    from coresim.sim.kernel import COMPILED, REMEDY
 
-    facts, parts = read_host(), optional_parts(deep=args.deep)
+    simulator = Part("compiled simulator", COMPILED is not None, None, "simulates a hundred times as fast", REMEDY)
+    facts, parts = read_host(), (*optional_parts(deep=args.deep), simulator)
     if args.json:
         print(json.dumps(doctor_dict(facts, parts), indent=1, allow_nan=False))
     else:

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from coresim.cli.common import whole_number
+from coresim.cli.common import positive, whole_number
 from coresim.errors import EXIT_ANSWERED
 from coresim.model.machines import SORTS, Filter
 
@@ -20,10 +20,16 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--name", metavar="TEXT", help="only machines whose name holds this text")
     parser.add_argument("--gpus", type=whole_number(1), metavar="N", help="only machines with so many GPUs")
     parser.add_argument(
-        "--min-cores-per-gpu", type=_positive, metavar="CORES", help="only machines with at least so many cores per GPU"
+        "--min-cores-per-gpu",
+        type=positive("a number"),
+        metavar="CORES",
+        help="only machines with at least so many cores per GPU",
     )
     parser.add_argument(
-        "--max-price", type=_positive, metavar="USD", help="only machines of at most this price per GPU and hour"
+        "--max-price",
+        type=positive("a number"),
+        metavar="USD",
+        help="only machines of at most this price per GPU and hour",
     )
     parser.add_argument("--priced", action="store_true", help="only machines whose price is known")
     parser.add_argument("--sort", choices=SORTS, default="file", help="order (default: as in the file)")
@@ -36,16 +42,6 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     form.add_argument("--json", action="store_true", help="every field, as JSON, alone on stdout")
     form.add_argument("--csv", action="store_true", help="every field, as CSV that --file reads back")
     parser.set_defaults(run=run)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:

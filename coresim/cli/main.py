@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
-import signal
 import sys
-from types import FrameType
 from typing import Any, NoReturn
 
+from coresim.cli.attach import VERBS as VERBS_WITH_COMMAND
+from coresim.cli.attach import split
+from coresim.cli.entry import INTERRUPTED, interrupted, interruptible
 from coresim.errors import EXIT_INTERRUPTED, CoresimError
 
 VERBS = (
@@ -17,13 +19,20 @@ VERBS = (
     "machines", "plan", "compare", "whatif", "watch", "schema",
 )  # fmt: skip
 
+#: Characters of a message.
+LONGEST = 1200
+
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line with the remedy."""
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with the code for bad usage."""
-        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: error: {one_line(message)}; see {self.prog} --help\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse's own keeps silent where the message cannot be written.
+        print(message, end="", file=file or sys.stderr)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -33,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="How many CPU cores does one GPU need to train this job, and is it cores at all?",
         epilog="Exit codes: 0 answered, 1 failure, 2 usage or bad input, 3 an optional part is missing,"
         " 4 no core count meets the target, 5 the prediction is not to be trusted here, 6 worse than --fail-over"
-        " allows, 130 interrupted.",
+        " allows, 7 too uncertain to tell, 130 interrupted.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     subparsers = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
@@ -52,36 +61,67 @@ class _Version(argparse.Action):
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit code."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    args = build_parser().parse_args(argv)
     try:
-        code = int(args.run(args))
-        sys.stdout.flush()
-        return code
+        interruptible()
+        return _run(argv)
     except CoresimError as error:
         print(f"coresim: {one_line(error)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("coresim: interrupted; nothing was left behind", file=sys.stderr)
+        print(INTERRUPTED, file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader went away (| head): there is nobody to tell, and the flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_answer()
         return 1
     except OSError as error:
-        print(f"coresim: cannot write the answer: {error.strerror}; send it elsewhere", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"coresim: {_unwritten(error)}", file=sys.stderr)
+        _drop_answer()
         return 1
+    except MemoryError:
+        print("coresim: out of memory: ask for fewer workers, steps or GPUs at once", file=sys.stderr)
+        return 1
+    except Exception:
+        # A package that is interrupted while it is imported may say that it is broken.
+        if not interrupted():
+            raise
+        print(INTERRUPTED, file=sys.stderr)
+        return EXIT_INTERRUPTED
 
 
-def one_line(error: Exception) -> str:
-    """The message as one line."""
-    return " ".join(str(error).split())
+def _run(argv: list[str] | None) -> int:
+    try:
+        code = int((args := _parsed(argv)).run(args))
+    except SystemExit:  # help or a version was printed, or a usage error
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+    return code
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _parsed(argv: list[str] | None) -> argparse.Namespace:
+    words, command = split(sys.argv[1:] if argv is None else argv)
+    parser = build_parser()
+    if command and not set(words[:1]) <= set(VERBS_WITH_COMMAND):
+        parser.error(f"-- {command[0]}: a command goes with {', '.join(VERBS_WITH_COMMAND)}")
+    args = parser.parse_args(words)
+    if command:
+        args.command = command
+    return args
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _unwritten(error: OSError) -> str:
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}; check the path and the room there"
+    why = "stdout is closed" if error.errno == errno.EBADF else error.strerror
+    return f"cannot write the answer: {why}; send it elsewhere"
+
+
+def _drop_answer() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def one_line(error: object) -> str:
+    """The message as one line; the middle of a very long one is left out, for the remedy is at its end."""
+    line = " ".join(str(error).split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"

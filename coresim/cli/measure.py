@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coresim.cli.common import whole_number
 from coresim.errors import EXIT_ANSWERED, InputError
 from coresim.units import format_bytes, format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from coresim.measuring.campaign import Request
+    from coresim.measure.campaign import Request
     from coresim.model.profile import Profile
 
 DEFAULT_OUTPUT = "profile.json"
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job = parser.add_argument_group("what to measure")
     job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
     job.add_argument("--dataset", metavar="MODULE:NAME", help="your own: a function that returns a dataset")
-    job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch and GPU (images: 256)")
+    job.add_argument("--batch-size", type=whole_number(1), metavar="N", help="samples per batch and GPU (images: 256)")
     job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
     step = parser.add_argument_group("the training step (measured where there is a CUDA device, else a record)")
     step.add_argument(
@@ -43,8 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time the net of --model, or your --step, on the CPU too, for whatif's no-gpu: up to a minute more",
     )  # fmt: skip
     time = parser.add_argument_group("how long to measure")
-    time.add_argument("--quick", action="store_true", help="about 15 s instead of 40 s: a first look, less certain")
-    time.add_argument("--budget", metavar="TIME", help='time to measure the host\'s part, such as "2 min" (40 s)')
+    time.add_argument(
+        "--build-timeout", metavar="TIME", help="give up a data set that takes longer than this to build (no limit)"
+    )
+    time.add_argument(
+        "--quick", action="store_true", help="about 10 s instead of 28 s, longer where batches are slow: a first look"
+    )
+    time.add_argument("--budget", metavar="TIME", help='time to measure the host\'s part, such as "2 min" (28 s)')
 
 
 def request_from(args: argparse.Namespace) -> Request:
@@ -53,7 +59,7 @@ def request_from(args: argparse.Namespace) -> Request:
     Raises:
         InputError: a time without a unit, an unknown name, or options that exclude each other.
     """
-    from coresim.measuring.campaign import Request
+    from coresim.measure.campaign import Request
     from coresim.workloads.registry import DEFAULT
 
     if args.dataset is not None and args.workload is not None:
@@ -71,6 +77,7 @@ def request_from(args: argparse.Namespace) -> Request:
         device=args.device,
         cpu_step=args.cpu_step,
         quick=args.quick,
+        build_timeout=None if args.build_timeout is None else parse_duration(args.build_timeout, "--build-timeout"),
         budget=None if args.budget is None else parse_duration(args.budget, "--budget"),
     )
 
@@ -79,7 +86,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb and its options."""
     text = "Measure what preparing samples costs here, and the training step, and keep it in a profile."
     parser = subparsers.add_parser("measure", help="measure once, keep the profile", description=text)
+    from coresim.cli.attach import add_attach
+
     add_arguments(parser)
+    add_attach(parser)
     parser.add_argument(
         "-o", "--output", default=DEFAULT_OUTPUT, metavar="FILE", help="where to write (default: %(default)s)"
     )
@@ -95,8 +105,10 @@ def run(args: argparse.Namespace) -> int:
             measuring.
         MissingPartError: the request needs torch or a CUDA device.
     """
+    from coresim.cli.attach import attached
+
     check_writable(args.output)
-    profile = measure_profile(request_from(args))
+    profile = attached(args)[0] if args.command else measure_profile(request_from(args))
     profile.save(args.output)
     print(json.dumps(profile.to_dict(), indent=1, allow_nan=False) if args.json else summary(profile, args.output))
     return EXIT_ANSWERED
@@ -106,7 +118,7 @@ def measure_profile(request: Request) -> Profile:
     """Run the campaign with progress on stderr and this process's command line as its provenance."""
     import shlex
 
-    from coresim.measuring.campaign import run_campaign
+    from coresim.measure.campaign import run_campaign
 
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     with progress_on_stderr() as progress:
@@ -155,9 +167,10 @@ def _one_line_per_part() -> Callable[[str, float], None]:
 
     def listen(what: str, fraction: float) -> None:
         nonlocal told
-        if what != told and fraction < 1.0:
-            print(f"{what} ...", file=sys.stderr, flush=True)
-            told = what
+        part = what.partition(",")[0]  # what follows a comma counts on
+        if part != told and fraction < 1.0:
+            print(f"{part} ...", file=sys.stderr, flush=True)
+            told = part
 
     return listen
 
@@ -166,7 +179,7 @@ def summary(profile: Profile, path: str) -> str:
     """What was measured, in a few lines, for people."""
     lines = [f"{profile.workload}, batch {profile.batch_size} ({format_bytes(profile.bytes_per_batch)})"]
     for found in profile.measurements:
-        if found.unit in ("s/sample", "s/batch") and found.name.startswith(("prepare.", "transport.batch")):
+        if found.unit in ("s/sample", "s/batch") and found.name.startswith(("prepare.", "receive.cpu")):
             lines.append(f"  {found.name:<22} {format_duration(found.mean):>8} per {found.unit[2:]}")
     count = round(profile.host.usable_cores)
     speed = profile.speed[min(max(count, 1), len(profile.speed)) - 1]

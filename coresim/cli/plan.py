@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import add_json, metadata, whole_number
 from coresim.cli.measure import check_writable, progress_on_stderr
-from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, InputError, MissingPartError, how_to_install
+from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, CoresimError, InputError, MissingPartError, how_to_install
 
 if TYPE_CHECKING:
     from coresim.advise.fleet import FleetPlan
@@ -52,9 +52,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan and print; exit code 0 (a pair without a prediction is part of the answer)."""
+    """Plan and print; exit code 0 (a pair without a prediction is part of the answer), 1 if a file is not whole."""
     from coresim.model.fleet import load_fleet
-    from coresim.report.results import ResultFile
+    from coresim.report.results import ResultFile, read_results
 
     if args.parquet:
         from coresim.report.tables import check_parquet
@@ -69,17 +69,26 @@ def run(args: argparse.Namespace) -> int:
             raise
         print(f"coresim: interrupted; {args.results} keeps what is finished: run the same again", file=sys.stderr)
         return EXIT_INTERRUPTED
+    _print(args, plan)
     if args.parquet:
         from coresim.report.tables import write_parquet
 
         write_parquet(plan, args.parquet)
-    _print(args, plan)
+    if results is not None and results.problem is not None:
+        count = len(read_results(args.results))
+        raise CoresimError(
+            f"{results.problem}; {args.results} is not whole: it keeps {count} of {len(plan.rows)} rows; make room and"
+            " run the same again, which simulates the others alone"
+        )
     return EXIT_ANSWERED
 
 
 def _planned(args: argparse.Namespace, fleet: Fleet, results: ResultFile | None) -> FleetPlan:
     from coresim.advise.fleet import plan_fleet
     from coresim.advise.task import FLEET_PLAN
+
+    if results and results.problem:
+        print(f"coresim: {results.problem}; no row is kept, the plan is made all the same", file=sys.stderr)
 
     with progress_on_stderr() as progress, _executor(args) as executor:
         plan = plan_fleet(
@@ -106,7 +115,7 @@ def _executor(args: argparse.Namespace) -> Iterator[Executor | None]:
         with _dask(args.scheduler) as executor:
             yield executor
         return
-    # Said, and compiled, once here, not by each process at the same time.
+    # What it has to say is said once here, not by each process.
     engine_named(args.engine)
     local: Any = nullcontext() if jobs == 1 else _processes(jobs)
     with local as executor:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from coresim.cli.attach import add_attach, attached, check_program, source_of, step_settings
 from coresim.cli.common import (
     add_json,
     add_preset,
@@ -22,9 +24,11 @@ from coresim.cli.common import (
     whole_number,
 )
 from coresim.cli.measure import add_arguments, check_writable, measure_profile, progress_on_stderr, request_from
-from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT
+from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
+from coresim.model.keys import MOST_PARTS
 
 if TYPE_CHECKING:
+    from coresim.attaching.today import Checked
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
 
@@ -48,16 +52,21 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="how many CPU cores one GPU needs (measures here unless a file is given)",
         description="Recommend CPU cores per GPU and loader settings. Without a file it measures this machine first.",
     )
-    parser.add_argument("input", nargs="?", help="a scenario (.toml) or a saved profile (.json); absent: measure here")
+    parser.add_argument(
+        "input", nargs="?",
+        help="a scenario (.toml) or a saved profile (.json); absent: measure here, or -- and your program",
+    )  # fmt: skip
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
     parser.add_argument(
         "--confidence", type=share, default=0.9, metavar="SHARE",
         help="how sure the larger of the two core counts is to meet the target (default 90%%)",
     )  # fmt: skip
     parser.add_argument(
-        "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
+        "--options",
+        type=option_list,
+        help="which options to consider (default: all that the preset can be; of a program 2)",
     )
-    parser.add_argument("--max-cores", type=whole_number(1), help="largest core count per GPU to try")
+    parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
     parser.add_argument(
         "--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy reference"
@@ -65,8 +74,10 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--cold", action="store_true", help="samples come from storage, as it was measured, not from the page cache"
     )
-    parser.add_argument("--save", metavar="FILE", help="also save the measured profile")
+    parser.add_argument("-o", "--save", metavar="FILE", help="also save the measured profile")
+    parser.add_argument("--verbose", action="store_true", help="also the options, the curve and the evidence")
     add_arguments(parser)
+    add_attach(parser)
     add_preset(parser)
     add_storage(parser)
     add_set(parser)
@@ -86,23 +97,33 @@ def run(args: argparse.Namespace) -> int:
     """Measure or read, simulate, print; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
     from coresim.advise.steps import for_steps
-    from coresim.report.basis import step_is_unknown
+    from coresim.attaching.today import check_today
+    from coresim.model.profile import step_is_unknown
     from coresim.sim.estimate import Plan
 
     scenario, profile = _scenario(args)
-    asked = args.options, args.max_cores, args.confidence
+    asked = args.options or _own_option(profile), args.max_cores, args.confidence
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
-        if step_is_unknown(profile, args.settings):
+        if profile and step_is_unknown(profile, args.settings):
             _print_steps(args, for_steps(scenario, study, *asked), profile)
             return EXIT_ANSWERED
         answer = recommend(scenario, study, *asked)
-    _print(args, answer, profile)
+        checked = check_today(profile, study) if profile else None
+    _print(args, answer, profile, checked)
+    if checked and not checked.trusted:
+        return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.meets_target else EXIT_NO_CORE_COUNT
+
+
+def _own_option(profile: Profile | None) -> tuple[int, ...] | None:
+    """What a program has that was attached to: a loader with workers. Another organisation would be another program."""
+    return (2,) if profile is not None and profile.today is not None else None
 
 
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     """What to recommend for, from the file or from measuring."""
     from coresim.model.profile import profile_tables
+    from coresim.model.rebatch import asked_batch
     from coresim.model.scenario import read_scenario
 
     settings = settings_of(args)
@@ -114,48 +135,59 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
             flag = f"--{name.replace('_', '-')}"
             cure = f", or say {_INSTEAD[name]}" if name in _INSTEAD else ""
             require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out{cure}")
-        return read_input(args.input, settings, args.cold, args.storage)
+        return read_input(args.input, settings, args.cold, args.storage, step_needed=False)
+    if args.command:
+        check_program(args)
     # Bad overrides and an unwritable path must be told before a minute of measuring, not after.
     overridden({}, settings, args.storage)
     check_storage(args.storage, args.cold)
     if args.save:
         check_writable(args.save)
-    profile = measure_profile(request_from(args))
+    profile = attached(args)[0] if args.command else measure_profile(request_from(args))
     if args.save:
         profile.save(args.save)
-    tables = profile_tables(profile, "measured here", args.cold or None, settings)
-    return read_scenario(overridden(tables, settings, args.storage), "measured here"), profile
+    source = source_of(args) if args.command else "measured here"
+    if args.command:
+        step = step_settings(args, asked_batch(profile.batch_size, settings) or profile.batch_size)
+        args.settings, settings = [*step, *args.settings], [*step, *settings]
+    tables = profile_tables(profile, source, args.cold or None, settings)
+    return read_scenario(overridden(tables, settings, args.storage), source), profile
 
 
-def _print(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
+def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, checked: Checked | None) -> None:
     from coresim.report.answer import answer_of
     from coresim.report.document import recommendation_document
-    from coresim.report.text import recommendation_text
+    from coresim.report.today import today_document, today_text
+
+    source = source_of(args) if args.command or args.input else "measured here"
+    if args.json:
+        document = recommendation_document(answer, _about(args, source, profile))
+        document["today"] = today_document(checked) if checked else None
+        print(json.dumps(document, indent=1, allow_nan=False))
+        return
+    told = answer_of(answer, profile, source, args.settings)
+    if checked:
+        print(today_text(checked), end="\n\n")
+    print(replace(told, rests=(*told.rests, *_checked(profile))).text(args.verbose))
+
+
+def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> None:
+    from coresim.report.basis import profile_notes
+    from coresim.report.steps import ForSteps, steps_document
 
     source = args.input or "measured here"
     if args.json:
-        print(json.dumps(recommendation_document(answer, _about(args, profile)), indent=1, allow_nan=False))
+        print(json.dumps(steps_document(answer, _about(args, source, profile)), indent=1, allow_nan=False))
         return
-    told = answer_of(answer, profile, source, args.settings)
-    print(recommendation_text(answer, told.basis, told.notes, (*told.rests, *_checked(profile))))
+    notes, rests = profile_notes(profile, args.settings)
+    print(ForSteps(answer, notes, (*rests, *_checked(profile))))
 
 
-def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile | None) -> None:
-    from coresim.report.basis import profile_notes
-    from coresim.report.steps import steps_document, steps_text
-
-    if args.json:
-        print(json.dumps(steps_document(answer, _about(args, profile)), indent=1, allow_nan=False))
-        return
-    notes, rests = profile_notes(profile, args.settings) if profile else ((), ())
-    print(steps_text(answer, notes, (*rests, *_checked(profile))))
-
-
-def _about(args: argparse.Namespace, profile: Profile | None) -> dict[str, Any]:
+def _about(args: argparse.Namespace, source: str, profile: Profile | None) -> dict[str, Any]:
     from coresim.report.basis import step_basis
 
     basis = step_basis(profile, None, args.settings)
-    about = metadata(args.seed, args.input or "measured here", basis, profile.host.fingerprint if profile else None)
+    about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
     about["validation"] = _validated(profile) if profile else None
     about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
     return about

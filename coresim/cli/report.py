@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coresim.cli.common import add_set, metadata, read_input, share, study_of, whole_number
+from coresim.cli.attach import add_attach, read_job, source_of
+from coresim.cli.common import add_set, metadata, share, study_of, whole_number
 from coresim.cli.measure import check_writable, progress_on_stderr
 from coresim.cli.recommend import option_list
-from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT
+from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
+from coresim.model.keys import MOST_PARTS
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Register the verb."""
     text = "Write a capacity-planning report: the answer first, then the evidence, in one file that needs no network."
     parser = subparsers.add_parser("report", help="the answer as one HTML, Markdown or PDF file", description=text)
-    parser.add_argument("input", help="a scenario (.toml) or a saved profile (.json)")
+    parser.add_argument("input", nargs="?", help="a scenario (.toml) or a saved profile (.json)")
+    add_attach(parser, save=True)
     parser.add_argument(
         "-o", "--output", metavar="FILE", default="plan.html",
         help="where to write it: .html, .pdf, or .md without charts (default plan.html)",
@@ -26,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
     )
-    parser.add_argument("--max-cores", type=whole_number(1), help="largest core count per GPU to try")
+    parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
     add_set(parser)
     parser.set_defaults(run=run)
@@ -36,26 +40,38 @@ def run(args: argparse.Namespace) -> int:
     """Read, simulate, write; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
     from coresim.advise.what_if import what_if
+    from coresim.attaching.today import check_today
     from coresim.report.answer import answer_of
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
     from coresim.report.remedies import remedies_sections
+    from coresim.report.text import headline
+    from coresim.report.today import today_text
     from coresim.sim.estimate import Plan
     from coresim.validate.latest import latest
 
     format_of(args.output)
     check_writable(args.output)
     target = [] if args.idle_target is None else [f"target.gpu_idle={args.idle_target!r}"]
-    scenario, profile = read_input(args.input, [*args.settings, *target])
+    scenario, profile = read_job(args, [*args.settings, *target])
+    source = source_of(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
-        answer = answer_of(recommend(scenario, study, args.options, args.max_cores), profile, args.input, args.settings)
+        answer = answer_of(recommend(scenario, study, args.options, args.max_cores), profile, source, args.settings)
+        today = check_today(profile, study) if profile else None
+        if today:
+            answer = replace(answer, rests=(" ".join(today_text(today).split()), *answer.rests))
         # What the step time rests on stands among what the answer rests on.
-        about = metadata(args.seed, args.input, None, profile.host.fingerprint if profile else None)
-        title = args.title or f"CPU cores per GPU for {Path(args.input).name}"
+        about = metadata(args.seed, source, None, profile.host.fingerprint if profile else None)
+        name = profile.workload if profile and args.command else Path(source).name
+        title = args.title or f"CPU cores per GPU for {name}"
         ledger = latest(profile.host.fingerprint, profile.workload) if profile else None
         checked = ledger_table(ledger) if ledger else None
         chosen = answer.result.point.option
         remedies = remedies_sections(what_if(scenario, study, option=chosen, chosen=chosen))
         write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
-    print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
+    if today:
+        print(today_text(today))
+    print(f"{headline(answer.result).splitlines()[0]}\nwritten to {args.output}")
+    if today and not today.trusted:
+        return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT

@@ -11,14 +11,14 @@ from coresim.cli.common import (
     add_preset,
     add_set,
     add_storage,
-    core_count,
     metadata,
+    positive,
     read_input,
-    require,
     settings_of,
     whole_number,
 )
 from coresim.cli.measure import check_figure
+from coresim.model.keys import MOST_PARTS
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -29,15 +29,21 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--option", type=int, choices=(1, 2, 3), help="organisation of the pipeline (default 2, or what --preset is)"
     )
     parser.add_argument(
-        "--workers", type=whole_number(0), help="loader workers per GPU; 0 is option 1 (default: the input's)"
+        "--workers",
+        type=whole_number(0, MOST_PARTS),
+        help="loader workers per GPU; 0 is option 1 (default: the input's)",
     )
-    parser.add_argument("--cores", type=core_count, help="physical cores of the whole host (default: the input's)")
-    parser.add_argument("--prefetch-factor", type=whole_number(1), help="batches out per worker (default: the input's)")
+    parser.add_argument(
+        "--cores", type=positive("a number of cores"), help="physical cores of the whole host (default: the input's)"
+    )
+    parser.add_argument(
+        "--prefetch-factor", type=whole_number(1, MOST_PARTS), help="batches out per worker (default: the input's)"
+    )
     parser.add_argument(
         "--steps", type=whole_number(10), help="steps per replication (default: 400, or more if many workers need it)"
     )
     parser.add_argument("--replications", type=whole_number(1), default=8, help="independent repeats (default 8)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of all random draws (default 1)")
+    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
     parser.add_argument(
         "--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy reference"
     )
@@ -64,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
     from coresim.report.simulated import estimate_text
     from coresim.sim.estimate import Plan, estimate
 
-    require(args.seed >= 0, f"--seed {args.seed}: must not be negative")
     if args.gantt:
         check_figure(args.gantt)
     scenario, profile = read_input(args.input, settings_of(args), storage=args.storage)

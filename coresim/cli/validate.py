@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import add_json, engine_named, require, share
+from coresim.cli.attach import DEFAULT_LEDGER, add_attach, validate_program
+from coresim.cli.common import add_json, engine_named, require, share, whole_number
 from coresim.cli.measure import check_figure, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, MissingPartError, how_to_install
+from coresim.files import locked
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from coresim.validate.ledger import Ledger
     from coresim.workloads.base import WorkloadSpec
 
-DEFAULT_OUTPUT = "ledger.json"
 #: What must be the same for a validation to be gone on with.
 _SAME = ("grid_sha256", "host_fingerprint", "accelerator", "versions")
 
@@ -33,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "validate",
         help="run the real loader here and compare it with the prediction",
-        description="Calibrate with one and two workers, predict, then run the real pipeline at other settings, and"
+        description="Calibrate inside the running loader, predict, then run the real pipeline at other settings, and"
         " print predicted beside measured. The accelerator is your step or a net in training; else an emulated one,"
         " which blocks for the step time. Needs torch. Exit code 5: not to be trusted here.",
     )
@@ -41,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
     job.add_argument("--dataset", metavar="MODULE:NAME", help="your own: a function that returns a dataset")
     job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
-    job.add_argument("--batch-size", type=int, metavar="N", help="samples per batch (default 32)")
+    job.add_argument("--batch-size", type=whole_number(0), metavar="N", help="samples per batch (default 32)")
     job.add_argument("--step", metavar="MODULE:NAME",
                      help="train with your own: train_step(batch), or a function that returns one")  # fmt: skip
     job.add_argument("--model", metavar="NAME",
@@ -55,19 +56,22 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--max-error", type=share, default=0.05, metavar="SHARE",
                         help="mean error of GPU idle above which the answer is not trusted (default 5%%)")  # fmt: skip
     parser.add_argument(
-        "-o", "--output", default=DEFAULT_OUTPUT, metavar="FILE",
+        "-o", "--output", default=DEFAULT_LEDGER, metavar="FILE",
         help="the ledger (default: %(default)s); an unfinished one of the same grid, host and versions is gone on with,"
         " any other that is there is kept as FILE.old",
     )  # fmt: skip
     parser.add_argument("--device", default="cuda", metavar="NAME", help="where nets and steps train (default: cuda)")
     parser.add_argument("--time", metavar="TIME", help="begin no trial after so long; the same command goes on later")
     parser.add_argument("--figure", metavar="FILE", help="also draw predicted over measured (.png, .svg, .pdf)")
+    add_attach(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Validate, write ledger and figure, print; 0 if the prediction holds, 5 if it is not to be trusted."""
+    if args.command:
+        return validate_program(args)
     own = (args.dataset, args.workload, args.collate, args.quick or None, args.batch_size,
            args.step, args.model, args.precision, args.step_time)  # fmt: skip
     require(not (args.grid and any(flag is not None for flag in own)),
@@ -79,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     check_writable(args.output)
     if args.figure:
         check_figure(args.figure)
-    with tempfile.TemporaryDirectory(prefix="coresim-") as folder:
+    with locked(args.output), tempfile.TemporaryDirectory(prefix="coresim-") as folder:
         grid, specs = _job(args, folder)
         _need_torch()
         ledger = _validate(args, grid, specs)
@@ -100,7 +104,7 @@ def _need_torch() -> None:
 
 
 def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, WorkloadSpec]]:
-    from coresim.measuring.host import read_host
+    from coresim.measure.host import read_host
     from coresim.validate.grid import fixed_step, in_training, job_grid, load_grid, quick_grid
     from coresim.workloads.base import WorkloadSpec
     from coresim.workloads.registry import DEFAULT, target_of
@@ -123,8 +127,8 @@ def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, Workloa
 
 def _trained(args: argparse.Namespace) -> tuple[str, str]:
     """The net or step in training and its precision; empty where the accelerator is emulated."""
-    from coresim.measuring.parts import optional_parts
-    from coresim.measuring.step_time import StepRequest, has_cuda
+    from coresim.measure.parts import optional_parts
+    from coresim.measure.step_time import StepRequest, has_cuda
     from coresim.workloads.registry import DEFAULT
 
     asked = args.step or args.model
@@ -145,15 +149,18 @@ def _trained(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpec]) -> Ledger:
+    from coresim.measure.campaign import make_data
     from coresim.validate.latest import keep
-    from coresim.validate.process import Effort
-    from coresim.validate.session import make_data, validate
+    from coresim.validate.session import validate
+    from coresim.validate.trials import Effort
 
     engine = engine_named("fast")
     seconds = parse_duration(args.time, "--time") if args.time else None
     ledger = _begun(args, grid)
     with progress_on_stderr() as progress, _told_what_is_kept(args.output, grid):
-        make_data(specs)
+        for spec in specs.values():
+            if not args.dataset:
+                make_data(spec)
         ledger = validate(
             grid,
             specs,
@@ -188,7 +195,7 @@ def _told_what_is_kept(path: str, grid: Grid) -> Iterator[None]:
 
 def _begun(args: argparse.Namespace, grid: Grid) -> Ledger:
     """What an interrupted run of the same grid here left, else an empty ledger; another that is there steps aside."""
-    from coresim.measuring.host import read_host
+    from coresim.measure.host import read_host
     from coresim.validate.ledger import empty_ledger, load_ledger
     from coresim.validate.session import unsettled
 

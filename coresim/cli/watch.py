@@ -8,18 +8,23 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import add_json, require
+from coresim.cli.common import add_json, require, whole_number
+from coresim.cli.measure import check_writable
 from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
+    from coresim.attaching.inside import Inside
     from coresim.model.activity import Tick
 
 PATIENCE_S = 10.0
 STDERR = 2
+#: What the kernel can be asked for.
+MOST_PID = 2**31 - 1
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -28,37 +33,65 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "watch",
         help="watch a running training from outside: GPU, cores, workers, waiting",
         description="Sample a running job's GPU utilisation (NVML), CPU, worker states, I/O wait and page faults, and"
-        " end with a verdict in the words of recommend. Give a command after --, or the process with --pid. Ctrl-C ends"
-        " the watch, and with it a command that it started; a process named with --pid goes on.",
+        " end with a verdict in the words of recommend. Give a command after --, whose waiting for its loader is also"
+        " seen from inside, rank by rank; or the process with --pid. Ctrl-C ends the watch, and with it a command that"
+        " it started; a process named with --pid goes on. A line for each look goes to stderr with --pid; a command"
+        " has the terminal to itself, and --ticks FILE takes them.",
     )
-    parser.add_argument("--pid", type=int, metavar="N", help="the job's first process, which runs already")
+    parser.add_argument(
+        "--pid", type=whole_number(1, MOST_PID), metavar="N", help="the job's first process, which runs already"
+    )
     parser.add_argument("--interval", default="1 s", metavar="TIME", help="time between two looks (default: 1 s)")
     parser.add_argument("--time", metavar="TIME", help="how long to watch (default: until the job ends)")
+    parser.add_argument("--ticks", metavar="FILE", help="write a line for each look there, as they come")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="start this and watch it")
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Watch, print a line per tick on stderr, and the verdict on stdout."""
+    """Watch, write a line per tick, and print the verdict on stdout when the job's own output is over."""
     command = [word for place, word in enumerate(args.command) if place or word != "--"]
     require(bool(command) != (args.pid is not None), "watch: give either --pid N or a command after --")
     interval = parse_duration(args.interval, "--interval")
     require(interval > 0, "--interval: must be more than nothing")
     until = parse_duration(args.time, "--time") if args.time else float("inf")
-    started = _start(command, quiet=args.json) if command else None
-    try:
-        ticks = _watch(started.pid if started else args.pid, interval, until)
-    finally:
-        if started is not None:
+    with _ticks_to(args) as write:
+        if not command:
+            return _print(args, _watch(args.pid, interval, until, write), {})
+        return _inside(args, command, interval, until, write)
+
+
+def _inside(
+    args: argparse.Namespace, command: list[str], interval: float, until: float, write: Callable[[str], None]
+) -> int:
+    """Start the command with the hooks in it, and watch it."""
+    from coresim.attaching.inside import watched_inside
+
+    with watched_inside() as inside:
+        started = _start(command, inside.environ, quiet=args.json)
+        try:
+            ticks = _watch(started.pid, interval, until, write, inside)
+        finally:
             _end(started)
-    return _print(args, ticks)
+        return _print(args, ticks, inside.overall())
 
 
-def _start(command: list[str], quiet: bool) -> subprocess.Popen[bytes]:
+@contextmanager
+def _ticks_to(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
+    """Where the line of a tick goes: the file, or stderr, or nowhere beside a command's own output."""
+    if args.ticks is None:
+        yield (lambda line: None) if args.pid is None else (lambda line: print(line, file=sys.stderr, flush=True))
+        return
+    check_writable(args.ticks)
+    with open(args.ticks, "w", encoding="utf-8") as stream:
+        yield lambda line: print(line, file=stream, flush=True)
+
+
+def _start(command: list[str], environ: dict[str, str], quiet: bool) -> subprocess.Popen[bytes]:
     """Start the job; with --json its own output goes to stderr, for stdout is the answer's alone."""
     try:
-        return subprocess.Popen(command, stdout=STDERR if quiet else None, process_group=0)
+        return subprocess.Popen(command, env=environ, stdout=STDERR if quiet else None, process_group=0)
     except OSError as error:
         raise InputError(f"watch: cannot start {command[0]!r}: {error.strerror}; check the command") from None
 
@@ -74,28 +107,37 @@ def _end(started: subprocess.Popen[bytes]) -> None:
     started.wait()
 
 
-def _watch(pid: int, interval: float, until: float) -> list[Tick]:
+def _watch(
+    pid: int, interval: float, until: float, write: Callable[[str], None], inside: Inside | None = None
+) -> list[Tick]:
     """Ticks until the job or the time ends, or Ctrl-C; what was seen by then is answered."""
-    from coresim.measuring.watch import watch
-    from coresim.report.activity import tick_line
+    from coresim.measure.watch import watch
+    from coresim.report.activity import tick_line, waiting
 
     ticks: list[Tick] = []
     with suppress(KeyboardInterrupt):
         for tick in watch(pid, interval):
             ticks.append(tick)
-            print(tick_line(tick), file=sys.stderr, flush=True)
+            waits = inside.since_last() if inside else {}
+            write(" ".join([tick_line(tick), *waiting(waits)]))
             if tick.second >= until:
                 break
     return ticks
 
 
-def _print(args: argparse.Namespace, ticks: list[Tick]) -> int:
+def _print(args: argparse.Namespace, ticks: list[Tick], waits: dict[int, float]) -> int:
     from coresim.advise.activity import diagnose
-    from coresim.measuring.host import read_host
-    from coresim.report.activity import activity_document, activity_text
+    from coresim.measure.host import read_host
+    from coresim.report.activity import activity_document, activity_text, waiting
 
     if not ticks:
         raise CoresimError("watch: the job ended before the first look; use a shorter --interval")
     found = diagnose(ticks, read_host(load_window=0.0).usable_cores)
-    print(json.dumps(activity_document(found, ticks), indent=1) if args.json else activity_text(found))
+    if args.json:
+        by_rank = {"waiting_for_loader_by_rank": {str(rank): share for rank, share in waits.items()}}
+        print(json.dumps(activity_document(found, ticks) | by_rank, indent=1))
+    else:
+        # A progress bar may have left the cursor in the middle of its line.
+        text = ("\n" if args.pid is None else "") + activity_text(found)
+        print(text, *(f"Seen from inside: {line}" for line in waiting(waits)), sep="\n")
     return EXIT_ANSWERED

@@ -6,19 +6,19 @@ import argparse
 import json
 from typing import Any
 
+from coresim.cli.attach import add_attach, read_job
 from coresim.cli.common import (
     add_json,
     add_preset,
     add_set,
     add_storage,
-    read_input,
     settings_of,
     share,
     study_of,
     whole_number,
 )
 from coresim.cli.measure import progress_on_stderr
-from coresim.errors import EXIT_ANSWERED
+from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -29,7 +29,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         description="Simulate a job as it is and after each remedy: more workers, cores or prefetch, another decoder or"
         " format, the GPU, threads, a cache, ... What is assumed is stated as a range. --set changes the job first.",
     )
-    parser.add_argument("input", help="a scenario (.toml) or a saved profile (.json)")
+    parser.add_argument("input", nargs="?", help="a scenario (.toml) or a saved profile (.json)")
+    add_attach(parser, save=True)
     parser.add_argument("--remedy", action="append", default=[], metavar="NAME", help="only this one; repeatable")
     parser.add_argument("--option", type=int, choices=(1, 2, 3), default=2, help="organisation (default 2)")
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
@@ -47,13 +48,19 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
     from coresim.advise.what_if import remedies_named, what_if
+    from coresim.attaching.today import check_today
     from coresim.report.remedies import what_if_document, what_if_text
+    from coresim.report.today import today_document, today_text
     from coresim.sim.estimate import Plan
 
     target = [] if args.idle_target is None else [f"target.gpu_idle={args.idle_target!r}"]
-    scenario, _ = read_input(args.input, [*settings_of(args), *target], args.cold, args.storage)
-    remedies_named(scenario, args.remedy)  # before the simulator is compiled, which may take half a minute
+    scenario, profile = read_job(args, [*settings_of(args), *target], args.cold, args.storage)
+    remedies_named(scenario, args.remedy)  # before anything is simulated
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
         found = what_if(scenario, study, args.remedy, args.option)
-    print(json.dumps(what_if_document(found), indent=1) if args.json else what_if_text(found))
-    return EXIT_ANSWERED
+        today = check_today(profile, study) if profile else None
+    if args.json:
+        print(json.dumps(what_if_document(found) | {"today": today_document(today) if today else None}, indent=1))
+    else:
+        print(*filter(None, [today and today_text(today), what_if_text(found)]), sep="\n\n")
+    return EXIT_ANSWERED if today is None or today.trusted else EXIT_NOT_TRUSTED

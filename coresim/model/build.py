@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from coresim.errors import InputError
 from coresim.model.crowding import crowding
+from coresim.model.handover import STATES, usual
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
 from coresim.model.service import ZERO
@@ -55,7 +56,7 @@ def build(
         persistent=scenario.loader.persistent_workers,
         startup=workload.startup * workers if starts else 0.0,
         worker_startup=workload.worker_startup if starts else 0.0,
-        speed_uncertainty=host.speed_uncertainty,
+        speed_uncertainty=host.speed_uncertainty_at(cores),
     )
 
 
@@ -148,6 +149,7 @@ def _trainer(scenario: Scenario, inline: tuple[Phase, ...] = (), receives: bool 
     mode = scenario.loader.copy_mode
     return Trainer(
         inline=inline,
+        handover=_handover(scenario) if receives else (),
         consumer=Phase("consumer", "cores", workload.consumer) if receives else Phase("consumer"),
         copy=copy,
         launch=Phase("launch", "cores", device.launch),
@@ -155,6 +157,14 @@ def _trainer(scenario: Scenario, inline: tuple[Phase, ...] = (), receives: bool 
         spin=device.sync == "spin",
         run_ahead=device.run_ahead,
     )
+
+
+def _handover(scenario: Scenario) -> tuple[Phase, ...]:
+    """Waiting for a batch by state, where whole batches come from a maker that can be told."""
+    if scenario.loader.grain not in ("batch", "split"):
+        return ()
+    services = scenario.workload.handover.services()
+    return tuple(Phase(f"handover.{state}", "wait", service) for state, service in zip(STATES, services, strict=False))
 
 
 def _loader(scenario: Scenario, workers: int) -> tuple[tuple[Stage, ...], bool]:
@@ -233,7 +243,7 @@ def _interpreter(scenario: Scenario, ordered: bool) -> Stage:
 def _copy_stage(scenario: Scenario, buffer: int) -> Stage:
     """A thread that receives batches and copies them to the device, ahead of the trainer."""
     workload = scenario.workload
-    received = ZERO if scenario.loader.in_process else workload.consumer
+    received = ZERO if scenario.loader.in_process else workload.consumer.longer(usual(workload.handover))
     copy = Phase("copy", "wait", workload.copy)
     phases = _timed(Phase("consumer", "cores", received), copy, least=copy)
     return Stage("copy", 1, phases, buffer=buffer, ordered=scenario.loader.ordered)

@@ -11,7 +11,7 @@ from typing import Any
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import read_toml
 from coresim.model.keys import (
-    COUNT,
+    PARTS,
     POSITIVE,
     SERVICE,
     TEXT,
@@ -24,16 +24,17 @@ from coresim.model.keys import (
 )
 from coresim.model.machines import Machine, find_machine, load_machines, read_machines
 from coresim.model.overrides import override
-from coresim.model.profile import Profile, load_document, profile_tables
+from coresim.model.profile import Profile, check_step, load_document, profile_tables
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.service import Service
+from coresim.units import short
 
 
 def _list_of(kind: Kind) -> Kind:
     def read(value: object, where: str) -> tuple[Any, ...]:
         if not isinstance(value, list) or not value:
-            example = f"[{value!r}]" if isinstance(value, str) else "[...]"
-            raise InputError(f"{where} = {value!r}: a list of at least one value is needed; write {example}")
+            example = f"[{short(value)}]" if isinstance(value, str) else "[...]"
+            raise InputError(f"{where} = {short(value)}: a list of at least one value is needed; write {example}")
         return tuple(kind.read(item, f"{where}[{index}]") for index, item in enumerate(value))
 
     return Kind(read, {"type": "array", "items": kind.schema, "minItems": 1})
@@ -42,13 +43,13 @@ def _list_of(kind: Kind) -> Kind:
 def _table_of(kind: Kind) -> Kind:
     def read(value: object, where: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise InputError(f"{where} = {value!r}: a table of names and values is needed")
+            raise InputError(f"{where} = {short(value)}: a table of names and values is needed")
         return {name: kind.read(item, f"{where}.{name}") for name, item in value.items()}
 
     return Kind(read, {"type": "object", "additionalProperties": kind.schema})
 
 
-_OPTION = Kind(lambda value, where: int(choice("1", "2", "3").read(str(value), where)), {"enum": [1, 2, 3]})
+_OPTION = Kind(lambda value, where: int(choice("1", "2", "3").read(short(value), where)), {"enum": [1, 2, 3]})
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,11 @@ class Site:
     """``[[site]]``: the rules of a place that hands out cores with its GPUs."""
 
     name: str = key(TEXT, "what the site is called")
-    gpus: tuple[int, ...] = key(_list_of(COUNT), "GPUs of one job on one host, each count a candidate", (1,))
+    gpus: tuple[int, ...] = key(_list_of(PARTS), "GPUs of one job on one host, each count a candidate", (1,))
     gpu: str | None = key(TEXT, "its GPU; absent: that of each workload", None)
     cores_per_gpu: float | None = key(POSITIVE, "physical cores that come with each GPU", None)
     most_cores_per_gpu: float | None = key(POSITIVE, "most physical cores that may be asked for with each GPU", None)
-    threads_per_core: int | None = key(COUNT, "hardware threads per physical core", None)
+    threads_per_core: int | None = key(PARTS, "hardware threads per physical core", None)
     cpu: str | None = key(TEXT, "its CPU", None)
     price_per_core_h: float | None = key(POSITIVE, "USD per physical core and hour", None)
     price_per_gpu_h: float | None = key(POSITIVE, "USD per GPU and hour", None)
@@ -219,6 +220,8 @@ def _workload(table: WorkloadTable, folder: Path) -> Workload:
     path = folder / table.path
     document = load_document(path)
     profile = document if isinstance(document, Profile) else None
+    if profile:
+        check_step(profile, str(path), table.set)
     tables = profile_tables(document, str(path), None, table.set) if isinstance(document, Profile) else document
     scenario = read_scenario(override(tables, list(table.set)), str(path))
     name, cpu = table.name or path.stem, table.cpu or (profile.host.cpu_model if profile else None)

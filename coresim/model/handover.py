@@ -1,30 +1,87 @@
-"""What handing a batch from a worker to the trainer takes, as recorded, for hosts that could not measure it."""
+"""The hand-over: how long a trainer waits for a batch that a worker process has made, beyond its own CPU time.
+
+A loader of processes sends a batch as handles of shared memory, and the trainer asks the maker of the batch for what
+they stand for. That depends on two things at the instant of the pick-up. The first is what the maker does: its threads
+that send wait for the interpreter's lock while it makes another batch. The second is how crowded the cores are: where
+no core is free, whoever wakes waits for the scheduler's next turn.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from coresim.model.keys import SERVICE, key
+from coresim.model.service import ZERO, Service
+
+#: What the maker does: it rests, it begins another batch right now, or it is at work on one.
+MAKERS = ("rest", "begin", "work")
+#: How many want a core for each there is, the trainer and the maker included: one at most, less than two, or more.
+CROWDS = ("free", "shared", "crowded")
+#: A state's number is that of its crowd times the number of `MAKERS`, plus that of its maker.
+STATES = tuple(f"{maker}_{crowd}" for crowd in CROWDS for maker in MAKERS)
+
+T = TypeVar("T")
 
 
-def recorded_handover(size: int, arrays: int) -> dict[str, Any]:
-    """What being handed a batch by PyTorch's DataLoader takes the trainer, as recorded, for a host without torch.
+def state_of(maker: str, others: int, cores: Any, ranks: int = 1) -> int:
+    """The number of a hand-over's state.
 
-    Source: our own `coresim.measuring.transport` on a 2.5 GHz Xeon, PyTorch 2.13, November 2026, four repeats: 0.75 to
-    1.03 ms a batch, 0.30 to 0.53 ms a tensor, 0.09 to 0.16 ns a byte. On another CPU within a factor of two: a
-    judgement.
+    Args:
+        maker: one of `MAKERS`.
+        others: workers besides the maker that make a batch, on the whole host.
+        cores: cores that all share.
+        ranks: trainers on the host.
     """
-    return {"mean": f"{0.9e-3 + 0.42e-3 * arrays + 0.13e-9 * size!r} s", "uncertainty": 0.35}
+    wanted = others + 1 + ranks
+    crowd = 0 if wanted <= cores else 1 if wanted < 2 * cores else 2
+    return len(MAKERS) * crowd + MAKERS.index(maker)
 
 
-def recorded_sending(size: int) -> dict[str, Any]:
-    """What handing a batch over costs a DataLoader's worker beyond collating it, as recorded, for a host without torch.
+def nearest(known: Mapping[str, T], state: str) -> T:
+    """What is known of a state, or of the most similar one: as crowded, then with the maker as far.
 
-    Source: our own `coresim.measuring.sending` on one core of a 2.5 GHz Xeon, PyTorch 2.13, November 2026: 0.7 ms for
-    a batch of 16 kB, and 0.5 to 0.9 ns a byte for batches of 14 to 150 MB. On another CPU within a factor of two: a
-    judgement.
+    Raises:
+        ValueError: nothing is known.
     """
-    return {"mean": f"{recorded_sending_seconds(size)!r} s", "uncertainty": 0.35}
+
+    def unlike(other: str) -> tuple[int, int]:
+        (crowd, maker), (mine, own) = (divmod(STATES.index(name), len(MAKERS)) for name in (other, state))
+        return abs(crowd - mine), abs(maker - own)
+
+    return known[min(known, key=unlike)]
 
 
-def recorded_sending_seconds(size: float) -> float:
-    """The same as seconds, of a batch of ``size`` bytes."""
-    return 0.7e-3 + 0.8e-9 * size
+@dataclass(frozen=True)
+class Handover:
+    """``[workload.handover]``: waiting for a batch that is ready, by state; a state left out is as the nearest given.
+
+    Times in seconds; the trainer holds no core meanwhile.
+    """
+
+    rest_free: Service | None = key(SERVICE, "its maker rests, a core is free for everyone", None)
+    begin_free: Service | None = key(SERVICE, "its maker begins another batch right now, cores are free", None)
+    work_free: Service | None = key(SERVICE, "its maker is at work on another batch, cores are free", None)
+    rest_shared: Service | None = key(SERVICE, "its maker rests, more want a core than there are", None)
+    begin_shared: Service | None = key(SERVICE, "its maker begins another batch, more want a core than there are", None)
+    work_shared: Service | None = key(SERVICE, "its maker is at work, more want a core than there are", None)
+    rest_crowded: Service | None = key(SERVICE, "its maker rests, two or more want each core", None)
+    begin_crowded: Service | None = key(SERVICE, "its maker begins another batch, two or more want each core", None)
+    work_crowded: Service | None = key(SERVICE, "its maker is at work, two or more want each core", None)
+
+    def services(self) -> tuple[Service, ...]:
+        """The waiting in each of `STATES`; empty where none is known or all take no time."""
+        known: dict[str, Service] = {
+            item.name: getattr(self, item.name) for item in fields(self) if getattr(self, item.name) is not None
+        }
+        found = tuple(nearest(known, state) for state in STATES) if known else ()
+        return () if all(service.is_zero for service in found) else found
+
+
+NO_HANDOVER = Handover()
+
+
+def usual(handover: Handover) -> Service:
+    """The waiting where the maker rests and cores are free, or in the state most like it that is known."""
+    return (handover.services() or (ZERO,))[0]

@@ -1,6 +1,6 @@
 """What one host offers: the terms of "usable cores", memory, topology, and what about them misleads.
 
-Facts only: :mod:`coresim.measuring.host` reads them from the operating system. A fact that could not be read is
+Facts only: :mod:`coresim.measure.host` reads them from the operating system. A fact that could not be read is
 ``None``, never 0.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.model.caution import Caution
-from coresim.units import format_bytes
+from coresim.units import format_bytes, in_bounds, short
 
 # A fraction of time that is worth a warning: below it the counters themselves are noise.
 NOTABLE_FRACTION = 0.03
@@ -69,6 +69,7 @@ class HostFacts:
         numa_cpus: the CPUs of each NUMA node, in the same form.
         last_level_cache_bytes: size of one last-level cache; the machine has ``last_level_caches`` of them.
         memory_limit_bytes: least memory limit of the control groups; None = none found.
+        clock_base_hz, clock_max_hz: what a core is promised, and the most that one alone may run at (cpufreq).
         hypervisor: whether the CPU says that it is virtual.
         hints: what scheduler, container and thread-binding variables say.
         other_load_cores: cores, among those of the affinity, kept busy by other processes.
@@ -94,6 +95,8 @@ class HostFacts:
     memory_limit_bytes: int | None = None
     shm_bytes: int | None = None
     shm_free_bytes: int | None = None
+    clock_base_hz: int | None = None
+    clock_max_hz: int | None = None
     hypervisor: bool | None = None
     hints: Mapping[str, str] = field(default_factory=dict, hash=False)
     other_load_cores: float | None = None
@@ -148,7 +151,8 @@ class HostFacts:
         facts = cls(**{"terms": (), **values})
         for key in _DERIVED:
             if key in document and document[key] != getattr(facts, key):
-                raise InputError(f"{where}.{key} = {document[key]!r}: the facts beside it give {getattr(facts, key)!r}")
+                found = getattr(facts, key)
+                raise InputError(f"{where}.{key} = {short(document[key])}: the facts beside it give {found!r}")
         return facts
 
 
@@ -169,7 +173,7 @@ def _read_value(value: Any, kind: str, where: str) -> Any:
     else:
         good = isinstance(value, list)
     if not good:
-        raise InputError(f"{where} = {value!r}: not a possible {kind}; measure again")
+        raise InputError(f"{where} = {short(value)}: not a possible {kind}; measure again")
     if kind.startswith("tuple"):
         return tuple(_read_item(item, kind, where) for item in value)
     return value
@@ -178,7 +182,7 @@ def _read_value(value: Any, kind: str, where: str) -> Any:
 def _fits(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "bool | None"
-    if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
+    if isinstance(value, int | float) and not (value >= 0 and in_bounds(value)):
         return False
     return isinstance(value, _SCALARS[kind])
 
@@ -189,7 +193,7 @@ def _read_item(item: Any, kind: str, where: str) -> str | CoreTerm:
     if "CoreTerm" in kind and isinstance(item, Mapping) and item.keys() == {"name", "value_cores", "explanation"}:
         value = _read_value(item["value_cores"], "float | None", f"{where}.value_cores")
         return CoreTerm(str(item["name"]), value, str(item["explanation"]))
-    raise InputError(f"{where} holds {item!r}: not an item of {kind}; measure again")
+    raise InputError(f"{where} holds {short(item)}: not an item of {kind}; measure again")
 
 
 def _memory_class(memory_bytes: int | None) -> float | None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 from coresim.errors import InputError, UnknownKeyError
-from coresim.model.service import Service, finite, read_service, short
-from coresim.units import parse_duration
+from coresim.model.service import MOST_UNCERTAIN, Service, read_service
+from coresim.units import LARGEST, in_bounds, parse_duration, short
 
 Section = TypeVar("Section")
 #: The largest whole number: more samples than anyone has, and still exact as a float.
 MOST = 10**12
+#: The most of what a host has or a loader runs: each of them is simulated.
+MOST_PARTS = 10**4
 #: Words that people use for a key of another section.
 ELSEWHERE = dict.fromkeys(("gpus", "gpu", "gpu_count", "num_gpus", "n_gpus", "ngpus"), "accelerator.count")
 _DURATION = {"type": "string", "pattern": "^[0-9.eE+-]+ *(ns|us|µs|ms|s|min|h)$"}
@@ -27,11 +29,11 @@ _SERVICE = {
             "additionalProperties": False,
             "properties": {
                 "mean": _DURATION,
-                "cv": {"type": "number", "minimum": 0},
+                "cv": {"type": "number", "minimum": 0, "maximum": 1000},
                 "distribution": {"enum": ["constant", "exponential", "gamma", "lognormal", "values"]},
                 "values": _VALUES,
                 "unit": {"enum": ["ns", "us", "µs", "ms", "s", "min", "h"]},
-                "uncertainty": {"type": "number", "minimum": 0},
+                "uncertainty": {"type": "number", "minimum": 0, "maximum": MOST_UNCERTAIN},
             },
         },
     ]
@@ -46,27 +48,24 @@ class Kind:
     schema: Mapping[str, Any]
 
 
-def _whole(least: int) -> Kind:
+def _whole(least: int, most: int = MOST) -> Kind:
     def read(value: object, where: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-            raise InputError(f"{where} = {short(value)}: a whole number from {least} to {MOST:g} is needed")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise InputError(f"{where} = {short(value)}: a whole number from {least} to {most:g} is needed")
         return value
 
-    return Kind(read, {"type": "integer", "minimum": least, "maximum": MOST})
+    return Kind(read, {"type": "integer", "minimum": least, "maximum": most})
 
 
-def _real(low: float, high: float = math.inf, above: bool = False) -> Kind:
+def _real(low: float, high: float = LARGEST, above: bool = False) -> Kind:
     def read(value: object, where: str) -> float:
-        bad = isinstance(value, bool) or not isinstance(value, int | float) or not finite(value)
-        if bad or not (low < value if above else low <= value) or not value <= high:  # type: ignore[operator]
-            bounds = f"{'above' if above else 'at least'} {low:g}" + (
-                "" if high == math.inf else f" and at most {high:g}"
-            )
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        if not (low < number if above else low <= number) or number > high or not in_bounds(number):
+            bounds = f"{'above' if above else 'at least'} {low:g} and at most {high:g}"
             raise InputError(f"{where} = {short(value)}: a number {bounds} is needed")
-        return float(value)  # type: ignore[arg-type]
+        return float(number)
 
-    limits = {"exclusiveMinimum" if above else "minimum": low}
-    return Kind(read, {"type": "number", **limits} | ({} if high == math.inf else {"maximum": high}))
+    return Kind(read, {"type": "number", "exclusiveMinimum" if above else "minimum": low, "maximum": high})
 
 
 def choice(*names: str) -> Kind:
@@ -74,9 +73,9 @@ def choice(*names: str) -> Kind:
 
     def read(value: object, where: str) -> str:
         if value not in names:
-            near = difflib.get_close_matches(str(value), names, 1)
+            near = difflib.get_close_matches(short(value).strip("'"), names, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"{where} = {value!r}: use one of {', '.join(names)}{hint}")
+            raise InputError(f"{where} = {short(value)}: use one of {', '.join(names)}{hint}")
         return str(value)
 
     return Kind(read, {"enum": list(names)})
@@ -84,26 +83,43 @@ def choice(*names: str) -> Kind:
 
 def _read_flag(value: object, where: str) -> bool:
     if not isinstance(value, bool):
-        raise InputError(f"{where} = {value!r}: true or false is needed")
+        raise InputError(f"{where} = {short(value)}: true or false is needed")
     return value
 
 
 def _read_text(value: object, where: str) -> str:
     if not isinstance(value, str):
-        raise InputError(f"{where} = {value!r}: a text is needed")
+        raise InputError(f"{where} = {short(value)}: a text is needed")
     return value
 
 
 def _read_table(value: object, where: str) -> tuple[float, ...]:
     if not isinstance(value, list) or not value:
-        raise InputError(f"{where} = {value!r}: a list of positive numbers is needed")
-    return tuple(_real(0, above=True).read(item, f"{where}[{index}]") for index, item in enumerate(value))
+        raise InputError(f"{where} = {short(value)}: a list of positive numbers is needed")
+    return tuple(FACTOR.read(item, f"{where}[{index}]") for index, item in enumerate(value))
+
+
+def _read_uncertainties(value: object, where: str) -> tuple[float, ...]:
+    if not isinstance(value, list):
+        return (UNCERTAINTY.read(value, where),)
+    if not value:
+        raise InputError(f"{where} = []: a number, or a list of them, is needed")
+    return tuple(UNCERTAINTY.read(item, f"{where}[{index}]") for index, item in enumerate(value))
 
 
 COUNT, COUNT_OR_NONE = _whole(1), _whole(0)
+PARTS, PARTS_OR_NONE = _whole(1, MOST_PARTS), _whole(0, MOST_PARTS)
 POSITIVE, NOT_NEGATIVE, FRACTION = _real(0, above=True), _real(0), _real(0, 1)
+#: Relative standard uncertainty.
+UNCERTAINTY = _real(0, MOST_UNCERTAIN)
+#: What a time or a speed is multiplied by.
+FACTOR = _real(1e-6, 1e6)
 FLAG, TEXT = Kind(_read_flag, {"type": "boolean"}), Kind(_read_text, {"type": "string"})
-TABLE = Kind(_read_table, {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}, "minItems": 1})
+TABLE = Kind(_read_table, {"type": "array", "items": FACTOR.schema, "minItems": 1})
+UNCERTAINTIES = Kind(
+    _read_uncertainties,
+    {"anyOf": [UNCERTAINTY.schema, {"type": "array", "items": UNCERTAINTY.schema, "minItems": 1}]},
+)
 DURATION = Kind(parse_duration, _DURATION)
 SERVICE = Kind(read_service, _SERVICE)
 
@@ -122,7 +138,7 @@ def read_section(section: type[Section], table: object, where: str) -> Section:
         InputError: a missing or bad value.
     """
     if not isinstance(table, dict):
-        raise InputError(f"{where} = {table!r}: a table is needed, such as [{where}]")
+        raise InputError(f"{where} = {short(table)}: a table is needed, such as [{where}]")
     known: dict[str, Field[Any]] = {item.name: item for item in fields(section) if "kind" in item.metadata}  # type: ignore[arg-type]
     for name in table:
         if name not in known:
@@ -133,6 +149,11 @@ def read_section(section: type[Section], table: object, where: str) -> Section:
     return section(
         **{name: known[name].metadata["kind"].read(value, f"{where}.{name}") for name, value in table.items()}
     )
+
+
+def section(kind: type[Any]) -> Kind:
+    """A table of its own within a section."""
+    return Kind(lambda value, where: read_section(kind, value, where), section_schema(kind))
 
 
 def unknown_key(where: str, name: str, known: Mapping[str, Any]) -> str:
@@ -156,6 +177,8 @@ def write_section(section: Any) -> dict[str, Any]:
 def _write(value: Any, kind: Kind) -> Any:
     if isinstance(value, Service):
         return value.to_table()
+    if is_dataclass(value):
+        return write_section(value)
     if kind is DURATION:
         return f"{value!r} s"
     return list(value) if isinstance(value, tuple) else value

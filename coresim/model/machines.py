@@ -21,6 +21,7 @@ from coresim.errors import InputError, UnknownKeyError
 from coresim.files import read_text
 from coresim.model.catalogue import chip
 from coresim.model.keys import unknown_key
+from coresim.units import in_bounds, short
 
 #: Certainty of a fact; best first. ``given`` is the user's own.
 CERTAINTIES = {
@@ -135,7 +136,13 @@ def read_machines(path: str | os.PathLike[str]) -> tuple[Machine, ...]:
 
 def parse_machines(text: str, source: str) -> tuple[Machine, ...]:
     """Machines from CSV text; ``source`` begins every error."""
-    reader = csv.DictReader(text.lstrip("\ufeff").splitlines())
+    try:
+        return _parsed(csv.DictReader(text.lstrip("\ufeff").splitlines()), source)
+    except csv.Error as error:
+        raise InputError(f"{source}: not a CSV file of machines: {error}") from None
+
+
+def _parsed(reader: csv.DictReader[str], source: str) -> tuple[Machine, ...]:
     columns = {item.name: item for item in fields(Machine)}
     for name in reader.fieldnames or ():
         if name not in columns:
@@ -174,12 +181,12 @@ def _number(name: str, text: str) -> str | int | float:
         return found
     except ValueError:
         what = "whole number" if kind is int else "number"
-        raise InputError(f"{name} = {text!r}: a {what} is needed") from None
+        raise InputError(f"{name} = {short(text)}: a {what} is needed") from None
 
 
 def _check_number(name: str, value: float | None) -> None:
-    good = value is None or (math.isfinite(value) and value > 0)
-    _check(good, f"{name} = {value!r}: a positive number is needed; leave it empty where it is not known")
+    good = value is None or (in_bounds(value) and value > 0)
+    _check(good, f"{name} = {short(value)}: a positive number is needed; leave it empty where it is not known")
 
 
 def _check(holds: object, message: str) -> None:

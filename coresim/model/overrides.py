@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
+from coresim.files import check_values
 from coresim.model.keys import unknown_key
+from coresim.model.presets import PRESETS, Preset
 from coresim.model.scenario import SECTIONS
+from coresim.units import short
 
 
 def override(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
@@ -17,14 +20,17 @@ def override(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any
     A section may be left out where only one has the key; ``section.key.mean=value`` sets one entry of a service table.
 
     Raises:
-        InputError: not of that form, or an unknown section.
+        InputError: not of that form, an unknown section, or a preset that changes the work without what it then costs.
     """
+    before = _preset(document)
     result = {name: dict(table) if isinstance(table, dict) else table for name, table in document.items()}
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals:
-            raise InputError(f"--set {setting!r}: write section.key=value, such as 'accelerator.step=98 ms'")
-        _set(result, _full_path(path.strip(), setting), _value(text.strip()))
+            raise InputError(f"--set {short(setting)}: write section.key=value, such as 'accelerator.step=98 ms'")
+        _set(result, _full_path(path.strip(), setting), _value(text.strip(), setting))
+    if (preset := _preset(result)) is not None and preset != before:
+        _check_work(preset, settings)
     return result
 
 
@@ -34,8 +40,25 @@ def given(settings: Sequence[str], key: str) -> Any:
     for setting in settings:
         path, equals, text = setting.partition("=")
         if equals and ".".join(_full_path(path.strip(), setting)) == key:
-            found = _value(text.strip())
+            found = _value(text.strip(), setting)
     return found
+
+
+def _preset(document: Mapping[str, Any]) -> Preset | None:
+    loader = document.get("loader")
+    name = loader.get("preset") if isinstance(loader, dict) else None
+    return PRESETS.get(name) if isinstance(name, str) else None
+
+
+def _check_work(preset: Preset, settings: Sequence[str]) -> None:
+    """Whoever changes the preset must say what the work costs, where the preset stands for other work."""
+    said = {".".join(_full_path(setting.partition("=")[0].strip(), setting)[:2]) for setting in settings}
+    if preset.needs and not said & set(preset.needs):
+        raise InputError(
+            f"preset {preset.name}: the input's costs are not those of {preset.system}: say them too, as --set"
+            f" '{preset.needs[0]}=1 ms'{''.join(f' or {key}' for key in preset.needs[1:])}, or see what coresim whatif"
+            f" --remedy {preset.remedy} assumes"
+        )
 
 
 def basis_after(settings: Sequence[str], key: str, basis: str | None) -> str | None:
@@ -56,28 +79,32 @@ def basis_after(settings: Sequence[str], key: str, basis: str | None) -> str | N
 
 def _full_path(path: str, setting: str) -> list[str]:
     parts = path.split(".")
+    if len(parts) > 3:
+        raise InputError(f"--set {short(setting)}: write section.key=value, or section.key.entry=value")
     if parts[0] in SECTIONS and len(parts) > 1:
         return parts
     if parts[0] in SECTIONS:
-        raise InputError(f"--set {setting!r}: {path} is a section; write {path}.key=value")
+        raise InputError(f"--set {short(setting)}: {path} is a section; write {path}.key=value")
     owners = [name for name, kind in SECTIONS.items() if parts[0] in kind.__dataclass_fields__]
     if len(owners) != 1:
         known = {name: None for kind in SECTIONS.values() for name in kind.__dataclass_fields__}
-        raise UnknownKeyError(f"--set {setting!r}: {unknown_key(path, parts[0], {**SECTIONS, **known})}")
+        raise UnknownKeyError(f"--set {short(setting)}: {unknown_key(path, parts[0], {**SECTIONS, **known})}")
     return [owners[0], *parts]
 
 
-def _value(text: str) -> Any:
+def _value(text: str, setting: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):  # no TOML, or a number or a nesting that nothing here takes
         return text
+    check_values(value, f"--set {short(setting)}")
+    return value
 
 
 def _set(document: dict[str, Any], path: list[str], value: Any) -> None:
     table = document.setdefault(path[0], {})
     if not isinstance(table, dict):
-        raise InputError(f"{path[0]} = {table!r}: a table is needed, such as [{path[0]}]")
+        raise InputError(f"{path[0]} = {short(table)}: a table is needed, such as [{path[0]}]")
     for name in path[1:-1]:
         inner = table.get(name, {})
         table[name] = dict(inner) if isinstance(inner, dict) else {"mean": inner}

@@ -37,13 +37,19 @@ instant are finished items handed over as far as there is room; then *one* item 
 can take (its splitter before its servers, both before the gatherer behind it; the trainer comes last), there at the
 lowest rank, by its free server of the lowest number. Then again from the top.
 
-**Trainer.** For step ``i`` the trainer (1) performs the inline phases, or waits for a batch and picks it up; (2)
-performs ``consumer``, a cores phase; (3) copies: with ``sync`` it first waits until the accelerator has finished
+**Trainer.** For step ``i`` the trainer (1) performs the inline phases, or waits for a batch and picks it up; then,
+with ``handover``, it waits for the time of the hand-over's state, which holds no core; (2) performs ``consumer``, a
+cores phase; (3) copies: with ``sync`` it first waits until the accelerator has finished
 all earlier steps, then for the copy's time; ``stream`` hands the copy to the accelerator, which performs it
 before the step; ``overlap`` hands it to a copy engine that performs one after another; ``none`` copies nothing; (4)
 performs ``launch``, a cores phase; (5) waits until the accelerator has finished step ``i - run_ahead``. Waiting
 for the accelerator or a synchronous copy holds a core as a runnable task if ``spin``, and none otherwise. Waiting
 for a batch holds none.
+
+*State of a hand-over.* The maker of a batch is the server of stage 0 that served it. At the instant of the pick-up it
+``rest``s if it serves nothing, ``begin``s if it took the item that it serves at this very instant, and else it is at
+``work``. With ``m`` other servers of stage 0 that serve an item then, on the whole host, ``m + 1 + ranks`` want a core:
+the cores are ``free`` if that is at most ``cores``, ``crowded`` if it is at least twice as many, and else ``shared``.
 
 **Accelerator.** Step ``i`` starts when step ``i - 1`` has finished, the launch of ``i`` has begun and the copy of
 ``i`` has ended. Its work progresses at ``accelerator_rate(k)`` with ``k`` = busy cores. It finishes when its work
@@ -65,7 +71,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from coresim.errors import InputError
+from coresim.model.checks import are_positive, check, check_count, is_finite
+from coresim.model.handover import STATES
 from coresim.model.service import ZERO, Service
 
 #: A number that both engines compute with: float, int or Fraction.
@@ -98,10 +105,10 @@ class Phase:
 
     def __post_init__(self) -> None:
         known = self.resource in RESOURCES
-        _check(known, "phase {}: resource {!r} is not one of {}", self.name, self.resource, RESOURCES)
-        _check_count(self.repeats, "phase {}: repeats", self.name)
-        _check_count(self.split, "phase {}: split", self.name)
-        _check_count(self.pooled, "phase {}: pooled", self.name)
+        check(known, "phase {}: resource {!r} is not one of {}", self.name, self.resource, RESOURCES)
+        check_count(self.repeats, "phase {}: repeats", self.name)
+        check_count(self.split, "phase {}: split", self.name)
+        check_count(self.pooled, "phase {}: pooled", self.name)
 
 
 @dataclass(frozen=True)
@@ -121,21 +128,25 @@ class Stage:
 
     def __post_init__(self) -> None:
         name = self.name
-        _check_count(self.servers, "stage {}: servers", name)
-        _check(bool(self.phases), "stage {}: at least one phase is needed", name)
-        _check(self.grain in ("batch", "sample"), "stage {}: grain {!r} is not batch or sample", name, self.grain)
-        _check(self.dispatch in ("shared", "round_robin"), "stage {}: dispatch {!r}", name, self.dispatch)
+        check_count(self.servers, "stage {}: servers", name)
+        check(bool(self.phases), "stage {}: at least one phase is needed", name)
+        check(self.grain in ("batch", "sample"), "stage {}: grain {!r} is not batch or sample", name, self.grain)
+        check(self.dispatch in ("shared", "round_robin"), "stage {}: dispatch {!r}", name, self.dispatch)
         if self.buffer is not None:
-            _check_count(self.buffer, "stage {}: buffer", name)
+            check_count(self.buffer, "stage {}: buffer", name)
         if self.grain == "sample":
-            _check(all(phase.split == 1 for phase in self.phases), "stage {}: a sample cannot be split", name)
+            check(all(phase.split == 1 for phase in self.phases), "stage {}: a sample cannot be split", name)
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """The trainer's process: what it does for each step, in this order."""
+    """The trainer's process: what it does for each step, in this order.
+
+    ``handover`` has one wait phase for each of `coresim.model.handover.STATES`, in their order, or none at all.
+    """
 
     inline: tuple[Phase, ...] = ()
+    handover: tuple[Phase, ...] = ()
     consumer: Phase = field(default_factory=lambda: Phase("consumer"))
     copy: Phase = field(default_factory=lambda: Phase("copy", "wait"))
     launch: Phase = field(default_factory=lambda: Phase("launch"))
@@ -144,11 +155,14 @@ class Trainer:
     run_ahead: int = 0
 
     def __post_init__(self) -> None:
-        _check(self.copy_mode in COPY_MODES, "trainer: copy_mode {!r} is not one of {}", self.copy_mode, COPY_MODES)
-        _check_count(self.run_ahead, "trainer: run_ahead", least=0)
-        _check(self.consumer.resource == self.launch.resource == "cores", "trainer: consumer and launch hold a core")
-        _check(self.copy.resource == "wait", "trainer: a copy holds no core of its own")
-        _check(self.consumer.split == self.copy.split == self.launch.split == 1, "trainer: only inline phases split")
+        check(self.copy_mode in COPY_MODES, "trainer: copy_mode {!r} is not one of {}", self.copy_mode, COPY_MODES)
+        check_count(self.run_ahead, "trainer: run_ahead", least=0)
+        check(self.consumer.resource == self.launch.resource == "cores", "trainer: consumer and launch hold a core")
+        check(self.copy.resource == "wait", "trainer: a copy holds no core of its own")
+        check(len(self.handover) in (0, len(STATES)), "trainer: handover needs a phase for each of {}", STATES)
+        waits = all(phase.resource == "wait" and phase.split == 1 for phase in self.handover)
+        check(waits, "trainer: a hand-over holds no core and is not split")
+        check(self.consumer.split == self.copy.split == self.launch.split == 1, "trainer: only inline phases split")
 
 
 @dataclass(frozen=True)
@@ -180,34 +194,36 @@ class Pipeline:
     speed_uncertainty: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_count(self.batch_size, "batch_size")
-        _check_count(self.ranks, "ranks")
-        _check_count(self.hosts, "hosts")
-        _check_count(1 if self.credits is None else self.credits, "credits")
-        _check_count(1 if self.epoch_batches is None else self.epoch_batches, "epoch_batches")
-        _check(_finite(self.cores) and self.cores > 0, "cores {!r}: must be positive", self.cores)
-        _check(_are_positive(self.speed), "speed: must be positive")
-        _check(_are_positive(self.slowdown), "slowdown: positive")
-        _check(self.storage_streams is None or self.storage_streams > 0, "storage_streams: must be positive")
-        _check(bool(self.stages) != bool(self.trainer.inline), "either stages or the trainer's inline phases")
-        _check(self.hosts == 1 or self.barrier, "several hosts without a barrier are independent: simulate one")
+        check_count(self.batch_size, "batch_size")
+        check_count(self.ranks, "ranks")
+        check_count(self.hosts, "hosts")
+        check_count(1 if self.credits is None else self.credits, "credits")
+        check_count(1 if self.epoch_batches is None else self.epoch_batches, "epoch_batches")
+        check(is_finite(self.cores) and self.cores > 0, "cores {!r}: must be positive", self.cores)
+        check(are_positive(self.speed), "speed: must be positive")
+        check(are_positive(self.slowdown), "slowdown: positive")
+        check(self.storage_streams is None or self.storage_streams > 0, "storage_streams: must be positive")
+        check(bool(self.stages) != bool(self.trainer.inline), "either stages or the trainer's inline phases")
+        batches = bool(self.stages) and all(stage.grain == "batch" for stage in self.stages)
+        check(batches or not self.trainer.handover, "handover is for stages that make batches")
+        check(self.hosts == 1 or self.barrier, "several hosts without a barrier are independent: simulate one")
         for number in (self.allreduce, self.startup, self.worker_startup):
-            _check(_finite(number) and number >= 0, "time {!r}: must be finite and not negative", number)
+            check(is_finite(number) and number >= 0, "time {!r}: must be finite and not negative", number)
         self._check_bounds()
 
     def _check_bounds(self) -> None:
         for index, stage in enumerate(self.stages):
             robin = stage.dispatch == "round_robin"
             first = index == 0 and stage.grain == "batch"
-            _check(not robin or first, "stage {}: round_robin is for a batch stage 0", stage.name)
-            _check(not robin or self.credits is not None, "stage {}: round_robin needs credits", stage.name)
+            check(not robin or first, "stage {}: round_robin is for a batch stage 0", stage.name)
+            check(not robin or self.credits is not None, "stage {}: round_robin needs credits", stage.name)
             mixed = robin and not stage.ordered and any(later.grain == "sample" for later in self.stages)
-            _check(
+            check(
                 not mixed, "stage {}: unordered round_robin deals by batch: no later stage may take samples", stage.name
             )
             self._check_order(index)
             bounded = self.credits is not None or stage.buffer is not None
-            _check(bounded, "stage {}: needs a buffer, or the line credits; else it grows without bound", stage.name)
+            check(bounded, "stage {}: needs a buffer, or the line credits; else it grows without bound", stage.name)
 
     def _check_order(self, index: int) -> None:
         """A bounded ordered stage that is fed out of order could fill up with later items and stop for good."""
@@ -215,7 +231,7 @@ class Pipeline:
         if before is None or before.ordered or not stage.ordered or stage.buffer is None:
             return
         gathered = before.grain == "sample" and stage.grain == "batch"
-        _check(gathered, "stage {}: ordered with a buffer, but {} before it is not ordered", stage.name, before.name)
+        check(gathered, "stage {}: ordered with a buffer, but {} before it is not ordered", stage.name, before.name)
 
     @property
     def structure(self) -> tuple[Any, ...]:
@@ -235,7 +251,8 @@ class Pipeline:
         for stage in self.stages:
             for phase in stage.phases:
                 yield f"{stage.name}.{phase.name}", phase, stage.grain
-        for phase in (*self.trainer.inline, self.trainer.consumer, self.trainer.copy, self.trainer.launch):
+        trainer = self.trainer
+        for phase in (*trainer.inline, *trainer.handover, trainer.consumer, trainer.copy, trainer.launch):
             yield f"trainer.{phase.name}", phase, "batch"
         yield "accelerator.step", self.step, "batch"
 
@@ -279,22 +296,3 @@ def _at(table: tuple[Number, ...], position: Number) -> Number:
     if low == position:
         return table[low]
     return table[low] + (position - low) * (table[low + 1] - table[low])
-
-
-def _are_positive(table: tuple[Number, ...]) -> bool:
-    return bool(table) and bool not in map(type, table) and all(map(math.isfinite, table)) and min(table) > 0
-
-
-def _finite(number: Number) -> bool:
-    return not isinstance(number, bool) and math.isfinite(number)
-
-
-def _check(holds: bool, message: str, *parts: object) -> None:
-    # The message is put together only where it is needed: a sweep makes very many descriptions.
-    if not holds:
-        raise InputError(message.format(*parts))
-
-
-def _check_count(value: object, what: str, *parts: object, least: int = 1) -> None:
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    _check(good, what + " = {!r}: a whole number of at least {} is needed", *parts, value, least)

@@ -23,12 +23,22 @@ class Preset:
     checked: str
     how: str
     limits: str
+    needs: tuple[str, ...] = ()
+    remedy: str = ""
 
 
 def _load() -> dict[str, Preset]:
     text = resources.files("coresim").joinpath("data/presets.toml").read_text(encoding="utf-8")
     return {
-        name: Preset(name, **{**row, "loader": MappingProxyType(row["loader"]), "options": tuple(row["options"])})
+        name: Preset(
+            name,
+            **{
+                **row,
+                "loader": MappingProxyType(row["loader"]),
+                "options": tuple(row["options"]),
+                "needs": tuple(row.get("needs", ())),
+            },
+        )
         for name, row in tomllib.loads(text).items()
     }
 

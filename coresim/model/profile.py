@@ -20,6 +20,8 @@ from coresim.model.keys import (
     POSITIVE,
     TABLE,
     TEXT,
+    UNCERTAINTIES,
+    UNCERTAINTY,
     Kind,
     choice,
     key,
@@ -28,11 +30,14 @@ from coresim.model.keys import (
     write_section,
 )
 from coresim.model.measurement import Measurement
+from coresim.model.overrides import basis_after
 from coresim.model.profile_tables import scenario_tables
 from coresim.model.rebatch import asked_batch
+from coresim.model.today import Today
+from coresim.units import short
 
 FORMAT = "coresim-profile"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class AcceleratorSource:
 
     kind: str = key(choice("measured", "catalogue", "given", "unknown"), "how the step time is known")
     basis: str = key(TEXT, "one line: device, model, precision, source and certainty")
-    uncertainty: float = key(NOT_NEGATIVE, "relative standard uncertainty of the step time")
+    uncertainty: float = key(UNCERTAINTY, "relative standard uncertainty of the step time")
     step_time_s: float | None = key(POSITIVE, "seconds per step where it was not measured here", None)
     synchronises: bool = key(FLAG, "whether the step function waits for the device", False)
     name: str | None = key(TEXT, "what the device is called", None)
@@ -92,7 +97,7 @@ def _read_measurements(value: object, where: str) -> tuple[Measurement, ...]:
     names = [measurement.name for measurement in found]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{where}: {name!r} is there twice; remove one")
+            raise InputError(f"{where}: {short(name)} is there twice; remove one")
     return found
 
 
@@ -119,7 +124,7 @@ def _read_values(value: object, where: str) -> tuple[float, ...]:
 
 def _read_host(value: object, where: str) -> HostFacts:
     if not isinstance(value, Mapping):
-        raise InputError(f"{where} = {value!r}: a table of host facts is needed; measure again")
+        raise InputError(f"{where} = {short(value)}: a table of host facts is needed; measure again")
     return HostFacts.from_dict(value, where)
 
 
@@ -131,11 +136,12 @@ def _section(section: type[Any]) -> Kind:
 class Profile:
     """What was measured of one job on one host.
 
-    Build one with `coresim.measuring.campaign.run_campaign`, or read a file with `load_profile`.
-    ``profile["prepare.decode"]`` is the measurement of that name.
+    Build one with `coresim.measure.campaign.run_campaign`, or read a file with `load_profile`.
+    ``profile["prepare.sample"]`` is the measurement of that name.
     """
 
     workload: str = key(TEXT, "what the job is called")
+    loader: str = key(TEXT, "which loader ran while its costs were noted")
     batch_size: int = key(COUNT, "samples per batch")
     bytes_per_batch: int = key(COUNT_OR_NONE, "bytes of one collated batch")
     arrays_per_batch: int = key(COUNT_OR_NONE, "arrays or tensors of one collated batch")
@@ -143,11 +149,14 @@ class Profile:
     accelerator: AcceleratorSource = key(_section(AcceleratorSource), "where the step time comes from")
     provenance: Provenance = key(_section(Provenance), "who measured this, when, with what")
     speed: tuple[float, ...] = key(TABLE, "s(k): fitted speed of each busy core with k = 1, 2, 3, ... busy", (1.0,))
-    speed_uncertainty: float = key(NOT_NEGATIVE, "relative standard uncertainty of s(k), k > 1", 0.0)
+    speed_uncertainty: tuple[float, ...] = key(
+        UNCERTAINTIES, "relative standard uncertainty of s(k): of each, or one number for all k > 1", (0.0,)
+    )
     speed_basis: str = key(TEXT, "what the speeds beyond the measured cores assume", "")
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)
     cautions: tuple[Caution, ...] = key(Kind(_read_cautions, {"type": "array"}), "reasons to trust it less", ())
+    today: Today | None = key(_section(Today), "the program as it ran; absent where none was attached to", None)
     measurements: tuple[Measurement, ...] = key(Kind(_read_measurements, {"type": "array"}), "the raw values")
 
     def get(self, name: str) -> Measurement | None:
@@ -178,6 +187,8 @@ class Profile:
             "cautions": [caution._asdict() for caution in self.cautions],
             "measurements": [_write_measurement(measurement) for measurement in self.measurements],
         }
+        if self.today is not None:
+            parts["today"] = write_section(self.today)
         return {"format": FORMAT, "schema_version": VERSION} | write_section(self) | parts
 
     @classmethod
@@ -190,6 +201,11 @@ class Profile:
             InputError: another format, or a bad or missing value.
         """
         check_version(source, document, FORMAT, VERSION)
+        if document["schema_version"] < VERSION:
+            raise InputError(
+                f"{source}: schema_version {document['schema_version']} is of an older coresim, which measured"
+                " a loader's parts one by one; measure again with coresim measure -o FILE"
+            )
         body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
         try:
             return read_section(cls, body, "profile")
@@ -218,9 +234,24 @@ def profile_tables(
     ``settings`` will override them: where they give another batch size, every time of a batch is as it is for that.
     """
     try:
-        return profile.scenario_tables(cold, asked_batch(profile, settings))
+        return profile.scenario_tables(cold, asked_batch(profile.batch_size, settings))
     except InputError as error:
         raise type(error)(f"{source}: {error}") from None
+
+
+def step_is_unknown(profile: Profile, settings: Sequence[str]) -> bool:
+    """Whether neither the profile nor a setting says how long a step takes."""
+    unknown = profile.accelerator.kind == "unknown"
+    return unknown and basis_after(settings, "accelerator.step", None) is None
+
+
+def check_step(profile: Profile, source: str, settings: Sequence[str]) -> None:
+    """InputError where nobody has said how long a step takes, and an answer needs it."""
+    if step_is_unknown(profile, settings):
+        raise InputError(
+            f"{source}: step time unknown: nobody has said what is trained on this data set; give it as --set"
+            " 'accelerator.step=98 ms', or measure again with --step, --step-time or --gpu"
+        )
 
 
 def load_document(path: str | os.PathLike[str]) -> Profile | dict[str, Any]:

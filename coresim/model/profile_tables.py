@@ -2,34 +2,36 @@
 
 What is decided here, and why:
 
-* Preparation is measured with the files in the page cache, where reading is copying memory on a core. So
-  ``prepare.fetch`` is summed with the steps after it, visit by visit, into ``preprocess``.
-* What a visit waited for without a core (``prepare.wait``: a network, a sleep) is ``fetch`` instead, where it is
-  over a tenth of the time; below that it cannot be told from other programs' turns.
+* Preparation is measured in the job's own loader with the files in the page cache, where reading is copying memory on
+  a core: it is part of ``prepare.sample``, which becomes ``preprocess``.
+* What a sample waited for without a core (``prepare.wait``: a network, a sleep) is ``fetch``; it is there only where it
+  is notable.
 * Of a data set larger than the memory the page cache misses a share (`coresim.model.page_cache`). A read that misses
   is a cold read of a whole file, which waits and holds no core: ``fetch``. Storage takes as many of them at once as
   eight readers showed. Copying out of the page cache is work for both and stays in ``preprocess``; asked for samples
-  that are all cold, it is left out, because a cold read was timed with it.
-* ``prepare.start`` is a new worker's own start, which the others do at the same time: ``worker_startup``.
+  that are all cold, the share of the step ``fetch`` is left out, because a cold read was timed with it.
+* ``worker.first`` is what a new worker needs before its first batch and what its first calls add, which all workers do
+  at the same time: ``worker_startup``. ``worker.start`` is the trainer's part, one worker after the other: ``startup``.
 * A step that waits for the device spins meanwhile; that is in its launch time and in the step time as well, so
   only a step that does not wait has a ``launch``.
-* Being handed a batch keeps the trainer for longer than its own CPU time (``transport.batch.wall``): it waits for
-  threads of the batch's maker, which want a core in their turn. So ``consumer`` is all of that time, on a core.
-* How much of it decodes is ``decode_share``; a data set of the user's own is one step, which is not known to decode.
+* Being handed a batch takes the trainer's own CPU time, ``consumer``, and a wait that depends on what the maker of the
+  batch does and on how crowded the cores are, ``handover`` (`coresim.model.handover`).
+* How much of a sample decodes is ``decode_share``; a data set of the user's own is one step, not known to decode.
 * A step time from the catalogue or the user is taken for that of a loop that does not wait each step.
+* A cost is as uncertain as one more run would show: by how far the rounds of the calibration are apart, by how the
+  machine changed its speed meanwhile, and by what this model misses where the costs are known (`MODEL`, `HANDOVER`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from coresim import stats
-from coresim.errors import InputError
 from coresim.model.crowding import SPREAD
-from coresim.model.handover import recorded_handover, recorded_sending
+from coresim.model.handover import STATES
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
 from coresim.model.rebatch import rebatched
@@ -40,15 +42,19 @@ if TYPE_CHECKING:
     from coresim.model.profile import Profile
 
 MOST_VALUES = 2000
-#: Scenario keys of times per batch, and what is measured for them.
+#: Scenario keys of CPU times per batch, and what is measured for them.
 KEYS_PER_BATCH = {
     "collate": "prepare.collate",
-    "send": "transport.send",
-    "consumer": "transport.batch.wall",
-    "copy": "copy.pinned",
+    "send": "prepare.send",
+    "consumer": "receive.cpu",
+    "pin": "prepare.pin",
 }
-WAIT = "prepare.wait"
-NOTABLE_WAIT = 0.1
+SAMPLE, WAIT, STEP, SPEED, OTHERS = (
+    "prepare.sample", "prepare.wait", "prepare.step.", "machine.speed", "machine.others",
+)  # fmt: skip
+#: How far a prediction is off, relatively, where the costs are known: of rates, and of the time of a hand-over, which
+#: has more than one mode. Seen in trials made while the model was built; none of them is in a ledger.
+MODEL, HANDOVER = 0.03, 0.3
 BUSY = "accelerator.step.busy."
 Values = Sequence[Sequence[float]]
 
@@ -63,16 +69,17 @@ def scenario_tables(profile: Profile, cold: bool | None = None, batch: int | Non
         batch: samples of a batch, where it is not the profile's own (`coresim.model.rebatch`).
 
     Raises:
-        InputError: no step of the preparation was measured, or ``cold`` without cold reads.
+        InputError: no sample was measured, or ``cold`` without cold reads.
     """
     misses = _misses(profile) if cold is None and profile.get("storage.cold.read") is not None else None
+    own = {"loader": {}, "accelerator": {}} if profile.today is None else profile.today.tables()
     tables = {
         "workload": _workload(profile, bool(cold), misses),
-        "accelerator": _accelerator(profile),
+        "accelerator": _accelerator(profile) | own["accelerator"],
         "host": _host(profile, bool(cold) or misses is not None),
-        **_loader(profile),
+        "loader": _loader(profile) | own["loader"],
     }
-    return tables if batch is None else rebatched(tables, profile, batch)
+    return tables if batch is None else rebatched(tables, profile.batch_size, batch)
 
 
 def service_table(values: Values) -> dict[str, Any]:
@@ -109,64 +116,78 @@ def memory_bytes(profile: Profile) -> int | None:
 
 
 def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, Any]:
-    rows = _rows(profile, cold)
-    waits = () if cold or misses else _waits(profile, rows)
-    if waits:
-        rows = _row_by_row(lambda visit, wait: max(0.0, visit - wait), rows, waits)
-    table: dict[str, Any] = {"batch_size": profile.batch_size, "preprocess": service_table(rows)}
-    if waits:
-        table["fetch"] = service_table(waits)
-    elif cold or misses:
+    spread = math.hypot(speed_spread(profile), MODEL)
+    prepared = repeated_table(profile[SAMPLE].values, spread)
+    table: dict[str, Any] = {"batch_size": profile.batch_size, "preprocess": prepared}
+    if cold:
+        kept = 1.0 - (_mean(profile, f"{STEP}fetch") or 0.0) / profile[SAMPLE].mean
+        prepared["values"] = [kept * value for value in prepared["values"]]
+    waits = profile.get(WAIT)
+    if cold or misses:
         read = service_table(profile["storage.cold.read"].values)
         table["fetch"] = missing(read_service(read, "storage.cold.read"), misses).to_table()
+    elif waits is not None:
+        table["fetch"] = repeated_table(waits.values, MODEL)
     for key, name in KEYS_PER_BATCH.items():
         found = profile.get(name)
         if found is not None:
-            table[key] = service_table(found.values)
-    if profile.provenance.torch_version is None:
-        # A pipe carries a large batch an order of magnitude more slowly than the DataLoader's shared memory.
-        table["consumer"] = recorded_handover(profile.bytes_per_batch, profile.arrays_per_batch)
-        table["send"] = recorded_sending(profile.bytes_per_batch)
-    start = profile.get("prepare.start")
-    if start is not None:
-        table["worker_startup"] = f"{start.mean!r} s"
-    sizes = {
+            table[key] = repeated_table(found.values, spread)
+    copy = profile.get("copy.pinned")
+    if copy is not None:
+        table["copy"] = service_table(copy.values)
+    handover = {
+        state: repeated_table(found.values, math.hypot(HANDOVER, spread))
+        for state in STATES
+        if (found := profile.get(f"receive.{state}")) is not None
+    }
+    known = {
+        "handover": handover or None,
+        "startup": _duration(profile, "worker.start"),
+        "worker_startup": _duration(profile, "worker.first"),
         "batch_bytes": profile.bytes_per_batch,
         "worker_bytes": _mean(profile, "worker.private"),
         "sample_bytes": profile.bytes_per_sample,
         "dataset_bytes": _data_bytes(profile),
     }
-    return table | _decoding(profile, rows) | {name: size for name, size in sizes.items() if size}
+    return table | _decoding(profile) | {name: value for name, value in known.items() if value}
 
 
-def _decoding(profile: Profile, rows: Values) -> dict[str, float]:
+def speed_spread(profile: Profile) -> float:
+    """Relative standard uncertainty of the machine's speed: its spread around the calibration's median.
+
+    What other programs took of the CPUs is added: costs that were noted beside them may be off by as much.
+    """
+    found = profile.get(SPEED)
+    spread = math.sqrt(stats.mean([(value - 1.0) ** 2 for value in found.flat])) if found is not None else 0.0
+    return min(1.0, math.hypot(spread, _mean(profile, OTHERS) or 0.0))
+
+
+def repeated_table(rounds: Values, more: float) -> dict[str, Any]:
+    """A service table of what independent rounds showed, as uncertain as one more round, and by ``more`` besides."""
+    return service_table(rounds) | {"uncertainty": math.hypot(scatter(rounds), more)}
+
+
+def scatter(rounds: Values) -> float:
+    """Relative standard uncertainty of what one more round shows: the root mean square distance from the median.
+
+    Not that of the mean: a job is one more run on a machine that changes its speed.
+    """
+    means = [stats.mean(values) for values in rounds if values]
+    centre = stats.median(means)
+    if centre <= 0 or len(means) < 2:
+        return 0.0
+    return min(1.0, math.sqrt(sum((mean / centre - 1.0) ** 2 for mean in means) / (len(means) - 1)))
+
+
+def _duration(profile: Profile, name: str) -> str | None:
+    mean = _mean(profile, name)
+    return f"{mean!r} s" if mean else None
+
+
+def _decoding(profile: Profile) -> dict[str, float]:
     """The share of the preparation that decodes: none where no step of that name was measured."""
-    decode, whole = _mean(profile, "prepare.decode") or 0.0, stats.mean([value for row in rows for value in row])
+    decode, whole = _mean(profile, f"{STEP}decode") or 0.0, profile[SAMPLE].mean
     return {"decode_share": min(1.0, decode / whole)} if whole else {}
-
-
-def _rows(profile: Profile, cold: bool) -> Values:
-    """Seconds of all steps of each visit, process by process; row i of every step is the same visit."""
-    named = [m for m in profile.measurements if m.name.startswith("prepare.") and m.unit == "s/sample"]
-    left_out = (WAIT, "prepare.fetch") if cold else (WAIT,)
-    steps = [step.values for step in named if step.name not in left_out]
-    if not steps:
-        raise InputError("no step of the preparation was measured, such as prepare.decode; measure again")
-    return _row_by_row(lambda *visit: math.fsum(visit), *steps)
-
-
-def _waits(profile: Profile, rows: Values) -> Values:
-    """Seconds without a core of each visit; empty where they are too little to tell from disturbance."""
-    wait = profile.get(WAIT)
-    notable = wait is not None and wait.mean > NOTABLE_WAIT * stats.mean([value for row in rows for value in row])
-    return wait.values if wait is not None and notable else ()
-
-
-def _row_by_row(join: Callable[..., float], *columns: Values) -> Values:
-    try:
-        return [[join(*visit) for visit in zip(*process, strict=True)] for process in zip(*columns, strict=True)]
-    except ValueError:
-        raise InputError("the steps of the preparation differ in their number of visits; measure again") from None
 
 
 def _accelerator(profile: Profile) -> dict[str, Any]:
@@ -208,7 +229,7 @@ def _host(profile: Profile, cold: bool) -> dict[str, Any]:
         "cores": facts.usable_cores,
         "threads_per_core": facts.threads_per_core,
         "speed": list(profile.speed),
-        "speed_uncertainty": profile.speed_uncertainty,
+        "speed_uncertainty": list(profile.speed_uncertainty),
         "storage_streams": _streams(profile) if cold else None,
         "memory_bytes": memory_bytes(profile),
         "shm_bytes": facts.shm_bytes,
@@ -226,7 +247,7 @@ def _loader(profile: Profile) -> dict[str, Any]:
     found, spread = profile.get("threads.worked"), profile.get("threads.spread")
     if found is None or spread is None or spread.mean < SPREAD or found.mean <= 1:
         return {}
-    return {"loader": {"default_threads": round(found.mean)}}
+    return {"default_threads": round(found.mean)}
 
 
 def _streams(profile: Profile) -> float | None:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
+from coresim.model.handover import NO_HANDOVER, Handover
 from coresim.model.keys import (
     COUNT,
-    COUNT_OR_NONE,
     DURATION,
     FLAG,
     FRACTION,
-    NOT_NEGATIVE,
+    PARTS,
+    PARTS_OR_NONE,
     POSITIVE,
     SERVICE,
     TABLE,
     TEXT,
+    UNCERTAINTIES,
     choice,
     key,
     read_section,
+    section,
     section_schema,
     unknown_key,
     write_section,
@@ -27,6 +31,8 @@ from coresim.model.keys import (
 from coresim.model.presets import PRESETS, Preset
 from coresim.model.service import ZERO, Service
 from coresim.model.storage import from_storage, tiers
+
+HANDOVER = section(Handover)
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,8 @@ class Workload:
     fetch: Service = key(SERVICE, "time to fetch one sample; holds no core", ZERO)
     collate: Service = key(SERVICE, "CPU time to collate one batch, in the worker", ZERO)
     send: Service = key(SERVICE, "CPU time of a worker process to hand one batch over, beyond collating", ZERO)
-    consumer: Service = key(SERVICE, "time to be handed one ready batch by a worker, serial, in the trainer", ZERO)
+    consumer: Service = key(SERVICE, "CPU time of the trainer to receive one batch from a worker, serial", ZERO)
+    handover: Handover = key(HANDOVER, "waiting for a batch that is ready, beyond consumer; holds no core", NO_HANDOVER)
     pin: Service = key(SERVICE, "CPU time to copy one batch to pinned memory, in the pin thread", ZERO)
     copy: Service = key(SERVICE, "time to copy one batch from host to device", ZERO)
     samples_per_epoch: int | None = key(COUNT, "samples in the dataset; absent: one endless epoch", None)
@@ -67,9 +74,9 @@ class Accelerator:
     sync: str = key(
         choice("spin", "block"), "waiting for the device holds the trainer's core (spin) or frees it", "spin"
     )
-    run_ahead: int = key(COUNT_OR_NONE, "steps that the trainer may launch before it waits; 0: it waits for each", 0)
+    run_ahead: int = key(PARTS_OR_NONE, "steps that the trainer may launch before it waits; 0: it waits for each", 0)
     cpu_step: Service | None = key(SERVICE, "time of the same step on all of the job's cores, without a GPU", None)
-    count: int = key(COUNT, "accelerators on the host, data-parallel", 1)
+    count: int = key(PARTS, "accelerators on the host, data-parallel", 1)
     hosts: int = key(COUNT, "identical hosts, data-parallel; all of them take part in every step", 1)
     allreduce: float = key(DURATION, "time of the all-reduce after each data-parallel step", 0.0)
     slowdown: tuple[float, ...] = key(
@@ -88,17 +95,24 @@ class Host:
     """``[host]``: what the stages share."""
 
     cores: float | None = key(POSITIVE, "physical cores that the job may use, on the whole host", None)
-    threads_per_core: int = key(COUNT, "hardware threads per physical core", 1)
+    threads_per_core: int = key(PARTS, "hardware threads per physical core", 1)
     speed: tuple[float, ...] = key(
         TABLE, "s(k): speed of each busy core with k = 1, 2, 3, ... busy; the last holds on", (1.0,)
     )
-    speed_uncertainty: float = key(NOT_NEGATIVE, "relative standard uncertainty of s(k), k > 1", 0.0)
+    speed_uncertainty: tuple[float, ...] = key(
+        UNCERTAINTIES, "relative standard uncertainty of s(k): of each, or one number for all k > 1", (0.0,)
+    )
     storage_streams: float | None = key(POSITIVE, "fetches that run at once at full speed; absent: no limit", None)
     memory_bytes: float | None = key(POSITIVE, "memory that the job may use", None)
     shm_bytes: float | None = key(POSITIVE, "size of /dev/shm", None)
     storage: str | None = key(
         choice(*tiers()), "a recorded tier that samples are read from; workload.fetch wins where it is given", None
     )
+
+    def speed_uncertainty_at(self, cores: float) -> float:
+        """The relative standard uncertainty of s(k) with so many cores."""
+        known = self.speed_uncertainty
+        return known[min(max(1, math.ceil(cores)), len(known)) - 1]
 
 
 @dataclass(frozen=True)
@@ -108,11 +122,11 @@ class Loader:
     preset: str = key(choice(*PRESETS), "a framework's loader; its fields can be given instead", "pytorch")
     dispatch: str = key(choice("round_robin", "shared"), "which worker gets which batch", "round_robin")
     ordered: bool = key(FLAG, "whether batches are delivered in order", True)
-    workers: int | None = key(COUNT_OR_NONE, "loader workers per GPU, where a simulation is not told", None)
-    prefetch_factor: int = key(COUNT, "batches out per worker (credits)", 2)
-    fetchers: int = key(COUNT, "option 3: fetches in flight", 16)
-    buffer: int = key(COUNT, "option 3: batches that each queue holds", 2)
-    split: int = key(COUNT, "threads that share the preprocessing of one batch", 1)
+    workers: int | None = key(PARTS_OR_NONE, "loader workers per GPU, where a simulation is not told", None)
+    prefetch_factor: int = key(PARTS, "batches out per worker (credits)", 2)
+    fetchers: int = key(PARTS, "option 3: fetches in flight", 16)
+    buffer: int = key(PARTS, "option 3: batches that each queue holds", 2)
+    split: int = key(PARTS, "threads that share the preprocessing of one batch", 1)
     grain: str = key(
         choice("batch", "sample", "in_place", "split"),
         "what a worker prepares: whole batches; samples, which wait in its place; samples, written into their batch at"
@@ -124,16 +138,16 @@ class Loader:
         "what prefetch_factor counts: batches out per worker, or those that one queue holds beside those in work",
         "per_worker",
     )
-    more_queued: int = key(COUNT_OR_NONE, "batches that other queues of the loader hold, with credits = queue", 0)
-    max_workers: int | None = key(COUNT, "the most workers per GPU that the loader can have", None)
+    more_queued: int = key(PARTS_OR_NONE, "batches that other queues of the loader hold, with credits = queue", 0)
+    max_workers: int | None = key(PARTS, "the most workers per GPU that the loader can have", None)
     in_process: bool = key(
         FLAG, "whether workers are threads of the trainer's process: nothing to start or to receive", False
     )
     gil: float = key(
         FRACTION, "share of preprocessing during which a worker holds the one lock of the trainer's interpreter", 0.0
     )
-    library_threads: int = key(COUNT, "threads that a library (OpenMP, OpenCV, torch) runs in every worker", 1)
-    default_threads: int = key(COUNT, "the same where nothing limits them: warned of, not predicted with", 1)
+    library_threads: int = key(PARTS, "threads that a library (OpenMP, OpenCV, torch) runs in every worker", 1)
+    default_threads: int = key(PARTS, "the same where nothing limits them: warned of, not predicted with", 1)
     copy_mode: str = key(
         choice("sync", "stream", "overlap", "thread", "worker"), "how batches reach the device", "sync"
     )
@@ -154,9 +168,9 @@ class StageTable:
 
     name: str = key(TEXT, "what the stage is called")
     service: Service = key(SERVICE, "time per item (sample or batch, as grain says)")
-    servers: int = key(COUNT, "items served at once", 1)
+    servers: int = key(PARTS, "items served at once", 1)
     grain: str = key(choice("sample", "batch"), "what an item is", "batch")
-    buffer: int = key(COUNT, "items that may stand ready behind the stage", 2)
+    buffer: int = key(PARTS, "items that may stand ready behind the stage", 2)
     holds_core: bool = key(FLAG, "whether serving holds a core", True)
     ordered: bool = key(FLAG, "whether items leave in order", True)
 

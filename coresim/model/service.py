@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from coresim import stats
 from coresim.errors import InputError, UnknownKeyError
-from coresim.units import SECONDS, parse_duration
+from coresim.units import LARGEST, LONGEST_S, SECONDS, finite, parse_duration, short
 
 DISTRIBUTIONS = ("constant", "exponential", "gamma", "lognormal", "values")
 _SMALLEST_CV, _LARGEST_CV = 1e-9, 1000.0
+#: Largest relative standard uncertainty: what is less certain is not known at all.
+MOST_UNCERTAIN = 10.0
 _KEYS = ("mean", "cv", "distribution", "values", "unit", "uncertainty")
 
 
@@ -90,8 +91,6 @@ ZERO = Service(0.0)
 def empirical(values: tuple[float, ...], uncertainty: float = 0.0) -> Service:
     """A service time that takes its values as measured, s."""
     mean = stats.mean(values)
-    if not finite(mean):
-        raise OverflowError
     cv = math.sqrt(stats.variance(values)) / mean if mean else 0.0
     return Service(mean, cv, "values", values, uncertainty)
 
@@ -110,7 +109,7 @@ def read_service(value: object, where: str) -> Service:
     unknown = sorted(set(value) - set(_KEYS))
     if unknown:
         raise UnknownKeyError(f"{where}.{unknown[0]}: unknown key; use {', '.join(_KEYS)}")
-    uncertainty = _number(value.get("uncertainty", 0.0), f"{where}.uncertainty")
+    uncertainty = _number(value.get("uncertainty", 0.0), f"{where}.uncertainty", MOST_UNCERTAIN)
     if "values" in value:
         return replace(_read_values(value, where), uncertainty=uncertainty)
     return replace(_read_parametric(value, where), uncertainty=uncertainty)
@@ -119,29 +118,26 @@ def read_service(value: object, where: str) -> Service:
 def _read_values(table: dict[str, Any], where: str) -> Service:
     raw = table["values"]
     if table.get("distribution", "values") != "values":
-        raise InputError(f"{where}: values and distribution = {table['distribution']!r} exclude each other")
+        raise InputError(f"{where}: values and distribution = {short(table['distribution'])} exclude each other")
     if "cv" in table:
         raise InputError(f"{where}: values and cv exclude each other; the values have their own spread")
     if not isinstance(raw, list) or not raw:
-        raise InputError(f"{where}.values = {raw!r}: a list of at least one time is needed")
+        raise InputError(f"{where}.values = {short(raw)}: a list of at least one time is needed")
     unit = table.get("unit")
     if unit is not None and unit not in tuple(SECONDS):
-        raise InputError(f"{where}.unit = {unit!r}: unknown unit; use one of {', '.join(SECONDS)}")
-    try:
-        service = empirical(tuple(_read_value(item, unit, f"{where}.values") for item in raw))
-        if "mean" not in table:
-            return service
-        if service.is_zero:
-            raise InputError(f"{where}.mean: values that are all zero cannot be rescaled to a mean; leave one out")
-        return service.scaled(parse_duration(table["mean"], f"{where}.mean") / service.mean)
-    except OverflowError:
-        raise InputError(f"{where}.values: too large to compute with; check the unit") from None
+        raise InputError(f"{where}.unit = {short(unit)}: unknown unit; use one of {', '.join(SECONDS)}")
+    service = empirical(tuple(_read_value(item, unit, f"{where}.values") for item in raw))
+    if "mean" not in table:
+        return service
+    if service.is_zero:
+        raise InputError(f"{where}.mean: values that are all zero cannot be rescaled to a mean; leave one out")
+    return service.scaled(parse_duration(table["mean"], f"{where}.mean") / service.mean)
 
 
 def _read_value(item: object, unit: str | None, where: str) -> float:
     if unit is None or isinstance(item, str):
         return parse_duration(item, where)
-    return _number(item, where) * SECONDS[unit]
+    return _number(item, where, LONGEST_S / SECONDS[unit]) * SECONDS[unit]
 
 
 def _read_parametric(table: dict[str, Any], where: str) -> Service:
@@ -155,7 +151,7 @@ def _read_parametric(table: dict[str, Any], where: str) -> Service:
         raise InputError(f"{where}.cv = {cv:g}: at most {_LARGEST_CV:g} can be drawn; is it standard deviation / mean?")
     name = table.get("distribution", "constant" if not cv else "lognormal")
     if name not in DISTRIBUTIONS[:-1]:
-        raise InputError(f"{where}.distribution = {name!r}: unknown; use {', '.join(DISTRIBUTIONS)}")
+        raise InputError(f"{where}.distribution = {short(name)}: unknown; use {', '.join(DISTRIBUTIONS)}")
     fixed = {"constant": 0.0, "exponential": 1.0}.get(name)
     if fixed is not None and cv is not None and cv != fixed:
         raise InputError(
@@ -167,21 +163,11 @@ def _read_parametric(table: dict[str, Any], where: str) -> Service:
     return Service(mean, 0.0, "constant") if spread < _SMALLEST_CV or not mean else Service(mean, spread, name)
 
 
-def _number(value: object, where: str) -> float:
+def _number(value: object, where: str, most: float = LARGEST) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{where} = {value!r}: a number is needed")
+        raise InputError(f"{where} = {short(value)}: a number is needed")
     if not finite(value) or value < 0:
         raise InputError(f"{where} = {short(value)}: must be finite and not negative; write a number such as 0.4")
+    if value > most:
+        raise InputError(f"{where} = {short(value)}: at most {most:g} can be computed with; check the unit")
     return float(value)
-
-
-def finite(number: float) -> bool:
-    """Whether it is a finite float, or an integer that can be made one."""
-    return abs(number) <= sys.float_info.max
-
-
-def short(value: object) -> str:
-    """A value as it stands, for a message of one line; a long number in brief."""
-    if isinstance(value, int) and abs(value) > 10**20:
-        return f"{'minus ' if value < 0 else ''}an integer of more than 20 digits"
-    return repr(value)

@@ -1,7 +1,7 @@
 """Where samples lie: recorded tiers of storage, and what fetching a sample from one takes.
 
 The rows are in ``coresim/data/storage.csv``: what makers and providers publish, each with its source. They stand in for
-a storage that is not here to be measured; where it is, `coresim.measuring.storage` measures it.
+a storage that is not here to be measured; where it is, `coresim.measure.storage` measures it.
 """
 
 from __future__ import annotations

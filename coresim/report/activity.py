@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -28,13 +29,19 @@ def activity_text(found: Activity) -> str:
     gpu += _stretches("of zero utilisation", found.zero_runs)
     pairs = zip(found.worker_cores, found.worker_states, strict=True)
     workers = ", ".join(f"{cores:.2f} ({_states(states)})" for cores, states in pairs) or "none"
+    if found.generations > 1:
+        workers += f", started anew {plural(found.generations - 1, 'time')}"
+    work = found.seconds - found.start_s - found.end_s
+    apart = (
+        f" (start-up {found.start_s:.1f} s, work {work:.1f} s, end {found.end_s:.1f} s)" if found.worker_cores else ""
+    )
     lines = [
         f"Verdict: {found.verdict} ({found.why}).",
         f"  What to do: {found.advice}.",
         "",
-        f"Watched {found.seconds:.0f} s: {gpu}.",
-        f"  cores: the job used {found.job_cores:.2f} of {found.usable_cores:g}; trainer {found.main_cores:.2f};"
-        f" workers {workers}; whole host {found.host_cores:.2f}",
+        f"Watched {found.seconds:.1f} s{apart}: {gpu}.",
+        f"  cores{' at work' if apart else ''}: the job used {found.job_cores:.2f} of {found.usable_cores:g};"
+        f" trainer {found.main_cores:.2f}; workers {workers}; whole host {found.host_cores:.2f}",
         f"  waiting for a device in {percent(found.io_wait)} of the ticks; {found.faults:.0f} page faults/s",
         f"  events{_stretches('with all its cores busy', found.busy_runs)}"
         f"{_stretches('of waiting for a device', found.wait_runs)}"
@@ -64,3 +71,12 @@ def activity_document(found: Activity, ticks: list[Tick]) -> dict[str, Any]:
         "activity": asdict(found),
         "ticks": [asdict(tick) | {"processes": [p._asdict() for p in tick.processes]} for tick in ticks],
     }
+
+
+def waiting(shares: Mapping[int, float]) -> list[str]:
+    """What each rank's loop waits for its loader, as one part of a line; nothing where no loop was seen."""
+    if not shares:
+        return []
+    if len(shares) == 1:
+        return [f"waits for the loader {percent(next(iter(shares.values())))}"]
+    return ["waits for the loader " + ", ".join(f"rank {rank} {percent(share)}" for rank, share in shares.items())]

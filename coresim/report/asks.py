@@ -7,9 +7,12 @@ import math
 from coresim.advise.fleet import Row
 from coresim.advise.memory import memory_of
 from coresim.report.settings import pins_memory
+from coresim.units import format_bytes
 
-#: Room in /dev/shm beyond the batches that are out.
-_SHM_ROOM = 1.25
+#: Room beyond what the loaders are computed to take.
+_ROOM = 1.25
+#: Of a trainer with its framework and device context, and of a worker that was not measured: judgements.
+_TRAINER_BYTES, _WORKER_BYTES = 8e9, 1e9
 
 
 def asked_cores(row: Row) -> int:
@@ -22,14 +25,14 @@ def asks(row: Row) -> dict[str, str]:
     """The request by system; CPUs of schedulers are hardware threads, so cores times threads per core.
 
     ``slurm``: lines of a batch script. ``kubernetes``: YAML of a pod's container and volume, requests equal to limits,
-    so that the kubelet's static policy gives whole CPUs; MEMORY is for the user to fill in. ``docker``: flags of
-    ``docker run``. ``dataloader``: arguments.
+    so that the kubelet's static policy gives whole CPUs, with a comment on what the memory is for. ``docker``: flags
+    of ``docker run``. ``dataloader``: arguments.
     """
     gpus, cpus = row.candidate.gpu_count, asked_cores(row) * (row.candidate.threads_per_core or 1)
     shm = shm_mib(row)
     return {
         "slurm": f"#SBATCH --gpus-per-node={gpus}\n#SBATCH --cpus-per-gpu={cpus}",
-        "kubernetes": _kubernetes(gpus, cpus * gpus, shm),
+        "kubernetes": _kubernetes(row, cpus * gpus, shm),
         "docker": f"docker run --gpus {gpus} --cpus={cpus * gpus}" + (f" --shm-size={shm}m" if shm else " --ipc=host"),
         "dataloader": _dataloader(row),
     }
@@ -44,14 +47,38 @@ def shm_mib(row: Row) -> int | None:
     if memory is None:
         return None
     each = memory.batches / scenario.accelerator.count
-    return max(64, math.ceil(_SHM_ROOM * each * row.candidate.gpu_count / 2**20))
+    return max(64, math.ceil(_ROOM * each * row.candidate.gpu_count / 2**20))
 
 
-def _kubernetes(gpus: int, cpus: int, shm: int | None) -> str:
-    amounts = f'{{cpu: "{cpus}", memory: MEMORY, nvidia.com/gpu: "{gpus}"}}'
+def memory_gib(row: Row) -> tuple[int, str]:
+    """Memory of the host's loaders and trainers, whole GiB, and what it is made of.
+
+    Finished batches in /dev/shm count against a pod's limit too. What was not measured is assumed, and said.
+    """
+    scenario, gpus = row.workload.scenario, row.candidate.gpu_count
+    workers = 0 if row.option == 1 or scenario.loader.in_process else row.outcome.workers * gpus
+    private = scenario.workload.worker_bytes
+    memory = None if row.option == 1 else memory_of(scenario, row.outcome.workers, row.outcome.prefetch_factor)
+    batches = 0.0 if memory is None else memory.batches / scenario.accelerator.count * gpus
+    size = _ROOM * (batches + workers * (private or _WORKER_BYTES)) + gpus * _TRAINER_BYTES
+    of = [f"{format_bytes(_TRAINER_BYTES)} (assumed) for each trainer"]
+    if workers:
+        each = f"{format_bytes(private)}" if private else f"{format_bytes(_WORKER_BYTES)} (assumed)"
+        of.append(f"{each} for each of {workers} workers")
+    if batches:
+        of.append(f"{format_bytes(batches)} of batches")
+    elif row.option != 1:
+        of.append("no batches: their size is not known")
+    return math.ceil(size / 2**30), ", ".join(of)
+
+
+def _kubernetes(row: Row, cpus: int, shm: int | None) -> str:
+    memory, of = memory_gib(row)
+    amounts = f'{{cpu: "{cpus}", memory: {memory}Gi, nvidia.com/gpu: "{row.candidate.gpu_count}"}}'
     limit = f", sizeLimit: {shm}Mi" if shm else ""
     return "\n".join(
         [
+            f"# memory: {of}; a quarter more for all but trainers",
             "resources:",
             f"  requests: {amounts}",
             f"  limits: {amounts}",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from coresim.model.overrides import basis_after
 from coresim.model.profile import Profile
-from coresim.model.rebatch import PER_DOUBLING, asked_batch
+from coresim.model.rebatch import asked_batch, step_spread
 from coresim.report.text import plural
 
 
@@ -18,19 +17,13 @@ def step_basis(profile: Profile | None, source: str | None, settings: Sequence[s
     return basis_after(settings, "accelerator.step", known)
 
 
-def step_is_unknown(profile: Profile | None, settings: Sequence[str]) -> bool:
-    """Whether neither the profile nor a setting says how long a step takes."""
-    unknown = profile is not None and profile.accelerator.kind == "unknown"
-    return unknown and basis_after(settings, "accelerator.step", None) is None
-
-
 def _rebatched(profile: Profile, settings: Sequence[str]) -> str:
     """How a step of another batch follows from the profile's."""
-    batch = asked_batch(profile, settings)
+    batch = asked_batch(profile.batch_size, settings)
     if batch is None:
         return ""
-    spread = PER_DOUBLING * abs(math.log2(batch / profile.batch_size))
-    return f"; taken in proportion from a batch of {profile.batch_size} to {batch}, +-{200 * spread:.0f} %"
+    spread = step_spread(profile.batch_size, batch)
+    return f"; taken in proportion from a batch of {profile.batch_size} to {batch}, \u00b1{200 * spread:.0f} %"
 
 
 def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -38,10 +31,10 @@ def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple
     notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
     busy = basis_after(settings, "host.speed", profile.speed_basis)
     rests = [f"busy cores: {busy}"] if busy else []
-    if asked_batch(profile, settings) is not None:
+    if asked_batch(profile.batch_size, settings) is not None:
         rests.append(
-            f"collating, copying and receiving a batch: measured with {profile.batch_size} samples, and taken to grow"
-            " with its bytes, but for the part of receiving and sending that does not; --batch-size measures it"
+            f"times of a batch: measured with {profile.batch_size} samples; the step, collating and copying are taken"
+            " in proportion to the batch, sending and receiving between that and no change; --batch-size measures it"
         )
     curve = _bandwidth(profile)
     if curve:

@@ -7,7 +7,9 @@ import textwrap
 from dataclasses import asdict
 from typing import Any
 
-from coresim.advise.compare import LEVEL, Change, Comparison
+from coresim.advise.compare import Comparison
+from coresim.advise.difference import LEVEL, MOST_PROCESSES, Change
+from coresim.measure.campaign import BUDGET, PROCESSES
 from coresim.report.text import WIDTH, percent
 from coresim.units import format_duration
 
@@ -21,6 +23,37 @@ def comparison_text(found: Comparison) -> str:
     if found.cautions:
         parts.append("Cautions\n" + "\n".join(f"  - {line}" for line in found.cautions))
     return "\n\n".join(parts)
+
+
+def gate_text(found: Comparison, limit: float) -> str:
+    """Whether a limit on the changes for the worse holds, does not, or cannot be told, and then what would tell."""
+    share = f"{100 * limit:.3g} %"
+    over, untold = found.losses_over(limit), found.untold(limit)
+    if over:
+        return f"Failed at {share}: {', '.join(f'{change.name} {change.relative:+.0%}' for change in over)}"
+    if not untold:
+        return f"Passed: nothing is worse by more than {share}"
+    lines = [f"Cannot tell at {share}:"]
+    lines += [f"  {change.name} {_may_be(change.most_loss)}: {_what_tells(change, limit)}" for change in untold]
+    lines.append("Measure on a quiet machine, and give more profiles of either side with --also-old and --also-new.")
+    return "\n".join(lines)
+
+
+def _what_tells(change: Change, limit: float) -> str:
+    now, needed = min(change.processes), change.processes_to_tell(limit)
+    if math.isinf(change.deviation):
+        return f"one process has no spread; profiles with {PROCESSES} each would have one"
+    if needed is None:
+        return f"more than {MOST_PROCESSES} processes a side would be needed"
+    times = math.ceil(needed / now)
+    seconds = format_duration(times * BUDGET)
+    return f"about {needed} processes a side would tell ({now} now), in {times} measurements, {seconds} or more"
+
+
+def _may_be(loss: float) -> str:
+    if math.isinf(loss):
+        return "has no interval"
+    return f"may be worse by up to {loss:.0%}" if loss < 10 else f"may be worse by a factor of up to {1 + loss:.2g}"
 
 
 def _headline(found: Comparison) -> str:
@@ -64,6 +97,7 @@ def _amount(value: float, unit: str) -> str:
 def comparison_document(found: Comparison, about: dict[str, Any], limit: float | None) -> dict[str, Any]:
     """Every change with its interval (null: unknown), in SI units, and what failed the limit."""
     failed = [change.name for change in found.losses_over(limit)] if limit is not None else []
+    untold = found.untold(limit) if limit is not None else ()
     return {
         "format": "coresim-comparison",
         "schema_version": 1,
@@ -76,11 +110,13 @@ def comparison_document(found: Comparison, about: dict[str, Any], limit: float |
         "cautions": list(found.cautions),
         "fail_over": limit,
         "failed": failed,
+        "not_told": [{"name": c.name, "processes_to_tell": c.processes_to_tell(limit or 0.0)} for c in untold],
     }
 
 
 def _record(change: Change) -> dict[str, Any]:
     record = asdict(change) | {"cores_per_gpu": change.cores, "relative": change.relative, "real": change.is_real}
-    del record["cores"]
+    for name in ("cores", "deviation", "processes", "level", "weight"):
+        del record[name]
     known = math.isfinite(change.high)
     return record | {"low": change.low if known else None, "high": change.high if known else None}

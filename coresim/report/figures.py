@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from coresim.files import write_bytes
 from coresim.model.build import OPTIONS
 from coresim.report import gantt
 from coresim.report.gantt import SERVERS_SHOWN, Bar, Shown, rows_of, title_of, traced
@@ -102,7 +104,7 @@ def draw_timelines(
     for setting, line, trace, ax in zip(shown, lines, traces, panels, strict=True):
         _gantt(ax, line, trace, end)
         ax.set_title(title_of(setting, line, scenario), loc="left")
-    panels[-1].set(xlabel="time since the start (s)", xlim=(0, end))
+    panels[-1].set(xlabel=gantt.TIME_LABEL, xlim=(0, end))
     keys = [Patch(color=STATE_COLOURS[state], label=name) for state, name in gantt.STATES.items()]
     figure.legend(handles=keys, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     return figure
@@ -171,11 +173,12 @@ def plot_shares(estimate: Estimate, axes: Axes | None = None) -> Axes:
 def plot_preparation(profile: Profile, axes: Axes | None = None) -> Axes:
     """What each step of preparing a sample takes, mean and interval, in milliseconds."""
     ax = axes if axes is not None else plt.subplots(figsize=(7, 3), layout="constrained")[1]
-    steps = [found for found in profile.measurements if found.name.startswith("prepare.") and found.unit == "s/sample"]
+    steps = [found for found in profile.measurements if found.name.startswith("prepare.step.")]
+    steps = steps or [profile["prepare.sample"]]
     means, ends = [1e3 * step.mean for step in steps], [step.interval() for step in steps]
     errors = [[max(0.0, mean - 1e3 * low) for mean, (low, _) in zip(means, ends, strict=True)],
               [max(0.0, 1e3 * high - mean) for mean, (_, high) in zip(means, ends, strict=True)]]  # fmt: skip
-    names = [step.name.removeprefix("prepare.") for step in steps]
+    names = [step.name.removeprefix("prepare.").removeprefix("step.") for step in steps]
     ax.barh(names, means, xerr=errors, color=BUSY, ecolor="black", capsize=3)
     ax.set(xlabel="time per sample (ms)", xlim=(0, None), title="Preparing one sample")
     ax.invert_yaxis()
@@ -239,6 +242,8 @@ def plot_validation(ledger: Ledger) -> Any:
 def save_figure(figure: Any, path: str) -> None:
     """Write a figure, the same one as the same file; the name's ending says the form (.png, .svg, .pdf)."""
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(path).suffix.lower())
+    content = io.BytesIO()
     with plt.rc_context({"svg.hashsalt": "coresim"}):
-        figure.savefig(path, dpi=150, metadata=undated)
+        figure.savefig(content, format=Path(path).suffix[1:].lower(), dpi=150, metadata=undated)
     plt.close(figure)
+    write_bytes(path, content.getvalue())

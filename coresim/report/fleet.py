@@ -57,19 +57,31 @@ def _count(number: int, word: str) -> str:
 def _workload(workload: Workload, plan: FleetPlan, top: int) -> str:
     rows = plan.pairs(workload)
     missing = [found for found in plan.unknown if found.workload is workload]
-    title = (
-        f"{workload.name}: {workload.gpu_hours:g} GPU-hours, idle within {percent(workload.scenario.target.gpu_idle)}"
-    )
+    title = f"{workload.name}: {workload.gpu_hours:g} GPU-hours"
+    target = f"idle within {percent(workload.scenario.target.gpu_idle)}"
     if not rows:
-        return "\n".join([f"{title}: no prediction", *_reasons(missing)])
+        return "\n".join([f"{title}, {target}: no prediction", *_reasons(missing)])
+    rows = _best_first(rows)
+    within, beyond = [row for row in rows if row.meets_target], [row for row in rows if not row.meets_target]
     best = rows[0]
-    cells = [_HEADER, *(_cells(row) for row in rows[:top])]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    table = ["  " + "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
+    lines = [f"{title}, {target}: {best.candidate.name}"] if within else [f"{title}: no machine is {target}"]
+    if within:
+        lines += [*_table(within[:top]), *_more(len(within), top)]
+    if beyond:
+        lines += ["  idle beyond the target, cheapest samples first:", *_table(beyond[:top]), *_more(len(beyond), top)]
     notes = [line for note in best.notes for line in _wrapped(f"{best.candidate.name}: {note}")]
-    return "\n".join(
-        [f"{title}: {best.candidate.name}", *table, *_more(len(rows), top), *notes, *_reasons(missing), *_asked(best)]
-    )
+    return "\n".join([*lines, *notes, *_reasons(missing), *_asked(best)])
+
+
+def _best_first(rows: Sequence[Row]) -> list[Row]:
+    """What meets the target before what does not, each in its order."""
+    return sorted(rows, key=lambda row: not row.meets_target)
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    cells = [_HEADER, *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  " + "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -82,7 +94,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{outcome.cores_had:.4g}",
         "none will do" if outcome.cores_needed is None else str(outcome.cores_needed),
         str(row.option),
-        idle + ("" if row.meets_target else " !"),
+        idle,
         f"{outcome.throughput:.0f}",
         "?" if price is None else f"{price:.4g}",
         f"{cores}, {row.idle_gpus:.2g} GPUs",
@@ -108,7 +120,7 @@ def _asked(row: Row) -> list[str]:
 
 def _legend(plan: FleetPlan) -> str:
     text = (
-        "Cores are physical and per GPU. needed: fewest within the idle target (!: beyond it); a job uses these, or all"
+        "Cores are physical and per GPU. needed: fewest within the idle target; a job uses these, or all"
         " there are. stranded: of the host, cores paid for and not needed, GPUs paid for and idle. Prices are the"
         " catalogue's on its day or your file's; '?' is not known, and such machines come last. GPU-hours are those of"
         " the input's own GPU, never idle. The interval holds the uncertainty of the inputs and of carrying them, which"
@@ -144,7 +156,7 @@ class Planned:
 
 def fleet_document(plan: FleetPlan, about: dict[str, Any]) -> dict[str, Any]:
     """Every row, the best for each workload with what to ask for, the mixes, and what was not predicted."""
-    best = {workload.name: plan.pairs(workload)[:1] for workload in plan.fleet.workloads}
+    best = {workload.name: _best_first(plan.pairs(workload))[:1] for workload in plan.fleet.workloads}
     return {
         "format": "coresim-fleet-plan",
         "schema_version": 1,
@@ -160,7 +172,9 @@ def fleet_document(plan: FleetPlan, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _best(row: Row) -> dict[str, Any]:
-    return {"machine": row.candidate.name, "option": row.option, "ask_for": asks(row)}
+    return {
+        "machine": row.candidate.name, "option": row.option, "meets_target": row.meets_target, "ask_for": asks(row),
+    }  # fmt: skip
 
 
 def _mix_record(mix: Mix) -> dict[str, Any]:

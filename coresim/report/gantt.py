@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coresim.model.build import OPTIONS, build
@@ -10,6 +11,7 @@ from coresim.report.text import plural
 from coresim.sim.draws import draw
 from coresim.sim.estimate import LEAST_ROWS
 from coresim.sim.run import RunLength, Trace
+from coresim.units import format_duration
 
 if TYPE_CHECKING:
     from coresim.model.pipeline import Pipeline
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 #: What a bar stands for, and what a legend calls it.
 STEP, BUSY, BLOCKED = "step", "busy", "blocked"
 STATES = {STEP: "accelerator's step", BUSY: "batch in preparation", BLOCKED: "finished, waits for its turn"}
+#: The axis of a timeline.
+TIME_LABEL = "time since the first batch was begun (s)"
 #: Servers of a stage that a timeline shows; the others do the same.
 SERVERS_SHOWN = 6
 
@@ -50,19 +54,29 @@ class Row(NamedTuple):
 
 
 def traced(scenario: Scenario, shown: Shown, engine: Engine, steps: int, seed: int) -> tuple[Pipeline, Trace]:
-    """A setting simulated with the times of its first ``steps`` batches."""
-    line = build(scenario, shown.option, shown.cores, max(1, shown.workers), shown.prefetch_factor)
+    """A setting simulated with the times of its first ``steps`` batches, from when its workers are there.
+
+    Their start takes as long as many batches, and would fill the picture.
+    """
+    line = replace(_line(scenario, shown), startup=0.0, worker_startup=0.0)
     # A trace tells of the batches of its own steps: run on, so that those in preparation at the end are among them.
     held = line.credits or sum(stage.servers + (stage.buffer or 0) for stage in line.stages)
     return line, engine(line, draw(line, LEAST_ROWS, seed), RunLength(steps + 2 * held, trace=True)).traces[0]
 
 
+def _line(scenario: Scenario, shown: Shown) -> Pipeline:
+    return build(scenario, shown.option, shown.cores, max(1, shown.workers), shown.prefetch_factor)
+
+
 def title_of(setting: Shown, line: Pipeline, scenario: Scenario) -> str:
-    """What a panel is called."""
+    """What a panel is called, with the workers' start, which it leaves out."""
+    whole = _line(scenario, setting)
+    started = whole.startup + whole.worker_startup
+    after = f", after a start of {format_duration(started)}" if started else ""
     cores = plural(setting.cores / scenario.accelerator.count, "core")
     own = "your stages" if scenario.stages else OPTIONS[setting.option]
     workers = f", {plural(setting.workers, 'worker')}" if line.stages and not scenario.stages else ""
-    return f"Option {setting.option}: {own} ({cores}{workers})"
+    return f"Option {setting.option}: {own} ({cores}{workers}){after}"
 
 
 def rows_of(line: Pipeline, trace: Trace, end: float) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from coresim.model.build import OPTIONS
 from coresim.model.scenario import Scenario
 from coresim.report.figures import COLOURS, STATE_COLOURS
-from coresim.report.gantt import Row, Shown, rows_of, title_of, traced
+from coresim.report.gantt import TIME_LABEL, Row, Shown, rows_of, title_of, traced
 from coresim.report.html import panels_svg
 from coresim.report.what_if import Knobs, curves, turned
 from coresim.sim.estimate import Engine, Estimate
@@ -104,7 +104,7 @@ def _timeline_panel(scenario: Scenario, knobs: Knobs, engine: Engine, top: float
     rows = list(rows_of(line, trace, end))
     middles = [top + (place + 0.5) * ROW_HEIGHT for place in range(len(rows))]
     return Panel(
-        top, len(rows) * ROW_HEIGHT, title_of(shown, line, scenario), "time since the start (s)", "",
+        top, len(rows) * ROW_HEIGHT, title_of(shown, line, scenario), TIME_LABEL, "",
         x_ticks=_ticks(end),
         y_ticks=tuple((middle, row.label) for middle, row in zip(middles, rows, strict=True)),
         boxes=tuple(box for middle, row in zip(middles, rows, strict=True) for box in _boxes(row, middle, end)),

@@ -16,7 +16,9 @@ def report_markdown(report: Report) -> str:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    yield from (f"# {_plain(report.title)}", "", f"**{_plain(report.headline)}**", "")
+    yield from (f"# {_plain(report.title)}", "")
+    yield from (f"{_plain(name)}: {_plain(value)}  " for name, value in report.subject)
+    yield from ("", f"**{_plain(report.headline)}**", "")
     yield from _table(Table(("", "answer"), report.facts))
     for section in report.sections:
         if section.lines or section.tables:

@@ -23,6 +23,7 @@ def report_pdf(report: Report) -> bytes:
     """The content of the PDF file."""
     flow = _Flow()
     flow.text([report.title], 9, "grey")
+    flow.text(textwrap.wrap(" | ".join(f"{name}: {value}" for name, value in report.subject), COLUMNS), colour="grey")
     flow.text(textwrap.wrap(report.headline, 40), 22, "#0072B2", "bold")
     flow.gap()
     flow.text(_facts(report), space=1.25)

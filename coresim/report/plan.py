@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
+from coresim.advise.surface import surface_of
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.report import text
 from coresim.report.content import Chart, Report, Section, Table
+from coresim.report.subject import rests_on, warnings
 from coresim.report.validation import label, one_line
 from coresim.sim.estimate import Engine
 from coresim.units import format_duration
@@ -29,6 +32,8 @@ ASSUMPTIONS = (
     "Storage waits hold no core; tasks that can run share the cores there are; batches arrive in order.",
     "Threads that fight inside of workers, and a page cache under memory pressure, are not modelled.",
 )
+#: Of the time in which no batch was ready: what the next one was in just then, which need not be what holds it back.
+WAITED_FOR = "starved, next batch in"
 NO_LEDGER = "This report holds no comparison of a prediction with a measured run."
 
 
@@ -51,12 +56,15 @@ def plan_report(
         ledger: predicted beside measured, if there is such a comparison.
     """
     result = answer.result
+    date = provenance.get("time_utc")
+    subject = (*answer.subject, *((("reported", str(date)[:10]),) if date else ()))
     sections = [_curves(result), _timeline(result, engine), _time(result), _sensitivity(result)]
     sections += remedies
     if ledger is not None:
         sections.append(Section("Predicted and measured", tables=(ledger,)))
     sections += [_basis(answer, ledger is None), _inputs(result.scenario), _provenance(provenance)]
-    return Report(title, headline(result), tuple(facts(answer)), tuple(sections))
+    surface = partial(surface_of, result, engine)
+    return Report(title, headline(result), tuple(facts(answer)), tuple(sections), subject, surface)
 
 
 def ledger_table(ledger: Ledger) -> Table | None:
@@ -96,6 +104,11 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "What would help", result.verdict.advice
         yield "Nearest", text.plural(point.cores, "CPU core") + " per GPU"
     yield "Predicted GPU idle", text.interval(point.estimate) + _target(result)
+    rests = rests_on(result.scenario, answer.basis)
+    if rests:
+        yield "Rests on", rests
+    if answer.notes:
+        yield "Warnings", warnings(answer.notes)
     if result.meets_target:
         yield "Cores per GPU", f"{point.cores} ({text.core_range(result)})"
     yield "Settings", text.setting_words(point)
@@ -181,7 +194,7 @@ def _timeline(result: Recommendation, engine: Engine) -> Section:
     steps = timeline_steps(result)
     caption = (
         "Each row is one server; numbers are batches; ticks are batches picked up. All panels show the same stretch of"
-        " time from the start, an empty pipeline."
+        " time from an empty pipeline on, when the workers have started."
     )
 
     def draw(figure: Any) -> object:
@@ -200,7 +213,7 @@ def _time(result: Recommendation) -> Section:
         lambda figure: plot_shares(estimate, figure.subplots()),
         2.4,
     )
-    groups = {"accelerator": estimate.accelerator, "starved by": estimate.starved_by, "trainer": estimate.trainer}
+    groups = {"accelerator": estimate.accelerator, WAITED_FOR: estimate.starved_by, "trainer": estimate.trainer}
     for station in estimate.stations:
         groups[f"{station['name']} ({text.plural(station['servers'], 'server')})"] = {
             name: share for name, share in station.items() if name not in ("name", "servers")

@@ -37,6 +37,8 @@ def preset_text(preset: Preset) -> str:
         f"checked against: {preset.framework}, by {preset.checked}: {preset.how}",
         f"leaves out: {preset.limits}",
     ]
+    if preset.needs:
+        lines.append(f"say beside it what the work then costs: {' or '.join(preset.needs)}")
     return "\n".join(textwrap.fill(line, 110, subsequent_indent="  ", break_long_words=False) for line in lines)
 
 

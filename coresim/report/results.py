@@ -14,6 +14,7 @@ from coresim.advise.fleet import Row
 from coresim.advise.task import Outcome
 from coresim.errors import CoresimError, InputError
 from coresim.files import read_text, write_text
+from coresim.units import in_bounds
 
 #: Column -> field of `Outcome`; what a rerun needs.
 _OUTCOME = {
@@ -66,28 +67,52 @@ def table_text(rows: Iterable[Row], header: bool = True) -> str:
 
 
 class ResultFile:
-    """A CSV file that grows by a line for each finished row, and is put in order at the end."""
+    """A CSV file that grows by a line for each finished row, and is put in order at the end.
+
+    Attributes:
+        path: the file.
+        done: the outcomes that were in it, by key.
+        problem: why it does not hold what it was given, such as a full disk; None while it does. What was in it stays,
+            and no more is written.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.done = read_results(path) if self.path.exists() else {}
+        self.problem: str | None = None
         try:
-            with self.path.open("a", encoding="utf-8") as stream:
-                stream.write("" if self.done or self.path.stat().st_size else table_text(()))
+            self._add(self._beginning())
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}; name a file that you can write") from None
 
+    def _beginning(self) -> str:
+        content = self.path.read_bytes() if self.path.exists() else b""
+        if not content:
+            return table_text(())
+        return "" if content.endswith(b"\n") else "\n"  # after a line that was cut off
+
     def append(self, row: Row) -> None:
-        """Add a row; it is on disk when this returns."""
-        try:
-            with self.path.open("a", encoding="utf-8") as stream:
-                stream.write(table_text([row], header=False))
-        except OSError as error:
-            raise CoresimError(f"cannot write {self.path}: {error.strerror}; the rows so far are kept") from None
+        """Add a row; it is on disk when this returns, unless there is a `problem`."""
+        if self.problem is None:
+            self._add(table_text([row], header=False))
 
     def finish(self, rows: Iterable[Row]) -> None:
-        """Replace the file by the whole table in the order of the fleet."""
-        write_text(self.path, table_text(rows))
+        """Replace the file by the whole table in the order of the fleet; where that fails, it stays as it is."""
+        if self.problem is None:
+            try:
+                write_text(self.path, table_text(rows))
+            except CoresimError as error:
+                self.problem = str(error)
+
+    def _add(self, text: str) -> None:
+        with self.path.open("ab", buffering=0) as stream:
+            size, left = stream.seek(0, os.SEEK_END), text.encode(errors="replace")
+            try:
+                while left:
+                    left = left[stream.write(left) :]
+            except OSError as error:
+                self.problem = f"{self.path}: {error.strerror}"
+                os.truncate(self.path, size)
 
 
 def read_results(path: str | os.PathLike[str]) -> dict[str, Outcome]:
@@ -97,13 +122,16 @@ def read_results(path: str | os.PathLike[str]) -> dict[str, Outcome]:
         InputError: not such a table.
     """
     reader = csv.DictReader(read_text(path).splitlines())
-    if reader.fieldnames is not None and tuple(reader.fieldnames) != COLUMNS:
-        raise InputError(f"{path}: not a table of coresim plan; name another file, or move this one away")
     found = {}
-    for record in reader:
-        outcome = _outcome(record)
-        if outcome:
-            found[record["key"]] = outcome
+    try:
+        if reader.fieldnames is not None and tuple(reader.fieldnames) != COLUMNS:
+            raise InputError(f"{path}: not a table of coresim plan; name another file, or move this one away")
+        for record in reader:
+            outcome = _outcome(record)
+            if outcome:
+                found[record["key"]] = outcome
+    except csv.Error as error:
+        raise InputError(f"{path}: line {reader.line_num}: {error}; name another file, or move this one away") from None
     return found
 
 
@@ -120,6 +148,7 @@ def _outcome(record: Mapping[str, str | None]) -> Outcome | None:
 
 def _number(text: str, whole: bool) -> Any:
     try:
-        return int(text) if whole else float(text)
+        number = int(text) if whole else float(text)
     except ValueError:
         return None
+    return number if in_bounds(number) else None

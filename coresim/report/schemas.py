@@ -146,6 +146,7 @@ COMPARE_SCHEMA = _object(
             )
         ),
         "cautions": _list(_TEXT), "fail_over": _or_null(_AMOUNT), "failed": _list(_TEXT),
+        "not_told": _list(_object({"name": _TEXT, "processes_to_tell": _or_null(_WHOLE)})),
     },
     "coresim compare",
 )  # fmt: skip
@@ -186,7 +187,8 @@ PLAN_SCHEMA = _object(
         "best": {
             "type": "object",
             "additionalProperties": {
-                **_object({"machine": _TEXT, "option": _OPTION, "ask_for": _TABLE}), "type": ["object", "null"],
+                **_object({"machine": _TEXT, "option": _OPTION, "meets_target": _TRUTH, "ask_for": _TABLE}),
+                "type": ["object", "null"],
             },
         },
         "mix": _list(

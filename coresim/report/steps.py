@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import html
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from coresim.advise.recommend import Recommendation
@@ -17,6 +18,30 @@ REMEDY = (
     "What makes it one number: --step MODULE:NAME times yours, --step-time '98 ms' gives it, --gpu NAME takes a"
     " recorded one; of a saved profile --set 'accelerator.step=98 ms'"
 )
+
+
+@dataclass(frozen=True, repr=False)
+class ForSteps:
+    """An answer for a few step times with what it rests on.
+
+    Attributes:
+        result: the answer itself.
+        notes: cautions from measuring.
+        rests: what it rests on.
+    """
+
+    result: StepUnknown
+    notes: tuple[str, ...] = ()
+    rests: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return steps_text(self.result, self.notes, self.rests)
+
+    def __repr__(self) -> str:
+        return f"<ForSteps: {str(self).splitlines()[0]}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def steps_text(answer: StepUnknown, notes: tuple[str, ...] = (), rests: tuple[str, ...] = ()) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from coresim.errors import InputError, MissingPartError, how_to_install
+from coresim.errors import MissingPartError, how_to_install
+from coresim.files import write_bytes
 from coresim.report.results import COLUMNS, record_of
 
 if TYPE_CHECKING:
@@ -41,7 +43,11 @@ def curve_frame(answer: Recommendation) -> pd.DataFrame:
 
 def estimate_frame(estimate: Estimate) -> pd.DataFrame:
     """Where the time of one setting went: one row for each server group and state, as a share of its time."""
-    groups = {"accelerator": estimate.accelerator, "trainer": estimate.trainer, "starved by": estimate.starved_by}
+    groups = {
+        "accelerator": estimate.accelerator,
+        "trainer": estimate.trainer,
+        "starved, next batch in": estimate.starved_by,
+    }
     for station in estimate.stations:
         groups[station["name"]] = {name: share for name, share in station.items() if name not in ("name", "servers")}
     rows = [(group, state, share) for group, states in groups.items() for state, share in states.items()]
@@ -89,12 +95,12 @@ def write_parquet(plan: FleetPlan, path: str | os.PathLike[str]) -> None:
     Raises:
         MissingPartError: neither pyarrow nor fastparquet is installed.
         InputError: the path cannot be written.
+        CoresimError: the disk is full.
     """
     check_parquet()
-    try:
-        fleet_frame(plan).to_parquet(path, index=False)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; name a file that you can write") from None
+    content = io.BytesIO()
+    fleet_frame(plan).to_parquet(content, index=False)
+    write_bytes(path, content.getvalue())
 
 
 def ledger_frame(ledger: Ledger) -> pd.DataFrame:

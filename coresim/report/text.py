@@ -11,7 +11,7 @@ from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
 from coresim.model.crowding import crowding
 from coresim.model.scenario import Scenario
-from coresim.report.doubt import doubt_lines, sure_words, today_lines
+from coresim.report.doubt import recorded_words, sure_words
 from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
 from coresim.report.storage import storage_lines
 from coresim.sim.estimate import Estimate
@@ -31,24 +31,14 @@ def interval(estimate: Estimate) -> str:
     return f"{percent(estimate.gpu_idle)} [{low:.1f}, {high:.1f}]"
 
 
-def recommendation_text(
-    answer: Recommendation, basis: str | None, notes: tuple[str, ...] = (), rests: tuple[str, ...] = ()
-) -> str:
-    """The whole answer.
+def recommendation_parts(answer: Recommendation, basis: str | None, rests: tuple[str, ...] = ()) -> list[str]:
+    """What stands behind an answer, part by part: what it rests on, the verdict, options, curve and bounds.
 
-    Args:
-        answer: what to print.
-        basis: what the step time rests on, one line.
-        notes: cautions from measuring, one line each.
-        rests: what else the answer rests on, one line each.
+    ``basis``: what the step time rests on, one line; ``rests``: what else the answer rests on, one line each.
     """
     loader = _fitted(loader_text(answer).splitlines())
-    first = [headline(answer), *doubt_lines(answer, basis), *today_lines(answer)]
-    parts = ["\n".join(first), _rests_on(answer, basis, rests), loader, _verdict(answer), _options(answer)]
-    parts += [_curve(chosen_option(answer), answer), _evidence(answer)]
-    if notes:
-        parts.append("Cautions\n" + "\n".join(wrapped(note) for note in notes))
-    return "\n\n".join(part for part in parts if part)
+    parts = [_rests_on(answer, basis, rests), loader, _verdict(answer), _options(answer)]
+    return [part for part in (*parts, _curve(chosen_option(answer), answer), _evidence(answer)) if part]
 
 
 def chosen_option(answer: Recommendation) -> OptionAnswer:
@@ -61,10 +51,13 @@ def plural(count: float, word: str) -> str:
     return f"{count:g} {word}{'' if count == 1 else 's'}"
 
 
-def headline(answer: Recommendation) -> str:
-    """The answer in a sentence; where no core count meets the target, what would, and what comes nearest."""
+def headline(answer: Recommendation, basis: str | None = None) -> str:
+    """The answer in a sentence; where no core count meets the target, what would, and what comes nearest.
+
+    ``basis``: what the step time rests on; a record is named.
+    """
     point, target = answer.point, answer.scenario.target.gpu_idle
-    idle = f"predicted GPU idle {interval(point.estimate)}"
+    idle = f"GPU idle {interval(point.estimate)}"
     if not answer.meets_target:
         verdict, tried = answer.verdict, max(point.cores for option in answer.options for point in option.curve)
         short = verdict.name in ("too few cores", "too few workers")
@@ -74,10 +67,10 @@ def headline(answer: Recommendation) -> str:
             f"What would: {verdict.advice} (GPU idle without it: {percent(verdict.idle_without)}).\n"
             f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}: {idle}."
         )
+    span = core_range(answer).removeprefix("interval ")
     return (
-        f"{plural(point.cores, 'CPU core')} per GPU; {sure_words(answer)} ({core_range(answer)}),"
-        f" {setting_words(point)}: {idle},"
-        f" target {percent(target)}, met with probability {answer.probability:.2f}."
+        f"{plural(point.cores, 'CPU core')} per GPU{recorded_words(answer, basis)}; {sure_words(answer)} ({span}),"
+        f" {setting_words(point)}: {idle}, target {percent(target)}."
     )
 
 
@@ -143,9 +136,11 @@ def _fitted(lines: list[str]) -> str:
 
 def wrapped(line: str, first: str = "  - ", rest: str = "    ") -> str:
     """A line as several of the text's width, the first behind ``first``, the others behind ``rest``."""
-    return textwrap.fill(
-        line, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-    )
+    found = textwrap.fill(
+        line.replace(" %", "\xa0%"), WIDTH, initial_indent=first, subsequent_indent=rest,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return found.replace("\xa0%", " %")  # a number and its unit stay together
 
 
 def loader_text(answer: Recommendation) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from coresim.report.text import percent
 from coresim.validate.ledger import Ledger, Point
 from coresim.validate.scans import CHEAP, EPOCHS, Spent, choices, choices_of_sweeps, spent
-from coresim.validate.score import Score, cause, missing_in_profiles, missing_term, score
+from coresim.validate.score import Score, cause, missing_term, score
 
 #: Mean absolute error of GPU idle, a share, above which a recommendation is not to be trusted.
 MOST_ERROR = 0.05
@@ -18,21 +18,8 @@ FEW = 3
 
 
 def trusted(ledger: Ledger, most_error: float = MOST_ERROR) -> bool:
-    """Whether there is a clean point, and the mean absolute error of idle is within ``most_error``, a share.
-
-    Both must be: that of what was calibrated inside the loader, and that of what ``coresim recommend`` measures.
-    """
-    if not ledger.scored:
-        return False
-    found = score(ledger.scored)
-    return max(found.idle_mean, found.profile_mean or 0.0) <= most_error
-
-
-def missing(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
-    """The term that most likely lacks where a ledger is not to be trusted."""
-    if score(ledger.scored).idle_mean <= most_error:
-        return missing_in_profiles(ledger)
-    return missing_term(ledger)
+    """Whether there is a clean point, and the mean absolute error of idle is within ``most_error``, a share."""
+    return bool(ledger.scored) and score(ledger.scored).idle_mean <= most_error
 
 
 def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
@@ -72,7 +59,7 @@ def validation_document(ledger: Ledger, most_error: float = MOST_ERROR) -> dict[
         "accelerator": ledger.accelerator,
         "trusted": trusted(ledger, most_error),
         "most_error": most_error,
-        "missing_term": None if not scored or trusted(ledger, most_error) else missing(ledger, most_error),
+        "missing_term": None if not scored or trusted(ledger, most_error) else missing_term(ledger),
         "score": asdict(score(scored)) if scored else None,
         "points": [_point_document(point) for point in scored],
         "choices": [asdict(choice) | {"agrees": choice.agrees} for choice in choices(scored)],
@@ -90,7 +77,6 @@ def _point_document(point: Point) -> dict[str, Any]:
         "idle_high": point.prediction.high,
         "idle_by_rates": point.rate_idle,
         "idle_by_queue": point.buffer_idle,
-        "idle_by_recommend": point.profile_idle,
         "seconds_per_step_measured": point.seconds_per_step,
         "seconds_per_step_predicted": point.prediction.seconds_per_step,
         "spread": point.spread,
@@ -106,7 +92,6 @@ def one_line(ledger: Ledger) -> str:
     return (
         f"validated here {ledger.time_utc}: GPU idle predicted within {points(found.idle_mean)} on average over"
         f" {found.points} settings (worst {points(found.idle_max)})"
-        + ("" if found.profile_mean is None else f", from a profile like this within {points(found.profile_mean)}")
         + f", accelerator {ledger.accelerator}"
         + ("" if trusted(ledger) else "; not to be trusted here")
     )
@@ -121,16 +106,13 @@ def _headline(ledger: Ledger, most_error: float) -> str:
     found = score(ledger.scored)
     if trusted(ledger, most_error):
         return f"GPU idle was predicted within {points(found.idle_mean)} on average; the recommendation holds here."
-    calibrated = f"GPU idle was missed by {points(found.idle_mean)} on average"
-    if found.idle_mean <= most_error and found.profile_mean is not None:
-        calibrated = (
-            f"from what recommend measures GPU idle was missed by {points(found.profile_mean)} on average (from what is"
-            f" calibrated inside the loader, by {points(found.idle_mean)})"
+    missed = f"GPU idle was missed by {points(found.idle_mean)} on average, more than {points(most_error)}"
+    if found.noise_median is not None and found.noise_median > most_error:
+        return (
+            f"This machine cannot tell: repeats of one setting differ by {points(found.noise_median)}, and {missed}.\n"
+            "Close other programs and validate again, or validate on a quieter machine."
         )
-    return (
-        f"Do not trust the recommendation here: {calibrated}, more than {points(most_error)}.\n"
-        f"Most likely missing: {missing(ledger, most_error)}."
-    )
+    return f"Do not trust the recommendation here: {missed}.\nMost likely missing: {missing_term(ledger)}."
 
 
 def _numbers(found: Score) -> str:
@@ -142,10 +124,6 @@ def _numbers(found: Score) -> str:
         f"interval     the stated 80 % interval held {percent(found.covered)} of {found.points} points",
         f"other models min(F, P, G) {points(found.rate_mean)}, M/M/1/K {points(found.buffer_mean)} on average",
     ]
-    if found.profile_mean is not None:
-        lines.append(
-            f"recommend    its own measurements, outside of the loader: {points(found.profile_mean)} on average"
-        )
     if found.noise_median is not None and found.noise_p90 is not None:
         lines.append(
             f"noise floor  repeats of one point differ by {points(found.noise_median)} in the median,"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coresim import stats
 from coresim.model.pipeline import Phase, Pipeline
 from coresim.model.service import Service
-from coresim.sim.compiled import entry
+from coresim.sim.kernel import COMPILED, pools
 
 #: Rows kept of each tape; a longer run starts the tape again, so memory does not grow with the steps.
 LONGEST_TAPE = 65_536
@@ -157,29 +157,5 @@ def _split(samples: NDArray[np.float64], tasks: int) -> NDArray[np.float64]:
 
 def _pool(samples: NDArray[np.float64], servers: int) -> NDArray[np.float64]:
     """Times between the completions of successive batches in a pool of ``servers`` that never pauses."""
-    times = np.concatenate([samples.ravel(), np.zeros(servers)])
-    pool_gaps(np.array([*samples.shape, servers], np.int64), times)
-    return times[: len(samples), None]
-
-
-@entry
-def pool_gaps(n: NDArray[np.int64], t: NDArray[np.float64]) -> int:
-    """Put the gaps in the place of the first samples; ``n``: batches, samples of each, servers.
-
-    ``t``: the samples, batch by batch, then when each server is next free. A gap is written when its batch has been
-    read. Returns 0.
-    """
-    size, servers = n[1], n[2]
-    free, last = n[0] * size, 0.0
-    for batch in range(n[0]):
-        completed = last
-        for sample in range(batch * size, batch * size + size):
-            first = free
-            for server in range(free + 1, free + servers):
-                if t[server] < t[first]:
-                    first = server
-            t[first] += t[sample]
-            completed = max(completed, t[first])
-        t[batch] = completed - last
-        last = completed
-    return 0
+    gaps: NDArray[np.float64] = (COMPILED or pools).pool_gaps(samples, servers)
+    return gaps[:, None]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from coresim.errors import MissingPartError
-from coresim.measuring.models import load_torch
+from coresim.measure.models import load_torch
 from coresim.workloads.images import crop_box
 from coresim.workloads.pictures import DEVIATION, MEAN
 

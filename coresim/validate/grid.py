@@ -16,6 +16,7 @@ from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import read_text, read_toml
+from coresim.units import short
 
 _LISTS = {
     "batch_size": int, "option": int, "workers": int, "cores": int, "prefetch_factor": int, "ratio": float,
@@ -78,8 +79,9 @@ class Setting:
 
     @property
     def job(self) -> tuple[object, ...]:
-        """What is calibrated together."""
-        return self.workload, self.batch_size, self.option, self.model, self.precision, self.pin_memory
+        """What is calibrated together: a loader in the trainer is the same loader as one with workers."""
+        threads = self.option == 3
+        return self.workload, self.batch_size, threads, self.model, self.precision, self.pin_memory
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ def _settings(document: dict[str, Any]) -> Iterator[Setting]:
     if unknown or not isinstance(document.get("block"), list):
         raise UnknownKeyError(f"{sorted(unknown)[0] if unknown else 'block'}: write [[block]] tables and nothing else")
     for table in document["block"]:
+        _require(isinstance(table, dict), f"block = {short(table)}: write [[block]] with keys below it")
         yield from _block(table)
 
 
@@ -169,6 +172,10 @@ def _block(table: dict[str, Any]) -> Iterator[Setting]:
     for name in ("workload", "batch_size", "ratio"):
         if name not in table:
             raise InputError(f"block.{name}: missing")
+    for name, kind in (("workload", str), ("repeats", int)):
+        _require(
+            isinstance(table.get(name, kind()), kind), f"block.{name} = {short(table.get(name))}: {kind.__name__}?"
+        )
     lists = {name: _list(table.get(name, DEFAULTS.get(name)), kind, name) for name, kind in _LISTS.items()}
     for values in itertools.product(*lists.values()):
         combination: dict[str, Any] = dict(zip(lists, values, strict=True))
@@ -178,7 +185,7 @@ def _block(table: dict[str, Any]) -> Iterator[Setting]:
 def _list(value: Any, kind: type, name: str) -> list[Any]:
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(v, kind) or (kind is float and isinstance(v, int)) for v in values):
-        raise InputError(f"block.{name} = {value!r}: {kind.__name__} values are needed")
+        raise InputError(f"block.{name} = {short(value)}: {kind.__name__} values are needed")
     return values
 
 

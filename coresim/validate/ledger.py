@@ -15,12 +15,12 @@ from coresim import __version__, stats
 from coresim.errors import InputError
 from coresim.files import check_version, read_json, write_json
 from coresim.model.host import HostFacts
-from coresim.validate.costs import Calibration
 from coresim.validate.grid import Grid, Setting
-from coresim.validate.predict import Prediction
+from coresim.validate.predict import Costs, Prediction
+from coresim.validate.training import StepCost
 
 FORMAT = "coresim-ledger"
-VERSION = 4
+VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Measured:
         seconds_per_step: mean time from step to step.
         step_starts_us: when each step began on the device's clock, microseconds after the last warm-up step.
         step_ends_us: when it ended, in real training; an emulated step lasts what the point says.
+        wall_gots_us: when the trainer had each step's batch in its hands by the wall clock, which nothing corrects.
         lateness_s: mean lateness of the timer, which is taken out.
         sample_s, collate_s, receive_s: mean CPU time of a sample, of collating and of receiving a batch; they tell a
             disturbed trial and explain a miss, and feed no prediction.
@@ -44,6 +45,7 @@ class Measured:
     seconds_per_step: float
     step_starts_us: tuple[int, ...]
     step_ends_us: tuple[int, ...]
+    wall_gots_us: tuple[int, ...]
     lateness_s: float
     sample_s: float
     collate_s: float
@@ -57,7 +59,7 @@ class Measured:
 class Point:
     """One setting with its predictions, made before the trials, and its trials; ``job`` counts the ledger's jobs.
 
-    ``rate_idle`` and ``buffer_idle`` are the field's two models', ``profile_idle`` is what ``coresim recommend`` says.
+    ``rate_idle`` and ``buffer_idle`` are the field's two models'.
     """
 
     job: int
@@ -69,7 +71,6 @@ class Point:
     rate_idle: float
     buffer_idle: float
     trials: tuple[Measured, ...] = ()
-    profile_idle: float | None = None
 
     @property
     def clean(self) -> tuple[Measured, ...]:
@@ -121,16 +122,15 @@ class Job:
     """One calibration: of an organisation, for a workload and batch size.
 
     ``title`` is what a profile of the workload calls it; ``device``: what trains, or "" where it is emulated.
-    ``seconds``: wall time of the calibration and of all predictions from it. ``profile``: the scenario tables of the
-    profile that ``coresim recommend`` would measure, measured just before; None where a model is really trained.
+    ``seconds``: wall time of the calibration and of all predictions from it. ``cautions``: what it warned of.
     """
 
     workload: str
     title: str
-    calibration: Calibration
+    costs: Costs
     device: str = ""
     seconds: float = 0.0
-    profile: Mapping[str, Any] | None = None
+    cautions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def empty_ledger(host: HostFacts, grid: Grid, command: str, device: str = "cuda"
         grid=grid.name,
         grid_sha256=grid.sha256,
         grid_trials=grid.trials,
-        versions={name: version for name in ("torch", "numpy", "numba") if (version := _version(name))}
+        versions={name: version for name in ("torch", "numpy") if (version := _version(name))}
         | {"code": _code_digest()},
     )
 
@@ -252,7 +252,10 @@ def read_ledger(document: Mapping[str, Any], source: str) -> Ledger:
 
 
 def _job(document: dict[str, Any]) -> Job:
-    return Job(**{**document, "calibration": Calibration.from_dict(document["calibration"])})
+    costs = document["costs"]
+    training = costs["training"] and StepCost.from_dict(costs["training"])
+    parts = {"costs": Costs(**{**costs, "training": training}), "cautions": tuple(document["cautions"])}
+    return Job(**{**document, **parts})
 
 
 def _point(document: dict[str, Any]) -> Point:
@@ -262,5 +265,5 @@ def _point(document: dict[str, Any]) -> Point:
 
 
 def _measured(document: dict[str, Any]) -> Measured:
-    lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us")}
+    lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us", "wall_gots_us")}
     return Measured(**{**document, **lists})

@@ -1,36 +1,74 @@
-"""What is predicted for a trial: by the simulation, by it with one effect less, and by the field's two models."""
+"""What is predicted for a trial: by the simulation, by it with one effect less, and by the field's two models.
+
+Everything rests on the scenario that `coresim recommend` would take from the same measurements.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from coresim import stats
 from coresim.model.build import build
+from coresim.model.handover import NO_HANDOVER, Handover, usual
 from coresim.model.pipeline import Pipeline
-from coresim.model.scenario import Accelerator, Loader, Scenario, read_scenario, with_services
-from coresim.model.service import ZERO, Service
+from coresim.model.scenario import Accelerator, Scenario, read_scenario, with_services
+from coresim.model.service import ZERO, Service, empirical
 from coresim.sim.draws import draw, perturb_speed
 from coresim.sim.estimate import LEAST_ROWS, Engine, idle_of
 from coresim.sim.run import Run, RunLength
 from coresim.theory.queues import buffer_idle, rate_idle
-from coresim.validate import handover
-from coresim.validate.costs import Calibration
 from coresim.validate.grid import Setting
-from coresim.validate.loaders import FETCHERS
+from coresim.validate.training import RUN_AHEAD, StepCost
 
 LEVEL = 0.8
 NOMINAL, PERTURBED = 8, 40
 #: Steps of a trial: enough to last about this long, within bounds.
 LEAST_STEPS, MOST_STEPS = 12, 500
 ENDLESS = 1e12
-ROUNDS = 4
+#: Option 3's fetches in flight, as `coresim.measure.subject.Layout` has them.
+FETCHERS = 8
+#: CPU times of a scenario: they change with the machine's speed.
+WORK = ("preprocess", "collate", "send", "consumer", "pin")
 
 Change = Callable[[Scenario], Scenario]
-#: Effects that are more than another scenario.
-WAITING, STATES = "waiting for the hand-over", "the hand-over's state"
+#: An effect that is more than another scenario.
 DEALT = "dealt when the last is received"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a job's calibration found, as predictions take it.
+
+    Attributes:
+        tables: the scenario tables of the profile.
+        sampled: share of each CPU that sampling the machine's speed takes, of a trial too.
+        training: what a step of the model in training costs; None: the accelerator is emulated.
+        slower: how many times as much CPU time work takes as in the calibration.
+    """
+
+    tables: Mapping[str, Any]
+    sampled: float = 0.0
+    training: StepCost | None = None
+    slower: float = 1.0
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario of the calibration, at the machine's speed meant."""
+        # What sampling takes of a CPU, whoever is on it lacks.
+        return with_services(_read(json.dumps(self.tables)), self.slower / (1.0 - self.sampled), *WORK)
+
+    def at(self, slower: float) -> Costs:
+        """The same costs on a machine that needs ``slower`` times as much CPU time."""
+        return replace(self, slower=slower)
+
+
+@lru_cache(maxsize=32)
+def _read(tables: str) -> Scenario:
+    return read_scenario(json.loads(tables))
 
 
 @dataclass(frozen=True)
@@ -43,36 +81,40 @@ class Prediction:
     seconds_per_step: float
 
 
-def rate_period(calibration: Calibration, setting: Setting) -> float:
+def rate_period(costs: Costs, setting: Setting) -> float:
     """Seconds per batch that the preparation can do, by rates alone: fetchers, workers, then cores at speed s(k).
 
     Units: seconds. The bottleneck law: no station can do more than its servers allow.
     """
-    wait = calibration.batch_size * calibration.wait.mean
-    work = calibration.batch_size * calibration.sample.mean + calibration.batch.mean
+    scenario = costs.scenario
+    workload = scenario.workload
+    wait, work = workload.batch_size * workload.fetch.mean, workload.batch_size * workload.preprocess.mean
+    work += workload.collate.mean
     if setting.option == 1:
         return wait + work
     busy = min(setting.workers, setting.cores)
-    speed = calibration.speed if busy > 1 else 1.0
+    speeds = scenario.host.speed
+    speed = speeds[min(busy, len(speeds)) - 1]
     if setting.option == 3:
         return max(wait / FETCHERS, work / busy / speed)
+    work += workload.send.mean
     return max((wait + work) / setting.workers, work / busy / speed)
 
 
-def step_time(calibration: Calibration, setting: Setting) -> float:
+def step_time(costs: Costs, setting: Setting) -> float:
     """Seconds per step at which preparation rate / ingestion rate is the setting's ``ratio``, or its own."""
-    if calibration.training is not None:
-        return stats.mean(calibration.training.step)
+    if costs.training is not None:
+        return stats.mean(costs.training.step)
     if setting.step_s:
         return setting.step_s
     reference = replace(setting, workers=setting.at) if setting.at else setting
-    return setting.ratio * rate_period(calibration, reference)
+    return setting.ratio * rate_period(costs, reference)
 
 
-def trial_length(calibration: Calibration, setting: Setting, seconds: float) -> RunLength:
+def trial_length(costs: Costs, setting: Setting, seconds: float) -> RunLength:
     """Warm-up until the empty start is forgotten, then whole rounds of all workers for about ``seconds``."""
     credits = max(1, setting.workers) * setting.prefetch_factor
-    step, prepare = step_time(calibration, setting), rate_period(calibration, setting)
+    step, prepare = step_time(costs, setting), rate_period(costs, setting)
     period = step + prepare if setting.option == 1 else max(step, prepare)
     cycle = max(1, setting.workers)
     wanted = min(MOST_STEPS, max(LEAST_STEPS, seconds / period))
@@ -80,100 +122,72 @@ def trial_length(calibration: Calibration, setting: Setting, seconds: float) -> 
     return RunLength(warm_up + cycle * round(wanted / cycle), warm_up)
 
 
-def scenario_of(calibration: Calibration, setting: Setting, shares: Mapping[str, float], without: str = "") -> Scenario:
-    """The scenario of a trial; ``shares``: of the states in which its hand-overs are; without one of its effects."""
-    loader = Loader(ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS)
-    if calibration.training is not None:
-        waiting = ZERO if without == WAITING else handover.at_rest(calibration.handover)
-        pinning = replace(loader, pin_memory=setting.pin_memory)
-        return calibration.training_scenario(calibration.training, pinning, waiting)
-    waiting = ZERO if without == WAITING else handover.mixture(calibration.handover, shares).service()
+def scenario_of(costs: Costs, setting: Setting, without: str = "") -> Scenario:
+    """The scenario of a trial; without one of its effects."""
+    scenario = costs.scenario
+    loader = replace(
+        scenario.loader,
+        ordered=setting.ordered,
+        prefetch_factor=setting.prefetch_factor,
+        fetchers=FETCHERS,
+        pin_memory=setting.pin_memory,
+    )
+    # A trial is one endless epoch that starts with a warm-up.
+    workload = replace(scenario.workload, samples_per_epoch=None, startup=0.0, worker_startup=0.0)
+    scenario = replace(scenario, loader=loader, workload=workload)
     if setting.option == 2 and setting.prefetch_factor == 1 and without != DEALT:
         # Its worker is dealt the next batch only when the trainer has received the last one.
-        calibration = calibration.dealt_after(calibration.receive.mean + waiting.mean)
-    return calibration.emulated_scenario(step_time(calibration, setting), setting.sync, loader, waiting)
+        received = workload.consumer.mean + usual(workload.handover).mean
+        later = workload.fetch.longer(Service(received / workload.batch_size))
+        scenario = replace(scenario, workload=replace(workload, fetch=later))
+    if costs.training is not None:
+        return _in_training(scenario, costs.training)
+    return replace(scenario, accelerator=Accelerator(step=Service(step_time(costs, setting)), sync=setting.sync))
 
 
-def handover_shares(
-    calibration: Calibration, setting: Setting, length: RunLength, engine: Engine
-) -> Mapping[str, float]:
-    """The share of each state of a hand-over, from simulated runs.
-
-    How long a hand-over takes depends on its state, and the states on how long hand-overs take: a few rounds settle
-    it, each counting as much as all before it, so that it does not swing between two answers.
-    """
-    shares: dict[str, float] = {}
-    if setting.option != 2 or calibration.training is not None:
-        return shares
-    cpus = setting.cores if setting.limit == "affinity" else calibration.cpus
-    for number in range(ROUNDS):
-        pipeline = _pipeline(scenario_of(calibration, setting, shares), setting)
-        run = engine(pipeline, draw(pipeline, _rows(length), 1, number), replace(length, trace=True))
-        found = handover.simulated(run.traces[0], length.warm_up, setting.prefetch_factor, cpus)
-        old = shares or found
-        shares = {state: (old.get(state, 0.0) + found.get(state, 0.0)) / 2 for state in old | found}
-    return shares
+def _in_training(scenario: Scenario, step: StepCost) -> Scenario:
+    """Real training: the device's own step, launch and copies."""
+    pinned = scenario.loader.pin_memory and step.copy_pinned is not None
+    copy = step.copy_pinned if pinned and step.copy_pinned is not None else step.copy
+    device = Accelerator(
+        step=empirical(step.step), launch=empirical(step.launch), run_ahead=RUN_AHEAD, slowdown=step.slowdown
+    )
+    workload = replace(scenario.workload, copy=Service(copy) if copy else ZERO)
+    loader = replace(scenario.loader, copy_mode="stream" if pinned else "sync")
+    return replace(scenario, workload=workload, accelerator=device, loader=loader)
 
 
-def predict(calibration: Calibration, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> Prediction:
+def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> Prediction:
     """The simulation's prediction for trials of that length.
 
     The interval at level `LEVEL` holds one trial: each of the simulated ones is as long as the real one and draws its
-    own inputs within their uncertainty and the machine's drift, so the noise of a short run is in it too.
+    own inputs within their uncertainty, so the noise of a short run is in it too.
     """
-    setting = replace(setting, step_s=step_time(calibration, setting))
-    shares = handover_shares(calibration, setting, length, engine)
-    pipeline = _pipeline(scenario_of(calibration, setting, shares), setting)
+    pipeline = _pipeline(scenario_of(costs, setting), setting)
     runs = _runs(pipeline, length, engine, seed)
-    unsure = _pipeline(scenario_of(calibration.drifting(), setting, shares), setting)
-    idles = [idle_of(run) for run in _perturbed(unsure, length, engine, seed)]
+    idles = [idle_of(run) for run in _perturbed(pipeline, length, engine, seed)]
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return Prediction(stats.mean([idle_of(run) for run in runs]), low, high, _period(runs, length))
 
 
-def by_profile(
-    tables: Mapping[str, Any],
-    setting: Setting,
-    step_s: float,
-    length: RunLength,
-    engine: Engine,
-    dearer: float = 1.0,
-) -> float:
-    """Idle as ``coresim recommend`` has it: from a profile's scenario tables, with the trial's own step and loader.
-
-    A profile's costs are measured outside of a running loader, piece by piece; it is what a recommendation rests on.
-    ``dearer`` is a factor on all that a worker does.
-    """
-    scenario = with_services(read_scenario(dict(tables)), dearer, "preprocess", "collate", "send")
-    loader = replace(
-        scenario.loader, ordered=setting.ordered, prefetch_factor=setting.prefetch_factor, fetchers=FETCHERS
-    )
-    device = Accelerator(step=Service(step_s), sync=setting.sync)
-    pipeline = _pipeline(replace(scenario, loader=loader, accelerator=device), setting)
-    return stats.mean([idle_of(run) for run in _runs(pipeline, length, engine, seed=1)])
-
-
-def without(effect: str, calibration: Calibration, setting: Setting, length: RunLength, engine: Engine) -> float:
-    """Predicted idle with one of the calibration's `effects_of` switched off."""
-    shares = handover_shares(calibration, setting, length, engine)
-    if effect == STATES and shares and calibration.handover:
-        shares = dict.fromkeys(calibration.handover, 1.0 / len(calibration.handover))
-    scenario = effects_of(calibration)[effect](scenario_of(calibration, setting, shares, effect))
+def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engine: Engine) -> float:
+    """Predicted idle with one of the `effects_of` these costs switched off."""
+    scenario = effects_of(costs)[effect](scenario_of(costs, setting, effect))
     pipeline = _pipeline(scenario, setting)
     if effect == "core sharing":
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))
     return stats.mean([idle_of(run) for run in _runs(pipeline, length, engine, seed=1)])
 
 
-def by_rates(calibration: Calibration, setting: Setting) -> float:
+def by_rates(costs: Costs, setting: Setting) -> float:
     """Idle by min(F, P, G); F is without limit here, because fetching is part of the workers' time."""
-    return rate_idle(ENDLESS, 1.0 / rate_period(calibration, setting), 1.0 / step_time(calibration, setting))
+    return rate_idle(ENDLESS, 1.0 / rate_period(costs, setting), 1.0 / step_time(costs, setting))
 
 
-def by_buffer(calibration: Calibration, setting: Setting) -> float:
+def by_buffer(costs: Costs, setting: Setting) -> float:
     """Idle by M/M/1/K, as tf.data's autotuner has it, with all credits as the buffer."""
     room = max(1, setting.workers * setting.prefetch_factor)
-    return buffer_idle(1.0 / rate_period(calibration, setting), 1.0 / step_time(calibration, setting), room)
+    return buffer_idle(1.0 / rate_period(costs, setting), 1.0 / step_time(costs, setting), room)
 
 
 def _pipeline(scenario: Scenario, setting: Setting) -> Pipeline:
@@ -209,9 +223,15 @@ def _constant(service: Service) -> Service:
 
 
 def _without_variance(scenario: Scenario) -> Scenario:
-    names = ("preprocess", "fetch", "collate", "consumer", "copy")
+    names = ("preprocess", "fetch", "collate", "send", "consumer", "copy")
     flat: dict[str, Any] = {name: _constant(getattr(scenario.workload, name)) for name in names}
     return replace(scenario, workload=replace(scenario.workload, **flat))
+
+
+def _without_states(scenario: Scenario) -> Scenario:
+    """Every hand-over as where the maker rests and cores are free."""
+    same = Handover(rest_free=usual(scenario.workload.handover))
+    return replace(scenario, workload=replace(scenario.workload, handover=same))
 
 
 def _changed(**changes: dict[str, object]) -> Change:
@@ -224,31 +244,24 @@ def _changed(**changes: dict[str, object]) -> Change:
 
 _COMMON: dict[str, Change] = {
     "core sharing": _changed(),
-    WAITING: _changed(),
+    "receiving a batch": _changed(workload={"consumer": ZERO, "handover": NO_HANDOVER}),
+    "waiting for the hand-over": _changed(workload={"handover": NO_HANDOVER}),
+    "the hand-over's state": _without_states,
     "s(k)": _changed(host={"speed": (1.0,)}),
     "variance": _without_variance,
     "order": _changed(loader={"ordered": False}),
-    "collation": _changed(workload={"collate": ZERO}),
-}
-_OWN_CORE: dict[str, Change] = {"the trainer's own core": _changed(accelerator={"sync": "block"})}
-#: Each effect of the model that a trial with an emulated accelerator can show, and the scenario without it.
-EFFECTS: dict[str, Change] = _COMMON | {
-    # An emulated accelerator copies nothing: its copy is the waiting for the hand-over.
-    "receiving a batch": _changed(workload={"consumer": ZERO, "copy": ZERO}),
-    STATES: _changed(),
+    "collation and sending": _changed(workload={"collate": ZERO, "send": ZERO}),
     DEALT: _changed(),
-    **_OWN_CORE,
+    "the trainer's own core": _changed(accelerator={"sync": "block"}),
 }
-#: The same of real training.
-TRAINING_EFFECTS: dict[str, Change] = _COMMON | {
-    "receiving a batch": _changed(workload={"consumer": ZERO}),
+#: What real training can show besides.
+_TRAINING: dict[str, Change] = {
     "copying to the device": _changed(workload={"copy": ZERO}),
     "launch": _changed(accelerator={"launch": ZERO}),
     "busy-host slowdown": _changed(accelerator={"slowdown": (1.0,)}),
-    **_OWN_CORE,
 }
 
 
-def effects_of(calibration: Calibration) -> Mapping[str, Change]:
+def effects_of(costs: Costs) -> Mapping[str, Change]:
     """The effects that its trials can show, by name, and the scenario without each."""
-    return EFFECTS if calibration.training is None else TRAINING_EFFECTS
+    return _COMMON if costs.training is None else _COMMON | _TRAINING

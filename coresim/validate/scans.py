@@ -15,6 +15,8 @@ from coresim.validate.ledger import Ledger, Point
 
 #: Idle, as a share, by which two settings may differ and count as equally good.
 SAME = 0.01
+#: The numbers of workers that folklore recommends.
+ALWAYS = (1, 2, 3, 4)
 #: How often the sweeps that people run read the whole data set for each number of workers: what most copies do of a
 #: script that many public repositories have, such as ``nodule_segmentation_v1/test.py`` in github.com/vinibfr/lung_seg.
 EPOCHS = 2
@@ -27,7 +29,7 @@ class Choice:
     """One scan of workers at one step time: what is recommended and what measured best.
 
     ``lost``: how much more idle the recommended workers were; ``noise``: about the standard deviation of such a
-    difference, from the spread of the scan's repeats.
+    difference, from the spread of the scan's repeats. ``rule``: what chose, such as "recommended".
     """
 
     setting: Setting
@@ -35,6 +37,7 @@ class Choice:
     best: int
     lost: float
     noise: float
+    rule: str = "recommended"
 
     @property
     def agrees(self) -> bool:
@@ -48,6 +51,27 @@ def choices(points: Iterable[Point]) -> list[Choice]:
     for scan in _scans(points):
         predicted = {point.setting.workers: point.prediction.idle for point in scan}
         found.append(_choice(scan, predicted, {point.setting.workers: point.idle for point in scan}))
+    return found
+
+
+def choices_of_rules(points: Iterable[Point], cores: int) -> dict[str, list[Choice]]:
+    """What a child would choose in each scan, held against what measured best: by rule, one choice a scan.
+
+    Args:
+        points: any.
+        cores: of the machine.
+
+    Always so many workers, or as many as there are cores; a scan that did not try that number is left out.
+    """
+    scans = _scans(points)
+    rules = {f"always {count}": count for count in ALWAYS} | {f"workers = cores ({cores})": cores}
+    found: dict[str, list[Choice]] = {}
+    for rule, workers in rules.items():
+        for scan in scans:
+            measured = {point.setting.workers: point.idle for point in scan}
+            if workers in measured:
+                chosen = _choice(scan, {workers: 0.0}, measured)
+                found.setdefault(rule, []).append(replace(chosen, rule=rule))
     return found
 
 

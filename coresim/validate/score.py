@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coresim import stats
-from coresim.model.scenario import read_scenario
+from coresim.model.service import read_service
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
-from coresim.validate.costs import Calibration
 from coresim.validate.ledger import Job, Ledger, Point
-from coresim.validate.predict import Prediction, by_profile, effects_of, predict, rate_period, without
+from coresim.validate.predict import Costs, Prediction, effects_of, predict, rate_period, without
 
 KNEE = (0.8, 1.25)
 #: Relative change that an input must show before it is named as a cause.
@@ -33,7 +32,6 @@ class Score:
         covered: share of the trials that the stated interval holds, each point counting as one.
         noise_median, noise_p90: spread of repeats of one point, where there are repeats.
         rate_mean, buffer_mean: mean absolute error of idle by min(F, P, G) and by M/M/1/K.
-        profile_mean: the same of what ``coresim recommend`` predicts from its profile, where that was measured.
     """
 
     points: int
@@ -49,7 +47,6 @@ class Score:
     noise_p90: float | None
     rate_mean: float
     buffer_mean: float
-    profile_mean: float | None
 
 
 def score(points: Sequence[Point]) -> Score:
@@ -57,7 +54,6 @@ def score(points: Sequence[Point]) -> Score:
     errors = [abs(point.error) for point in points]
     speeds = [abs(point.throughput_error) for point in points]
     spreads = [point.spread for point in points if point.spread is not None]
-    profiled = [abs(point.profile_idle - point.idle) for point in points if point.profile_idle is not None]
     return Score(
         points=len(points),
         idle_mean=stats.mean(errors),
@@ -72,8 +68,22 @@ def score(points: Sequence[Point]) -> Score:
         noise_p90=stats.quantile(spreads, 0.9) if spreads else None,
         rate_mean=stats.mean([abs(point.rate_idle - point.idle) for point in points]),
         buffer_mean=stats.mean([abs(point.buffer_idle - point.idle) for point in points]),
-        profile_mean=stats.mean(profiled) if profiled else None,
     )
+
+
+def is_calibrated(point: Point) -> bool:
+    """Whether the setting is the one that the costs come from: one worker beside free cores, in order, prefetch 2.
+
+    Such points are a kind of their own: they say little of what the model adds.
+    """
+    s = point.setting
+    return (s.option, s.workers, s.prefetch_factor, s.ordered, s.sync) == (2, 1, 2, True, "block") and s.cores > 1
+
+
+def headline(points: Iterable[Point]) -> list[Point]:
+    """The points that count for a headline: all but those at the calibrated setting itself, where there are others."""
+    found = list(points)
+    return [point for point in found if not is_calibrated(point)] or found
 
 
 def grouped(points: Iterable[Point], of: Callable[[Point], str]) -> dict[str, Score]:
@@ -99,7 +109,7 @@ def _ratio(point: Point, jobs: Sequence[Job]) -> float:
     """Preparation rate over ingestion rate at that setting, by rates alone."""
     if not point.setting.model:
         return point.setting.ratio
-    return point.step_s / rate_period(jobs[point.job].calibration, point.setting)
+    return point.step_s / rate_period(jobs[point.job].costs, point.setting)
 
 
 def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:
@@ -110,10 +120,10 @@ def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:
     """
     full = at_pace(ledger, engine)
     found = {}
-    for effect in dict.fromkeys(name for job in ledger.jobs for name in effects_of(job.calibration)):
+    for effect in dict.fromkeys(name for job in ledger.jobs for name in effects_of(job.costs)):
         groups: dict[str, list[float]] = {ALL: []}
         for point in full:
-            shown = effect in effects_of(ledger.job_of(point).calibration)
+            shown = effect in effects_of(ledger.job_of(point).costs)
             more = abs(_without(effect, ledger, point, engine) - point.idle) - abs(point.error) if shown else 0.0
             groups[ALL].append(more)
             groups.setdefault(point.setting.workload, []).append(more)
@@ -122,10 +132,10 @@ def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:
 
 
 def _without(effect: str, ledger: Ledger, point: Point, engine: Engine) -> float:
-    calibration = ledger.job_of(point).calibration
+    costs = ledger.job_of(point).costs
     length = RunLength(point.warm_up + point.steps, point.warm_up)
     setting = replace(point.setting, step_s=point.step_s)
-    found = [without(effect, calibration.slower(trial.pace), setting, length, engine) for trial in point.clean]
+    found = [without(effect, costs.at(trial.pace), setting, length, engine) for trial in point.clean]
     return stats.mean(found)
 
 
@@ -133,10 +143,10 @@ def repredict(ledger: Ledger, engine: Engine) -> Ledger:
     """The ledger with today's predictions for its recorded trials: what a changed model is judged by."""
 
     def again(point: Point) -> Point:
-        calibration = ledger.job_of(point).calibration
+        costs = ledger.job_of(point).costs
         length = RunLength(point.warm_up + point.steps, point.warm_up)
         setting = replace(point.setting, step_s=point.step_s)
-        return replace(point, prediction=predict(calibration, setting, length, engine))
+        return replace(point, prediction=predict(costs, setting, length, engine))
 
     return replace(ledger, points=tuple(again(point) for point in ledger.points))
 
@@ -145,10 +155,10 @@ def at_pace(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
     """The points predicted for the pace that was sampled during each one's trials: it is no part of them."""
 
     def again(point: Point) -> Point:
-        calibration = ledger.job_of(point).calibration
+        costs = ledger.job_of(point).costs
         length = RunLength(point.warm_up + point.steps, point.warm_up)
         setting = replace(point.setting, step_s=point.step_s)
-        found = [predict(calibration.slower(trial.pace), setting, length, engine) for trial in point.clean]
+        found = [predict(costs.at(trial.pace), setting, length, engine) for trial in point.clean]
         mean = {name: stats.mean([getattr(one, name) for one in found]) for name in Prediction.__dataclass_fields__}
         return replace(point, prediction=Prediction(**mean))
 
@@ -163,65 +173,28 @@ def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
     What is still missed is the model's structure (order, buffers, sharing of cores, the hand-over); what is not, was
     that costs differed from the calibration: the machine's speed, or a contention that s(k) does not know.
     """
-    return tuple(_with_own_costs(point, ledger.job_of(point).calibration, engine) for point in ledger.scored)
+    return tuple(_with_own_costs(point, ledger.job_of(point).costs, engine) for point in ledger.scored)
 
 
-def _with_own_costs(point: Point, calibration: Calibration, engine: Engine) -> Point:
+def _with_own_costs(point: Point, costs: Costs, engine: Engine) -> Point:
     length = RunLength(point.warm_up + point.steps, point.warm_up)
     pace = stats.mean([trial.pace for trial in point.clean])
-    changes = cost_changes(point, calibration)
-    own = replace(
-        calibration.slower(pace),
-        sample=calibration.sample.scaled(1.0 + changes.get(SAMPLE, pace - 1.0)),
-        receive=calibration.receive.scaled(1.0 + changes.get(RECEIVING, pace - 1.0)),
-    )
+    changes = cost_changes(point, costs)
+    tables = dict(costs.tables)
+    tables["workload"] = dict(tables["workload"])
+    for key, name in (("preprocess", SAMPLE), ("consumer", RECEIVING)):
+        if name in changes and key in tables["workload"]:
+            # The rest is taken at the sampled pace, so this part is told beside it.
+            factor = (1.0 + changes[name]) / pace
+            service = read_service(tables["workload"][key], key)
+            tables["workload"][key] = service.scaled(factor).to_table()
     setting = replace(point.setting, step_s=point.step_s)
-    return replace(point, prediction=predict(own, setting, length, engine))
-
-
-def by_profiles(ledger: Ledger, engine: Engine | None = None) -> tuple[Point, ...]:
-    """The points with what ``coresim recommend`` said; none of those without.
-
-    With an ``engine`` they are predicted anew, from profiles whose batches cost a worker what the calibration saw: what
-    is then missed is not the machine's pace, which may have changed between the two measurements.
-    """
-    found = []
-    for point in ledger.scored:
-        job, idle = ledger.job_of(point), point.profile_idle
-        if idle is None or job.profile is None:
-            continue
-        if engine is not None:
-            length = RunLength(point.warm_up + point.steps, point.warm_up)
-            idle = by_profile(job.profile, point.setting, point.step_s, length, engine, 1.0 + dearer(job))
-        found.append(replace(point, prediction=replace(point.prediction, idle=idle)))
-    return tuple(found)
-
-
-def dearer(job: Job) -> float:
-    """By what share a batch cost a worker more CPU time in the calibration than in the job's profile.
-
-    Raises:
-        KeyError, CoresimError: the job has no profile.
-    """
-    workload, seen = read_scenario(dict(job.profile or {})).workload, job.calibration
-    measured = workload.batch_size * workload.preprocess.mean + workload.collate.mean + workload.send.mean
-    return (seen.batch_size * seen.sample.mean + seen.batch.mean) / measured - 1.0
-
-
-def missing_in_profiles(ledger: Ledger) -> str:
-    """What most likely lacks in what ``coresim recommend`` measures: a change of a worker's cost, or the rest."""
-    changes = [dearer(job) for job in ledger.jobs if job.profile is not None]
-    if changes and abs(stats.median(changes)) > NOTABLE:
-        return (
-            f"a batch cost a worker {stats.median(changes):+.0%} (median) inside the loader against what recommend"
-            " measured: the machine's pace, or what only a running loader costs"
-        )
-    return "what the loader itself costs while it runs, which recommend does not measure"
+    return replace(point, prediction=predict(replace(costs.at(pace), tables=tables), setting, length, engine))
 
 
 def cause(point: Point, job: Job) -> str:
     """What the trial itself shows of why its prediction missed: dearer work of more idle than predicted, or cheaper."""
-    changes = _explaining(point, job.calibration)
+    changes = _explaining(point, job.costs)
     named = [
         f"{name} {change:+.0%} against the calibration" for name, change in changes.items() if abs(change) > NOTABLE
     ]
@@ -231,33 +204,34 @@ def cause(point: Point, job: Job) -> str:
     return "; ".join(named) or "not explained by the costs that the trial noted: the model's structure"
 
 
-def cost_changes(point: Point, calibration: Calibration) -> Mapping[str, float]:
+def cost_changes(point: Point, costs: Costs) -> Mapping[str, float]:
     """Relative change of what the sampler, the workers and the trainer noted against what was predicted with.
 
     A sample beside other busy cores is held against the calibrated one over s(k), as the prediction has it.
     """
     found = {}
-    trials = point.clean
+    trials, scenario = point.clean, costs.at(1.0).scenario
+    workload, speeds = scenario.workload, scenario.host.speed
     found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
     # In option 3 the calibration has the time that a thread needs for a sample, which trials do not note.
-    if calibration.option != 3 and calibration.sample.mean > 0:
-        speed = calibration.speed if min(point.setting.workers, point.setting.cores) > 1 else 1.0
-        found[SAMPLE] = stats.mean([t.sample_s for t in trials]) * speed / calibration.sample.mean - 1.0
-    if point.setting.option == 2 and calibration.receive.mean > 0:
-        found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / calibration.receive.mean - 1.0
+    if point.setting.option != 3 and workload.preprocess.mean > 0:
+        speed = speeds[min(max(1, point.setting.workers), point.setting.cores, len(speeds)) - 1]
+        found[SAMPLE] = stats.mean([t.sample_s for t in trials]) * speed / workload.preprocess.mean - 1.0
+    if point.setting.option == 2 and workload.consumer.mean > 0:
+        found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / workload.consumer.mean - 1.0
     return found
 
 
-def _explaining(point: Point, calibration: Calibration) -> Mapping[str, float]:
+def _explaining(point: Point, costs: Costs) -> Mapping[str, float]:
     """The changes, 0 where one would have made the point miss the other way."""
-    return {name: c if c * point.error < 0 else 0.0 for name, c in cost_changes(point, calibration).items()}
+    return {name: c if c * point.error < 0 else 0.0 for name, c in cost_changes(point, costs).items()}
 
 
 def missing_term(ledger: Ledger) -> str:
     """The term that most likely lacks: the largest common change of a noted cost that explains misses, or structure."""
     changes: dict[str, list[float]] = {}
     for point in ledger.scored:
-        for name, change in _explaining(point, ledger.job_of(point).calibration).items():
+        for name, change in _explaining(point, ledger.job_of(point).costs).items():
             changes.setdefault(name, []).append(change)
     medians = {name: stats.median(found) for name, found in changes.items()}
     if not medians:

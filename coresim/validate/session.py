@@ -13,19 +13,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-from coresim.measuring.campaign import Request, run_campaign
-from coresim.measuring.processes import START_TIMEOUT, Child, Link
+from coresim.measure.assemble import assemble, provenance
+from coresim.measure.bandwidth import measure_bandwidth
+from coresim.measure.host import read_host
+from coresim.measure.server import Ask, Server
+from coresim.model.measurement import Measurement
+from coresim.model.profile import AcceleratorSource
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
-from coresim.validate.costs import Calibration
 from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Job, Ledger, Measured, Point
 from coresim.validate.limits import QuotaGroup
-from coresim.validate.predict import by_buffer, by_profile, by_rates, predict, step_time, trial_length
-from coresim.validate.process import Effort, Order, serve
+from coresim.validate.predict import Costs, by_buffer, by_rates, predict, step_time, trial_length
+from coresim.validate.trials import Effort, Order, Train, Trials
 from coresim.workloads.base import WorkloadSpec
 
 #: Share of the machine's cores that other programs may use before a trial does not count.
@@ -33,15 +34,15 @@ MOST_OTHERS = 0.025
 #: A trial whose workers needed so much more CPU time per batch than in the best trial of the same setting, each beside
 #: what the sampler's work cost meanwhile, was disturbed.
 MOST_SLOWER = 0.25
+#: Share of the emulated step by which its timer may be late: what is taken out of the moments must stay small.
+MOST_LATE = 0.1
 #: Trials of one setting at the most, beyond its repeats.
 ATTEMPTS = 2
-SILENCE = 180.0
-#: A profile needs a step time; no trial has it.
-STAND_IN_STEP_S = 1.0
+BANDWIDTH_S = 3.0
+#: A profile needs a step time; every trial has its own.
+NO_STEP = AcceleratorSource(kind="given", basis="each trial's own", uncertainty=0.0, step_time_s=1.0)
 
 Progress = Callable[[str, float], None] | None
-#: Of a scenario, as a profile gives them.
-Tables = Mapping[str, Any]
 
 
 def validate(
@@ -81,7 +82,7 @@ def validate(
             left = [setting for setting in left if setting.limit != "quota"]
         total = sum(setting.repeats for setting in left) or 1
         made = 0
-        profiles: dict[tuple[str, int], Tables | None] = {}
+        bandwidth = measure_bandwidth(budget_s=BANDWIDTH_S) if left else []
         for job in dict.fromkeys(setting.job for setting in left):
             settings = [setting for setting in left if setting.job == job]
             if time.monotonic() > until:
@@ -96,9 +97,8 @@ def validate(
 
             name = settings[0].workload
             tell = partial(_tell, progress, name, made, total)
-            known = profiles.get((name, settings[0].batch_size))
-            ledger = _run_job(specs[name], settings, len(base.jobs), engine, effort, until, keep, tell, group, known)
-            profiles[name, settings[0].batch_size] = ledger.jobs[-1].profile
+            spec = replace(specs[name], batch_size=settings[0].batch_size)
+            ledger = _run_job(spec, settings, len(base.jobs), engine, effort, until, keep, tell, group, bandwidth)
             made += sum(setting.repeats for setting in settings)
     return ledger
 
@@ -144,25 +144,15 @@ def _run_job(
     keep: Callable[[Job, Sequence[Point]], Ledger],
     tell: Callable[[str, int], None],
     group: QuotaGroup | None,
-    known: Tables | None,
+    bandwidth: Sequence[Measurement],
 ) -> Ledger:
-    """Calibrate, predict all of the job's settings, then let the same process make their trials, each kept at once.
-
-    ``known``: the tables of a profile of the same workload and batch size that was measured for another job.
-    """
+    """Calibrate, predict all of the job's settings, then let the same process make their trials, each kept at once."""
     first = settings[0]
-    profile = None if first.model else known or _profile(spec, first.batch_size, lambda what: tell(what, 0))
-    with Child(serve, spec, first, effort, doing=f"validating {first.workload}") as child:
-        tell("calibrating", 0)
-        began = time.monotonic()
-        tag, found = child.receive(START_TIMEOUT + SILENCE)
-        while tag != "calibrated":
-            tell(f"calibrating, {20 * int(5 * found)} %", 0)
-            tag, found = child.receive(SILENCE)
-        title, device, calibration = found
-        points = [_predicted(number, calibration, setting, engine, effort) for setting in settings]
-        job = Job(first.workload, title, calibration, device, time.monotonic() - began, profile)
-        points = [_profiled(point, profile, engine) for point in points]
+    began = time.monotonic()
+    with Server(spec, more=Trials(), progress=lambda what, _: tell(what, 0)) as server:
+        job, paces = _calibrated(server, first, effort, bandwidth, tell)
+        points = [_predicted(number, job.costs, setting, engine, effort) for setting in settings]
+        job = replace(job, seconds=time.monotonic() - began)
         ledger = keep(job, points)
         turns = deque(_turns(settings))
         trials = len(turns)
@@ -171,11 +161,41 @@ def _run_job(
             made = sum(len(point.trials) for point in points)
             # Disturbed trials are made again: more than were declared.
             tell(f"running the real pipeline, {min(100, 10 * (10 * made // trials))} %", made)
-            points[place] = _attempt(child, points[place], group)
+            points[place] = _attempt(server, points[place], paces, group)
             ledger = keep(job, points)
             if place not in turns and not settled(points[place]):
                 turns.append(place)
     return ledger
+
+
+def _usual_pace(paces: Mapping[int, float], setting: Setting) -> float:
+    """The usual pace beside as many busy CPUs as the setting has, or the most below that was seen."""
+    busy = max(1, min(setting.workers, setting.cores))
+    return paces[max((count for count in paces if count <= busy), default=min(paces))]
+
+
+def _calibrated(
+    server: Server,
+    first: Setting,
+    effort: Effort,
+    bandwidth: Sequence[Measurement],
+    tell: Callable[[str, int], None],
+) -> tuple[Job, Mapping[int, float]]:
+    """The job's costs, as a profile of it has them, and the usual paces of the calibration."""
+    device, training = "", None
+    if first.model:
+        tell("timing the training step", 0)
+        server.send(Train(first, effort.device))
+        device, training = server.receive()[1]
+    tell("calibrating", 0)
+    ask = Ask(first.option == 3, effort.budget_s, effort.rounds, first.pin_memory)
+    found = server.calibrate(ask, progress=lambda what, done: tell(f"{what}, {20 * int(5 * done)} %", 0))
+    host = read_host(load_window=0.0)
+    measurements = [*found.measurements, *bandwidth]
+    profile = assemble(server.facts, found, host, NO_STEP, measurements, (), provenance("", "", host))
+    costs = Costs(profile.scenario_tables(), found.sampled, training)
+    warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
+    return Job(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
 
 
 def _turns(settings: Sequence[Setting]) -> list[int]:
@@ -191,20 +211,20 @@ def settled(point: Point) -> bool:
     return len(point.clean) >= wanted or len(point.trials) >= wanted + ATTEMPTS
 
 
-def _attempt(child: Child, point: Point, group: QuotaGroup | None) -> Point:
+def _attempt(server: Server, point: Point, paces: Mapping[int, float], group: QuotaGroup | None) -> Point:
     """One more trial, and with it a new look at which of all are disturbed."""
     length = RunLength(point.warm_up + point.steps, point.warm_up)
-    child.send(Order(point.setting, point.step_s, length, group if point.setting.limit == "quota" else None))
-    measured: Measured = child.receive(SILENCE)[1]
+    limit = group if point.setting.limit == "quota" else None
+    server.send(Order(point.setting, point.step_s, length, _usual_pace(paces, point.setting), limit))
+    measured: Measured = server.receive()[1]
     return judged(replace(point, trials=(*point.trials, measured)))
 
 
 def judged(point: Point) -> Point:
     """The point with its disturbed trials marked; they stay in the ledger and do not count."""
     least = min(_work(point, trial) for trial in point.trials)
-    return replace(
-        point, trials=tuple(replace(t, dirty=disturbance(t, _work(point, t) / least - 1.0)) for t in point.trials)
-    )
+    trials = (replace(t, dirty=disturbance(t, _work(point, t) / least - 1.0, point.step_s)) for t in point.trials)
+    return replace(point, trials=tuple(trials))
 
 
 def _work(point: Point, trial: Measured) -> float:
@@ -212,8 +232,16 @@ def _work(point: Point, trial: Measured) -> float:
     return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.pace
 
 
-def disturbance(measured: Measured, slower: float) -> str:
-    """Why a trial does not count, or nothing; ``slower``: work per batch over that of the setting's best, less 1."""
+def disturbance(measured: Measured, slower: float, step_s: float) -> str:
+    """Why a trial does not count, or nothing.
+
+    Args:
+        measured: the trial.
+        slower: its work per batch over that of the setting's best, less 1.
+        step_s: seconds of its emulated step.
+    """
+    if measured.lateness_s > MOST_LATE * step_s:
+        return f"the timer of the emulated step was {1e3 * measured.lateness_s:.1f} ms late on average"
     if measured.others_cores > MOST_OTHERS * (os.cpu_count() or 1):
         return f"other programs used {measured.others_cores:.2f} cores"
     if slower > MOST_SLOWER:
@@ -221,42 +249,15 @@ def disturbance(measured: Measured, slower: float) -> str:
     return ""
 
 
-def _predicted(job: int, calibration: Calibration, setting: Setting, engine: Engine, effort: Effort) -> Point:
-    length = trial_length(calibration, setting, effort.trial_s)
+def _predicted(job: int, costs: Costs, setting: Setting, engine: Engine, effort: Effort) -> Point:
+    length = trial_length(costs, setting, effort.trial_s)
     return Point(
         job=job,
         setting=setting,
-        step_s=step_time(calibration, setting),
+        step_s=step_time(costs, setting),
         steps=length.steps - length.warm_up,
         warm_up=length.warm_up,
-        prediction=predict(calibration, setting, length, engine),
-        rate_idle=by_rates(calibration, setting),
-        buffer_idle=by_buffer(calibration, setting),
+        prediction=predict(costs, setting, length, engine),
+        rate_idle=by_rates(costs, setting),
+        buffer_idle=by_buffer(costs, setting),
     )
-
-
-def _profile(spec: WorkloadSpec, batch_size: int, tell: Callable[[str], None]) -> Tables:
-    """What ``coresim recommend`` would rest on, from a quick measurement; the step time is each trial's own."""
-    request = Request(
-        dataset=spec.target, batch_size=batch_size, collate=spec.collate, step_time=STAND_IN_STEP_S, quick=True
-    )
-    return run_campaign(request, progress=lambda what, _: tell(f"as recommend does: {what}")).scenario_tables()
-
-
-def _profiled(point: Point, profile: Tables | None, engine: Engine) -> Point:
-    if profile is None:
-        return point
-    length = RunLength(point.warm_up + point.steps, point.warm_up)
-    return replace(point, profile_idle=by_profile(profile, point.setting, point.step_s, length, engine))
-
-
-def make_data(specs: dict[str, WorkloadSpec]) -> None:
-    """Let every workload write its data, each in a fresh process."""
-    for name, spec in specs.items():
-        Path(spec.folder).mkdir(parents=True, exist_ok=True)
-        with Child(_make, spec, doing=f"making the data of {name}") as child:
-            child.receive(SILENCE)
-
-
-def _make(link: Link, spec: WorkloadSpec) -> None:
-    spec.make()

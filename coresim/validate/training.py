@@ -1,9 +1,8 @@
-"""Real training as the accelerator of a trial: what a step takes is between marks on the device's own line.
+"""Training as the accelerator of a trial: what a step takes is between events on the device's own line of time.
 
-GPU idle = wall time not covered by a step. Marks are CUDA events where there is a device; on a CPU the host's clock,
-which lets everything but the device be tested without one. The trainer runs one step ahead of the device, as a loop
-does that reads the loss of the step before; where it prepares the batches itself (option 1, no overlap) it waits for
-each step.
+GPU idle = wall time not covered by a step. The device is any of `coresim.measure.device`: a CUDA device, the CPU, or an
+emulated one. The trainer runs one step ahead of it, as a loop does that reads the loss of the step before, or as far as
+it is told to; where it prepares the batches itself (option 1, no overlap) it waits for each step.
 """
 
 from __future__ import annotations
@@ -12,19 +11,22 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from coresim import stats
 from coresim.errors import CoresimError, InputError
-from coresim.measuring.busy import busy_levels, measure_busy
-from coresim.measuring.models import as_step, build_model, default_step, load_torch, one_line, synthetic_batch
-from coresim.measuring.step_time import ImportedStep
-from coresim.measuring.training_step import measure_step, warm_up
-from coresim.measuring.transfer import Clock, map_tensors, measure_copies, open_clock, open_device, to_device
+from coresim.measure.busy import busy_levels, measure_busy
+from coresim.measure.device import Device, map_tensors, open_device, to_device
+from coresim.measure.models import as_step, one_line, synthetic_batch
+from coresim.measure.notes import Note
+from coresim.measure.staged import StagedPipe
+from coresim.measure.step_time import ImportedStep
+from coresim.measure.subject import Pipe
+from coresim.measure.training_step import measure_step, warm_up
+from coresim.measure.transfer import measure_copies
+from coresim.measure.trial import Step, Trial, after_warm_up
 from coresim.validate.gpu_decode import jpeg_decoder
-from coresim.validate.loaders import Cost, Pipe
-from coresim.validate.staged import StagedPipe
-from coresim.validate.trial import Step, Trial, after_warm_up
 
 STEPS = 20
 RUN_AHEAD = 1
@@ -64,10 +66,10 @@ class Training:
     """A model in training on a device; every batch that a pipe gives is copied there and trained on.
 
     Args:
-        model: a name that `coresim.measuring.models.build_model` knows, which trains on the batch's images; or the
+        model: a name that `coresim.measure.models.build_model` knows, which trains on the batch's images; or the
             user's own step, which gets the whole batch.
         precision: ``fp32`` or ``bf16``; the user's step has its own.
-        device: ``cuda``, ``cuda:N`` or ``cpu``; a step of the user's that has a ``device`` goes there.
+        device: one of `coresim.measure.device.open_device`'s; a step of the user's that has a ``device`` goes there.
         batch_size: samples per batch.
         encoded: a batch of undecoded JPEG files, where the device decodes; its decoding is then part of the step.
         batch: for the user's step, a batch of the user's data set, as tensors.
@@ -81,55 +83,46 @@ class Training:
         self, model: str, precision: str, device: str, batch_size: int, encoded: Any = None, batch: Any = None
     ) -> None:
         own = _blamed(lambda _: as_step(ImportedStep(model)), model)(None) if is_own(model) else None
-        self.device = open_device(str(getattr(own, "device", None) or device))
-        self.clock: Clock = open_clock(self.device)
+        self.device: Device = open_device(str(getattr(own, "device", None) or device))
         images, labels = synthetic_batch(batch_size, 224)
         # On the device once and for all: a copy in each step would wait for the step before.
         self._labels = to_device(labels, self.device)
-        self._decode = None if encoded is None else jpeg_decoder(self.device)
+        self._decode = None if encoded is None else self.device.decoder(jpeg_decoder)
         self._whole = own is not None
         if own is None:
             self._batch = images if encoded is None else encoded
-            self._train = default_step(build_model(model), self.device, precision)
+            self._train = self.device.step(model, precision)
         else:
             self._batch, self._train = batch, _blamed(own, model)
-        self._copies: Any = None
 
     def cost(self, seconds: float = 3.0) -> StepCost:
         """Measure the step on resident data, launch, copies, and the step beside busy cores."""
         resident = self._on_device(self._batch)
-        warm = warm_up(self._step, resident, self.clock, seconds)
+        warm = warm_up(self._step, resident, self.device, seconds)
         count = max(3, min(STEPS, int(seconds / max(warm.step, 1e-9))))
-        found = {m.name: m for m in measure_step(self._step, resident, self.clock, warm=warm, count=count)}
+        found = {m.name: m for m in measure_step(self._step, resident, self.device, warm=warm, count=count)}
         found |= {m.name: m for m in self._beside_busy_cores(resident, count)}
         if self._decode is None:  # else the decoder copies what it decodes
-            found |= {m.name: m for m in measure_copies(self._batch, self.device, self.clock)}
+            found |= {m.name: m for m in measure_copies(self._batch, self.device)}
         return _step_cost({name: measurement.values[0] for name, measurement in found.items()})
 
     def _beside_busy_cores(self, resident: Any, count: int) -> list[Any]:
         """The step beside up to all cores but one: what it loses by sharing the trainer's own is simulated besides."""
         others = len(os.sched_getaffinity(0)) - 1
-        return measure_busy(self._step, resident, self.clock, busy_levels(others) if others else (), count)
+        return measure_busy(self._step, resident, self.device, busy_levels(others) if others else (), count)
 
     def train(self, batch: Any) -> tuple[Any, Any]:
-        """Copy a batch to the device and train on it; the marks around the step."""
+        """Copy a batch to the device and train on it; the events around the step."""
         there = self._on_device(batch)
-        begin = self.clock.mark()
+        begin = self.device.record()
         self._step(there)
-        return begin, self.clock.mark()
+        return begin, self.device.record()
 
     def transfer(self, batch: Any) -> Any:
         """The batch on the device, copied by a thread beside the steps; it waits for the copy, and not for any step."""
-        if self.device.type != "cuda" or self._decode is not None:
+        if not self.device.asynchronous or self._decode is not None:
             return batch
-        cuda = load_torch().cuda
-        if self._copies is None:
-            self._copies = cuda.Stream(self.device)
-        with cuda.stream(self._copies):
-            there = self._each(batch, lambda tensor: tensor.to(self.device))
-        # Its memory must not be given to the next copy while the step still reads it.
-        self._each(there, lambda tensor: tensor.record_stream(cuda.default_stream(self.device)))
-        return there
+        return self._each(batch, partial(self.device.copy, ahead=True))
 
     def _each(self, batch: Any, change: Callable[[Any], Any]) -> Any:
         """The user's step takes every tensor of a batch, a network the images alone."""
@@ -138,12 +131,8 @@ class Training:
     def _on_device(self, batch: Any) -> Any:
         """What the step takes, on the device; encoded images stay where they are, and the step begins with decoding."""
         if self._whole:
-            return self._each(batch, self._moved)
-        return batch if self._decode is not None else self._each(batch, self._moved), self._labels
-
-    def _moved(self, tensor: Any) -> Any:
-        # From pageable memory it waits, as `StepCost.copy` and the simulation have it.
-        return tensor.to(self.device, non_blocking=tensor.is_pinned())
+            return self._each(batch, self.device.copy)
+        return batch if self._decode is not None else self._each(batch, self.device.copy), self._labels
 
     def _step(self, there: Any) -> None:
         if self._decode is not None:
@@ -173,43 +162,41 @@ def run_training(
     warm_up_steps: int,
     steps: int,
     *,
-    clock: Callable[[], float] = time.perf_counter,
+    run_ahead: int = RUN_AHEAD,
     cpu_clock: Callable[[], float] = time.thread_time,
 ) -> Trial:
-    """Train on ``warm_up_steps`` and then ``steps`` batches of the pipe, which stays open; times in seconds."""
+    """Train on ``warm_up_steps`` and then ``steps`` batches of the pipe, which stays open; times in seconds.
+
+    ``run_ahead``: steps that the trainer launches beyond the one whose end it waits for.
+    """
+    device = training.device
     marks: list[tuple[Any, Any]] = []
     asks: list[tuple[float, float, float, float]] = []
-    costs: list[Cost] = []
-    ahead = 0 if pipe.inline else RUN_AHEAD
+    notes: list[Note] = []
+    ahead = 0 if pipe.inline else run_ahead
     if isinstance(pipe, StagedPipe):
         pipe.transfer = training.transfer
-    training.clock.wait()
-    base = training.clock.mark()
+    device.synchronise()
+    base = device.record()
     for _ in range(warm_up_steps + steps):
-        asked, cpu = clock(), cpu_clock()
-        batch, cost = pipe.next()
-        asks.append((asked, min(cost.made, clock()), clock(), cpu_clock() - cpu))
-        costs.append(cost)
+        asked, cpu = device.wall(), cpu_clock()
+        batch, note = pipe.next()
+        asks.append((asked, min(note.made, device.wall()), device.wall(), cpu_clock() - cpu))
+        notes.append(note)
         marks.append(training.train(batch))
         if len(marks) > ahead:
-            _wait_for(marks[-1 - ahead][1])
-    training.clock.wait()
-    return after_warm_up(_steps(training.clock, base, asks, marks), costs, warm_up_steps)
+            device.synchronise(marks[-1 - ahead][1])
+    device.synchronise()
+    return after_warm_up(_steps(device, base, asks, marks), notes, warm_up_steps)
 
 
 def _images(batch: Any) -> Any:
     return batch[0] if isinstance(batch, tuple | list) else batch
 
 
-def _wait_for(mark: Any) -> None:
-    """Until the device has reached a mark; a host clock's mark is reached when it is made."""
-    if hasattr(mark, "synchronize"):
-        mark.synchronize()
-
-
-def _steps(clock: Clock, base: Any, asks: Sequence[tuple[float, float, float, float]], marks: Any) -> list[Step]:
+def _steps(device: Device, base: Any, asks: Sequence[tuple[float, float, float, float]], marks: Any) -> list[Step]:
     return [
-        Step(asked, ready, got, clock.seconds(base, begin), clock.seconds(base, end), cpu)
+        Step(asked, ready, got, device.elapsed(base, begin), device.elapsed(base, end), cpu)
         for (asked, ready, got, cpu), (begin, end) in zip(asks, marks, strict=True)
     ]
 

@@ -95,6 +95,10 @@ class Workload:
 class DatasetWorkload(Workload):
     """A user's own dataset as a workload with the single step ``sample``.
 
+    Attributes:
+        dataset: the object itself.
+        is_map: whether it can be indexed.
+
     Raises:
         InputError: no dataset of either kind (indexable with a length, or iterable), or an empty one.
     """
@@ -102,22 +106,22 @@ class DatasetWorkload(Workload):
     def __init__(self, dataset: Any, name: str, collate: Collate | None = None) -> None:
         super().__init__(Path())
         self.name = name
-        self._dataset = dataset
+        self.dataset = dataset
         self._collate = collate or _collate_of(dataset)
         self._own_collate = collate is not None
         self._iterator: Iterator[Any] | None = None
-        self._is_map = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-        self.repeatable = self._is_map
+        self.is_map = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        self.repeatable = self.is_map
         if type(dataset).__name__ == "DataLoader":
             raise InputError(f"{name}: gives a DataLoader; return the dataset inside it, without the loader")
-        if not self._is_map and not hasattr(dataset, "__iter__"):
+        if not self.is_map and not hasattr(dataset, "__iter__"):
             kind = type(dataset).__name__
             needs = "a dataset has __len__ and __getitem__, or __iter__"
             raise InputError(f"{name}: gives an object of type {kind}; {needs}")
 
     def __len__(self) -> int:
         """The dataset's length; a stream counts as endless, since it starts over."""
-        return len(self._dataset) if self._is_map else sys.maxsize
+        return len(self.dataset) if self.is_map else sys.maxsize
 
     def steps(self) -> tuple[Step, ...]:
         """One step, ``sample``: whatever the dataset does for one item."""
@@ -134,11 +138,8 @@ class DatasetWorkload(Workload):
         return self._own_collate
 
     def _sample(self, index: int, _: np.random.Generator) -> Any:
-        read = (lambda: self._dataset[index]) if self._is_map else self._next
-        value = self._guard(read, f"sample {index}", "fix the dataset or leave that sample out")
-        if value is None:
-            raise InputError(f"{self.name}: sample {index} is None; return its values instead")
-        return value
+        read = (lambda: self.dataset[index]) if self.is_map else self._next
+        return self._guard(read, f"sample {index}", "fix the dataset or leave that sample out")
 
     def _guard(self, call: Callable[[], Any], what: str, remedy: str) -> Any:
         try:
@@ -151,7 +152,7 @@ class DatasetWorkload(Workload):
     def _next(self) -> Any:
         """The next item of a stream, which starts over when it ends."""
         for _ in range(2):
-            self._iterator = self._iterator or iter(self._dataset)
+            self._iterator = self._iterator or iter(self.dataset)
             for item in self._iterator:
                 return item
             self._iterator = None
@@ -247,6 +248,9 @@ def _collate_of(dataset: Any) -> Collate:
 
 def default_collate(samples: list[Any]) -> Any:
     """Stack arrays, numbers and torch tensors; tuples, lists and mappings recursively; keep anything else a list."""
+    if any(sample is None for sample in samples):
+        # torch's own default refuses it too.
+        raise TypeError("a sample, or a part of it, is None: return its values, or leave it out when collating")
     first = samples[0]
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(first, torch.Tensor):

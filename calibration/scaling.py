@@ -1,0 +1,374 @@
+"""s(k) beyond the measured cores, held against published curves: ``python calibration/scaling.py`` writes SCALING.md.
+
+``scaling_cases.csv`` holds one published value per row: its source, the values that are given to the prediction, where
+it was measured (hardware threads per core; no cores where the source does not say), and whether it is Python threads
+under the interpreter's lock. ``--cases FILE`` holds the model against another file of the same columns, and writes
+nothing. Nothing of a machine is known here but its cores: no bandwidth, no clock, no pressure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from coresim import stats
+from coresim.errors import CoresimError, InputError
+from coresim.files import write_text
+from coresim.model.crowding import LOCK_DEVIATION, LOCK_PASSING, lock_rate
+from coresim.model.speed import fit
+from coresim.model.speed_draws import ASSUMED, LEVEL_DEVIATIONS, Assumed, Evidence, Point
+
+CASES = Path(__file__).with_name("scaling_cases.csv")
+TABLE = Path(__file__).with_name("SCALING.md")
+#: How exactly a published rate is known: two digits, and a machine that nobody kept quiet.
+PUBLISHED = 0.04
+#: What the interval at `FAR` cores must be, and must hold, by the aim.
+FAR, WIDEST, LEAST_HELD, MOST_HELD = 16, 0.15, 0.8, 0.95
+OLD_FRACTION, OLD_DEVIATION = 0.1, 0.1
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One published curve: work per second by workers, threads or cores.
+
+    Attributes:
+        cap: what the consumer takes at the most.
+        lock: whether it is Python threads under the interpreter's lock.
+    """
+
+    case: str
+    source: str
+    cores: int | None
+    threads_per_core: int
+    lock: bool
+    given: dict[int, float]
+    cap: float
+    published: dict[int, float]
+
+
+class Predicted(NamedTuple):
+    """A rate, and its interval of 90 %."""
+
+    low: float
+    value: float
+    high: float
+
+
+#: What is given of a curve, to a prediction at any count.
+Model = Callable[[Curve], Callable[[int], Predicted]]
+
+
+class Row(NamedTuple):
+    """One published value beside its prediction."""
+
+    curve: Curve
+    count: int
+    predicted: Predicted
+
+    @property
+    def error(self) -> float:
+        """Relative."""
+        return self.predicted.value / self.curve.published[self.count] - 1.0
+
+    @property
+    def held(self) -> bool:
+        """Whether the interval holds the published value."""
+        return self.predicted.low <= self.curve.published[self.count] <= self.predicted.high
+
+
+def load(path: Path = CASES) -> list[Curve]:
+    """The curves of a file.
+
+    Raises:
+        InputError: the file cannot be read, or a row cannot be understood.
+    """
+    try:
+        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; name a file like {CASES.name}") from None
+    curves: dict[str, Curve] = {}
+    for number, row in enumerate(rows, start=2):
+        try:
+            curve = curves.setdefault(row["case"], _curve(row))
+            value = float(row["published"])
+            curve.published[_count(row["setting"])] = 1.0 / value if row["unit"] == "s" else value
+        except (KeyError, ValueError, TypeError) as error:
+            raise InputError(f"{path}, line {number}: {error}; see the columns of {CASES.name}") from None
+    return list(curves.values())
+
+
+def _curve(row: dict[str, str]) -> Curve:
+    given, cap = {}, math.inf
+    for part in row["given"].split(", "):
+        count, value = _given(part, row["unit"])
+        if part.endswith("(consumer)"):
+            cap = value
+        else:
+            given[count] = value
+    cores, siblings = row.get("cores"), row.get("threads_per_core")
+    return Curve(
+        row["case"], row["source"], int(cores) if cores else None, int(siblings or 1), bool(row.get("lock")),
+        given, cap, {},
+    )  # fmt: skip
+
+
+def _given(text: str, unit: str) -> tuple[int, float]:
+    if text == "time on 1 thread":
+        return 1, 1.0
+    found = re.fullmatch(r"(\d+) \w+ ([\d.]+)(/s| s)(?: \(consumer\))?", text)
+    if found is None:
+        raise ValueError(f"given {text!r}: not like '12 workers 1864/s'")
+    return int(found[1]), 1.0 / float(found[2]) if unit == "s" else float(found[2])
+
+
+def _count(text: str) -> int:
+    found = re.match(r"\d+", text)
+    if found is None:
+        raise ValueError(f"setting {text!r}: not like '24 workers'")
+    return int(found[0])
+
+
+def two_given(curve: Curve) -> Curve | None:
+    """The same curve with its first published value given too, or None where that leaves nothing to predict."""
+    first = min(curve.published)
+    left = {count: value for count, value in curve.published.items() if count != first}
+    # At the consumer's cap a value says nothing about the cores.
+    given = {first: curve.published[first]} if curve.published[first] < 0.9 * curve.cap else {}
+    return replace(curve, given=curve.given | given, published=left) if left else None
+
+
+def by_model(assumed: Assumed = ASSUMED) -> Model:
+    """Predictions of `coresim.model.speed`, and of threads under the lock by `coresim.model.crowding`."""
+
+    def of(curve: Curve) -> Callable[[int], Predicted]:
+        if curve.lock:
+            return partial(_locked, curve, assumed)
+        table = fit(evidence(curve), curve.cores or max(*curve.given, *curve.published), assumed)
+        cores, one = len(table.values), min(curve.given)
+        base = table.rate(one, cores)
+
+        def predict(count: int) -> Predicted:
+            found = table.rate(count, cores)
+            return _capped(curve, curve.given[one] * found.value / base.value, found.uncertainty, assumed.misfit)
+
+        return predict
+
+    return of
+
+
+def evidence(curve: Curve) -> Evidence:
+    """What a curve gives."""
+    speeds = tuple(Point(count, value / count, PUBLISHED) for count, value in sorted(curve.given.items()))
+    return Evidence(speeds=speeds, cores=curve.cores, threads_per_core=curve.threads_per_core)
+
+
+def _locked(curve: Curve, assumed: Assumed, count: int) -> Predicted:
+    """With two given, the time that passing takes is what the second shows."""
+    one, *more = sorted(curve.given)
+    passing, deviation = LOCK_PASSING, LOCK_DEVIATION
+    if more:
+        share = (1.0 - 1.0 / more[0]) or 1.0
+        seen, noise = (curve.given[one] / curve.given[more[0]] - 1.0) / share, PUBLISHED * math.sqrt(2.0) / share
+        weight = deviation**2 / (deviation**2 + noise**2)
+        passing, deviation = passing + weight * (seen - passing), deviation * math.sqrt(1.0 - weight)
+    value = curve.given[one] * lock_rate(count, passing) / lock_rate(one, passing)
+    spread = deviation * (1.0 - 1.0 / count) * lock_rate(count, passing)
+    return _capped(curve, value, math.hypot(spread, assumed.misfit), assumed.misfit)
+
+
+def _capped(curve: Curve, value: float, uncertainty: float, noise: float) -> Predicted:
+    half = LEVEL_DEVIATIONS * uncertainty
+    least, most = (curve.cap * math.exp(sign * LEVEL_DEVIATIONS * noise) for sign in (-1, 1))
+    return Predicted(min(value * math.exp(-half), least), min(value, curve.cap), min(value * math.exp(half), most))
+
+
+def simple(speed: Callable[[float, float], float]) -> Model:
+    """s(k) = speed(f, k) with f = 0.1 ± 0.1, narrowed by a second given value; threads under the lock lose nothing."""
+
+    def of(curve: Curve) -> Callable[[int], Predicted]:
+        one, last = min(curve.given), max(curve.given)
+        ratio = curve.given[last] / last / (curve.given[one] / one)
+
+        def off(f: float) -> float:
+            seen = (speed(f, last) / speed(f, one) / ratio - 1.0) / PUBLISHED
+            return seen**2 + ((f - OLD_FRACTION) / OLD_DEVIATION) ** 2
+
+        likely = min((step / 1000 for step in range(301)), key=off) if last > one else OLD_FRACTION
+
+        def rate(fraction: float, count: int) -> float:
+            busy = one if curve.lock else min(count, curve.cores or math.inf)
+            return min(curve.cap, curve.given[one] / one * busy * speed(fraction, busy) / speed(fraction, one))
+
+        def predict(count: int) -> Predicted:
+            return Predicted(*(rate(f, count) for f in (OLD_FRACTION + 2 * OLD_DEVIATION, likely, 0.0)))
+
+        return predict
+
+    return of
+
+
+#: What this model is compared with: the extrapolation that it replaces, and two that know nothing.
+OTHERS = {
+    "before: f = 0.1, r(k) = k": simple(lambda fraction, k: 1.0 / (1.0 + fraction * (k - 1.0))),
+    "a straight line, 2 % a core": simple(lambda fraction, k: max(0.05, 1.0 - 0.2 * fraction * (k - 1.0))),
+    "no loss": simple(lambda fraction, k: 1.0),
+}
+
+
+def rows(curves: Iterable[Curve], model: Model) -> list[Row]:
+    """Every published value beside its prediction."""
+    predictions = [(curve, model(curve)) for curve in curves]
+    return [Row(curve, count, predict(count)) for curve, predict in predictions for count in sorted(curve.published)]
+
+
+def left_out(curves: Sequence[Curve]) -> list[Row]:
+    """Each source predicted by what one would assume without it.
+
+    That is the memory fraction and the overhead that miss the other sources' points least; a point over 30 % off counts
+    as 30 %, so that one odd curve does not decide.
+    """
+    known = [curve for curve in curves if not curve.lock]
+    tried = [
+        rows(known, by_model(ASSUMED._replace(memory=memory, overhead=overhead)))
+        for memory in (ASSUMED.memory._replace(value=f) for f in (0.06, 0.09, 0.12, 0.16, 0.22))
+        for overhead in (ASSUMED.overhead._replace(value=o) for o in (0.02, 0.05, 0.1))
+    ]
+
+    def missed(found: Sequence[Row], source: str) -> float:
+        return math.fsum(min(0.3, abs(row.error)) for row in found if row.curve.source != source)
+
+    chosen = []
+    for source in sorted({curve.source for curve in known}):
+        best = min(tried, key=lambda found: missed(found, source))
+        chosen += [row for row in best if row.curve.source == source]
+    return chosen
+
+
+def half_width(assumed: Assumed = ASSUMED) -> dict[str, float]:
+    """Relative half width of the interval at `FAR` cores from two measured, by host and s(2)."""
+    found = {}
+    for cores in (FAR, 48, None):
+        for second in (0.98, 0.95, 0.9):
+            speeds = (Point(1, 1.0, 0.02), Point(2, second, 0.02))
+            table = fit(Evidence(speeds=speeds, cores=cores), FAR, assumed)
+            name = f"s(2) = {second:g}, host of {cores or 'unknown'} cores"
+            found[name] = math.sinh(LEVEL_DEVIATIONS * table.uncertainties[FAR - 1])
+    return found
+
+
+HEAD = """# Beyond the measured cores: predicted and published
+
+Written by `calibration/scaling.py` from `calibration/scaling_cases.csv`; do not edit. Misses come first.
+
+Each row gives the model of `coresim/model/speed.py` what the source gives, one value for most, and asks for the others.
+Of the machine only its cores are known, so these are the model's assumptions held against other people's machines; a
+profile knows bandwidth, clock and pressure of its own. The interval is that of 90 %. What is assumed, middle and width,
+was chosen with these curves in view, in round numbers: what this page shows of it is a fit, and the row without its
+own source is nearer to what another curve will show.
+"""
+
+
+def page(curves: Sequence[Curve]) -> str:
+    """The text of SCALING.md."""
+    twice = [curve for curve in map(two_given, curves) if curve is not None]
+    found, second = rows(curves, by_model()), rows(twice, by_model())
+    models = {"this model": by_model()} | OTHERS
+    summary = [
+        [name, way, *_summary(rows(which, model))]
+        for way, which in (("as the source gives", curves), ("two values given", twice))
+        for name, model in models.items()
+    ]
+    summary.insert(1, ["this model, its source left out", "as the source gives", *_summary(left_out(curves))])
+    ranked = sorted(found, key=lambda row: (row.held, -abs(row.error)))
+    parts = [
+        HEAD,
+        _table(["model", "given", "points", "median error", "90th percentile", "mean", "in the interval"], summary),
+        "*Its source left out*: the middle of the memory fraction and of the overhead are chosen by the other sources\n"
+        "alone, threads under the lock not counted.",
+        "## Aims\n",
+        "\n".join(_aims(found, second)),
+        "## Every point\n",
+        _table(
+            ["case", "given", "at", "published", "predicted", "error", "interval", "in it"],
+            [_cells(row) for row in ranked],
+        ),
+        "## Sources\n",
+        "\n".join(f"- {case}: {source}" for case, source in {c.case: c.source for c in curves}.items()),
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _aims(found: Sequence[Row], second: Sequence[Row]) -> list[str]:
+    lines = []
+    for name, which in (("as the source gives", found), ("two values given", second)):
+        held = stats.mean([float(row.held) for row in which])
+        met = LEAST_HELD <= held <= MOST_HELD
+        aim = f"the interval holds {LEAST_HELD:.0%} to {MOST_HELD:.0%} of the published points, {name}"
+        lines.append(f"- {_verdict(met)}: {aim}: it holds {held:.0%} of {len(which)}")
+    widths = half_width()
+    for name, width in widths.items():
+        aim = f"at most ±{WIDEST:.0%} at {FAR} cores from two measured ({name})"
+        lines.append(f"- {_verdict(round(width, 3) <= WIDEST)}: {aim}: ±{width:.1%}")
+    wide = ASSUMED._replace(ceiling=ASSUMED.ceiling._replace(deviation=0.34))
+    widest = max(half_width(wide).values())
+    lines.append(f"- Were ceilings as far apart as processors are on paper (34 %), it would be up to ±{widest:.0%}.")
+    return lines
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "**not met**"
+
+
+def _summary(found: Sequence[Row]) -> list[str]:
+    errors = [abs(row.error) for row in found]
+    middle, most, mean = stats.median(errors), stats.quantile(errors, 0.9), stats.mean(errors)
+    held = stats.mean([float(row.held) for row in found])
+    return [str(len(found)), f"{middle:.1%}", f"{most:.1%}", f"{mean:.1%}", f"{held:.0%}"]
+
+
+def _cells(row: Row) -> list[str]:
+    curve, found = row.curve, row.predicted
+    given = ", ".join(f"{count}: {_show(value)}" for count, value in curve.given.items())
+    given += "" if math.isinf(curve.cap) else f", at most {_show(curve.cap)}"
+    held = "yes" if row.held else "**no**"
+    interval = f"{_show(found.low)} to {_show(found.high)}"
+    shown = [_show(curve.published[row.count]), _show(found.value), f"{row.error:+.1%}", interval, held]
+    return [curve.case, given, str(row.count), *shown]
+
+
+def _show(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the page, or print another file's."""
+    parser = argparse.ArgumentParser(description="Hold s(k) beyond the measured cores against published curves.")
+    parser.add_argument(
+        "--cases", type=Path, help=f"another file with the columns of {CASES.name}; print its page only"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        text = page(load(options.cases or CASES))
+    except CoresimError as error:
+        print(f"scaling.py: {error}", file=sys.stderr)
+        return 2
+    if options.cases is None:
+        write_text(TABLE, text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

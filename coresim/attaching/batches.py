@@ -1,0 +1,108 @@
+"""Batches kept in memory, which the loop is given again and again in place of new ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+MOST_BATCHES, MOST_BYTES = 8, 1 << 30
+#: Batches that are given as copies before it is known whether the program changes them; a trainer may ask one ahead.
+WATCHED = 4
+
+
+def tensors(value: Any) -> Iterator[Any]:
+    """The tensors of a batch, in order, through lists, tuples, mappings and the attributes of objects."""
+    if is_tensor(value):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors(item)
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        for item in vars(value).values():
+            yield from tensors(item)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is a torch tensor; torch is not imported for that."""
+    return hasattr(value, "_version") and hasattr(value, "untyped_storage")
+
+
+def rebuilt(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """The batch in containers of its own, so that a program may take out or add to them; ``leaf`` gives each tensor."""
+    if is_tensor(value):
+        return leaf(value)
+    if isinstance(value, tuple):
+        items = [rebuilt(item, leaf) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, list):
+        return [rebuilt(item, leaf) for item in value]
+    if type(value) is dict:
+        return {key: rebuilt(item, leaf) for key, item in value.items()}
+    if hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
+        twin = copy.copy(value)
+        for name, item in vars(value).items():
+            twin.__dict__[name] = rebuilt(item, leaf)
+        return twin
+    return copy.deepcopy(value)
+
+
+def copied(tensor: Any) -> Any:
+    """A tensor of its own, in pinned memory where the other is."""
+    twin = tensor.detach().clone()
+    return twin.pin_memory() if tensor.device.type == "cpu" and tensor.is_pinned() else twin
+
+
+class Kept:
+    """A few batches as the loader gave them.
+
+    The first that are given are copies. Only when the program was seen to leave those alone, batches are shared.
+
+    Attributes:
+        changes: whether the program changes a batch in place; None until that is known.
+    """
+
+    def __init__(self) -> None:
+        self.changes: bool | None = None
+        self._own: list[Any] = []
+        self._given: list[list[tuple[Any, int]]] = []
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more are kept: enough of them, or of bytes."""
+        return len(self) >= MOST_BATCHES or (len(self) > 0 and len(self) * self.bytes >= MOST_BYTES)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the first batch's tensors."""
+        return sum(tensor.nbytes for tensor in tensors(self._own[0]))
+
+    @property
+    def arrays(self) -> int:
+        """Tensors of the first batch."""
+        return sum(1 for _ in tensors(self._own[0]))
+
+    def keep(self, batch: Any) -> None:
+        """Keep a copy: the batch itself is the program's."""
+        self._own.append(rebuilt(batch, copied))
+
+    def give(self) -> Any:
+        """The next batch in turn, as if the loader had made it."""
+        own = self._own[self._next % len(self)]
+        self._next += 1
+        if self.changes is None and len(self._given) >= WATCHED:
+            self.changes = any(tensor._version != version for given in self._given for tensor, version in given)
+            self._given.clear()
+        if self.changes is False:
+            return rebuilt(own, lambda tensor: tensor)
+        batch = rebuilt(own, copied)
+        if self.changes is None:
+            self._given.append([(tensor, tensor._version) for tensor in tensors(batch)])
+        return batch

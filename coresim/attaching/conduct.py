@@ -1,0 +1,165 @@
+"""One attached run from coresim's side: start, lead all ranks through the phases, end; what they found."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from coresim.attaching.launch import Program, session_folder, started
+from coresim.attaching.session import KEPT, LOADER, READY, TOGETHER, TRIAL, Folder, Plan
+from coresim.errors import CoresimError
+from coresim.units import format_duration
+
+PATIENCE_S = 120.0
+POLL_S = 0.05
+#: Ranks that are late for the others are waited for so long, s.
+LATE_S = 30.0
+#: What each phase is called while it goes on, and the share of all that is done when it begins.
+LABELS = {
+    "start": ("your program starts", 0.0),
+    "watch": ("the loop as it is", 0.1),
+    "kept": ("the step without waiting", 0.3),
+    "stop": ("the loader without the step", 0.5),
+    "loader": ("the loader without the step", 0.5),
+    "together": ("the loaders of all ranks at once", 0.8),
+    "trial": ("the loop with other numbers of workers", 0.9),
+}
+Progress = Callable[[str, float], None] | None
+Told = dict[int, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run and for how long; the times are those of `coresim.attaching.session.Plan`.
+
+    Attributes:
+        command: the user's program.
+        patience_s: a program that has not begun to train by then is ended.
+    """
+
+    command: tuple[str, ...]
+    patience_s: float = PATIENCE_S
+    settle_s: float = 1.0
+    watch_s: float = 5.0
+    kept_s: float = 4.0
+    budget_s: float = 20.0
+    hook: str | None = None
+    trials: tuple[int, ...] = ()
+    seed: int = 1
+
+    @property
+    def plan(self) -> Plan:
+        """What the ranks are told."""
+        return Plan(
+            parent=os.getpid(), settle_s=self.settle_s, watch_s=self.watch_s, kept_s=self.kept_s,
+            budget_s=self.budget_s, hook=self.hook, trials=self.trials, seed=self.seed,
+        )  # fmt: skip
+
+
+def attach(request: Request, write: Callable[[bytes], object], progress: Progress = None) -> list[dict[str, Any]]:
+    """Run the program through all phases and end it; what each rank found, by rank.
+
+    Args:
+        request: what to run.
+        write: takes the program's output, as bytes.
+        progress: told the phase and the fraction of all that is done.
+
+    Raises:
+        InputError: the command cannot be started.
+        CoresimError: it ended, did not train, was not hooked, or its loader failed; what was seen is told.
+    """
+    with session_folder() as folder:
+        folder.write_plan(request.plan)
+        with started(request.command, folder, write) as program:
+            return _Conductor(request, folder, program, progress).run()
+
+
+class _Conductor:
+    def __init__(self, request: Request, folder: Folder, program: Program, progress: Progress) -> None:
+        self._request, self._folder, self._program, self._progress = request, folder, program, progress
+
+    def run(self) -> list[dict[str, Any]]:
+        self._wait("start", self._training, self._request.patience_s, self._tell_untrained)
+        self._wait("watch", self._all("today"))
+        self._folder.say(f"go.{KEPT}")
+        self._wait("kept", self._all("step"))
+        self._folder.say(f"go.{LOADER}")
+        self._wait("stop", self._stopped)
+        first = min(self._training().items(), key=lambda item: item[1]["rank"])[0]
+        self._folder.say(f"turn.{first}")
+        self._wait("loader", lambda: "loader" in self._training()[first]["found"])
+        self._folder.say(f"go.{TOGETHER}")
+        self._wait("together", self._in(READY))
+        for number in range(len(self._request.trials)):
+            self._folder.say(f"go.{TRIAL}.{number}")
+            self._wait("trial", self._tried(number + 1))
+        found = [self._folder.found(pid, told) for pid, told in self._training().items()]
+        return sorted(found, key=lambda told: told["rank"])
+
+    def _training(self) -> Told:
+        """The ranks that train, once as many are there as they say."""
+        told = {pid: found for pid, found in self._folder.ranks().items() if "rank" in found}
+        wanted = max((found["local_world"] for found in told.values()), default=1)
+        return told if len(told) >= wanted else {}
+
+    def _all(self, name: str) -> Callable[[], bool]:
+        return lambda: all(name in told["found"] for told in self._training().values())
+
+    def _in(self, state: str) -> Callable[[], bool]:
+        return lambda: all(told["state"] == state for told in self._training().values())
+
+    def _tried(self, count: int) -> Callable[[], bool]:
+        pids = list(self._training())
+        return lambda: all(len(self._folder.read(f"found.trials.{pid}.json") or ()) >= count for pid in pids)
+
+    def _stopped(self) -> bool:
+        told = self._training().values()
+        return all(found["state"] == LOADER for found in told) and len({found["lead"] for found in told}) == 1
+
+    def _wait(
+        self, phase: str, check: Callable[[], Any], seconds: float = 600.0, late: Callable[[], None] | None = None
+    ) -> None:
+        label, fraction = LABELS[phase]
+        if self._progress:
+            self._progress(label, fraction)
+        until = time.monotonic() + seconds
+        while not check():
+            self._check_alive()
+            if time.monotonic() >= until:
+                if late:
+                    late()
+                raise CoresimError(f"{label}: the program did not answer for {format_duration(seconds)}")
+            time.sleep(POLL_S)
+
+    def _check_alive(self) -> None:
+        for told in self._folder.ranks().values():
+            if told["error"]:
+                raise CoresimError(told["error"])
+        code = self._program.exit_code
+        if code is not None:
+            how = f"with code {code}" if code >= 0 else f"by signal {-code}"
+            line = self._program.last_line
+            raise CoresimError(
+                f"{shlex.join(self._program.command)}: ended {how} before all was measured ({self._seen()})"
+                + (f"; its last line: {line}" if line else "")
+            )
+
+    def _tell_untrained(self) -> None:
+        raise CoresimError(f"{self._seen()} in {format_duration(self._request.patience_s)}; --patience waits longer")
+
+    def _seen(self) -> str:
+        ranks = self._folder.ranks()
+        batches = sum(found["batches"] for found in ranks.values())
+        steps = sum(found["steps"] for found in ranks.values())
+        failed = self._folder.notes("failed")
+        if failed:
+            return f"not attached: {next(iter(failed.values()))}"
+        if not self._folder.notes("python"):
+            return "not attached: no Python of the command read sitecustomize (python -I, -E and -S skip it)"
+        if not ranks:
+            return "no DataLoader was iterated"
+        return f"{batches} batches were asked for and optimizers stepped {steps} times"

@@ -1,0 +1,119 @@
+"""The user's command, started with hooks in its environment, watched until all is measured, and ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from coresim.attaching import family
+from coresim.attaching.session import Folder
+from coresim.errors import InputError
+
+SITE = Path(__file__).parent / "site"
+VARIABLE = "CORESIM_ATTACH"
+#: Characters of the program's output that are remembered, to tell how it ended.
+REMEMBERED = 4000
+
+
+class Program:
+    """The running command."""
+
+    def __init__(self, command: Sequence[str], folder: Folder, write: Callable[[bytes], object]) -> None:
+        self.command = tuple(command)
+        self.mark = f"{VARIABLE}={folder.path}"
+        self._write: Callable[[bytes], object] | None = write
+        self._tail: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._process = _start(command, environment(folder))
+        self._reader = threading.Thread(target=self._forward, daemon=True)
+        self._reader.start()
+
+    def _forward(self) -> None:
+        stream: IO[bytes] | None = self._process.stdout
+        assert stream is not None
+        while part := os.read(stream.fileno(), 1 << 16):
+            self._tail.extend(part[i : i + 1] for i in range(max(0, len(part) - REMEMBERED), len(part)))
+            if self._write is not None:
+                self._write(part)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The command's exit code once nothing of it runs any more; None while it does."""
+        code = self._process.poll()
+        if code is None or family.members(self._process.pid, self.mark):
+            return None
+        return code
+
+    @property
+    def last_line(self) -> str:
+        """The last line that it wrote."""
+        self._reader.join(1.0)
+        lines = b"".join(self._tail).decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def end(self) -> None:
+        """End all of it; what it says while it ends is of no use to anybody."""
+        self._write = None
+        family.end(self._process.pid, self.mark)
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._reader.join(1.0)
+
+
+def environment(folder: Folder, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of the command: our ``sitecustomize`` stands first on the path."""
+    inherited = dict(os.environ if environ is None else environ)
+    paths = [str(SITE), *filter(None, [inherited.get("PYTHONPATH")])]
+    return inherited | {VARIABLE: str(folder.path), "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL if sys.__stdin__ is None or sys.__stdin__.isatty() else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=family.end_with_parent,
+        )
+    except OSError as error:
+        raise InputError(f"cannot start {command[0]!r}: {error.strerror}; check the command after --") from None
+
+
+@contextmanager
+def started(command: Sequence[str], folder: Folder, write: Callable[[bytes], object]) -> Iterator[Program]:
+    """The command while it runs; at the end nothing of it is left."""
+    with family.adopting():
+        program = Program(command, folder, write)
+        try:
+            yield program
+        finally:
+            program.end()
+
+
+@contextmanager
+def session_folder() -> Iterator[Folder]:
+    """A new folder, gone at the end."""
+    with tempfile.TemporaryDirectory(prefix="coresim-attach-") as path:
+        yield Folder(path)
+
+
+def wait(check: Callable[[], Any], seconds: float, poll_s: float = 0.05) -> Any:
+    """What ``check`` gives as soon as it is true; None after so many seconds."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        found = check()
+        if found:
+            return found
+        time.sleep(poll_s)
+    return None

@@ -1,0 +1,86 @@
+"""The loops of a program, told from when batches are asked for and when optimizers step.
+
+A *period* runs from one ask for a batch to the next: first the wait in the loader, then what the loop does with the
+batch. The loop that trains is the one between whose asks an optimizer steps. Its periods do not count where something
+else came between: another loop (an evaluation), or the end of an epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+#: Periods with an optimizer's step that make a loop one that trains.
+PROOF = 2
+
+
+class Period(NamedTuple):
+    """From one ask for a batch to the next, in seconds.
+
+    Attributes:
+        wait: until the batch was there.
+        step: from then to the next ask.
+        cpu, busy: CPU time within ``step``, of the asking thread and of the whole process; 0 where not taken.
+        steps: optimizer steps within it.
+    """
+
+    wait: float
+    step: float
+    cpu: float
+    busy: float
+    steps: int
+
+
+class Loop:
+    """What asks for one loader's batches, over all of its iterators.
+
+    Attributes:
+        periods: as plain tuples in the order of `Period`, which cost a loop of short steps less.
+    """
+
+    __slots__ = (
+        "_asked", "_busy", "_cpu", "_first", "_got", "_open", "_others", "_steps",
+        "batches", "key", "loader", "periods", "proofs", "trains",
+    )  # fmt: skip
+
+    def __init__(self, key: tuple[int, int], proofs: int = 0) -> None:
+        self.key, self.proofs = key, proofs
+        self.loader: Any = None
+        self.periods: list[tuple[float, float, float, float, int]] = []
+        self.batches = 0
+        #: Whether optimizers step between its batches.
+        self.trains = proofs >= PROOF
+        self._open, self._first = False, True
+        self._asked = self._got = self._cpu = self._busy = 0.0
+        self._steps = self._others = 0
+
+    def begin(self, loader: Any) -> None:
+        """An epoch begins or has ended: what came before the next batch is not the loop."""
+        self.loader, self._open, self._first = loader, False, True
+
+    def asked(self, now: float, cpu: float, busy: float, steps: int, others: int) -> None:
+        """The next batch is asked for: the period that was open ends, and counts unless others came between.
+
+        Args:
+            now: `time.perf_counter`.
+            cpu, busy: CPU time of the thread and of the process so far; 0 where not taken.
+            steps: optimizer steps of the process so far.
+            others: batches of loops that do not train, so far.
+        """
+        if self._open and self._others == others:
+            done = steps - self._steps
+            if done and not self.trains:
+                self.proofs += 1
+                self.trains = self.proofs >= PROOF
+            if self._first:
+                # The first of an epoch waits for workers to start, and a trainer that asks ahead does not step in it.
+                self._first = False
+            else:
+                got = self._got
+                self.periods.append((got - self._asked, now - got, cpu - self._cpu, busy - self._busy, done))
+        self._open = False
+
+    def got(self, asked: float, now: float, cpu: float, busy: float, steps: int, others: int) -> None:
+        """The batch asked for at ``asked`` is there: a period is open."""
+        self.batches += 1
+        self._open, self._asked, self._got, self._cpu, self._busy = True, asked, now, cpu, busy
+        self._steps, self._others = steps, others

@@ -1,0 +1,165 @@
+"""What a rank sees of its own loop and loader, as JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from coresim.attaching.batches import Kept, tensors
+from coresim.attaching.loops import Period
+
+#: A loop is steady when its last periods take what those before them took, to this share or within their noise.
+STEADY = 0.05
+LEAST_WINDOW, MOST_WINDOW = 8, 64
+MOST_PERIODS = 1000
+
+
+def settings(loader: Any, iterator: Any) -> dict[str, Any]:
+    """The loader's settings, the rank and its place, the CPUs that it may use."""
+    size = getattr(loader, "batch_size", None)
+    if size is None:
+        size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    context = getattr(loader, "multiprocessing_context", None)
+    return {
+        "loader": type(loader).__name__,
+        "dataset": type(iterator._dataset).__name__,
+        "samples": _length(iterator._dataset),
+        "batch_size": size,
+        "workers": iterator._num_workers,
+        "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
+        "pin_memory": bool(iterator._pin_memory),
+        "persistent_workers": bool(iterator._persistent_workers),
+        "in_order": bool(getattr(iterator, "_in_order", True)),
+        "context": None if context is None else context.get_start_method(),
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "cuda": uses_cuda(),
+        "folder": os.getcwd(),
+        "torch": getattr(sys.modules.get("torch"), "__version__", None),
+        "python": sys.version.split()[0],
+    }
+
+
+def batch_size(found: dict[str, Any], step: dict[str, Any]) -> int:
+    """Samples of a batch: the loader's, or those of the first tensor, where the data set makes its own batches."""
+    return int(found["batch_size"] or step["batch_length"] or 1)
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except Exception:  # a stream has none, and what a program's own __len__ does is its affair
+        return None
+
+
+def uses_cuda() -> bool:
+    """Whether the program has begun to use a CUDA device."""
+    torch = sys.modules.get("torch")
+    return bool(torch is not None and torch.cuda.is_initialized())
+
+
+def place() -> dict[str, int]:
+    """Which rank this is, and how many there are on this host."""
+    distributed = sys.modules.get("torch.distributed")
+    running = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    world = distributed.get_world_size() if running else 1  # type: ignore[union-attr]
+    rank = distributed.get_rank() if running else 0  # type: ignore[union-attr]
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", world)) if running else 1
+    return {"rank": rank, "world": world, "local_world": here}
+
+
+def steady(periods: Sequence[Period], workers: int) -> bool:
+    """Whether the last periods take what those before them took; a turn of all workers is a part of neither."""
+    turn = max(1, workers)
+    window = -(-LEAST_WINDOW // turn) * turn
+    window = max(window, min(MOST_WINDOW, len(periods) // 4) // turn * turn)
+    if len(periods) < 2 * window:
+        return False
+    times = [period.wait + period.step for period in periods[-2 * window :]]
+    before, after = times[:window], times[window:]
+    means = sum(before) / window, sum(after) / window
+    squares = [sum((t - mean) ** 2 for t in part) for part, mean in zip((before, after), means, strict=True)]
+    noise = (sum(squares) / (2 * window - 2) * 2 / window) ** 0.5
+    return abs(means[1] - means[0]) <= max(STEADY * means[0], 2 * noise if noise < 0.25 * means[0] else 0.0)
+
+
+class Usage(NamedTuple):
+    """CPU seconds so far.
+
+    Attributes:
+        own: of this process.
+        children: of all that it started.
+        machine: of everybody, on the CPUs that this process may use.
+    """
+
+    own: float
+    children: float
+    machine: float
+
+    @classmethod
+    def now(cls) -> Usage:
+        """Read from /proc (proc(5))."""
+        times = os.times()
+        ended = times.children_user + times.children_system
+        return cls(times.user + times.system, ended + sum(map(_cpu_of, children())), machine_seconds())
+
+
+def children() -> list[int]:
+    """Processes that this one started and that still are."""
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/children") as file:
+                found += [int(word) for word in file.read().split()]
+        except OSError:  # a thread that ended, or a kernel that does not tell
+            continue
+    return found
+
+
+def _cpu_of(pid: int) -> float:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def machine_seconds() -> float:
+    """CPU seconds of all programs on the CPUs that this process may use, since the machine started."""
+    allowed = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
+    ticks = 0
+    with open("/proc/stat") as file:
+        for line in file:
+            name, *fields = line.split()
+            if name in allowed:
+                user, nice, system, _, _, irq, softirq = map(int, fields[:7])
+                ticks += user + nice + system + irq + softirq
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def observed(periods: Sequence[Period], before: Usage, seconds: float) -> dict[str, Any]:
+    """The loop as it is: what it waited and what it did between, per batch, in seconds; the cores that were busy."""
+    kept, now = periods[-MOST_PERIODS:], Usage.now()
+    return {
+        "waits": [period.wait for period in kept],
+        "steps": [period.step for period in kept],
+        "optimizer_steps": sum(period.steps for period in kept),
+        "cores": [(after - first) / seconds for after, first in zip(now, before, strict=True)],
+    }
+
+
+def step(periods: Sequence[Period], kept: Kept) -> dict[str, Any]:
+    """The loop without waiting, per batch, in seconds, and the size of a batch."""
+    chosen = periods[-MOST_PERIODS:]
+    first = next(tensors(kept.give()), None)
+    return {
+        "steps": [period.step for period in chosen],
+        "cpu": [period.cpu for period in chosen],
+        "busy": [period.busy for period in chosen],
+        "batch_bytes": kept.bytes,
+        "batch_arrays": kept.arrays,
+        "batch_length": None if first is None or not first.dim() else len(first),
+        "changed_in_place": bool(kept.changes),
+    }

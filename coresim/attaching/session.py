@@ -1,0 +1,122 @@
+"""The folder through which coresim and the ranks of an attached program speak: small files, written whole.
+
+========================= ==========================================================================
+file                      what it says
+========================= ==========================================================================
+``plan.json``             coresim to all ranks: what to do, for how long (`Plan`)
+``python.PID``            a Python of the program read our ``sitecustomize``; its command line
+``failed.PID``            why a process could not be hooked
+``rank.PID.json``         a rank to coresim: its state, its counts, the names of what it has found so far
+``found.NAME.PID.json``   a rank to coresim: what it has found
+``go.STATE``              coresim to all ranks: go on to this state; ``go.trial.N``: to the trial of that number
+``turn.PID``              coresim to one rank: run your loader now
+========================= ==========================================================================
+
+Standard library only: this runs in the user's process too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+#: The states of a rank, in order: it watches; it feeds the loop from memory; it runs the loader, alone and while all
+#: others do; it is ready to try another setting, and tries it. Or coresim's own part failed, and the program goes on
+#: without it.
+WATCH, KEPT, LOADER, TOGETHER, READY, TRIAL, FAILED = (
+    "watch", "kept", "loader", "together", "ready", "trial", "failed",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the ranks are to do.
+
+    Attributes:
+        parent: process id of coresim; a rank whose parent is gone ends.
+        settle_s: the loop is watched for so long at the least before it can be steady.
+        watch_s: seconds of the loop as it is, once it is steady.
+        watch_most_s: a loop that never gets steady is watched for so long in all.
+        kept_s: seconds of the loop with batches kept in memory.
+        budget_s: seconds for which one rank runs its loader.
+        hook: ``pkg.mod:Class.method`` that gives a batch, for loaders that are not torch's.
+        trials: numbers of workers to run the loop with afterwards.
+        goes_on: the loop goes on when all is measured, and is not ended.
+        only_watch: go no further than watching, and tell what the loop waits all the while.
+        seed: of the samples that are chosen.
+    """
+
+    parent: int
+    settle_s: float = 1.0
+    watch_s: float = 4.0
+    watch_most_s: float = 40.0
+    kept_s: float = 4.0
+    budget_s: float = 20.0
+    hook: str | None = None
+    trials: tuple[int, ...] = ()
+    goes_on: bool = False
+    only_watch: bool = False
+    seed: int = 1
+
+
+class Folder:
+    """The session's folder, seen from either side."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def write(self, name: str, content: Any) -> None:
+        """Write a JSON file, whole; nothing where the session is over."""
+        target = self.path / name
+        part = target.with_name(f".{name}.{os.getpid()}")
+        try:
+            part.write_text(json.dumps(content))
+            os.replace(part, target)
+        except FileNotFoundError:
+            return
+
+    def read(self, name: str) -> Any:
+        """A JSON file's content, or None where there is none."""
+        try:
+            return json.loads((self.path / name).read_text())
+        except FileNotFoundError:
+            return None
+
+    def say(self, name: str) -> None:
+        """Leave an empty file."""
+        self.write(name, None)
+
+    def said(self, name: str) -> bool:
+        """Whether the file is there."""
+        return os.path.exists(self.path / name)
+
+    def notes(self, kind: str) -> dict[int, str]:
+        """The notes ``KIND.PID``, by process."""
+        found = {}
+        for path in self.path.glob(f"{kind}.*"):
+            found[int(path.name.split(".")[1])] = path.read_text()
+        return found
+
+    def write_plan(self, plan: Plan) -> None:
+        """Say what to do."""
+        self.write("plan.json", asdict(plan))
+
+    def read_plan(self) -> Plan:
+        """What to do."""
+        return Plan(**self.read("plan.json"))
+
+    def found(self, pid: int, told: dict[str, Any]) -> dict[str, Any]:
+        """All that a rank has found, with what it ``told`` of itself."""
+        return told | {name: self.read(f"found.{name}.{pid}.json") for name in told["found"]}
+
+    def ranks(self) -> dict[int, dict[str, Any]]:
+        """What every rank has told of itself, by process."""
+        found = {}
+        for path in self.path.glob("rank.*.json"):
+            told = self.read(path.name)
+            if told is not None:
+                found[int(path.name.split(".")[1])] = told
+        return found

@@ -1,0 +1,126 @@
+"""What the program does today beside what the simulation says of its settings, and which term misses where they differ.
+
+The simulation is fed with the costs of the loader alone and the step without waiting; nothing that was observed of
+today goes into it but the program's settings and the cores that other programs used meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from coresim.advise.sweep import Study, predict
+from coresim.model.profile import Profile, profile_tables
+from coresim.model.scenario import Scenario, read_scenario, with_services
+from coresim.model.today import Today
+from coresim.units import format_duration
+
+#: Points of idle that the prediction of today may miss by; or half its own interval, where that is wider.
+TRUSTED = 0.05
+#: Cores that other programs keep busy count from this share of all on: less cannot be told from counters' ticks.
+NOTABLE_LOAD = 0.03
+#: A term that explains less than this share of a miss is not named.
+EXPLAINS = 0.5
+WORK = ("preprocess", "collate", "send")
+
+
+class Term(NamedTuple):
+    """What differed today from what was measured apart, and the idle that it would predict."""
+
+    name: str
+    words: str
+    idle: float
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Today's observed idle beside the predicted one.
+
+    Attributes:
+        today: what was observed.
+        predicted, low, high: the simulation's idle at the same settings, and its interval.
+        term: the likeliest reason of a miss by more than `allowed`; None without one.
+    """
+
+    today: Today
+    predicted: float
+    low: float
+    high: float
+    term: Term | None = None
+
+    @property
+    def miss(self) -> float:
+        """Predicted less observed idle."""
+        return self.predicted - self.today.gpu_idle
+
+    @property
+    def allowed(self) -> float:
+        """The miss that is within what is stated."""
+        return max(TRUSTED, (self.high - self.low) / 2)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the prediction holds."""
+        return abs(self.miss) <= self.allowed
+
+
+def check_today(profile: Profile, study: Study) -> Checked | None:
+    """Predict the program's own setting from its profile; None for a profile of no program."""
+    if profile.today is None:
+        return None
+    return check(read_scenario(profile_tables(profile, "profile")), profile.today, study)
+
+
+def check(scenario: Scenario, today: Today, study: Study) -> Checked:
+    """Predict the program's own setting."""
+    cores = free_cores(scenario, today)
+    found = predict(scenario, *_setting(scenario, today, cores), study)
+    checked = Checked(today, found.gpu_idle, found.gpu_idle_low, found.gpu_idle_high)
+    if checked.trusted:
+        return checked
+    return Checked(today, checked.predicted, checked.low, checked.high, _likeliest(scenario, checked, cores, study))
+
+
+def free_cores(scenario: Scenario, today: Today) -> float:
+    """Cores of one rank that other programs left it, when it was observed."""
+    cores = scenario.host.cores or float(today.threads)
+    others = today.other_cores if today.other_cores > NOTABLE_LOAD * cores else 0.0
+    return max(cores - others, 0.1 * cores) / today.ranks
+
+
+def _setting(scenario: Scenario, today: Today, cores: float) -> tuple[int, float, int, int]:
+    option, workers = (2, today.workers) if today.workers else (1, 0)
+    return option, cores, workers, scenario.loader.prefetch_factor
+
+
+def _likeliest(scenario: Scenario, checked: Checked, cores: float, study: Study) -> Term:
+    observed = checked.today.gpu_idle
+    nearest = min(_terms(scenario, checked.today, cores, study), key=lambda term: abs(term.idle - observed))
+    if abs(nearest.idle - observed) <= (1.0 - EXPLAINS) * abs(checked.miss):
+        return nearest
+    return Term(
+        "handing batches over",
+        "the step and the workers cost what they cost apart; what is left is handing batches over, or waiting for"
+        " storage or other programs",
+        checked.predicted,
+    )
+
+
+def _terms(scenario: Scenario, today: Today, cores: float, study: Study) -> Iterator[Term]:
+    workload, step = scenario.workload, scenario.accelerator.step.mean
+    changed = with_services(scenario, today.step / step, "step")
+    yield Term(
+        "the step",
+        f"it took {format_duration(today.step)} as it is and {format_duration(step)} without waiting",
+        predict(changed, *_setting(scenario, today, cores), study).gpu_idle,
+    )
+    work = workload.batch_size * workload.preprocess.mean + workload.collate.mean + workload.send.mean
+    if today.workers and today.worker_cpu and work:
+        changed = with_services(scenario, today.worker_cpu / work, *WORK)
+        yield Term(
+            "preparing a batch",
+            f"it cost the workers {format_duration(today.worker_cpu)} of CPU time as it is and {format_duration(work)}"
+            " when the loader ran alone",
+            predict(changed, *_setting(scenario, today, cores), study).gpu_idle,
+        )

@@ -1,0 +1,71 @@
+"""The program's own loop, fed by its own loader with another number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+DEFAULT_PREFETCH = 2
+
+
+def twin(loader: Any, **changes: Any) -> Any:
+    """A loader of the same class with the same attributes, but for ``changes``, and no iterator."""
+    copy = object.__new__(type(loader))
+    copy.__dict__.update(loader.__dict__)
+    copy.__dict__.update(changes, _iterator=None)
+    return copy
+
+
+def loader_of(iterator: Any) -> Any:
+    """What is known of the loader of an iterator that began before the hooks came: enough to run it again."""
+    batched = iterator._auto_collation
+    return SimpleNamespace(
+        dataset=iterator._dataset,
+        batch_size=getattr(iterator._index_sampler, "batch_size", None) if batched else None,
+        batch_sampler=iterator._index_sampler if batched else None,
+        sampler=None if batched else iterator._index_sampler,
+        collate_fn=iterator._collate_fn,
+        drop_last=iterator._drop_last,
+        pin_memory=iterator._pin_memory,
+        timeout=iterator._timeout,
+        worker_init_fn=getattr(iterator, "_worker_init_fn", None),
+        multiprocessing_context=None,
+        generator=None,
+    )
+
+
+class Trial:
+    """Batches of the loader with so many workers, epoch after epoch.
+
+    Args:
+        loader: the program's.
+        workers: how many instead of its own.
+        prefetch_factor: its own; torch's default where it has no workers.
+        inner: the iterators' own ``__next__``.
+    """
+
+    def __init__(self, loader: Any, workers: int, prefetch_factor: int | None, inner: Callable[[Any], Any]) -> None:
+        factor = (prefetch_factor or DEFAULT_PREFETCH) if workers else None
+        self.workers = workers
+        self._loader = twin(loader, num_workers=workers, prefetch_factor=factor, persistent_workers=False)
+        # torch warns of more workers than CPUs, which is what may be tried here.
+        self._loader.__dict__["check_worker_number_rationality"] = lambda: None
+        self._inner = inner
+        self._iterator: Any = None
+
+    def next(self) -> tuple[Any, bool]:
+        """A batch, and whether an epoch began with it."""
+        if self._iterator is not None:
+            try:
+                return self._inner(self._iterator), False
+            except StopIteration:
+                pass
+        self._iterator = type(self._loader)._get_iterator(self._loader)
+        return self._inner(self._iterator), True
+
+    def close(self) -> None:
+        """End its workers."""
+        if self._iterator is not None and self.workers:
+            self._iterator._shutdown_workers()
+        self._iterator = None

@@ -1,0 +1,183 @@
+"""``-- COMMAND`` behind a verb: the user's program is run, and what it told becomes the profile."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coresim.cli.common import overridden, read_input, require
+from coresim.cli.measure import check_writable, progress_on_stderr
+from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
+from coresim.units import parse_duration
+
+if TYPE_CHECKING:
+    from coresim.attaching.conduct import Request
+    from coresim.model.profile import Profile
+    from coresim.model.scenario import Scenario
+
+#: Verbs that take a command.
+VERBS = ("recommend", "measure", "validate", "whatif", "report", "watch")
+#: Flags that say what the program itself says, or how else to measure.
+_PROGRAMS = (
+    "input", "workload", "dataset", "batch_size", "collate", "step", "device", "cpu_step", "build_timeout", "grid",
+    "figure", "time", "cold",
+)  # fmt: skip
+#: What validate writes unless told otherwise, which a program's profile is not.
+DEFAULT_LEDGER = "ledger.json"
+_QUICK: dict[str, Any] = {"watch_s": 2.0, "kept_s": 2.0, "budget_s": 10.0}
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments before the first ``--``, and the command behind it."""
+    words = list(argv)
+    place = words.index("--") if "--" in words else len(words)
+    return words[:place], words[place + 1 :]
+
+
+def add_attach(parser: argparse.ArgumentParser, save: bool = False) -> None:
+    """The flags that go with ``-- COMMAND``; ``save``: also the one that names the profile's file."""
+    job = parser.add_argument_group(
+        "your program (behind all flags: -- python train.py --its flags)",
+        "It is run as it is, measured from inside, and stopped; a few hundred batches are trained on repeated data,"
+        " and files that it writes are its own affair.",
+    )
+    job.add_argument("--patience", metavar="TIME", help="how long it may take until it trains (default: 2 min)")
+    if save:
+        job.add_argument("--save", metavar="FILE", help="keep its profile, for any verb on any machine")
+    parser.set_defaults(command=[])
+
+
+def check_program(args: argparse.Namespace) -> None:
+    """InputError for a flag that says what the program says, before it is started."""
+    for name in _PROGRAMS:
+        if getattr(args, name, None) not in (None, False, "cuda"):  # validate's own default of --device
+            flag = getattr(args, name) if name == "input" else f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag}: the program after -- says what is measured; leave one of the two out")
+
+
+def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Profile, list[dict[str, Any]]]:
+    """Run the program of ``args.command``; the profile of its job, and what each of its ranks told."""
+    from coresim.attaching.assemble import profile_of
+    from coresim.attaching.conduct import attach
+    from coresim.measure.campaign import utc_now
+
+    check_program(args)
+    request = _request(args, trials)
+    print(
+        f"coresim: runs {shlex.join(args.command)} and stops it when all is measured; a few hundred batches are trained"
+        " on repeated data, and files that it writes are its own affair",
+        file=sys.stderr,
+    )
+    began, said = utc_now(), shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    with progress_on_stderr() as progress:
+        found = attach(request, _forward, progress)
+    return profile_of(found, args.command, said, began), found
+
+
+def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> Request:
+    from coresim.attaching.conduct import PATIENCE_S, Request
+
+    patience = parse_duration(args.patience, "--patience") if args.patience else PATIENCE_S
+    require(patience > 0, "--patience: must be more than nothing")
+    request = Request(tuple(args.command), patience_s=patience, trials=trials)
+    if getattr(args, "quick", False):
+        request = replace(request, **_QUICK)
+    if getattr(args, "budget", None):
+        request = replace(request, budget_s=parse_duration(args.budget, "--budget"))
+    return request
+
+
+def read_job(
+    args: argparse.Namespace, settings: list[str], cold: bool = False, storage: str | None = None
+) -> tuple[Scenario, Profile | None]:
+    """The scenario of ``args.input``, or of the program of ``args.command``; and the profile, if there is one."""
+    from coresim.model.profile import profile_tables
+    from coresim.model.scenario import read_scenario
+
+    if not args.command:
+        require(args.input is not None, "what? give a scenario (.toml), a profile (.json), or -- and your program")
+        return read_input(args.input, settings, cold, storage)
+    overridden({}, settings, storage)  # bad ones are told before the program is run
+    if args.save:
+        check_writable(args.save)
+    profile, _ = attached(args)
+    if args.save:
+        profile.save(args.save)
+    source = source_of(args)
+    return read_scenario(
+        overridden(profile_tables(profile, source, None, settings), settings, storage), source
+    ), profile
+
+
+def source_of(args: argparse.Namespace) -> str:
+    """What an answer says that it is about."""
+    return shlex.join(args.command) if args.command else str(args.input)
+
+
+def step_settings(args: argparse.Namespace, batch_size: int) -> list[str]:
+    """``--step-time`` and ``--gpu`` as overrides of what the program's loop takes."""
+    from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, find_step
+
+    if args.step_time:
+        return [f"accelerator.step={parse_duration(args.step_time, '--step-time')!r} s", *_DEVICE]
+    if not (args.gpu or args.model or args.precision):
+        return []
+    found = find_step(args.gpu or DEFAULT_GPU, args.model or DEFAULT_MODEL, batch_size, args.precision)
+    print(f"coresim: the step: catalogue: {found.basis}", file=sys.stderr)
+    table = f'{{mean = "{found.step_time_s!r} s", uncertainty = {found.uncertainty / 2!r}}}'
+    return [f"accelerator.step={table}", f'accelerator.name="{found.row.gpu}"', *_DEVICE]
+
+
+#: A device of its own does not hold the loop up, and the trainer waits for it as torch does unless told otherwise.
+_DEVICE = ("accelerator.run_ahead=1", "accelerator.sync=spin")
+
+
+def _forward(part: bytes) -> None:
+    """The program's output is ours to show, and not to mix with the answer."""
+    sys.stderr.buffer.write(part)
+    sys.stderr.buffer.flush()
+
+
+def validate_program(args: argparse.Namespace) -> int:
+    """Run the program's loop with other numbers of workers too, and print predicted beside observed."""
+    from coresim.attaching.assemble import trials_of
+    from coresim.attaching.today import check, check_today
+    from coresim.cli.common import study_of
+    from coresim.model.profile import profile_tables
+    from coresim.model.scenario import read_scenario
+    from coresim.report.today import today_document, today_text, trials_text
+    from coresim.sim.estimate import Plan
+
+    keep = args.output != DEFAULT_LEDGER
+    if keep:
+        check_writable(args.output)
+    profile, found = attached(args, _worker_counts())
+    if keep:
+        profile.save(args.output)
+    assert profile.today is not None
+    scenario = read_scenario(profile_tables(profile, source_of(args)))
+    with progress_on_stderr() as progress, study_of(Plan(), "fast", progress) as study:
+        today = check_today(profile, study)
+        assert today is not None
+        tried = [check(scenario, seen, study) for seen in trials_of(found, args.command, profile.today.threads)]
+    error = sum(abs(one.miss) for one in tried) / len(tried)
+    trusted = error <= args.max_error
+    if args.json:
+        document = {"today": today_document(today), "trials": [today_document(one) for one in tried]}
+        print(json.dumps(document | {"mean_absolute_error": error, "trusted": trusted}, indent=1))
+    else:
+        print(today_text(today), trials_text(tried), sep="\n\n")
+    return EXIT_ANSWERED if trusted else EXIT_NOT_TRUSTED
+
+
+def _worker_counts() -> tuple[int, ...]:
+    """None, one, and around the cores that are here."""
+    cores = max(1, len(os.sched_getaffinity(0)))
+    return tuple(sorted({0, 1, max(1, cores // 2), cores, cores + 1, 2 * cores}))

@@ -1,0 +1,101 @@
+"""The command's first and last moments: signals and streams, dealt with before anything that takes time is imported."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+INTERRUPTED = "coresim: interrupted; nothing was left behind"
+_EXIT_INTERRUPTED = 130
+#: Signals that stop the command, and how many of them end it at once: the first begins to clear up.
+_SIGNALS, _MOST = (signal.SIGINT, signal.SIGTERM), 3
+_AGAIN_S = 0.01
+_seen: list[int] = []
+
+
+def main() -> int:
+    """The ``coresim`` command: its exit code."""
+    for number in _SIGNALS:
+        signal.signal(number, _stop_at_once)
+    sys.unraisablehook = _unraisable
+    _open_streams()
+
+    from coresim.cli.main import main as run
+
+    code = run()
+    for number in _SIGNALS:
+        signal.signal(number, _stop_at_once)
+    return code
+
+
+def interruptible() -> None:
+    """From here on SIGINT and SIGTERM raise `KeyboardInterrupt`, once."""
+    _seen.clear()
+    for number in _SIGNALS:
+        signal.signal(number, _interrupt)
+    signal.signal(signal.SIGALRM, _interrupt_again)
+
+
+def interrupted() -> bool:
+    """Whether a signal has come, though perhaps another exception took the place of what it raised."""
+    return bool(_seen)
+
+
+def _stop_at_once(number: int, frame: FrameType | None) -> None:
+    # Nothing has been begun, or all is done.
+    try:
+        os.write(2, f"{INTERRUPTED}\n".encode())
+    finally:
+        os._exit(_EXIT_INTERRUPTED)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _seen.append(number)
+    if len(_seen) == 1:
+        raise KeyboardInterrupt
+    if len(_seen) >= _MOST:
+        _stop_at_once(number, frame)
+
+
+def _interrupt_again(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _unraisable(what: Any) -> None:
+    """An interrupt within a callback that cannot raise is lost there: it is raised again just after."""
+    if isinstance(what.exc_value, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+    else:
+        sys.__unraisablehook__(what)
+
+
+class _Heedless(io.FileIO):
+    """A stream that may be full or closed: what is said on it is no part of the answer."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def _open_streams() -> None:
+    """Streams that are closed must not be taken by the next file that is opened."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Writing the answer to a closed stdout must fail, as on a full disk; stderr takes anything.
+            os.open(os.devnull, os.O_RDWR if number == 2 else os.O_RDONLY)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 (open to the end)
+    # A name of odd bytes in an answer is no reason not to answer.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    encoding = sys.stderr.encoding if sys.stderr else "utf-8"
+    raw = io.BufferedWriter(_Heedless(2, "wb", closefd=False))
+    sys.stderr = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", line_buffering=True)

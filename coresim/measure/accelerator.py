@@ -1,0 +1,246 @@
+"""How long the accelerator takes for one training step, and what that asks of the host's cores.
+
+Every repeat runs in a fresh Python process, so that start-up state (allocator, autotuning, memory placement) is
+sampled and a crash or an out-of-memory kill ends in one message here. No process outlives the call.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coresim.errors import CoresimError, InputError
+from coresim.measure import models
+from coresim.measure.busy import busy_levels, measure_busy
+from coresim.measure.device import Device, batch_bytes, open_device, to_device
+from coresim.measure.processes import Child, DeathError, HangError, Link
+from coresim.measure.training_step import measure_step, waits_for_device, warm_up
+from coresim.measure.transfer import measure_copies
+from coresim.model.measurement import Measurement
+
+FEWEST_STEPS = 3
+_OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "MemoryError")
+
+
+@dataclass(frozen=True)
+class AcceleratorConfig:
+    """What to measure.
+
+    Attributes:
+        device: one of `coresim.measure.device.open_device`'s.
+        model: ``resnet50``, ``resnet18`` or ``tiny``; not used with ``step``.
+        batch_size: samples in a synthetic batch.
+        image_size: pixels along each side of a synthetic image.
+        precision: ``fp32`` (torch's default) or ``bf16``; a user's own step sets its own.
+        step: the user's step or factory of one, see ``models.as_step``; importable in a fresh process.
+        batch: called in the fresh process for a collated host batch; absent, a synthetic image batch.
+        processes: fresh processes, the independent repeats.
+        steps: steps timed for each quantity in each process.
+        seconds: time allowed for each quantity in each process; fewer steps are timed where they are long,
+            but never fewer than ``FEWEST_STEPS``.
+        busy: numbers of busy processes; absent, a few up to all cores of this process's affinity.
+        copies: measure host-to-device copies too.
+        timeout: seconds after which a process is given up.
+    """
+
+    device: str = "cuda"
+    model: str = "resnet50"
+    batch_size: int = 64
+    image_size: int = 224
+    precision: str = "fp32"
+    step: Callable[..., object] | None = None
+    batch: Callable[[], object] | None = None
+    processes: int = 3
+    steps: int = 30
+    seconds: float = 5.0
+    busy: tuple[int, ...] | None = None
+    copies: bool = True
+    timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        """InputError where a number that must be at least 1 is not."""
+        for name in ("batch_size", "image_size", "processes", "steps"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} = {getattr(self, name)}: must be at least 1")
+
+
+@dataclass(frozen=True)
+class AcceleratorResult:
+    """What was measured.
+
+    Attributes:
+        measurements: in the order taken; every name once.
+        synchronises: the step function itself waits for the device before it returns.
+        settled: in every process the step time was stable before timing began.
+        provenance: device, driver, versions, precision, peak memory, clocks; None where nothing could tell.
+    """
+
+    measurements: tuple[Measurement, ...]
+    synchronises: bool
+    settled: bool
+    provenance: Mapping[str, str | int | float | None]
+
+    def __getitem__(self, name: str) -> Measurement:
+        """The measurement of that name; CoresimError where it was not taken."""
+        for measurement in self.measurements:
+            if measurement.name == name:
+                return measurement
+        raise CoresimError(f"{name} was not measured; there are {', '.join(m.name for m in self.measurements)}")
+
+
+def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
+    """Measure in ``config.processes`` fresh processes, one after the other, and join their values.
+
+    Raises:
+        InputError: the step or the batch cannot be brought into a fresh process, or fails there.
+        MissingPartError: no torch, or no CUDA device.
+        CoresimError: out of memory, a crash, or no end within ``config.timeout``.
+    """
+    return merge([_in_fresh_process(config) for _ in range(config.processes)])
+
+
+def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
+    """All measurements once, in this process; ``measure_accelerator`` is the way to repeat them."""
+    step, host_batch, device = _prepare(config)
+    batch = to_device(host_batch, device)
+    warm = warm_up(step, batch, device, config.seconds)
+    count = max(FEWEST_STEPS, min(config.steps, int(config.seconds / max(warm.step, 1e-9))))
+    levels = busy_levels(len(os.sched_getaffinity(0))) if config.busy is None else config.busy
+    found = measure_step(step, batch, device, warm=warm, count=count)
+    waits = waits_for_device(step, batch, device)
+    found += measure_busy(step, batch, device, levels, count)
+    found += measure_copies(host_batch, device) if config.copies else []
+    return AcceleratorResult(tuple(found), waits, warm.settled, provenance(config, device))
+
+
+def merge(results: Sequence[AcceleratorResult]) -> AcceleratorResult:
+    """Join the results of several processes: one inner tuple of values each; the step waits if most say so."""
+    joined = []
+    for measurement in results[0].measurements:
+        parts = [result[measurement.name] for result in results]
+        how = "; ".join(dict.fromkeys(part.how for part in parts))
+        values = tuple(values for part in parts for values in part.values)
+        joined.append(replace(measurement, values=values, how=how))
+    waits = 2 * sum(result.synchronises for result in results) > len(results)
+    settled = all(result.settled for result in results)
+    return AcceleratorResult(tuple(joined), waits, settled, results[0].provenance)
+
+
+def provenance(config: AcceleratorConfig, device: Device) -> dict[str, str | int | float | None]:
+    """What the step ran on and with; units are in the keys (bytes, Hz). Clocks are read after the last step."""
+    torch = models.load_torch()
+    facts, own = device.facts(), config.step
+    return {
+        "device": facts["device"],
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "step": models.describe_model(config.model) if own is None else models.describe_step(own),
+        "batch_size": config.batch_size if config.batch is None else None,
+        "precision": config.precision if own is None else "set by the step",
+        "memory_peak_bytes": facts["memory_peak_bytes"],
+        **_driver_facts(None if facts["uuid"] is None else str(facts["uuid"])),
+    }
+
+
+def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
+    step = None if config.step is None else models.as_step(config.step)
+    device = open_device(str(getattr(step, "device", None) or config.device))
+    if step is None:
+        step = device.step(config.model, config.precision)
+    batch = config.batch() if config.batch else models.synthetic_batch(config.batch_size, config.image_size)
+    if batch_bytes(batch) == 0:
+        raise InputError(f"the batch ({type(batch).__name__}) holds no tensors: collate it before it is measured")
+    return step, batch, device
+
+
+def _driver_facts(uuid: str | None) -> dict[str, str | float | None]:
+    fields = _nvidia_smi(uuid) if uuid is not None else []
+    if len(fields) != 3:
+        return {"driver": None, "clock_sm_hz": None, "clock_sm_max_hz": None}
+    clocks = [float(text) * 1e6 if text.replace(".", "", 1).isdigit() else None for text in fields[1:]]
+    return {"driver": fields[0], "clock_sm_hz": clocks[0], "clock_sm_max_hz": clocks[1]}
+
+
+def _nvidia_smi(uuid: str) -> list[str]:
+    query = ["--query-gpu=driver_version,clocks.sm,clocks.max.sm", "--format=csv,noheader,nounits"]
+    which = ["-i", f"GPU-{uuid}"] if uuid else []
+    try:
+        done = subprocess.run(["nvidia-smi", *query, *which], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = done.stdout.strip().splitlines()
+    return rows[0].split(", ") if done.returncode == 0 and len(rows) == 1 else []
+
+
+def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
+    # A compiler's cache among the temporary files serves the next process too: it keeps them.
+    with Child(_job, _pickled(config), limited=False, own_files=False) as child:
+        try:
+            _, result = child.receive(config.timeout)
+        except HangError as error:
+            raise CoresimError(
+                f"measuring the training step did not end within {config.timeout:g} s: use a smaller --batch-size"
+            ) from error
+        except DeathError as error:
+            raise _crash(error) from error
+        child.finish()
+    assert isinstance(result, AcceleratorResult)
+    return result
+
+
+def _job(_: Link, request: bytes) -> AcceleratorResult:
+    """Body of a fresh process; what fails is told in words that name the user's part in it."""
+    config = None
+    try:
+        models.load_torch()
+        config = pickle.loads(request)
+        return measure_here(config)
+    except CoresimError:
+        raise
+    except Exception as error:
+        raise _explained(error, config) from error
+
+
+def _pickled(config: AcceleratorConfig) -> bytes:
+    try:
+        return pickle.dumps(config)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise _not_importable(error) from error
+
+
+def _not_importable(error: Exception) -> InputError:
+    return InputError(
+        "the training step or batch cannot be brought into a fresh process "
+        f"({models.one_line(error)}): define it at the top level of a module that can be imported"
+    )
+
+
+def _explained(error: Exception, config: AcceleratorConfig | None) -> CoresimError:
+    if config is None:
+        return _not_importable(error)
+    words = models.one_line(error)
+    if any(sign in words for sign in _OUT_OF_MEMORY):
+        return _out_of_memory(f"{config.device}, batch size {config.batch_size}: {words}")
+    if config.step is None and config.batch is None:
+        return CoresimError(f"the {config.model} step failed on {config.device}: {words}")
+    what = "the batch" if config.step is None else f"training step {models.describe_step(config.step)}"
+    return InputError(f"{what} failed: {words}; run it once in Python by itself")
+
+
+def _out_of_memory(where: str) -> CoresimError:
+    return CoresimError(f"out of memory while measuring the training step ({where}): use a smaller --batch-size")
+
+
+def _crash(death: DeathError) -> CoresimError:
+    if death.code == -signal.SIGKILL:
+        return _out_of_memory("the system killed the process")
+    return CoresimError(
+        f"the process that measured the training step died (exit status {death.code}: {death.last or 'no message'}): "
+        "run the step by itself, or use a smaller --batch-size"
+    )

@@ -1,0 +1,145 @@
+"""Memory bandwidth by the number of cores at it: STREAM's copy and triad, with numpy, one pinned process each.
+
+The kernels and the counting are those of STREAM (McCalpin 1995, https://www.cs.virginia.edu/stream/): bytes
+that the program reads plus bytes that it writes; the reads that a cache makes before a write are not counted.
+Arrays are larger than the last-level cache. Per array element of 8 bytes:
+
+* copy, ``b = a``: one read, one write, 16 bytes;
+* triad, ``a = b + s c``: numpy needs two passes (``a = s c``, then ``a = a + b``), three reads and two writes,
+  40 bytes are moved and counted, where STREAM's one fused loop moves 24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from coresim import stats
+from coresim.errors import InputError
+from coresim.measure import protocol
+from coresim.measure.crew import crew, levels, physical_cpus, rounds, serve
+from coresim.measure.processes import Link
+from coresim.measure.protocol import Cautions, Clock, Progress
+from coresim.model.caution import Caution
+from coresim.model.measurement import Measurement
+
+MOVED = {"copy": 16, "triad": 40}
+CACHES = 2
+MEMORY_SHARE = 0.25
+SATURATED = 0.95
+USUAL_CACHE = 32 * 2**20
+
+Listen = Callable[[int, float], None]
+
+
+def measure_bandwidth(
+    *,
+    cpus: Sequence[int] | None = None,
+    cache_bytes: int | None = None,
+    budget_s: float = 4.0,
+    progress: Progress = None,
+    cautions: Cautions = None,
+) -> list[Measurement]:
+    """Measure ``bandwidth.copy.K`` and ``bandwidth.triad.K`` (B/s, all K processes together).
+
+    Args:
+        cpus: the hardware threads to use, one per physical core by default. Over 8, only some K are measured.
+        cache_bytes: size of the last-level cache; read from the system where None.
+        budget_s: wall seconds of measuring, both kernels together.
+        progress: told what is going on, and the fraction done.
+        cautions: reasons to trust the values less are appended here.
+
+    Raises:
+        CoresimError: a process died or hangs.
+    """
+    cpus = physical_cpus() if cpus is None else cpus
+    cache = cache_bytes or last_level_cache()
+    size = array_bytes(cache, len(cpus), available_memory())
+    if 3 * size < 4 * cache:
+        value = f"3 arrays of {size} B, cache {cache} B"
+        protocol.add(
+            cautions, [Caution("memory is short for the bandwidth test", value, "free memory and measure again")]
+        )
+    found = []
+    for number, kernel in enumerate(MOVED):
+        listen = partial(_tell, progress, kernel, number)
+        found += _measure(kernel, size, cpus, budget_s / len(MOVED), listen, cautions)
+    return found
+
+
+def _tell(progress: Progress, kernel: str, number: int, count: int, fraction: float) -> None:
+    what = f"memory bandwidth, {kernel} on {count} cores at once"
+    protocol.tell(progress, what, (number + fraction) / len(MOVED))
+
+
+def _measure(
+    kernel: str, size: int, cpus: Sequence[int], budget: float, listen: Listen, cautions: Cautions
+) -> list[Measurement]:
+    """``bandwidth.<kernel>.K``; a value is the sum over the K processes of one round."""
+    sums: dict[int, list[float]] = {}
+    total = kept = 0
+    with crew(_bandwidth_job, kernel, size, cpus=cpus, doing="measuring memory bandwidth") as children:
+        for count, members in rounds(children, levels(len(cpus)), budget, listen):
+            clean = [protocol.clean(timings) for timings in members.values()]
+            total += sum(map(len, members.values()))
+            kept += sum(map(len, clean))
+            moved = MOVED[kernel] * (size // 8)
+            sums.setdefault(count, []).append(sum(moved / stats.median([t.wall for t in part]) for part in clean))
+    protocol.add(cautions, protocol.dirty_caution(f"memory bandwidth ({kernel})", total - kept, total))
+    how = f"numpy {kernel}, {MOVED[kernel]} B counted per element, arrays of {size} B; one value per round, summed"
+    return [Measurement(f"bandwidth.{kernel}.{count}", "B/s", (tuple(found),), how) for count, found in sums.items()]
+
+
+def _bandwidth_job(link: Link, kernel: str, size: int) -> None:
+    a, b, c = (np.full(size // 8, value) for value in (1.0, 2.0, 3.0))
+
+    def triad() -> None:
+        np.multiply(c, 1.5, out=a)
+        np.add(a, b, out=a)
+
+    unit = triad if kernel == "triad" else partial(np.copyto, b, a)
+    serve(link, partial(protocol.timed, unit, Clock()))
+
+
+def bandwidth_curve(measurements: Sequence[Measurement], kernel: str = "triad") -> tuple[float, ...]:
+    """Bytes per second of 1, 2, ... cores at once; a number of cores between two measured ones is interpolated.
+
+    Raises:
+        InputError: ``bandwidth.<kernel>.1`` is not among the measurements.
+    """
+    prefix = f"bandwidth.{kernel}."
+    rates = {int(m.name.removeprefix(prefix)): stats.median(m.flat) for m in measurements if m.name.startswith(prefix)}
+    if 1 not in rates:
+        raise InputError(f"no {prefix}1 among the measurements: measure the bandwidth again, from one core up")
+    known = sorted(rates)
+    return tuple(float(rate) for rate in np.interp(range(1, known[-1] + 1), known, [rates[k] for k in known]))
+
+
+def saturating_cores(curve: Sequence[float]) -> int:
+    """The fewest cores that reach 95 % of the best bandwidth of ``curve``, which starts at one core."""
+    return next(k for k, rate in enumerate(curve, start=1) if rate >= SATURATED * max(curve))
+
+
+def array_bytes(cache: int, processes: int, memory: int) -> int:
+    """Bytes per array: twice the last-level cache, unless three per process took over a quarter of the memory."""
+    return min(CACHES * cache, int(MEMORY_SHARE * memory / (3 * processes))) // 8 * 8
+
+
+def last_level_cache(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """Bytes of the largest cache that the system tells of; 32 MiB where it tells of none."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    sizes = [path.read_text().strip() for path in folder.glob("index*/size")]
+    return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=USUAL_CACHE)
+
+
+def available_memory(group: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that may still be used: the machine's, or the control group's where that is less."""
+    free = int(psutil.virtual_memory().available)
+    limit, used = group / "memory.max", group / "memory.current"
+    if limit.exists() and used.exists() and (text := limit.read_text().strip()).isdecimal():
+        return min(free, max(0, int(text) - int(used.read_text())))
+    return free

@@ -1,0 +1,286 @@
+"""The calibration: what each part of a job costs inside its own running loader.
+
+Service times taken in a bare process differ from those inside a loader's worker (collation into shared memory, first
+touch of new pages, the thread that pickles), so the workers and the trainer note them while the real loader runs. A
+*run* starts the loader with k workers and takes batches from it in three ways: without a pause (what samples and
+batches cost), with steps in between (hand-overs in every state), and after pauses in which the workers come to rest.
+The first batch of every worker is kept apart from the later ones: first calls import, allocate and connect. A *round*
+is one run for each k = 1, 2, 4, ... up to the cores that are there, and one with a worker more than there are cores.
+Rounds alternate, so that a drift touches all alike; every round starts new workers, so that rounds are independent
+repeats. CPU times are taken at the machine speed that was sampled during the run (`coresim.measure.pace`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from coresim import stats
+from coresim.measure import worker
+from coresim.measure.pace import Sampler
+from coresim.measure.protocol import busy_seconds
+from coresim.measure.subject import FirstBatch, Layout, Pipe, Subject
+from coresim.measure.trial import Trial, run_trial
+from coresim.workloads.base import batch_facts
+
+#: Wall seconds of a calibration, and of a quick one. Slow batches take longer: a few of each are needed.
+BUDGET_S, QUICK_S = 28.0, 10.0
+ROUNDS, MOST_ROUNDS = 3, 5
+#: Shares of a run's time: without a pause, with steps in between; the rest of it goes to pauses.
+STREAM, PACED = 0.5, 0.3
+#: Step times over what the workers need for a batch. They change from round to round, so that hand-overs are seen in
+#: every state, and not always at the same place between two ticks of the scheduler's clock.
+RATIOS = (1.0, 0.8, 1.15, 0.7, 0.9)
+#: A pause over the time that one worker needs for a batch: afterwards all of them rest.
+PAUSE = 1.3
+MOST_BATCHES = 400
+#: Share of the time between two batches from which on handing them over is notable.
+NOTABLE_HANDOVER = 0.01
+#: Cores that other programs may use during a run, as a share of all, before it is made again.
+MOST_OTHERS = 0.05
+
+Progress = Callable[[float], None]
+#: What a batch was taken for.
+FIRST, STREAMED, PACED_STEP, RESTED, DRAINED = "first", "stream", "paced", "rest", "last"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the loader: what happened, around it, and what its workers were.
+
+    Attributes:
+        workers: how many; 0: the trainer prepares.
+        round: the number of its round.
+        trial: all steps but the very first.
+        kinds: what each step's batch was taken for.
+        start_s: wall seconds of the trainer to start all workers.
+        pace: CPU seconds of the sampler's work meanwhile.
+        others: cores that other programs kept busy meanwhile.
+        memory: what a worker held at the end, by worker; empty where the system does not tell.
+        threads: threads that worked in a worker, and all their work over that of the busiest; None: not looked at.
+    """
+
+    workers: int
+    round: int
+    trial: Trial
+    kinds: tuple[str, ...]
+    start_s: float
+    pace: float
+    others: float
+    memory: tuple[worker.Memory, ...] = ()
+    threads: tuple[int, float] | None = None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All runs of one subject on this machine, undisturbed ones first of all.
+
+    Attributes:
+        subject: what ran.
+        runs: in the order in which they were made.
+        cpus: CPUs that the calibration could use.
+        usual_pace: CPU seconds of the sampler's work, the median over the runs with so many workers. They differ:
+            where CPUs share a physical core or a cache, the sampler's work too is slower beside busy ones.
+        sampled: share of each CPU that sampling takes.
+        batch_facts: bytes and arrays of one batch.
+        pinned: whether a thread copied batches to pinned memory.
+    """
+
+    subject: Subject
+    runs: tuple[Run, ...]
+    cpus: int
+    usual_pace: Mapping[int, float]
+    sampled: float
+    batch_facts: tuple[int, int] = (0, 0)
+    pinned: bool = False
+
+    def of(self, workers: int) -> list[Run]:
+        """The runs with so many workers; those that others disturbed only where there are too few without."""
+        found = [run for run in self.runs if run.workers == workers]
+        clean = [run for run in found if not self.disturbed(run)]
+        return clean if len(clean) >= ROUNDS or not found else found
+
+    def disturbed(self, run: Run) -> bool:
+        """Whether other programs used a notable part of the machine during that run."""
+        return run.others > MOST_OTHERS * self.cpus
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of workers that ran."""
+        return tuple(dict.fromkeys(run.workers for run in self.runs))
+
+
+def worker_counts(cpus: int, subject: Subject) -> tuple[int, ...]:
+    """The numbers of workers to run: 1, 2, 4, ... up to the cores, and for processes one more than there are cores."""
+    counts = [1 << power for power in range(cpus.bit_length()) if 1 << power <= cpus]
+    counts += [cpus] if counts[-1] < cpus else []
+    # Two threads tell how they take turns, on one core too.
+    return tuple(dict.fromkeys([*counts, 2] if subject.threads else [*counts, cpus + 1]))
+
+
+def calibrate(
+    subject: Subject,
+    *,
+    budget_s: float = BUDGET_S,
+    counts: Sequence[int] | None = None,
+    pin_memory: bool = False,
+    rounds: int = ROUNDS,
+    progress: Progress = lambda done: None,
+) -> Calibration:
+    """Run the loader; only in a process that may fork.
+
+    Args:
+        subject: the loader.
+        budget_s: wall seconds for all runs; each run has a few batches of every worker, whatever that takes.
+        counts: numbers of workers; by default `worker_counts`.
+        pin_memory: whether a thread copies batches to pinned memory.
+        rounds: independent repeats, at least; disturbed ones are made again, `MOST_ROUNDS` at most.
+        progress: told the fraction done after every batch.
+
+    Raises:
+        InputError: the data set or the collate function failed, or a batch did not come.
+    """
+    cpus = len(os.sched_getaffinity(0))
+    counts = worker_counts(cpus, subject) if counts is None else counts
+    share = budget_s / rounds / len(counts)
+    with Sampler(subject) as sampler:
+        made, began = _Maker(subject, sampler, share, pin_memory), time.perf_counter()
+        number = 0
+        while number < rounds or (number < MOST_ROUNDS and made.too_few(rounds, cpus)):
+            for place, count in enumerate(counts):
+                if count > cpus and not subject.threads and not made.handing_over_counts():
+                    continue  # what a crowd does to hand-overs is all that these runs are for
+                done = number * len(counts) + place
+                made.run(count, number, partial(_tell, progress, done, rounds * len(counts)))
+            number += 1
+        sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
+    ran = dict.fromkeys(run.workers for run in made.runs)
+    usual = {count: stats.median([run.pace for run in made.runs if run.workers == count]) for count in ran}
+    return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, pin_memory)
+
+
+def _tell(progress: Progress, done: int, total: int, part: float) -> None:
+    progress(min(1.0, (done + part) / total))
+
+
+@dataclass
+class _Maker:
+    """Makes runs, and keeps them."""
+
+    subject: Subject
+    sampler: Sampler
+    seconds: float
+    pin_memory: bool
+    runs: list[Run] = field(default_factory=list)
+    batch_facts: tuple[int, int] = (0, 0)
+
+    def too_few(self, rounds: int, cpus: int) -> bool:
+        """Whether others disturbed so many runs that there are too few undisturbed ones of some number of workers."""
+        counts = {run.workers for run in self.runs}
+        clean = [run.workers for run in self.runs if run.others <= MOST_OTHERS * cpus]
+        return any(clean.count(count) < rounds for count in counts)
+
+    def run(self, workers: int, number: int, progress: Progress) -> None:
+        """One run with so many workers; ``number`` is that of its round."""
+        layout = Layout(workers, pin_memory=self.pin_memory)
+        began, own, busy = time.perf_counter(), self._own_seconds(), busy_seconds()
+        pipe = self.subject.open(layout, seed=number)
+        start_s = time.perf_counter() - began
+        try:
+            pipe = FirstBatch(pipe, self.look) if self.batch_facts == (0, 0) else pipe
+            ratio = RATIOS[number % len(RATIOS)]
+            pacing = _Pacing(max(1, workers), self.seconds, self._batch_s(), ratio, progress, pipe)
+            trial = run_trial(pipe, pacing, warm_up=1)
+            memory = tuple(filter(None, map(worker.memory_of, pipe.pids())))
+        finally:
+            pipe.close()
+        span = time.perf_counter() - began
+        others = max(0.0, (busy_seconds() - busy) - (self._own_seconds() - own)) / span
+        pace = self.sampler.seen(trial.notes)
+        found = Run(workers, number, trial, tuple(pacing.kinds[1:]), start_s, pace, others, memory, pacing.threads())
+        self.runs.append(found)
+
+    def look(self, batch: Any) -> None:
+        """Note the bytes and the arrays of a batch."""
+        self.batch_facts = batch_facts(batch)
+
+    def _batch_s(self) -> float | None:
+        """About how long one worker needs for a batch, from the runs so far."""
+        lone = [run for run in self.runs if run.workers == 1]
+        return stats.median([note.made - note.began for note in lone[-1].trial.notes]) if lone else None
+
+    def handing_over_counts(self) -> bool:
+        """Whether being handed a batch takes a notable part of the time between two."""
+        run = self.runs[-1]
+        steps, notes = run.trial.steps, run.trial.notes
+        taken = stats.mean([step.got - max(step.asked, step.ready) for step in steps])
+        return taken > NOTABLE_HANDOVER * stats.mean([note.made - note.began for note in notes]) / run.workers
+
+    def _own_seconds(self) -> float:
+        """CPU seconds of this process, of its children that have ended, and of the sampler."""
+        times = os.times()
+        return times.user + times.system + times.children_user + times.children_system + self.sampler.cpu_s
+
+
+class _Pacing:
+    """The step times of one run, made up while it goes on: how many batches fit is known only then.
+
+    Args:
+        workers: how many, one at least.
+        seconds: wall seconds for the run.
+        batch_s: about how long a worker needs for a batch; None: not known yet.
+        ratio: step times over what the workers need for a batch.
+        progress: told the fraction of the run that is done.
+        pipe: the running loader.
+    """
+
+    def __init__(
+        self, workers: int, seconds: float, batch_s: float | None, ratio: float, progress: Progress, pipe: Pipe
+    ) -> None:
+        self._workers, self._seconds, self._batch_s, self._ratio = workers, seconds, batch_s, ratio
+        self._progress, self._pipe = progress, pipe
+        self.kinds: list[str] = []
+        self._before: dict[str, float] = {}
+        self._after: dict[str, float] = {}
+
+    def threads(self) -> tuple[int, float] | None:
+        """Threads at work in the first worker, and all their work over that of the busiest."""
+        return worker.worked(self._before, self._after) if self._after else None
+
+    def __iter__(self) -> Iterator[float]:
+        began = time.perf_counter()
+        # Of slow batches those count that are out when the loader starts: two of each worker.
+        if self._batch_s is None or 3 * self._batch_s < self._seconds:
+            yield from self._steps(FIRST, self._workers, 0.0, 0.0)
+        self._before = self._task_times()
+        if 3 * (time.perf_counter() - began) < self._seconds and self.kinds:
+            yield from self._batches()
+        yield from self._steps(DRAINED, self._pipe.stop(), 0.0, 0.9)
+        self._after = self._task_times()
+
+    def _batches(self) -> Iterator[float]:
+        began, workers = time.perf_counter(), self._workers
+        yield from self._steps(STREAMED, 2 * workers, 0.0, 0.1)
+        period = max((time.perf_counter() - began) / (2 * workers), 1e-6)
+        yield from self._steps(STREAMED, self._fitting(STREAM, period, -2 * workers), 0.0, STREAM / 2)
+        step_s = self._ratio * period
+        yield from self._steps(PACED_STEP, self._fitting(PACED, max(period, step_s)), step_s, STREAM)
+        pause_s = PAUSE * period * workers
+        yield from self._steps(RESTED, self._fitting(1 - STREAM - PACED, pause_s), pause_s, STREAM + PACED)
+
+    def _fitting(self, share: float, period: float, more: int = 0) -> int:
+        return max(0, min(MOST_BATCHES, int(share * self._seconds / period) + more))
+
+    def _task_times(self) -> dict[str, float]:
+        pids = self._pipe.pids()
+        return worker.task_times(pids[0]) if pids else {}
+
+    def _steps(self, kind: str, count: int, step_s: float, done: float) -> Iterator[float]:
+        for _ in range(count):
+            self.kinds.append(kind if len(self.kinds) >= self._workers else FIRST)
+            self._progress(done)
+            yield step_s

@@ -1,0 +1,256 @@
+"""All measurements of one job on this host, in order, within a time: a `Profile`.
+
+Wall seconds of each part with the default budget; they scale with it. Starting the process of the data set, building it
+and importing torch come on top. Nothing runs beside anything else.
+
+========== ====== ==========================================================
+part        s     what
+========== ====== ==========================================================
+build       --    the data set is made and built, in the one process of `coresim.measure.server`
+step        0     `coresim.measure.step_time`; where a CUDA device is timed, 90 s on top
+loader      20    `coresim.measure.calibrate`: the job's own loader runs
+pressure    2     `coresim.measure.pressure`: the job beside cores that stream memory
+spin        1     `coresim.measure.droop`: the clock of one and of all cores
+bandwidth   3     `coresim.measure.bandwidth`
+storage     3     `coresim.measure.storage`, where the workload names files
+========== ====== ==========================================================
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from coresim.errors import InputError
+from coresim.measure import protocol
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
+from coresim.measure.assemble import assemble, provenance
+from coresim.measure.bandwidth import measure_bandwidth
+from coresim.measure.cpu_step import measure_cpu_step
+from coresim.measure.droop import measure_droop
+from coresim.measure.host import read_host
+from coresim.measure.parts import optional_parts
+from coresim.measure.processes import Child, Link
+from coresim.measure.server import BUILDING, Ask, Facts, Server
+from coresim.measure.step_time import Job, StepRequest, find_step_time
+from coresim.measure.storage import measure_storage
+from coresim.model.caution import Caution
+from coresim.model.host import HostFacts, Part
+from coresim.model.measurement import Measurement
+from coresim.model.profile import AcceleratorSource, Profile
+from coresim.workloads.base import WorkloadSpec
+from coresim.workloads.registry import DEFAULT, target_of
+
+BUDGET = 28.0
+QUICK_BUDGET = 10.0
+LEAST_BUDGET = 2.0
+SHARES = {"loader": 0.7, "pressure": 0.07, "spin": 0.03, "bandwidth": 0.1, "storage": 0.1}
+LABELS = {
+    "build": BUILDING,
+    "step": "finding the step time",
+    "loader": "running the loader",
+    "spin": "spinning on all cores",
+    "bandwidth": "memory bandwidth",
+    "storage": "reading files",
+}
+NO_FILES = Caution(
+    "storage was not measured",
+    "the dataset names no files",
+    "samples were timed as they came, mostly from the page cache; name the files in a Workload's files()",
+)
+#: Where each part begins and ends, as fractions of all that is done.
+SPANS = {
+    "build": (0.0, 0.08),
+    "step": (0.08, 0.12),
+    "loader": (0.12, 0.79),
+    "spin": (0.79, 0.82),
+    "bandwidth": (0.82, 0.92),
+    "storage": (0.92, 1.0),
+}
+PROCESSES, QUICK_PROCESSES = 3, 2
+SILENCE = 180.0
+
+Progress = Callable[[str, float], None] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(StepRequest):
+    """What to measure: the fields of `StepRequest` say how the step time is known, and these the rest.
+
+    Attributes:
+        workload: a built-in workload, by its name in `coresim.workloads.registry`; not used with ``dataset``.
+        dataset: ``package.module:name`` of a function that gives a dataset, or of a `Workload` class.
+        batch_size: samples per batch; the workload's own where None.
+        collate: ``package.module:name`` of the collate function, or None.
+        cpu_step: time the step on the CPU too.
+        quick: `QUICK_BUDGET`: for a first look, and for trying things out.
+        budget: wall seconds of all parts but the accelerator; None for the default.
+        build_timeout: the longest that building the data set may take, s; None: as long as it takes.
+    """
+
+    workload: str = DEFAULT
+    dataset: str | None = None
+    batch_size: int | None = None
+    collate: str | None = None
+    cpu_step: bool = False
+    quick: bool = False
+    budget: float | None = None
+    build_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        """InputError for an unknown workload, a batch size below 1, or a budget below `LEAST_BUDGET`."""
+        super().__post_init__()
+        if self.dataset is None:
+            target_of(self.workload)
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InputError(f"batch size = {self.batch_size}: at least 1 is needed")
+        if self.budget is not None and self.budget < LEAST_BUDGET:
+            raise InputError(f"budget = {self.budget:g} s: at least {LEAST_BUDGET:g} s are needed to measure anything")
+
+    @property
+    def seconds(self) -> float:
+        """The budget in seconds."""
+        return self.budget or (QUICK_BUDGET if self.quick else BUDGET)
+
+    @property
+    def processes(self) -> int:
+        """Fresh processes that time a step, the independent repeats."""
+        return QUICK_PROCESSES if self.quick else PROCESSES
+
+    def spec(self, folder: str) -> WorkloadSpec:
+        """How fresh processes build the workload, with ``folder`` for the data that it makes."""
+        return WorkloadSpec(self.dataset or target_of(self.workload), folder, self.batch_size, self.collate)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The functions that measure; a test passes others."""
+
+    read_host: Callable[[], HostFacts] = read_host
+    parts: Callable[[], Sequence[Part]] = optional_parts
+    check_quiet: Callable[[], Sequence[Caution]] = protocol.check_quiet
+    server: Callable[..., Server] = Server
+    spin: Callable[..., list[Measurement]] = measure_droop
+    bandwidth: Callable[..., list[Measurement]] = measure_bandwidth
+    storage: Callable[..., list[Measurement]] = measure_storage
+    accelerator: Callable[[AcceleratorConfig], AcceleratorResult] = measure_accelerator
+
+
+def utc_now() -> str:
+    """The time as ISO 8601, in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def run_campaign(
+    request: Request,
+    *,
+    progress: Progress = None,
+    command: str = "",
+    now: Callable[[], str] = utc_now,
+    tools: Tools | None = None,
+) -> Profile:
+    """Measure everything that the request needs; the folder for the workload's data is gone afterwards.
+
+    Args:
+        request: what to measure.
+        progress: told the part that is going on, and the fraction of all that is done.
+        command: the command line, for the profile's provenance.
+        now: the time of day as text, for the provenance.
+        tools: the functions that measure.
+
+    Raises:
+        InputError: the dataset, the step or a name in the request is wrong.
+        MissingPartError: torch or a CUDA device is needed and not here.
+        CoresimError: a measuring process died or hangs.
+    """
+    tools = tools or Tools()
+    began = now()
+    with tempfile.TemporaryDirectory(prefix="coresim-") as folder:
+        return _Campaign(request, request.spec(folder), tools, progress).run(command, began)
+
+
+def make_data(spec: WorkloadSpec) -> None:
+    """Let a built-in workload write its data, in a fresh process; a user's data set has its own."""
+    Path(spec.folder).mkdir(parents=True, exist_ok=True)
+    with Child(_make, spec, doing=f"making the data of {spec.target}") as child:
+        child.receive(SILENCE)
+
+
+def _make(_: Link, spec: WorkloadSpec) -> None:
+    spec.make()
+
+
+class _Campaign:
+    """One run; what was found so far."""
+
+    def __init__(self, request: Request, spec: WorkloadSpec, tools: Tools, progress: Progress) -> None:
+        self._request, self._spec, self._tools, self._progress = request, spec, tools, progress
+        self._found: list[Measurement] = []
+        self._cautions: list[Caution] = []
+
+    def run(self, command: str, began: str) -> Profile:
+        """The order matters: what may be wrong with the request is found before minutes of measuring."""
+        tools, request = self._tools, self._request
+        host = tools.read_host()
+        self._cautions += tools.check_quiet()
+        self._cautions += host.warnings
+        self._tell("build", 0.0)
+        if request.dataset is None:
+            make_data(self._spec)
+        building = partial(self._say, "build")
+        with tools.server(self._spec, build_timeout=request.build_timeout, progress=building) as server:
+            facts = server.facts
+            source = self._step(facts, server)
+            ask = Ask(budget_s=SHARES["loader"] * request.seconds, pressure_s=SHARES["pressure"] * request.seconds)
+            self._tell("loader", 0.0)
+            loader = server.calibrate(ask, progress=lambda _, done: self._tell("loader", done))
+        self._found += loader.measurements
+        self._cautions += loader.cautions
+        self._around(facts)
+        protocol.tell(self._progress, "done", 1.0)
+        made = provenance(command, began, host)
+        return assemble(facts, loader, host, source, self._found, self._cautions, made)
+
+    def _say(self, name: str, what: str, _: float) -> None:
+        protocol.tell(self._progress, what, SPANS[name][0])
+
+    def _tell(self, name: str, fraction: float) -> None:
+        """A part's own words change too often for a bar; the part's name is told."""
+        begin, end = SPANS[name]
+        protocol.tell(self._progress, LABELS[name], begin + (end - begin) * fraction)
+
+    def _step(self, facts: Facts, server: Server) -> AcceleratorSource:
+        """The step; the user's own takes a batch of the data set, which the one process that has it gives."""
+        request, tools = self._request, self._tools
+        self._tell("step", 0.0)
+        batch = None
+        if request.step is not None and request.dataset is not None:
+            batch = Path(self._spec.folder, "batch.pt")
+            server.store_batch(batch)
+        job = Job(facts.batch_size, request.dataset is not None, batch, request.processes, request.seconds / BUDGET)
+        found = find_step_time(request, job, tools.parts, tools.accelerator)
+        self._found += found.measurements
+        self._cautions += found.cautions
+        if request.cpu_step:
+            self._found += measure_cpu_step(request, job, tools.accelerator)
+        return found.source
+
+    def _around(self, facts: Facts) -> None:
+        """What says why a cost is what it is, and carries it beyond what was run."""
+        tools, seconds = self._tools, self._request.seconds
+        self._measure("spin", tools.spin, budget_s=SHARES["spin"] * seconds)
+        self._measure("bandwidth", tools.bandwidth, budget_s=SHARES["bandwidth"] * seconds)
+        if facts.files:
+            self._measure("storage", tools.storage, facts.files, budget_s=SHARES["storage"] * seconds)
+        else:
+            self._cautions.append(NO_FILES)
+
+    def _measure(self, name: str, measure: Callable[..., list[Measurement]], *args: Any, **options: Any) -> None:
+        self._tell(name, 0.0)
+        listen = lambda _, fraction: self._tell(name, fraction)  # noqa: E731 (it is what the progress is given to)
+        self._found += measure(*args, progress=listen, cautions=self._cautions, **options)

@@ -1,0 +1,288 @@
+"""From the runs of a calibration to measurements with names and units: what a profile keeps of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from coresim import stats
+from coresim.measure.calibrate import PACED_STEP, STREAMED, Calibration, Run
+from coresim.measure.handover import LEAST_SEEN, waits_by_state
+from coresim.measure.notes import Note
+from coresim.measure.subject import Layout
+from coresim.model.caution import Caution
+from coresim.model.crowding import CURE, SPREAD
+from coresim.model.measurement import Measurement
+
+#: Values that are kept of one round.
+MOST_VALUES = 400
+#: A sample waits for something else than a core where it does so for over this share of its time; what is less cannot
+#: be told from other programs' turns.
+NOTABLE_WAIT = 0.1
+#: By what share the parts of a batch may miss what a batch took before they are told to contradict one another.
+CONTRADICTION = 0.25
+
+
+def measurements(found: Calibration) -> list[Measurement]:
+    """All that the runs tell; each inner tuple is one round, which had new workers.
+
+    Times are CPU seconds at the calibration's usual machine speed, but for waits and starts, which are wall seconds.
+    """
+    lone = found.of(min(count for count in found.counts if count) if any(found.counts) else 0)
+    parts = (_samples(found, lone), _batches(found, lone), _receiving(found), _speeds(found), _workers(found, lone))
+    return [*itertools.chain.from_iterable(parts), *_machine(found)]
+
+
+def _machine(found: Calibration) -> Iterator[Measurement]:
+    """How the machine's speed changed, and what other programs took of it."""
+    rounds = dict.fromkeys(run.round for run in found.runs)
+    speeds = tuple(tuple(1.0 / slower(found, run) for run in found.runs if run.round == number) for number in rounds)
+    text = (
+        "by the same few samples, prepared again and again on each CPU during every run; 1 is the calibration's median"
+    )
+    yield Measurement("machine.speed", "relative", speeds, text)
+    used = tuple(
+        (stats.mean([run.others for run in found.runs if run.round == number]) / found.cpus,) for number in rounds
+    )
+    yield Measurement("machine.others", "relative", used, "share of all CPUs that other programs used meanwhile")
+
+
+def slower(found: Calibration, run: Run) -> float:
+    """How many times as much CPU time work took during that run as in the middle one with as many workers."""
+    return run.pace / found.usual_pace[run.workers]
+
+
+def later(run: Run) -> list[Note]:
+    """The notes of all batches but the first of each worker."""
+    return [note for note, kind in zip(run.trial.notes, run.kinds, strict=True) if kind != "first"]
+
+
+def _samples(found: Calibration, lone: Sequence[Run]) -> Iterator[Measurement]:
+    how = f"{found.subject.loader}, {lone[0].workers} worker; per sample, in the worker"
+    threads = found.subject.threads
+    values = [
+        [value / slower(found, run) for note in later(run) for value in (note.wall if threads else note.cpu)]
+        for run in lone
+    ]
+    yield Measurement("prepare.sample", "s/sample", _kept(values), f"{how}; {'wall' if threads else 'CPU'} time")
+    waits = _waits(found, lone)
+    if waits:
+        yield Measurement("prepare.wait", "s/sample", _kept(waits), f"{how}; time without a core")
+    yield from _steps(found, lone, how)
+
+
+def _waits(found: Calibration, lone: Sequence[Run]) -> list[list[float]]:
+    """Per sample and run, where it is notable; of threads, what their fetches took in threads of their own."""
+    if found.subject.threads:
+        per_run = [[note.fetch / len(note.wall) for note in later(run)] for run in lone]
+        whole = sum(sum(note.wall) + note.fetch for run in lone for note in later(run))
+        waited = sum(note.fetch for run in lone for note in later(run))
+    else:
+        per_run = [
+            [max(0.0, wall - cpu) for note in later(run) for wall, cpu in zip(note.wall, note.cpu, strict=True)]
+            for run in lone
+        ]
+        whole, waited = sum(sum(note.wall) for run in lone for note in later(run)), sum(map(sum, per_run))
+    # Beside other programs a sample waits for their turns too.
+    turns = stats.mean([run.others for run in lone]) / found.cpus
+    return per_run if waited > (NOTABLE_WAIT + turns) * whole else []
+
+
+def _steps(found: Calibration, lone: Sequence[Run], how: str) -> Iterator[Measurement]:
+    """The steps of a sample where the data set shows them: its CPU time, in the proportions of the samples split."""
+    names = found.subject.steps
+    if len(names) < 2:
+        return
+    totals = [
+        [sum(note.steps[place] for note in later(run) if note.steps) for place in range(len(names))] for run in lone
+    ]
+    cpu = [stats.mean([value for note in later(run) for value in note.cpu]) / slower(found, run) for run in lone]
+    for place, name in enumerate(names):
+        shares = [spent[place] / sum(spent) * mean for spent, mean in zip(totals, cpu, strict=True) if sum(spent) > 0]
+        if shares:
+            text = f"{how}; its share of prepare.sample, from every eighth sample"
+            yield Measurement(f"prepare.step.{name}", "s/sample", tuple((share,) for share in shares), text)
+
+
+def _batches(found: Calibration, lone: Sequence[Run]) -> Iterator[Measurement]:
+    how = f"{found.subject.loader}, {lone[0].workers} worker; CPU seconds per batch"
+    collate = [[note.collate / slower(found, run) for note in later(run)] for run in lone]
+    yield Measurement("prepare.collate", "s/batch", _kept(collate), f"{how}, collation")
+    if found.subject.threads or not lone[0].workers:
+        return
+    send = [[value / slower(found, run) for value in _beyond(run)] for run in lone]
+    text = "busy time of a worker without a pause per batch beyond its samples and collation: sending it"
+    yield Measurement("prepare.send", "s/batch", _kept(send), f"{found.subject.loader}, 1 worker; {text}")
+
+
+def _beyond(run: Run) -> list[float]:
+    """Seconds from batch to batch of a worker that had the next one to make, beyond its samples and collation."""
+    notes = [*run.trial.warm_up, *run.trial.notes]
+    picked = [notes[0].made, *(max(step.asked, step.ready) for step in run.trial.steps)]
+    workers, credits, found = run.workers, run.workers * Layout.prefetch_factor, []
+    for number, note in enumerate(notes[: len(notes) - workers]):
+        after, dealt = notes[number + workers], number + workers - credits
+        if dealt < 0 or picked[dealt] <= note.made:
+            found.append(max(0.0, after.began - note.began - sum(_walls(note)) - note.collate))
+    # What the first calls of a worker add is in the first; it counts where there is no other.
+    return found[workers:] or found
+
+
+def _walls(note: Note) -> Sequence[float]:
+    walls: Sequence[float] = note.wall
+    return walls
+
+
+def _receiving(found: Calibration) -> Iterator[Measurement]:
+    if found.subject.threads:
+        copies = [[note.copy / slower(found, run) for note in later(run)] for run in found.of(found.counts[0])]
+        yield Measurement(
+            "receive.cpu", "s/batch", _kept(copies), "CPU seconds to copy a batch, in a thread of its own"
+        )
+        return
+    if not any(found.counts):
+        return
+    how = f"{found.subject.loader}; per batch, in the trainer"
+    for count in found.counts:
+        runs = found.of(count)
+        values = [[step.cpu / slower(found, run) for step in run.trial.steps] for run in runs]
+        name = "receive.cpu" if count == 1 else f"receive.cpu.{count}"
+        yield Measurement(name, "s/batch", _kept(values), f"{how}, {count} workers; CPU seconds")
+    states: dict[str, list[list[float]]] = {}
+    for number in dict.fromkeys(run.round for run in found.runs):
+        for state, waits in _round_waits(found, number).items():
+            states.setdefault(state, []).append(waits)
+    often = {state: rounds for state, rounds in states.items() if sum(map(len, rounds)) >= LEAST_SEEN}
+    for state, rounds in (often or states).items():
+        text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
+        yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
+    if found.pinned:
+        pins = [[run.trial.side_cpu / slower(found, run)] for run in found.of(1)]
+        yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of its other threads: pinning")
+
+
+def _round_waits(found: Calibration, number: int) -> dict[str, list[float]]:
+    waits: dict[str, list[float]] = {}
+    for count in found.counts:
+        for run in found.of(count):
+            if run.round == number:
+                for state, values in waits_by_state(run.trial, count, Layout.prefetch_factor, found.cpus).items():
+                    waits.setdefault(state, []).extend(values)
+    return waits
+
+
+def _speeds(found: Calibration) -> Iterator[Measurement]:
+    """s(k) as the time of the same work with k workers without a pause, in CPU time.
+
+    Threads also wait for the interpreter's lock, which is no CPU time, so theirs is what all get done.
+    """
+    for count in found.counts:
+        if not count or (count > found.cpus and not found.subject.threads):
+            continue
+        runs = found.of(count)
+        measure: Callable[[Run], float] = _thread_time if found.subject.threads else _busy_cpu
+        values = tuple((measure(run) / slower(found, run),) for run in runs)
+        yield Measurement(
+            f"scaling.{count}",
+            "s/sample",
+            values,
+            f"{found.subject.loader}, {count} workers without a pause; per sample",
+        )
+
+
+def _busy_cpu(run: Run) -> float:
+    kinds = [kind in (STREAMED, PACED_STEP) for kind in run.kinds]
+    notes = [note for note, busy in zip(run.trial.notes, kinds, strict=True) if busy] or later(run)
+    return stats.mean([value for note in notes for value in note.cpu])
+
+
+def _thread_time(run: Run) -> float:
+    streamed = [step for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
+    span = streamed[-1].end - streamed[0].end
+    return span / max(1, len(streamed) - 1) * run.workers / len(run.trial.notes[0].wall)
+
+
+def _workers(found: Calibration, lone: Sequence[Run]) -> Iterator[Measurement]:
+    """What starting a worker takes, and what it holds."""
+    if found.subject.threads or not lone[0].workers:
+        return
+    how = f"{found.subject.loader}, new workers"
+    most = found.of(max(count for count in found.counts if count <= found.cpus))
+    starts = tuple((run.start_s / run.workers,) for run in most)
+    yield Measurement("worker.start", "s/worker", starts, f"{how}; wall seconds of the trainer, one after the other")
+    first = tuple((max(0.0, _first(run)) / slower(found, run),) for run in lone)
+    yield Measurement(
+        "worker.first", "s/worker", first, f"{how}; CPU seconds until the first batch, and what its first calls add"
+    )
+    for part in ("private", "shared"):
+        sizes = [[float(getattr(memory, part)) for memory in run.memory] for run in most if run.memory]
+        if sizes:
+            yield Measurement(
+                f"worker.{part}", "B/worker", tuple(map(tuple, sizes)), f"{how}; {part} memory, no batches"
+            )
+    threads = [run.threads for run in lone if run.threads is not None]
+    if threads:
+        text = f"{how}; threads with at least a tenth of the CPU time of the busiest"
+        yield Measurement("threads.worked", "threads", tuple((float(count),) for count, _ in threads), text)
+        text = f"{how}; CPU time of all threads over that of the busiest"
+        yield Measurement("threads.spread", "threads", tuple((spread,) for _, spread in threads), text)
+
+
+def _first(run: Run) -> float:
+    note = run.trial.warm_up[0]
+    usual = [sum(one.cpu) + one.collate for one in later(run)]
+    took: float = note.process + sum(note.cpu) + note.collate - stats.mean(usual)
+    return took
+
+
+def cautions(found: Calibration) -> list[Caution]:
+    """Reasons to trust the calibration less, each with the remedy."""
+    remedy = "close other programs and measure again"
+    result = []
+    disturbed = [run for run in found.runs if found.disturbed(run)]
+    if 2 * len(disturbed) > len(found.runs):
+        cores = stats.mean([run.others for run in disturbed])
+        result.append(Caution("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy))
+    paces = [slower(found, run) for run in found.runs]
+    if max(paces) - min(paces) > CONTRADICTION:
+        value = f"{min(paces):.2f} to {max(paces):.2f} of its usual CPU time for the same work"
+        result.append(Caution("the machine changed its speed", value, f"{remedy}, or take the interval seriously"))
+    lone = found.of(1)
+    counts = [run.threads for run in lone if run.threads]
+    if counts and stats.median([spread for _, spread in counts]) >= SPREAD and max(count for count, _ in counts) > 1:
+        count, spread = max(counts)
+        value = f"{count} threads, {spread:.1f} times the work of the busiest"
+        result.append(Caution("libraries run threads inside workers", value, CURE))
+    missed = contradiction(found)
+    if abs(missed) > CONTRADICTION:
+        value = f"a batch took {missed:+.0%} against the sum of its parts"
+        result.append(Caution("the parts of a batch contradict what it took", value, remedy))
+    return result
+
+
+def contradiction(found: Calibration) -> float:
+    """By what share one worker's batches took longer than their parts say; it did not feed them.
+
+    What a batch took is the wall time between batches in the trainer's hands, which the parts do not use.
+    """
+    missed = []
+    for run in found.of(1):
+        streamed = [step.got for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
+        if len(streamed) > 2 and run.workers:
+            parts = [sum(note.wall) + note.collate for note in later(run)]
+            took = (streamed[-1] - streamed[0]) / (len(streamed) - 1)
+            missed.append(took / (stats.mean(parts) + stats.mean(_beyond(run) or [0.0])) - 1.0)
+    return stats.median(missed) if missed else 0.0
+
+
+def _kept(rounds: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    """Of each round at most `MOST_VALUES`, evenly chosen and with the same mean."""
+    return tuple(_chosen(values) for values in rounds if values)
+
+
+def _chosen(values: Sequence[float]) -> tuple[float, ...]:
+    stride = math.ceil(len(values) / MOST_VALUES)
+    chosen = sorted(values)[stride // 2 :: stride] if stride > 1 else list(values)
+    scale = stats.mean(values) / stats.mean(chosen) if stats.mean(chosen) > 0 else 1.0
+    return tuple(value * scale for value in chosen)

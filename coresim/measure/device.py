@@ -1,0 +1,236 @@
+"""The device as seen from the host: one small interface to torch.cuda, to an emulated device and to the host itself.
+
+A device performs what is queued on it in order and in its own time, while the host goes on. What is measured on one,
+and what trains on one, is the same code for all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from coresim.errors import InputError, MissingPartError
+from coresim.measure.models import Step, build_model, default_step, load_torch
+
+_CALIBRATION_CYCLES = 10_000_000
+#: What ``--device`` takes.
+NAMES = "cuda, cuda:N, cpu or emulated"
+
+
+class Device:
+    """The host as its own device: every call returns with its work done.
+
+    Attributes:
+        asynchronous: the device works while the host goes on, so that a host timer alone misleads.
+        place: the torch device on which tensors lie.
+    """
+
+    asynchronous = False
+
+    def __init__(self, place: Any) -> None:
+        self.place = place
+
+    def record(self) -> Any:
+        """An event: the moment at which the device has done all that is queued so far."""
+        return time.perf_counter()
+
+    def query(self, event: Any) -> bool:
+        """Whether the device has reached an event."""
+        return True
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        """Device seconds between two events; both must be reached."""
+        return float(end - start)
+
+    def synchronise(self, event: Any = None) -> None:
+        """Wait until the device has reached an event, or has nothing left to do."""
+
+    def hold(self, seconds: float) -> None:
+        """Queue idle work of that length, without waiting for it; on the host, sleep."""
+        time.sleep(seconds)
+
+    def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
+        """A tensor of the host on the device.
+
+        From pinned memory it is queued behind the steps and not waited for; from pageable memory it is waited for.
+        ``ahead``: in a queue of its own, beside the steps, and waited for. What is there already stays there.
+        """
+        return tensor.to(self.place)
+
+    def pin(self, tensor: Any) -> Any:
+        """The tensor in memory that the device reads by itself, where there is such memory."""
+        return tensor
+
+    def is_pinned(self, tensor: Any) -> bool:
+        """Whether it lies there."""
+        return False
+
+    def step(self, model: str, precision: str) -> Step:
+        """A training step of one of `coresim.measure.models`' networks on this device."""
+        return default_step(build_model(model), self.place, precision)
+
+    def decoder(self, make: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:
+        """What decodes on this device: ``make`` makes it for a torch device."""
+        return make(self.place)
+
+    def loading(self) -> AbstractContextManager[None]:
+        """Around a loader that pins memory for this device."""
+        return nullcontext()
+
+    def facts(self) -> dict[str, str | int | None]:
+        """Its name, its peak memory in bytes and its identity; None where nothing tells."""
+        return {"device": "cpu", "memory_peak_bytes": None, "uuid": None}
+
+    def wall(self) -> float:
+        """Host wall clock, s."""
+        return time.perf_counter()
+
+    def cpu(self) -> float:
+        """CPU seconds of this process, all threads: autograd launches the backward pass from its own thread."""
+        return time.process_time()
+
+
+class CudaDevice(Device):
+    """torch.cuda: events on the current stream of one device.
+
+    A step that works on other streams must join the current one before it returns, or its events miss that work;
+    ``accelerator.step.wall`` beside ``accelerator.step`` shows it.
+
+    Args:
+        cuda: the ``torch.cuda`` module.
+        place: the CUDA device.
+    """
+
+    asynchronous = True
+
+    def __init__(self, cuda: Any, place: Any) -> None:
+        super().__init__(place)
+        self._cuda = cuda
+        self._cycles_per_second: float | None = None
+        self._copies: Any = None
+
+    def record(self) -> Any:
+        """A timing event, recorded on the current stream."""
+        event = self._cuda.Event(enable_timing=True)
+        event.record(self._cuda.current_stream(self.place))
+        return event
+
+    def query(self, event: Any) -> bool:
+        """Whether the device has reached an event."""
+        return bool(event.query())
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        """Seconds between two events (CUDA gives milliseconds, resolved to about half a microsecond)."""
+        return float(start.elapsed_time(end)) / 1e3
+
+    def synchronise(self, event: Any = None) -> None:
+        """Wait for an event, or for all streams of the device."""
+        if event is None:
+            self._cuda.synchronize(self.place)
+        else:
+            event.synchronize()
+
+    def hold(self, seconds: float) -> None:
+        """A spinning kernel; its cycles are calibrated against events once."""
+        if self._cycles_per_second is None:
+            self._cycles_per_second = self._calibrate()
+        self._cuda._sleep(int(seconds * self._cycles_per_second))
+
+    def _calibrate(self) -> float:
+        start = self.record()
+        self._cuda._sleep(_CALIBRATION_CYCLES)
+        end = self.record()
+        self.synchronise()
+        return _CALIBRATION_CYCLES / self.elapsed(start, end)
+
+    def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
+        """On the current stream, or on a stream of its own for a thread that copies ahead."""
+        if not ahead:
+            return tensor.to(self.place, non_blocking=tensor.is_pinned())
+        if self._copies is None:
+            self._copies = self._cuda.Stream(self.place)
+        with self._cuda.stream(self._copies):
+            there = tensor.to(self.place)
+        # Its memory must not be given to the next copy while the step still reads it.
+        there.record_stream(self._cuda.default_stream(self.place))
+        return there
+
+    def pin(self, tensor: Any) -> Any:
+        """The tensor in pinned memory."""
+        return tensor.pin_memory()
+
+    def is_pinned(self, tensor: Any) -> bool:
+        """Whether it lies there."""
+        return bool(tensor.is_pinned())
+
+    def facts(self) -> dict[str, str | int | None]:
+        """As torch tells them."""
+        gpu = self._cuda.get_device_properties(self.place)
+        peak = self._cuda.max_memory_allocated(self.place)
+        return {"device": gpu.name, "memory_peak_bytes": peak, "uuid": str(getattr(gpu, "uuid", ""))}
+
+
+def open_device(name: str) -> Device:
+    """The device of that name, made current.
+
+    Args:
+        name: ``cuda``, ``cuda:N``, ``cpu``, or ``emulated`` with its settings, see `coresim.measure.emulated.emulated`.
+
+    Raises:
+        InputError: not such a name, or no CUDA device of that number.
+        MissingPartError: no torch, or torch finds no CUDA device.
+    """
+    torch = load_torch()
+    if name.partition(":")[0] == "emulated":
+        from coresim.measure.emulated import EmulatedDevice, emulated  # noqa: PLC0415 (it builds on this module)
+
+        return EmulatedDevice(emulated(name), torch.device("cpu"))
+    try:
+        place = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"device {name!r}: not a device; use {NAMES}") from error
+    if place.type == "cpu":
+        return Device(place)
+    if place.type != "cuda":
+        raise InputError(f"device {name!r} cannot be measured; use {NAMES}")
+    _require_cuda(torch, place)
+    torch.cuda.set_device(place)
+    return CudaDevice(torch.cuda, place)
+
+
+def _require_cuda(torch: Any, place: Any) -> None:
+    if not torch.cuda.is_available():
+        raise MissingPartError(
+            f"torch {torch.__version__} finds no CUDA device here, so no step was measured: take a recorded "
+            "step with --gpu and --model, or give the step time with --step-time"
+        )
+    count = torch.cuda.device_count()
+    if place.index is not None and place.index >= count:
+        raise InputError(f"device {place}: this process sees {count} CUDA device(s), numbered from 0")
+
+
+def map_tensors(batch: Any, change: Callable[[Any], Any]) -> Any:
+    """A batch with ``change`` applied to every tensor in its mappings, lists and (named) tuples."""
+    if load_torch().is_tensor(batch):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        return {key: map_tensors(value, change) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(map_tensors(value, change) for value in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(map_tensors(value, change) for value in batch)
+    return batch
+
+
+def to_device(batch: Any, device: Device) -> Any:
+    """A batch with its tensors on the device, as training loops write it."""
+    return map_tensors(batch, device.copy)
+
+
+def batch_bytes(batch: Any) -> int:
+    """Bytes in a batch's tensors: what crosses the bus."""
+    sizes: list[int] = []
+    map_tensors(batch, lambda tensor: sizes.append(tensor.numel() * tensor.element_size()))
+    return sum(sizes)

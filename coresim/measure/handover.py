@@ -1,0 +1,66 @@
+"""The states of hand-overs that were seen while a loader ran, and what each kept the trainer waiting."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from coresim.measure.trial import Trial
+from coresim.model.handover import STATES, state_of
+
+#: Hand-overs that must have been seen in a state before they stand for it.
+LEAST_SEEN = 6
+
+
+class _Made(NamedTuple):
+    """A batch: its worker, when it began and when it had it, s."""
+
+    worker: int
+    began: float
+    made: float
+
+
+def waits_by_state(trial: Trial, workers: int, prefetch_factor: int, cpus: int) -> dict[str, list[float]]:
+    """What receiving took beyond the trainer's own CPU time, s, by state (`coresim.model.handover.STATES`).
+
+    Args:
+        trial: what happened; of an ordered loader with worker processes.
+        workers: how many.
+        prefetch_factor: batches out per worker.
+        cpus: CPUs that all could use.
+    """
+    moments = [max(step.asked, step.ready) for step in trial.steps]
+    batches: list[_Made] = []
+    for number, note in enumerate(trial.notes):
+        # A worker that has another batch to make begins it at once, whatever it then waits for: its own threads' lock.
+        before, dealt = number - workers, number - workers * prefetch_factor
+        began = max(batches[before].made, moments[dealt]) if dealt >= 0 else note.began
+        batches.append(_Made(note.worker, min(began, note.made), note.made))
+    spans = _spans(batches)
+    found: dict[str, list[float]] = {}
+    for number, (step, moment, batch) in enumerate(zip(trial.steps, moments, batches, strict=True)):
+        others = sum(_at_work(own, moment) for worker, own in spans.items() if worker != batch.worker)
+        # One that is dealt no batch but by this hand-over, or none at all, rests.
+        begins = moment == batch.made and prefetch_factor > 1 and number + workers < len(batches)
+        maker = "begin" if begins else "work" if _at_work(spans[batch.worker], moment) else "rest"
+        # That the trainer's own work takes longer on a shared core is modelled elsewhere.
+        sharing = max(0.0, (others + 2) / cpus - 1.0)
+        waited = max(0.0, step.got - moment - step.cpu * (1.0 + sharing))
+        found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited)
+    return found
+
+
+def _spans(batches: Sequence[_Made]) -> dict[int, list[tuple[float, float]]]:
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for batch in batches:
+        spans.setdefault(batch.worker, []).append((batch.began, batch.made))
+    for own in spans.values():
+        own.sort()
+    return spans
+
+
+def _at_work(spans: Sequence[tuple[float, float]], moment: float) -> bool:
+    """Whether a worker makes a batch at that moment."""
+    place = bisect_left(spans, (moment,)) - 1
+    return place >= 0 and spans[place][1] > moment

@@ -1,0 +1,161 @@
+"""Read the host from the operating system: Linux's /proc and /sys, the affinity mask and the environment.
+
+No root, no network. Every source can be replaced, so tests feed folders that look like other machines. A file that
+is missing or malformed gives None for its facts, never a crash and never 0.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from coresim.measure.control_groups import cpu_quota, cpuset, group_folders, memory_limit, throttled_fraction
+from coresim.measure.topology import Topology, clock_range, last_level_cache, numa_cpus, read_topology
+from coresim.measure.tree import Tree, whole
+from coresim.model.host import CoreTerm, HostFacts
+
+_HINTS = (
+    *("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_CPUS_ON_NODE"),
+    *("SLURM_JOB_CPUS_PER_NODE", "SLURM_GPUS_ON_NODE", "SLURM_CPU_BIND", "NCPUS", "NSLOTS", "LSB_DJOB_NUMPROC"),
+    *("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"),
+)
+
+
+def read_host(
+    root: Path = Path("/"),
+    *,
+    affinity: Callable[[], Collection[int]] = lambda: os.sched_getaffinity(0),
+    environ: Mapping[str, str] = os.environ,
+    sleep: Callable[[float], None] = time.sleep,
+    statvfs: Callable[[str], os.statvfs_result] = os.statvfs,
+    load_window: float = 0.2,
+) -> HostFacts:
+    """The facts of this host, as this process sees them.
+
+    Args:
+        root: the folder that holds ``proc``, ``sys`` and ``dev``.
+        affinity: hardware threads that this process may run on.
+        environ: variables of scheduler, container and thread binding.
+        sleep: waits between the two load samples.
+        statvfs: size of a file system, asked about ``/dev/shm``.
+        load_window: seconds between the two load samples.
+    """
+    tree = Tree(root)
+    allowed = sorted(affinity())
+    topology = read_topology(tree)
+    covered = topology.count_cores(allowed)
+    cpu_groups, memory_groups = group_folders(tree, "cpu"), group_folders(tree, "memory")
+    cache_bytes, caches = last_level_cache(tree, topology.online)
+    shm_bytes, shm_free_bytes = _shm(statvfs, root)
+    other_load, steal = _load(tree, allowed, sleep, load_window)
+    clock_base_hz, clock_max_hz = clock_range(tree, topology.online)
+    nodes = numa_cpus(tree)
+    return HostFacts(
+        terms=_terms(topology, allowed, cpu_quota(tree, cpu_groups)),
+        logical_cpus=len(topology.online) or None,
+        affinity_cpus=len(allowed),
+        affinity_cores=covered,
+        physical_cores=topology.count_cores(topology.online),
+        threads_per_core=topology.threads_per_core,
+        sockets=topology.sockets,
+        numa_nodes=len(nodes) or None,
+        numa_cpus=nodes,
+        cpuset_cpus=cpuset(tree),
+        cpu_model=topology.cpu_model,
+        last_level_cache_bytes=cache_bytes,
+        last_level_caches=caches,
+        memory_bytes=_meminfo(tree, "MemTotal"),
+        memory_available_bytes=_meminfo(tree, "MemAvailable"),
+        memory_limit_bytes=memory_limit(tree, memory_groups),
+        shm_bytes=shm_bytes,
+        shm_free_bytes=shm_free_bytes,
+        clock_base_hz=clock_base_hz,
+        clock_max_hz=clock_max_hz,
+        hypervisor=topology.hypervisor,
+        hints=_hints(tree, environ),
+        other_load_cores=other_load,
+        throttled_fraction=throttled_fraction(tree, cpu_groups),
+        steal_fraction=steal,
+    )
+
+
+def _terms(topology: Topology, allowed: Collection[int], quota: float | None) -> tuple[CoreTerm, ...]:
+    covered, physical = topology.count_cores(allowed), topology.count_cores(topology.online)
+    on_cores = "physical cores unknown, so threads are counted" if covered is None else f"on {covered} physical cores"
+    threads = f"{len(allowed)} hardware threads, {on_cores}: where this process may run (sched_getaffinity)"
+    limited = "no CPU quota found in the control groups"
+    if quota is not None:
+        limited = "CPU-seconds per second, the least quota of this process's control group and its parents"
+    machine = "physical cores of the machine (topology in /sys, else /proc/cpuinfo)"
+    return (
+        CoreTerm("affinity", len(allowed) if covered is None else covered, threads),
+        CoreTerm("quota", quota, limited),
+        CoreTerm("physical", physical, machine if physical is not None else "the machine does not say"),
+    )
+
+
+def _meminfo(tree: Tree, key: str) -> int | None:
+    match = re.search(rf"^{key}:\s+(\d+) kB$", tree.text("proc/meminfo") or "", re.MULTILINE)
+    kilobytes = whole(match[1]) if match else None
+    return None if kilobytes is None else kilobytes * 1024
+
+
+def _shm(statvfs: Callable[[str], os.statvfs_result], root: Path) -> tuple[int | None, int | None]:
+    try:
+        room = statvfs(str(root / "dev/shm"))
+    except OSError:
+        return None, None
+    return room.f_frsize * room.f_blocks, room.f_frsize * room.f_bavail
+
+
+def _hints(tree: Tree, environ: Mapping[str, str]) -> dict[str, str]:
+    hints = {name: environ[name] for name in _HINTS if name in environ}
+    if "KUBERNETES_SERVICE_HOST" in environ:
+        hints["kubernetes"] = "service environment"
+    elif tree.exists("var/run/secrets/kubernetes.io/serviceaccount"):
+        hints["kubernetes"] = "service account"
+    marks = {"docker": ".dockerenv", "podman": "run/.containerenv", "singularity": ".singularity.d"}
+    container = environ.get("container") or next((name for name, mark in marks.items() if tree.exists(mark)), None)
+    return hints | ({"container": container} if container else {})
+
+
+@dataclass(frozen=True)
+class _Ticks:
+    """Clock ticks since boot, summed over some CPUs, and this process's own."""
+
+    busy: int
+    stolen: int
+    total: int
+    own: int
+
+
+def _ticks(tree: Tree, cpus: Collection[int]) -> _Ticks | None:
+    rows = {line.split()[0]: [whole(text) for text in line.split()[1:9]] for line in tree.lines("proc/stat") if line}
+    picked = [rows.get(f"cpu{cpu}", []) for cpu in cpus]
+    # After the command's name, which may hold spaces, utime and stime are the 12th and 13th fields.
+    own = [whole(text) for text in (tree.text("proc/self/stat") or "").rpartition(")")[2].split()[11:13]]
+    flat = [value for row in (*picked, own) for value in row if value is not None]
+    if len(own) != 2 or len(flat) != 8 * len(cpus) + 2:
+        return None
+    user, nice, system, idle, wait, irq, softirq, stolen = (sum(flat[column:-2:8]) for column in range(8))
+    busy = user + nice + system + irq + softirq
+    return _Ticks(busy, stolen, busy + idle + wait + stolen, sum(flat[-2:]))
+
+
+def _load(
+    tree: Tree, cpus: Collection[int], sleep: Callable[[float], None], window: float
+) -> tuple[float | None, float | None]:
+    """Cores kept busy by others during the window, and the share of wanted time stolen since boot."""
+    before = _ticks(tree, cpus)
+    sleep(window)
+    after = _ticks(tree, cpus)
+    if before is None or after is None or after.total <= before.total:
+        return None, None
+    others = (after.busy - before.busy) - (after.own - before.own)
+    wanted = after.busy + after.stolen
+    cores = max(0.0, others / (after.total - before.total) * len(cpus))
+    return cores, after.stolen / wanted if wanted else None

@@ -1,0 +1,198 @@
+"""What a loader's worker notes of each batch while the real loader runs, and what of a job can be prepared at all.
+
+A note travels with its batch. It is small: thousands of numbers would make the hand-over itself slow.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coresim.errors import InputError
+from coresim.workloads.base import Workload, describe
+
+#: The C library; Python has no name for sched_getcpu(3) before 3.13.
+_C = ctypes.CDLL(None)
+#: Of so many samples one is split into its steps, where the data set shows them: splitting takes time too.
+SPLIT_EVERY = 8
+
+
+class Note(NamedTuple):
+    """What one batch cost its worker, in seconds; clocks as `time.perf_counter` and `time.thread_time`.
+
+    Attributes:
+        began, made: when its first sample was begun, and when the batch was ready.
+        wall, cpu: per sample; packed while the note travels, see `unpacked`.
+        collate: CPU seconds of the collation.
+        worker: the process that made it.
+        cpu_number: the CPU that the worker was on when the batch was ready.
+        process: CPU seconds of the worker's process when it began the batch; of its first batch, what starting took.
+        steps: CPU seconds of each step of those samples that were split, summed, in the order of `Prepared.names`.
+        fetch: seconds that its samples' fetches took in threads of their own; in ``cpu``, not in ``wall``.
+        copy: CPU seconds of copying it in a thread of its own.
+    """
+
+    began: float
+    made: float
+    wall: Any
+    cpu: Any
+    collate: float
+    worker: int
+    cpu_number: int
+    process: float = 0.0
+    steps: tuple[float, ...] = ()
+    fetch: float = 0.0
+    copy: float = 0.0
+
+
+def packed(values: Sequence[float]) -> bytes:
+    """Numbers as bytes, which pickle quickly and which the thread that pins memory does not walk."""
+    return array("d", values).tobytes()
+
+
+def unpacked(note: Note) -> Note:
+    """The note as it is read in the trainer: ``wall`` and ``cpu`` are arrays of seconds."""
+    return note._replace(wall=array("d", note.wall), cpu=array("d", note.cpu))
+
+
+class Sample(NamedTuple):
+    """A prepared sample with the clocks around it."""
+
+    value: Any
+    began: float
+    wall: float
+    cpu: float
+
+
+def timed(call: Callable[[], Any]) -> Sample:
+    """Call and read the clocks around it."""
+    began, cpu = time.perf_counter(), time.thread_time()
+    value = call()
+    return Sample(value, began, time.perf_counter() - began, time.thread_time() - cpu)
+
+
+def noted(
+    samples: Sequence[Sample], collate: Callable[[list[Any]], Any], steps: Sequence[float] = (), process: float = 0.0
+) -> tuple[Any, Note]:
+    """The collated batch of those samples, and what it cost."""
+    began = time.thread_time()
+    batch = collate([sample.value for sample in samples])
+    spent, made = time.thread_time() - began, time.perf_counter()
+    wall, cpu = packed([sample.wall for sample in samples]), packed([sample.cpu for sample in samples])
+    first = samples[0].began
+    return batch, Note(first, made, wall, cpu, spent, os.getpid(), _C.sched_getcpu(), process, tuple(steps))
+
+
+class Prepared:
+    """A workload as a map-style data set; an index beyond its length starts over.
+
+    Each process that prepares has random numbers of its own: they are made after the fork.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self._steps = workload.steps()
+        self._size = min(len(workload), 10**6)
+        self._rng: np.random.Generator | None = None
+        self._calls = 0
+        self._spent = [0.0] * len(self._steps)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the steps of one sample."""
+        return tuple(step.name for step in self._steps)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> Any:
+        if self._rng is None:
+            self._rng = np.random.default_rng()
+        self._calls += 1
+        if self._calls % SPLIT_EVERY == 1 and len(self._steps) > 1:
+            return self._split(index % self._size)
+        value: Any = index % self._size
+        for step in self._steps:
+            value = step.call(value, self._rng)
+        return value
+
+    def _split(self, value: Any) -> Any:
+        for place, step in enumerate(self._steps):
+            began = time.thread_time()
+            value = step.call(value, self._rng)  # type: ignore[arg-type]  # __getitem__ has made it
+            self._spent[place] += time.thread_time() - began
+        return value
+
+    def seed(self, seed: int) -> None:
+        """Draw the random numbers of that seed from here on."""
+        self._rng = np.random.default_rng(seed)
+
+    def take_steps(self) -> tuple[float, ...]:
+        """CPU seconds per step of the samples that were split since the last call."""
+        found, self._spent = tuple(self._spent), [0.0] * len(self._steps)
+        return found
+
+
+class Reader:
+    """Prepares batches of a data set as torch's own fetchers do, and notes what each part costs.
+
+    Args:
+        dataset: map-style, with ``__getitems__`` or without, or iterable.
+        iterable: which of the two it is.
+        batched: whether an index stands for a batch of samples; else for one item that is a batch already.
+        collate: joins samples (or converts the one item).
+    """
+
+    def __init__(self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any]) -> None:
+        self._dataset, self._iterable, self._batched, self._collate = dataset, iterable, batched, collate
+        self._items: Iterator[Any] | None = iter(dataset) if iterable else None
+        self._take_steps = getattr(dataset, "take_steps", tuple) if isinstance(dataset, Prepared) else tuple
+
+    def fetch(self, index: Any) -> tuple[Any, Note]:
+        """One batch with its note."""
+        process = time.process_time()
+        if not self._batched:
+            sample = timed(self._next if self._iterable else lambda: self._dataset[index])
+            return noted([sample], lambda values: self._collate(values[0]), process=process)
+        samples = self._together(index) if self._has_getitems() else [self._one(place) for place in index]
+        return noted(samples, self._collate, self._take_steps(), process)
+
+    def _has_getitems(self) -> bool:
+        return not self._iterable and bool(getattr(self._dataset, "__getitems__", None))
+
+    def _one(self, index: Any) -> Sample:
+        return timed(self._next if self._iterable else lambda: self._dataset[index])
+
+    def _together(self, indices: Any) -> list[Sample]:
+        """Samples that the data set gives all at once: each counts with its share of the time."""
+        whole = timed(lambda: self._dataset.__getitems__(indices))
+        values, count = list(whole.value), max(1, len(whole.value))
+        return [Sample(value, whole.began, whole.wall / count, whole.cpu / count) for value in values]
+
+    def _next(self) -> Any:
+        """The next item; a stream that ends is started over, because a calibration must not end with it."""
+        for _ in range(2):
+            for item in self._items or ():
+                return item
+            self._items = iter(self._dataset)
+        raise InputError("the data set is empty: its iterator ends at once; give at least one sample")
+
+
+def pickles(value: Any) -> None:
+    """Raise `InputError` where a batch cannot be sent to another process; the message names the type."""
+    from multiprocessing.reduction import ForkingPickler  # noqa: PLC0415 (only where something is wrong is it needed)
+
+    try:
+        ForkingPickler.dumps(value)
+    except Exception as error:
+        kind = type(value).__name__
+        raise InputError(
+            f"a batch of type {kind} cannot be sent from a worker to the trainer: {describe(error)}; "
+            "return arrays, tensors, numbers or text, or give a collate function that does"
+        ) from None

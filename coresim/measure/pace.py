@@ -1,0 +1,148 @@
+"""How fast the machine is while it is measured: a shared one changes its pace by half within seconds, each CPU alone.
+
+Nothing in the system shows it (it happens where another's work shares a physical core), so it is sampled: a process of
+its own prepares the same few samples again and again, with the same random numbers, on each CPU in turn, all the time,
+and notes the CPU time that they took. It knows nothing of queues, order or waiting. Costs of calibration and trials
+are told beside what the same work cost at the same time on the CPUs that their workers were on.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coresim import stats
+from coresim.errors import CoresimError
+from coresim.measure.notes import Note
+from coresim.measure.subject import Subject
+
+#: Share of each CPU that sampling takes.
+SHARE = 0.02
+#: CPU seconds of one visit to a CPU, at least.
+VISIT_S = 0.001
+#: Samples looked at for a light one.
+LOOKS = 8
+#: Rounds over all CPUs that are kept.
+ROWS = 1 << 13
+STOP_S = 5.0
+#: How often the sampler looks whether it is still wanted, s.
+LOOK_S = 0.1
+
+
+class Sampler:
+    """Samples the pace while it is open; only in a fresh process, which may fork.
+
+    Args:
+        subject: whose samples it prepares; a stream's place is taken by work of our own.
+        share: of each CPU that sampling may take.
+    """
+
+    def __init__(self, subject: Subject, share: float = SHARE) -> None:
+        self._cpus = sorted(os.sched_getaffinity(0))
+        self._share = share
+        width = 1 + len(self._cpus)
+        memory = mmap.mmap(-1, 8 * (2 + ROWS * width))
+        # Rounds made, and the sampler's own CPU seconds; then of each round when it ended and the CPUs' seconds.
+        self._head = np.frombuffer(memory, np.float64, 2)
+        self._rows = np.frombuffer(memory, np.float64, ROWS * width, 16).reshape(ROWS, width)
+        # Told who its parent is: one that asks only when that has died already would serve another for ever.
+        self._process = multiprocessing.get_context("fork").Process(
+            target=self._sample, args=(subject, os.getpid()), daemon=True
+        )
+        self._process.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.join(STOP_S)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds that sampling has taken so far."""
+        return float(self._head[1])
+
+    def seen(self, notes: Sequence[Note]) -> float:
+        """CPU seconds of the same work on the CPUs that the workers were on while they made those batches.
+
+        Speeds are averaged, not costs: a worker gets more done while its CPU is fast.
+        """
+        rows = self._during(min(note.began for note in notes), max(note.made for note in notes))
+        moments, speeds = rows[:, 0], 1.0 / rows[:, 1:]
+        found = []
+        for note in notes:
+            first, last = np.searchsorted(moments, (note.began, note.made))
+            # The round under way when the batch was ready, and all that ended since it was begun.
+            place = slice(min(first, len(speeds) - 1), last + 1)
+            found.append(float(speeds[place, self._cpus.index(note.cpu_number)].mean()))
+        return 1.0 / stats.mean(found)
+
+    def _during(self, begin: float, end: float) -> NDArray[np.float64]:
+        """The rounds of that time, and the next; waits for it."""
+        while True:
+            made = int(self._head[0])
+            rows = np.roll(self._rows, -made, axis=0)[-made:] if made >= ROWS else self._rows[:made]
+            if made and rows[-1, 0] >= end:
+                break
+            if not self._process.is_alive():
+                raise CoresimError("the process that samples the machine's pace has died; measure again")
+            time.sleep(0.01)
+        first, last = np.searchsorted(rows[:, 0], (begin, end))
+        return rows[first : last + 1].copy()
+
+    def _sample(self, subject: Subject, parent: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self._rounds(subject, parent)
+        except Exception:  # who prepares samples beside this one meets the same and says what it is
+            os._exit(1)
+
+    def _rounds(self, subject: Subject, parent: int) -> None:
+        took = [(_visit(subject, [index]), index) for index in range(min(LOOKS, max(1, subject.samples)))]
+        lightest, index = min(took)
+        indices = [index] * max(1, math.ceil(VISIT_S / max(lightest, 1e-6)))
+        while os.getppid() == parent:
+            row = self._rows[int(self._head[0]) % ROWS]
+            for place, cpu in enumerate(self._cpus):
+                os.sched_setaffinity(0, {cpu})
+                row[1 + place] = _visit(subject, indices)
+                # Each CPU is visited after an equal pause: right after another it finds warmer caches and reads fast.
+                self._pause(float(row[1 + place]) / self._share / len(self._cpus), parent)
+            row[0] = time.perf_counter()
+            self._head[:] = self._head[0] + 1, time.process_time()
+
+    def _pause(self, seconds: float, parent: int) -> None:
+        until = time.perf_counter() + seconds
+        while os.getppid() == parent and time.perf_counter() < until:
+            time.sleep(min(LOOK_S, max(0.0, until - time.perf_counter())))
+
+
+def _visit(subject: Subject, indices: Sequence[int]) -> float:
+    """CPU seconds of the same work each time: the same samples, and the same random numbers."""
+    subject.seed()
+    began = time.thread_time()
+    for index in indices:
+        if subject.samples:
+            subject.sample(index)
+        else:
+            _work()
+    return max(time.thread_time() - began, 1e-9)
+
+
+def _work() -> None:
+    """About a millisecond of work in Python and in memory, for want of samples that can be asked for again."""
+    sum(number * number for number in range(10_000))
+    bytes(1 << 20).count(1)

@@ -1,0 +1,92 @@
+"""The optional parts that are installed here: torch, a CUDA device, and the kind of Python."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from coresim.measure.tree import Tree
+from coresim.model.host import Part
+
+_TORCH_PROBE = """
+import json, torch
+cuda = torch.cuda
+names = [cuda.get_device_name(i) for i in range(cuda.device_count())] if cuda.is_available() else []
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "devices": names}))
+"""
+Runner = Callable[[Sequence[str], float], str | None]
+
+
+def optional_parts(deep: bool = False, root: Path = Path("/"), run: Runner | None = None) -> tuple[Part, ...]:
+    """The parts that some requests need: torch, a CUDA device, and the kind of Python.
+
+    Args:
+        deep: import torch, in a process of its own, to name its CUDA devices (seconds).
+        root: the folder that holds ``proc``.
+        run: runs a command with a timeout in seconds and gives its output, or None when it failed.
+    """
+    run = _run if run is None else run
+    return (_torch_part(deep, run), _cuda_part(Tree(root), run), _python_part())
+
+
+def _run(command: Sequence[str], timeout: float) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def version_of(distribution: str) -> str | None:
+    """The version of an installed distribution, or None."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _torch_part(deep: bool, run: Runner) -> Part:
+    version = version_of("torch")
+    if version is None:
+        return Part("torch", False, None, "needed to time a training step", "pip install torch (any build)")
+    if not deep:
+        return Part("torch", True, version, "installed; not imported", "")
+    # A broken or hanging torch must not take this process down with it.
+    found = _json_object(run([sys.executable, "-c", _TORCH_PROBE], 120.0))
+    if found is None:
+        return Part("torch", False, version, "installed, but its import failed or hung", "reinstall torch")
+    devices = ", ".join(map(str, found.get("devices") or [])) or "no CUDA device"
+    return Part("torch", True, version, f"built for CUDA {found.get('cuda') or 'none'}; sees {devices}", "")
+
+
+def _json_object(text: str | None) -> dict[str, Any] | None:
+    """The JSON object on the last line: an import may print before it."""
+    try:
+        found = json.loads((text or "").rpartition("\n")[2])
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _cuda_part(tree: Tree, run: Runner) -> Part:
+    found = run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], 20.0)
+    rows = [line.rpartition(",") for line in (found or "").splitlines() if "," in line]
+    models = [tree.text(path) or "" for path in tree.glob("proc/driver/nvidia/gpus/*/information")]
+    listed = [match[1] for match in (re.search(r"Model:\s*(.+)", text) for text in models) if match]
+    names = [name.strip() for name, _, _ in rows] or listed
+    if not names:
+        return Part("CUDA device", False, None, "needed to time a training step here", "use a recorded step time")
+    return Part("CUDA device", True, rows[0][2].strip() if rows else None, ", ".join(names), "")
+
+
+def _python_part() -> Part:
+    free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    detail = "threads run Python code in parallel" if free else "threads share one GIL, as in most builds"
+    return Part("free-threaded Python", free, sysconfig.get_python_version(), detail, "")

@@ -1,0 +1,249 @@
+"""Fresh processes to measure in: spawned, single-threaded, each wait bounded, none left behind.
+
+A child is a new interpreter (never a fork: a fork after torch may hang), in a session of its own. It ends when
+its context ends, for any reason; should the parent die without a word, the child reads the end of a pipe that
+only the parent holds, and ends itself. What a child prints goes to a nameless file and is seen only as the
+last line of an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+from coresim.errors import CoresimError, InputError
+from coresim.workloads.base import describe
+
+TIMEOUT = 60.0
+START_TIMEOUT = 120.0
+LIMITED = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in LIMITED}
+HOW_THREADS = "fresh process, OMP, BLAS, torch and cv2 limited to 1 thread"
+_BOOT = (
+    "import sys; sys.path[:] = {path!r}; from coresim.measure import processes; processes.child_main({link}, {life})"
+)
+
+Job = Callable[..., Any]
+
+#: What is read of the last that a process said.
+_LAST_BYTES = 4000
+#: What Python says of an object that cannot be pickled: ``TypeError: cannot pickle '_thread.lock' object`` or
+#: ``PicklingError: Can't pickle <function f at 0x7f>: it's not found as m.f``.
+_UNPICKLED = re.compile(r"(?:\w+\.)*(?:TypeError|AttributeError|PicklingError): [Cc]an(?:not|'t) pickle (.*)")
+
+
+class HangError(CoresimError):
+    """A process said nothing for longer than it was given.
+
+    Attributes:
+        seconds: how long it was given.
+    """
+
+    def __init__(self, message: str, seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+class DeathError(CoresimError):
+    """A process ended before its job did.
+
+    Attributes:
+        code: its exit code, or the negative number of the signal that killed it.
+        last: the last line that it said, or nothing.
+    """
+
+    def __init__(self, message: str, code: int = 0, last: str = "") -> None:
+        super().__init__(message)
+        self.code, self.last = code, last
+
+
+class Child:
+    """A fresh process that runs ``job(link, *args)``; use it in a ``with`` block.
+
+    Args:
+        job: a module-level function; its result arrives as ``("done", result)``.
+        args: plain data for the job.
+        cpu: the hardware thread to stay on, or None.
+        doing: what errors say was going on.
+        limited: whether libraries that obey the environment may run one thread only.
+        own_files: whether its temporary files go with it, wherever it is killed.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *args: Any,
+        cpu: int | None = None,
+        doing: str = "measuring",
+        limited: bool = True,
+        own_files: bool = True,
+    ) -> None:
+        self.doing = doing
+        self._link, theirs = Pipe()
+        life, self._life = Pipe(duplex=False)
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
+        self._read = 0
+        # What multiprocessing keeps in files (sockets of a loader's workers) must not outlive a process that is killed.
+        self._room = tempfile.TemporaryDirectory(prefix="coresim-", ignore_cleanup_errors=True) if own_files else None
+        files = {"TMPDIR": self._room.name} if self._room else {}
+        boot = _BOOT.format(path=[entry or os.getcwd() for entry in sys.path], link=theirs.fileno(), life=life.fileno())
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", boot],
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            pass_fds=(theirs.fileno(), life.fileno()),
+            start_new_session=True,
+            env={**os.environ, **(ONE_THREAD if limited else {}), **files},
+        )
+        theirs.close()
+        life.close()
+        self.send((job, args, cpu))
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._link.close()
+        self._life.close()
+        self._said.close()
+        if self._room is not None:
+            self._room.cleanup()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def send(self, message: Any) -> None:
+        """Send a message to the job."""
+        try:
+            self._link.send(message)
+        except OSError:
+            raise self._death() from None
+
+    def receive(self, timeout: float = TIMEOUT) -> tuple[str, Any]:
+        """The next ``(tag, value)`` from the job.
+
+        Raises:
+            CoresimError: the job raised (its own error, if it was one of ours).
+            InputError: a process of the job's own could not send what it made.
+            DeathError: the process ended.
+            HangError: it said nothing for ``timeout`` seconds.
+        """
+        until = time.monotonic() + timeout
+        try:
+            while not self._link.poll(min(0.5, max(0.0, until - time.monotonic()))):
+                if self._process.poll() is not None and not self._link.poll(0):
+                    raise EOFError
+                self._check_pickled()
+                if time.monotonic() > until:
+                    raise HangError(
+                        f"{self.doing}: no answer for {timeout:g} s, so it was stopped; does it hang?", timeout
+                    )
+            tag, value = self._link.recv()
+        except (EOFError, OSError):
+            raise self._death() from None
+        if tag == "error":
+            raise value
+        if tag == "raised":
+            raise CoresimError(f"{self.doing}: the worker process raised {value}")
+        return tag, value
+
+    def finish(self, timeout: float = TIMEOUT) -> None:
+        """After its job, let the process end by itself for a while, so that what it opened is closed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
+
+    def _check_pickled(self) -> None:
+        """A queue of multiprocessing drops what it cannot pickle: its reader waits without end, and stderr says why."""
+        size = os.fstat(self._said.fileno()).st_size
+        if size == self._read:
+            return
+        self._read = size
+        what = next((found for line in self._last_lines() if (found := _UNPICKLED.match(line))), None)
+        if what is not None:
+            raise InputError(
+                f"{self.doing}: a worker cannot send what it makes: cannot pickle {what[1].strip()[:200]};"
+                " return arrays, tensors, numbers, texts, or lists and dicts of them"
+            )
+
+    def _last_lines(self) -> list[str]:
+        # Read at a place of its own: the process writes where the file's own place is.
+        size = os.fstat(self._said.fileno()).st_size
+        text = os.pread(self._said.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES))
+        return text.decode(errors="replace").strip().splitlines()
+
+    def _death(self) -> DeathError:
+        code = self._process.wait(timeout=10)
+        lines = self._last_lines()
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        hint = "; is memory short?" if code == -signal.SIGKILL else ""
+        last = lines[-1].strip()[:200] if lines else ""
+        said = f"; it last said: {last}" if last else ""
+        return DeathError(f"{self.doing}: the worker process {how}{hint}{said}", code, last)
+
+
+class Link:
+    """The child's end: tagged messages out, plain messages in."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def send(self, tag: str, value: Any = None) -> None:
+        """Send ``(tag, value)`` to the parent."""
+        self._connection.send((tag, value))
+
+    def receive(self) -> Any:
+        """Wait for the parent's next message."""
+        return self._connection.recv()
+
+    def waiting(self) -> bool:
+        """Whether a message from the parent is there."""
+        return self._connection.poll(0)
+
+
+def child_main(link: int, life: int) -> None:
+    """What a fresh process runs: its job, with any error sent home as one line."""
+    threading.Thread(target=_end_with_parent, args=(life,), daemon=True).start()
+    connection = Connection(link)
+    try:
+        job, args, cpu = connection.recv()
+        pin(cpu)
+        connection.send(("done", job(Link(connection), *args)))
+    except CoresimError as error:
+        connection.send(("error", type(error)(str(error))))
+    except Exception as error:
+        connection.send(("raised", describe(error)))
+
+
+def _end_with_parent(life: int) -> None:
+    os.read(life, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def pin(cpu: int | None) -> None:
+    """Stay on one hardware thread, where the system can do that."""
+    if cpu is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {cpu})
+
+
+def limit_threads() -> None:
+    """One thread for libraries that are loaded by now and do not obey the environment."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+    if (cv2 := sys.modules.get("cv2")) is not None:
+        cv2.setNumThreads(1)

@@ -1,0 +1,288 @@
+"""The one process of an answer in which the user's data set lives: built once, calibrated, and tried.
+
+It is a fresh interpreter that forks the loader's workers, which the process that asks must never do: libraries may have
+started threads there. `Server` is the other end, in the process that asks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coresim.errors import InputError
+from coresim.measure import costs, protocol
+from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
+from coresim.measure.pressure import measure_pressure
+from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link, limit_threads
+from coresim.measure.protocol import Progress
+from coresim.measure.staged import StagedSubject
+from coresim.measure.subject import PATIENCE, Layout, Subject
+from coresim.model.caution import Caution
+from coresim.model.measurement import Measurement
+from coresim.workloads.base import Workload, WorkloadSpec, seed_everything
+
+MOST_FILES = 4096
+#: Samples that are prepared under pressure, again and again.
+PRESSED = 4
+#: How often a wait on the process is told of, and from when on, s.
+TICK_S, QUIET_S = 1.0, 5.0
+BUILDING = "building the data set"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a data set once it is built.
+
+    Attributes:
+        name: what the report calls it.
+        loader: which loader runs it, in words.
+        batch_size: samples per batch.
+        samples: distinct samples; ``sys.maxsize`` for a stream.
+        steps: the names of its steps, in order.
+        bytes_per_sample: bytes read per sample, or None where unknown.
+        build_s: wall seconds that building took.
+        files: the stored files, evenly thinned to some thousands; empty where unknown.
+    """
+
+    name: str
+    loader: str
+    batch_size: int
+    samples: int
+    steps: tuple[str, ...]
+    bytes_per_sample: float | None
+    build_s: float
+    files: tuple[Path, ...] = field(repr=False, default=())
+
+
+class Calibrated(NamedTuple):
+    """What a calibration found.
+
+    Attributes:
+        measurements, cautions: see `coresim.measure.costs`.
+        usual_pace: CPU seconds of the sampler's work meanwhile, by the number of workers, for the trials that follow.
+        sampled: share of each CPU that sampling takes.
+        batch_bytes, batch_arrays: of one batch.
+    """
+
+    measurements: list[Measurement]
+    cautions: list[Caution]
+    usual_pace: Mapping[int, float]
+    sampled: float
+    batch_bytes: int
+    batch_arrays: int
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One calibration that the process is told to make; see `coresim.measure.calibrate.calibrate`.
+
+    ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all.
+    """
+
+    threads: bool = False
+    budget_s: float = BUDGET_S
+    rounds: int = ROUNDS
+    pin_memory: bool = False
+    pressure_s: float = 0.0
+
+
+class Server:
+    """A fresh process with the data set of ``spec``; use it in a ``with`` block.
+
+    Args:
+        spec: the data set, whose data are made.
+        build_timeout: the longest that building may take, s; None: as long as it takes.
+        progress: told what is going on, and the fraction of it that is done (0 while that is not known).
+        more: a function of this process's life after the data set is built, for trials: ``more(link, rig, message)``.
+    """
+
+    def __init__(
+        self,
+        spec: WorkloadSpec,
+        *,
+        build_timeout: float | None = None,
+        progress: Progress = None,
+        more: Callable[[Link, Rig, Any], None] | None = None,
+    ) -> None:
+        self._progress, self._timeout = progress, build_timeout
+        self._child = Child(_serve, spec, more, limited=False, doing=f"preparing samples of {spec.target}")
+        self._spec = spec
+
+    def __enter__(self) -> Server:
+        try:
+            self.facts: Facts = self._built()
+        except BaseException:
+            self._child.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.__exit__()
+
+    def _built(self) -> Facts:
+        began, tag = time.monotonic(), ""
+        found: Any = None
+        while tag != "built":
+            try:
+                tag, found = self._child.receive(TICK_S)
+            except HangError:
+                self._still(BUILDING, began, self._timeout, "building took")
+        facts: Facts = found
+        return facts
+
+    def _still(self, what: str, began: float, most: float | None, took: str) -> None:
+        """Tell how long it has gone on; end it where that is too long."""
+        seconds = time.monotonic() - began
+        if seconds > QUIET_S:
+            protocol.tell(self._progress, f"{what}, {seconds:.0f} s", 0.0)
+        if most is not None and seconds > most:
+            remedy = "make it answer (a lock, a network read, a full disk?), or give it longer with --build-timeout"
+            raise InputError(f"{self._spec.target}: {took} more than {most:g} s; {remedy}")
+
+    def calibrate(self, ask: Ask, progress: Progress = None) -> Calibrated:
+        """Calibrate; `coresim.measure.calibrate.calibrate` says what is raised."""
+        self.send(ask)
+        while True:
+            tag, value = self.receive()
+            if tag == "calibrated":
+                found: Calibrated = value
+                return found
+            protocol.tell(progress, "running the loader", value)
+
+    def store_batch(self, path: Path) -> None:
+        """Write one collated batch to a file, as tensors where torch is, for a training step that is measured alone."""
+        self.send(path)
+        self.receive()
+
+    def send(self, message: Any) -> None:
+        """Tell the process what to do next."""
+        self._child.send(message)
+
+    def receive(self) -> tuple[str, Any]:
+        """What the process says next; it may be silent for as long as a batch may take."""
+        began = time.monotonic()
+        while True:
+            try:
+                return self._child.receive(TICK_S)
+            except HangError:
+                self._still("waiting for a batch", began, START_TIMEOUT + PATIENCE, "one batch took")
+
+
+class Rig:
+    """The data set in its process, ready to be run.
+
+    Attributes:
+        workload: the data set.
+        subjects: by whether its workers are threads, made when first asked for.
+    """
+
+    def __init__(self, spec: WorkloadSpec) -> None:
+        began = time.perf_counter()
+        self.spec, self.workload = spec, spec.build()
+        self.build_s = time.perf_counter() - began
+        limit_threads()
+        self._subjects: dict[bool, Subject] = {}
+
+    def subject(self, threads: bool) -> Subject:
+        """The loader of processes, or the stages in threads."""
+        if threads not in self._subjects:
+            self._subjects[threads] = (
+                StagedSubject(self.workload, _collation(self.workload)) if threads else loader_of(self.workload)
+            )
+        return self._subjects[threads]
+
+    def facts(self) -> Facts:
+        """What is known of the data set."""
+        workload, subject = self.workload, self.subject(threads=False)
+        files = workload.files()
+        return Facts(
+            name=workload.name,
+            loader=subject.loader,
+            batch_size=workload.batch_size,
+            samples=len(workload) if subject.samples else sys.maxsize,
+            steps=tuple(step.name for step in workload.steps()),
+            bytes_per_sample=workload.bytes_per_sample(),
+            build_s=self.build_s,
+            files=tuple(files[:: -(-len(files) // MOST_FILES) or 1]),
+        )
+
+    def batch(self) -> Any:
+        """One collated batch, its samples over again where there are fewer."""
+        pipe = self.subject(threads=False).open(Layout(workers=0), seed=0)
+        seed_everything(0)
+        return pipe.next()[0]
+
+
+def loader_of(workload: Workload) -> Subject:
+    """torch's DataLoader where torch is installed, else our own."""
+    if importlib.util.find_spec("torch") is None:
+        from coresim.measure.stand_in import StandInSubject  # noqa: PLC0415 (only one of the two is needed)
+
+        return StandInSubject(workload)
+    from coresim.measure import torch_loader  # noqa: PLC0415 (torch is optional and heavy)
+
+    torch_loader.limit_threads_here()
+    return torch_loader.of_workload(workload)
+
+
+def _collation(workload: Workload) -> Callable[[list[Any]], Any]:
+    if importlib.util.find_spec("torch") is None:
+        return workload.collate
+    from coresim.measure.torch_loader import collation  # noqa: PLC0415 (torch is optional and heavy)
+
+    return collation(workload)
+
+
+def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None] | None) -> None:
+    """The process's life."""
+    rig = Rig(spec)
+    link.send("built", rig.facts())
+    while True:
+        message = link.receive()
+        if isinstance(message, Ask):
+            link.send("calibrated", _calibrated(link, rig, message))
+        elif isinstance(message, Path):
+            _store(rig.batch(), message)
+            link.send("stored")
+        elif more is not None:
+            more(link, rig, message)
+
+
+def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
+    found = calibrate(
+        rig.subject(ask.threads),
+        budget_s=ask.budget_s,
+        rounds=ask.rounds,
+        pin_memory=ask.pin_memory,
+        progress=lambda done: link.send("running", done),
+    )
+    cautions = costs.cautions(found)
+    measurements = [*costs.measurements(found), *_pressed(rig.subject(ask.threads), ask.pressure_s, cautions)]
+    return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts)
+
+
+def _pressed(subject: Subject, seconds: float, cautions: list[Caution]) -> list[Measurement]:
+    """The same few samples beside cores that stream memory; not of a stream, which gives none of them again."""
+    if not subject.samples or seconds <= 0:
+        return []
+    places = [place * subject.samples // PRESSED for place in range(min(PRESSED, subject.samples))]
+
+    def work() -> None:
+        subject.seed()
+        for place in places:
+            subject.sample(place)
+
+    return measure_pressure(work, budget_s=seconds, cautions=cautions)
+
+
+def _store(batch: Any, path: Path) -> None:
+    if importlib.util.find_spec("torch") is not None:
+        import torch  # noqa: PLC0415 (torch is optional and heavy)
+        from torch.utils.data import default_convert  # noqa: PLC0415
+
+        torch.save(default_convert(batch), path)  # type: ignore[no-untyped-call]

@@ -1,0 +1,124 @@
+"""From what was measured to s(k): the measurements of a profile as the evidence of `coresim.model.speed`.
+
+=================== =====================================================================================
+measurement          what it is
+=================== =====================================================================================
+``scaling.K``        CPU time of one sample with K cores at work on the job
+``bandwidth.triad.K``  bytes per second of K streaming cores together
+``pressure.P``       the job's CPU time on one core beside streams that are worth P % of one core's
+``spin.K``           CPU time of a loop that touches no memory, on K cores at once
+``sibling.T``        CPU time of one sample with T hardware threads of one core at work on the job
+=================== =====================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from coresim import stats
+from coresim.errors import InputError
+from coresim.model.host import HostFacts
+from coresim.model.machines import Machine, load_machines
+from coresim.model.measurement import Measurement
+from coresim.model.profile_tables import relative_error
+from coresim.model.speed import SpeedTable, fit
+from coresim.model.speed_draws import Evidence, Point
+
+#: A measured ratio is known no better than this: clocks, heat, placement.
+LEAST_DEVIATION = 0.01
+#: s(k) is told for so many cores, or for as many as were measured.
+MOST_CORES = 64
+TRIAD = "bandwidth.triad."
+
+
+def speed_table(found: Sequence[Measurement], host: HostFacts, sample_bytes: float | None = None) -> SpeedTable:
+    """s(1), s(2), ... of a job on this host.
+
+    Args:
+        found: the measurements; ``scaling.1`` is among them.
+        host: what the host says of its cores.
+        sample_bytes: bytes that preparing one sample reads and writes at the least; None where not known.
+
+    Raises:
+        InputError: ``scaling.1`` is not among the measurements.
+    """
+    known = evidence(found, host, sample_bytes)
+    return fit(known, max(MOST_CORES, *(int(point.at) for point in known.speeds)))
+
+
+def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float | None = None) -> Evidence:
+    """The measurements as evidence, and what the host's own facts add."""
+    scaling = _named(found, "scaling.")
+    if 1 not in scaling:
+        raise InputError("no scaling.1 among the measurements: measure the scaling again, from one core up")
+    noise = _noise(scaling.values())
+    alone = stats.median(scaling[1].flat)
+    whole = is_whole(host)
+    rates = _named(found, TRIAD)
+    bandwidth = [Point(k, stats.median(m.flat), _noise([m])) for k, m in rates.items()] if 1 in rates else []
+    return Evidence(
+        speeds=tuple(Point(k, alone / stats.median(m.flat), noise) for k, m in scaling.items()),
+        bandwidth=tuple(bandwidth),
+        droop=_ratios(_named(found, "spin."), 1, faster=True) or _clocks(host),
+        pressure=tuple(p._replace(at=p.at / 100) for p in _ratios(_named(found, "pressure."), 0)),
+        sibling=tuple(p._replace(value=2.0 / p.value) for p in _ratios(_named(found, "sibling."), 1)),
+        channels=channels_of(host) if whole else None,
+        moved=sample_bytes / alone if sample_bytes else None,
+        cores=host.physical_cores if whole else None,
+        threads_per_core=host.threads_per_core or 1,
+    )
+
+
+def is_whole(host: HostFacts) -> bool:
+    """Whether the host shows all cores that share its memory and its power: a virtual machine shows its own share."""
+    return host.physical_cores is not None and host.hypervisor is False
+
+
+def channels_of(host: HostFacts, machines: Sequence[Machine] | None = None) -> float | None:
+    """Bytes per second of all memory channels, where a known machine has this processor; None where none has."""
+    if host.cpu_model is None or host.sockets is None:
+        return None
+    words = _words(host.cpu_model)
+    for machine in load_machines() if machines is None else machines:
+        if machine.cpu and machine.bandwidth_gb_s_per_socket and _words(machine.cpu) <= words:
+            return machine.bandwidth_gb_s_per_socket * host.sockets * 1e9
+    return None
+
+
+def _words(cpu: str) -> frozenset[str]:
+    """A processor's name without what vendors write around it: ``AMD EPYC 7742 64-Core Processor``."""
+    text = re.sub(r"\((r|tm)\)|\(.*|@.*|\d+-core", " ", cpu.lower())
+    return frozenset(text.split()) - {"amd", "intel", "cpu", "processor", "gold", "silver", "platinum"}
+
+
+def _named(found: Sequence[Measurement], prefix: str) -> dict[int, Measurement]:
+    """By the number that ends the name, in order."""
+    named = {m.name.removeprefix(prefix): m for m in found if m.name.startswith(prefix)}
+    return {int(number): named[number] for number in sorted((n for n in named if n.isdecimal()), key=int)}
+
+
+def _ratios(named: Mapping[int, Measurement], base: int, *, faster: bool = False) -> tuple[Point, ...]:
+    """How much longer it took than at ``base``, or how much faster it was; empty where there is no base."""
+    if base not in named:
+        return ()
+    noise, alone = _noise(named.values()), stats.median(named[base].flat)
+    taken = {number: stats.median(m.flat) / alone for number, m in named.items() if number != base}
+    return tuple(Point(number, 1 / value if faster else value, noise) for number, value in taken.items())
+
+
+def _clocks(host: HostFacts) -> tuple[Point, ...]:
+    """Where nothing was spun: all cores together run about half-way between the base clock and the highest."""
+    low, high, cores = host.clock_base_hz, host.clock_max_hz, host.physical_cores
+    if not low or not high or not cores or low >= high:
+        return ()
+    return (Point(cores, (1 + low / high) / 2, (1 - low / high) / 4),)
+
+
+def _noise(measurements: Iterable[Measurement]) -> float:
+    """Relative standard error of a mean, pooled over the measurements; `LEAST_DEVIATION` at least.
+
+    Of one process its values are the repeats; of several, the processes, whose own places and neighbours differ.
+    """
+    return max(LEAST_DEVIATION, math.sqrt(stats.mean([relative_error(m.values) ** 2 for m in measurements])))

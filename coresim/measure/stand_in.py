@@ -1,0 +1,207 @@
+"""A small loader of our own as a subject, for a host without torch: worker processes, shared memory, the same protocol.
+
+What it shares with PyTorch's ``DataLoader``: batches are dealt to workers by turns, ``prefetch_factor`` per worker are
+out, arrays lie in memory whose file descriptors the trainer asks a thread of the batch's maker for, and all else is
+pickled through one queue. What it lacks is torch's own cost per tensor; an answer that rests on it says so.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import queue
+import time
+from collections.abc import Iterator, Mapping
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+
+from coresim.errors import CoresimError, InputError
+from coresim.measure.notes import Note, Prepared, Reader, pickles, unpacked
+from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
+from coresim.workloads.base import DatasetWorkload, Workload, describe
+
+_STOP_S = 5.0
+_LOOK_S = 0.5
+
+
+class StandInSubject(Subject):
+    """The workload in our own loader.
+
+    Args:
+        workload: what to prepare.
+    """
+
+    loader = "a small loader of our own, because torch is not here"
+
+    def __init__(self, workload: Workload) -> None:
+        own = isinstance(workload, DatasetWorkload)
+        self.name, self.batch_size = workload.name, workload.batch_size
+        self._collate = workload.collate
+        self._dataset: Any = workload.dataset if isinstance(workload, DatasetWorkload) else Prepared(workload)
+        self._iterable = isinstance(workload, DatasetWorkload) and not workload.is_map
+        self.samples = 0 if self._iterable else min(len(self._dataset), 10**6)
+        self.steps = () if own else self._dataset.names
+
+    def open(self, layout: Layout, seed: int) -> Pipe:
+        """Start the loader with so many workers."""
+        indices = batches_of(self.samples or 1, self.batch_size, seed)
+        reader = (self._dataset, self._iterable, True, self._collate)
+        return _Pipe(reader, layout, indices) if layout.workers else _Inline(reader, indices)
+
+    def sample(self, index: int) -> Any:
+        """One sample, in this process."""
+        return self._dataset[index]
+
+    def seed(self) -> None:
+        """Draw the same random numbers again from here on."""
+        super().seed()
+        if isinstance(self._dataset, Prepared):
+            self._dataset.seed(0)
+
+
+class _Inline(Pipe):
+    inline = True
+
+    def __init__(self, reader: tuple[Any, ...], indices: Iterator[list[int]]) -> None:
+        self._reader, self._indices = Reader(*reader), indices
+
+    def next(self) -> tuple[Any, Note]:
+        batch, note = _fetched(self._reader, next(self._indices))
+        return batch, unpacked(note)
+
+
+class _Pipe(Pipe):
+    def __init__(self, reader: tuple[Any, ...], layout: Layout, indices: Iterator[list[int]]) -> None:
+        fork = multiprocessing.get_context("fork")
+        self._indices, self._ordered, self._over = indices, layout.ordered, False
+        self._dealt = self._picked = 0
+        self._most = layout.workers * layout.prefetch_factor
+        self._results = fork.Queue()
+        self._queues = [fork.Queue() for _ in range(layout.workers)]
+        self._held: dict[int, Any] = {}
+        self._turns: list[int] = []
+        self._processes = [
+            fork.Process(target=_work, args=(reader, indices, self._results, os.getpid()), daemon=True)
+            for indices in self._queues
+        ]
+        for process in self._processes:
+            process.start()
+        for number in range(self._most):
+            self._deal(number % layout.workers)
+
+    def _deal(self, worker: int) -> None:
+        if not self._over:
+            self._queues[worker].put((self._dealt, next(self._indices)))
+            self._turns.append(worker)
+            self._dealt += 1
+
+    def next(self) -> tuple[Any, Note]:
+        number = self._wanted()
+        batch, note = self._held.pop(number)
+        # In order, the next batch goes to the worker whose turn it is; else to the one that has made this.
+        self._deal(self._dealt % len(self._queues) if self._ordered else self._turns[number])
+        self._picked += 1
+        return batch, unpacked(note)
+
+    def _wanted(self) -> int:
+        """The number of the batch to give next, once it is here."""
+        while (self._picked not in self._held) if self._ordered else not self._held:
+            number, found = self._received()
+            if isinstance(found, InputError):
+                raise found
+            self._held[number] = found
+        return self._picked if self._ordered else next(iter(self._held))
+
+    def _received(self) -> Any:
+        for _ in range(int(PATIENCE / _LOOK_S)):
+            try:
+                return self._results.get(timeout=_LOOK_S)
+            except queue.Empty:
+                if dead := [process.exitcode for process in self._processes if not process.is_alive()]:
+                    raise CoresimError(f"a loader's worker ended with exit code {dead[0]}; is memory short?") from None
+        raise InputError(f"no batch came for {PATIENCE:g} s; make the data set answer (a lock, a network, a disk?)")
+
+    def stop(self) -> int:
+        self._over = True
+        return self._dealt - self._picked
+
+    def pids(self) -> tuple[int, ...]:
+        return tuple(process.pid or 0 for process in self._processes)
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.join(_STOP_S)
+        for each in (*self._queues, self._results):
+            each.cancel_join_thread()
+            each.close()
+
+
+def _work(reader: tuple[Any, ...], indices: Any, results: Any, parent: int) -> None:
+    """A worker's life: prepare what is dealt, while the trainer lives."""
+    prepares, sent = Reader(*reader), False
+    while os.getppid() == parent:
+        try:
+            number, batch = indices.get(timeout=_LOOK_S)
+        except queue.Empty:
+            continue
+        try:
+            made, note = _fetched(prepares, batch)
+            shared = _in_shared_memory(made)
+            note = note._replace(made=time.perf_counter())
+            if not sent:
+                pickles(shared)
+                sent = True
+            results.put((number, (shared, note)))
+        except InputError as error:
+            results.put((number, error))
+
+
+def _fetched(reader: Reader, batch: list[int]) -> tuple[Any, Note]:
+    try:
+        return reader.fetch(batch)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"preparing a batch raised {describe(error)}; fix the data set or the collation") from error
+
+
+class _SharedArray:
+    """An array in memory that another process may map; what is pickled is a handle, as of a torch tensor."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._shape, self._kind, self._size = array.shape, array.dtype.str, max(1, array.nbytes)
+        self._file = os.memfd_create("coresim")
+        os.ftruncate(self._file, self._size)
+        room = np.frombuffer(mmap.mmap(self._file, self._size), array.dtype, array.size)
+        room[:] = array.reshape(-1)
+
+    def __reduce__(self) -> Any:
+        return _mapped, (reduction.DupFd(self._file), self._shape, self._kind, self._size)
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+
+def _mapped(handle: Any, shape: tuple[int, ...], kind: str, size: int) -> np.ndarray:
+    file = handle.detach()
+    try:
+        whole = np.frombuffer(mmap.mmap(file, size), np.dtype(kind), int(np.prod(shape)))
+    finally:
+        os.close(file)
+    return whole.reshape(shape)
+
+
+def _in_shared_memory(batch: Any) -> Any:
+    """The batch with its arrays in shared memory; containers are followed."""
+    if isinstance(batch, np.ndarray) and batch.dtype.kind in "biufc":
+        return _SharedArray(batch)
+    if isinstance(batch, Mapping):
+        return {name: _in_shared_memory(part) for name, part in batch.items()}
+    if isinstance(batch, tuple | list):
+        return [_in_shared_memory(part) for part in batch]
+    return batch

@@ -1,0 +1,268 @@
+"""Where the step time of a campaign comes from: measured on this host's device, recorded elsewhere, or given.
+
+The first that applies: the time that the user gives; the user's own step, measured; a record of the GPU that the
+user names; a built-in network, measured, where there is a CUDA device (or on the CPU, where that is asked for);
+a record of the default GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coresim.errors import InputError, MissingPartError
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.models import load_torch
+from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family
+from coresim.model.caution import Caution
+from coresim.model.host import Part
+from coresim.model.measurement import Measurement
+from coresim.model.profile import AcceleratorSource
+from coresim.model.profile_tables import relative_error
+from coresim.units import format_duration
+from coresim.workloads.base import load_object
+
+NETS = ("resnet50", "resnet18", "vit_b_16", "tiny")
+#: Seconds per quantity and process with the default budget: three processes then take about 90 s.
+SECONDS = 5.0
+_TORCH_PRECISIONS = {"mixed": "bf16", "fp32": "fp32", "tf32": "fp32"}
+# A judged "within ±x" is read as about 95 %: twice the standard uncertainty.
+_DEVIATIONS = 2.0
+
+
+@dataclass(frozen=True)
+class StepRequest:
+    """What the user says of the training step; None where nothing.
+
+    Attributes:
+        step: ``package.module:name`` of ``train_step(batch)`` or of a factory of one.
+        step_time: seconds per step.
+        gpu: the GPU whose record is taken.
+        model: the net: of the record, or one of `NETS` to measure.
+        precision: such as ``bf16`` or ``fp32``.
+        device: ``cuda``, ``cuda:N`` or ``cpu``: where to measure.
+    """
+
+    step: str | None = None
+    step_time: float | None = None
+    gpu: str | None = None
+    model: str | None = None
+    precision: str | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        """InputError where two ways to know the step time are asked for, or the time is not positive."""
+        given = {"--step-time": self.step_time, "--step": self.step, "--gpu": self.gpu}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) > 1:
+            raise InputError(f"{' and '.join(named)}: each gives the step time; leave all but one out")
+        if self.step_time is not None and not self.step_time > 0:
+            raise InputError(f"--step-time = {self.step_time:g} s: a step must take time")
+        if self.device is not None and named not in ([], ["--step"]):
+            raise InputError(f"--device says where to measure, and {named[0]} gives the step time; leave one out")
+
+    @property
+    def net(self) -> str | None:
+        """The one of `NETS` that ``model`` names (the first where it is None), or None."""
+        name = NETS[0] if self.model is None else re.sub(r"v1\.5|[^a-z0-9]", "", self.model.lower())
+        return next((net for net in NETS if net.replace("_", "") == name), None)
+
+    @property
+    def trained(self) -> tuple[str, str]:
+        """The net to measure and torch's name of its precision.
+
+        Raises:
+            InputError: one that cannot be measured.
+        """
+        if self.net is None:
+            raise InputError(f"--model {self.model}: cannot be measured; use one of {', '.join(NETS)}, or --step")
+        return self.net, _precision(self.precision, self.device or "cuda")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the campaign knows of the job when it asks for the step time.
+
+    Attributes:
+        batch_size: samples per step.
+        own_data: whether the data set is the user's own.
+        batch: a file with one of its batches, as tensors, for the user's own step; None for a net.
+        processes: fresh processes.
+        scale: of the time per quantity.
+    """
+
+    batch_size: int
+    own_data: bool
+    batch: Path | None
+    processes: int
+    scale: float
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A step time: its source, what was measured for it, and reasons to trust it less."""
+
+    source: AcceleratorSource
+    measurements: tuple[Measurement, ...] = ()
+    cautions: tuple[Caution, ...] = ()
+
+
+def find_step_time(
+    request: StepRequest,
+    job: Job,
+    parts: Callable[[], Sequence[Part]],
+    measure: Callable[[AcceleratorConfig], AcceleratorResult],
+) -> StepTime:
+    """The step time of the first source that applies; see the module's text.
+
+    Args:
+        request: what the user says.
+        job: what the campaign knows.
+        parts: the optional parts of this host; asked only where it matters.
+        measure: `coresim.measure.accelerator.measure_accelerator`.
+
+    Raises:
+        InputError: an unknown name, or the user's step fails.
+        MissingPartError: the user's step, or a device that the user names, cannot be measured here.
+    """
+    if request.step_time is not None:
+        return _given(request.step_time, job)
+    if request.step is not None or request.device is not None:
+        return _measured_or_remedy(request, job, measure)
+    if request.gpu is not None or not has_cuda(parts()):
+        return _recorded(request, job)
+    if request.net is None:
+        return _recorded(request, job, f"only {', '.join(NETS)} can be, without --step")
+    try:
+        return _measured(request, job, measure)
+    except MissingPartError as error:
+        return _recorded(request, job, str(error))
+
+
+def has_cuda(parts: Sequence[Part]) -> bool:
+    """Whether torch and a CUDA device are here."""
+    return {part.name for part in parts if part.present} >= {"torch", "CUDA device"}
+
+
+def _given(seconds: float, job: Job) -> StepTime:
+    basis = f"given: {format_duration(seconds)} per step of {job.batch_size}, taken as exact"
+    return StepTime(AcceleratorSource(kind="given", basis=basis, uncertainty=0.0, step_time_s=seconds))
+
+
+def _recorded(request: StepRequest, job: Job, instead: str | None = None) -> StepTime:
+    """A record of the catalogue; ``instead`` says why the device that is here was not measured."""
+    gpu, model = request.gpu or DEFAULT_GPU, request.model or DEFAULT_MODEL
+    found = find_step(gpu, model, job.batch_size, request.precision)
+    # Of a data set of the user's own nobody has said what is trained on it, nor on what.
+    unknown = job.own_data and request.gpu is None and request.model is None
+    source = AcceleratorSource(
+        kind="unknown" if unknown else "catalogue",
+        basis=f"not known; in its place the catalogue's {found.basis}" if unknown else f"catalogue: {found.basis}",
+        uncertainty=found.uncertainty / _DEVIATIONS,
+        step_time_s=found.step_time_s,
+        name=found.row.gpu,
+    )
+    return StepTime(source, (), tuple(_stand_in_cautions(request, job, found.row, instead)))
+
+
+def _stand_in_cautions(request: StepRequest, job: Job, row: StepRow, instead: str | None) -> Iterator[Caution]:
+    remedy = "time your own with --step, or give --step-time; --gpu and --model choose another record"
+    if instead:
+        yield Caution("the CUDA device here was not measured", instead, f"a record of {row.gpu} stands in: {remedy}")
+    if job.own_data and request.model is None:
+        yield Caution("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
+
+
+def _measured_or_remedy(
+    request: StepRequest, job: Job, measure: Callable[[AcceleratorConfig], AcceleratorResult]
+) -> StepTime:
+    try:
+        return _measured(request, job, measure)
+    except MissingPartError as error:
+        remedy = "" if request.device == "cpu" else ", or time the step on the CPU with --device cpu"
+        raise MissingPartError(f"{error}{remedy}") from None
+
+
+def _measured(request: StepRequest, job: Job, measure: Callable[[AcceleratorConfig], AcceleratorResult]) -> StepTime:
+    result = measure(_config(request, job))
+    step, facts = result["accelerator.step"], result.provenance
+    error = relative_error(step.values)
+    basis = (
+        f"measured: {facts['step']} on {facts['device']}, {facts['precision']}, batch {job.batch_size}, torch "
+        f"{facts['torch']}: {format_duration(step.mean)} per step, standard error {error:.1%}"
+    )
+    source = AcceleratorSource(
+        kind="measured",
+        basis=basis,
+        uncertainty=error,
+        synchronises=result.synchronises,
+        name=str(facts["device"]),
+    )
+    return StepTime(source, result.measurements, tuple(_cautions(request, job, result)))
+
+
+def _cautions(request: StepRequest, job: Job, result: AcceleratorResult) -> list[Caution]:
+    found = []
+    if not result.settled:
+        remedy = "give a larger --budget; other programs on the GPU, or heat, do this too"
+        found.append(Caution("the training step", "still changing after its warm-up", remedy))
+    if job.own_data and request.step is None:
+        value, remedy = str(result.provenance["step"]), "give your own with --step package.module:name"
+        found.append(Caution("a built-in step was timed with your dataset", value, remedy))
+    return found
+
+
+def _config(request: StepRequest, job: Job) -> AcceleratorConfig:
+    # A step of the user's own has its own precision, and what the request says of nets is not used.
+    model, precision = request.trained if request.step is None else (NETS[0], "fp32")
+    return AcceleratorConfig(
+        device=request.device or "cuda",
+        model=model,
+        batch_size=job.batch_size,
+        precision=precision,
+        step=None if request.step is None else ImportedStep(request.step),
+        batch=None if job.batch is None else StoredBatch(job.batch),
+        processes=job.processes,
+        seconds=SECONDS * job.scale,
+    )
+
+
+def _precision(asked: str | None, device: str) -> str:
+    """torch's name of a precision; by default mixed, as people train today, but on a CPU, where few have it, fp32."""
+    if asked is None:
+        return "fp32" if device == "cpu" else "bf16"
+    family = precision_family(asked)
+    if family not in _TORCH_PRECISIONS:
+        raise InputError(f"--precision {asked}: cannot be measured; use bf16 or fp32, or your own --step")
+    return _TORCH_PRECISIONS[family]
+
+
+class ImportedStep:
+    """A factory of the user's step that is imported only in the fresh process that calls it."""
+
+    def __init__(self, spec: str) -> None:
+        self._spec = spec
+        # Messages name a step by these two.
+        self.__module__, _, self.__qualname__ = spec.partition(":")
+
+    def __call__(self) -> Callable[..., object]:
+        """The object that the spec names; InputError where it cannot be imported."""
+        return load_object(self._spec, "training step")
+
+
+class StoredBatch:
+    """One collated batch of the user's own data set, as tensors, read in the fresh process that calls it.
+
+    Args:
+        path: the file; the process in which the data set was built has written it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self) -> Any:
+        """The batch."""
+        return load_torch().load(self._path, weights_only=False)

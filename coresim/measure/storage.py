@@ -1,0 +1,201 @@
+"""Reading the dataset's own files: from the page cache (warm), and from storage (cold).
+
+Cold needs no root: a file's own pages are dropped with ``posix_fadvise(POSIX_FADV_DONTNEED)`` after ``fsync``.
+Whether that worked is looked up with ``mincore``; where it did not (a file system in memory, pages that
+somebody else maps) nothing is reported as cold. Only this system's page cache is emptied: a virtual machine's
+host, a storage array or a file server may still hold the data in its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coresim import stats
+from coresim.errors import InputError
+from coresim.measure import protocol
+from coresim.measure.processes import Child, Link
+from coresim.measure.protocol import Cautions, Clock, Progress, Timing
+from coresim.model.caution import Caution
+from coresim.model.measurement import Measurement
+
+FILES = 256
+SMALL = 4096
+READERS = 8
+STILL_CACHED = 0.1
+MOST_PASSES = 5
+HOW = {
+    "latency": f"open file, one {SMALL} B read at its middle without read-ahead",
+    "read": "open, read whole, close, one file after the other",
+    "bandwidth": f"{READERS} threads read whole files; one value per pass",
+}
+UNITS = {"latency": "s/read", "read": "s/sample", "bandwidth": "B/s"}
+STATES = {"cold": "pages dropped before, checked with mincore", "warm": "in the page cache"}
+
+
+@dataclass
+class Reads:
+    """One process's values by name, such as ``cold.read``; ``cached`` is what dropping left in the cache."""
+
+    values: dict[str, list[float]] = field(default_factory=dict)
+    cached: float = 0.0
+
+
+def measure_storage(
+    files: Sequence[Path],
+    *,
+    processes: int = 2,
+    budget_s: float = 4.0,
+    timeout: float = 60.0,
+    progress: Progress = None,
+    cautions: Cautions = None,
+) -> list[Measurement]:
+    """Measure ``storage.{cold,warm}.{latency,read,bandwidth}`` (s/read, s/sample, B/s).
+
+    Args:
+        files: the dataset's files; at most 256 are read.
+        processes: fresh processes, one after the other.
+        budget_s: wall seconds, all processes together; one pass is made even if it takes longer.
+        timeout: the longest that one pass may take, in seconds.
+        progress: told what is going on, and the fraction done.
+        cautions: reasons to trust the values less are appended here; where the cache cannot be emptied, the
+            cold values are left out and this says so.
+
+    Raises:
+        InputError: no files, or one that cannot be read.
+        CoresimError: a process died or hangs.
+    """
+    if not files:
+        raise InputError("no files to read: name the dataset's files, or leave the storage measurement out")
+    found: list[Reads] = []
+    for number in range(processes):
+        protocol.tell(progress, "reading files", number / processes)
+        with Child(_reads_job, list(files), number, budget_s / processes, doing="reading the dataset's files") as child:
+            while (message := child.receive(timeout))[0] != "done":
+                protocol.tell(progress, "reading files", (number + min(1.0, message[1])) / processes)
+            found.append(message[1])
+    cached = max(reads.cached for reads in found)
+    if cached > STILL_CACHED:
+        remedy = "put the data on the storage that training will read; until then only warm reads are known"
+        protocol.add(
+            cautions, [Caution("the page cache cannot be emptied of these files", f"{cached:.0%} left", remedy)]
+        )
+    return _measurements(found)
+
+
+def _measurements(found: Sequence[Reads]) -> list[Measurement]:
+    named = []
+    for name in found[0].values:
+        state, what = name.split(".")
+        if all(name in reads.values for reads in found):
+            values = tuple(tuple(reads.values[name]) for reads in found)
+            named.append(Measurement(f"storage.{name}", UNITS[what], values, f"{HOW[what]}; {STATES[state]}"))
+    return named
+
+
+def _reads_job(link: Link, files: Sequence[Path], seed: int, budget: float) -> Reads:
+    try:
+        return measure_reads(files, seed, budget, Clock(), lambda used: link.send("used", used))
+    except OSError as error:
+        raise InputError(f"{error.filename}: cannot be read: {error.strerror}; check the dataset's files") from None
+
+
+def measure_reads(
+    files: Sequence[Path], seed: int, budget: float, clock: Clock, announce: Callable[[float], None]
+) -> Reads:
+    """Read cold and warm, pass after pass, within ``budget`` seconds of ``clock``."""
+    chosen = random.Random(seed).sample(list(files), min(FILES, len(files)))
+    started = clock.wall()
+    reads = Reads()
+    warm: dict[str, list[list[Timing]]] = {"latency": [[] for _ in chosen], "read": [[] for _ in chosen]}
+    for _ in range(MOST_PASSES):
+        before = clock.wall()
+        _cold_pass(chosen, clock, reads)
+        _warm_pass(chosen, clock, reads, warm)
+        used = clock.wall() - started
+        announce(used / budget)
+        if used + (clock.wall() - before) > budget:
+            break
+    for what, columns in warm.items():
+        reads.values[f"warm.{what}"] = [protocol.undisturbed(repeats) for repeats in columns]
+    return reads
+
+
+def _cold_pass(chosen: Sequence[Path], clock: Clock, reads: Reads) -> None:
+    """One pass over dropped files; storage's own slow reads are its tail and stay in."""
+    latencies: list[float] = []
+    for collect, read in ((latencies, _read_small), (reads.values.setdefault("cold.read", []), _read_whole)):
+        reads.cached = max(reads.cached, drop(chosen))
+        collect += [read(path, clock).wall for path in chosen]
+    reads.values.setdefault("cold.latency", []).extend(latencies)
+    drop(chosen)
+    reads.values.setdefault("cold.bandwidth", []).append(_read_at_once(chosen, clock))
+    if reads.cached > STILL_CACHED:
+        for name in ("cold.latency", "cold.read", "cold.bandwidth"):
+            del reads.values[name]
+
+
+def _warm_pass(chosen: Sequence[Path], clock: Clock, reads: Reads, warm: dict[str, list[list[Timing]]]) -> None:
+    reads.values.setdefault("warm.bandwidth", []).append(_read_at_once(chosen, clock))
+    for what, read in (("latency", _read_small), ("read", _read_whole)):
+        for repeats, path in zip(warm[what], chosen, strict=True):
+            repeats.append(read(path, clock))
+
+
+def _read_small(path: Path, clock: Clock) -> Timing:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+        middle = os.fstat(handle).st_size // 2 // SMALL * SMALL
+        return protocol.timed(lambda: os.pread(handle, SMALL, middle), clock)
+    finally:
+        os.close(handle)
+
+
+def _read_whole(path: Path, clock: Clock) -> Timing:
+    return protocol.timed(path.read_bytes, clock)
+
+
+def _read_at_once(chosen: Sequence[Path], clock: Clock) -> float:
+    """Bytes per second of several readers at once."""
+    with ThreadPoolExecutor(READERS) as readers:
+        list(readers.map(lambda seconds: time.sleep(seconds), [0.001] * READERS))
+        started = clock.wall()
+        total = sum(readers.map(lambda path: len(path.read_bytes()), chosen))
+        return total / (clock.wall() - started)
+
+
+def drop(paths: Sequence[Path]) -> float:
+    """Drop the files' pages from the page cache; the mean fraction that stayed, by `resident_fraction`."""
+    if not hasattr(os, "posix_fadvise"):
+        return 1.0
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(handle)
+    return stats.mean([resident_fraction(path) for path in paths])
+
+
+def resident_fraction(path: Path) -> float:
+    """The fraction of a file's pages that are in the page cache; 1 where the system does not tell."""
+    size = path.stat().st_size
+    if size == 0:
+        return 0.0
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_COPY) as mapped:
+        first = ctypes.c_char.from_buffer(mapped)
+        arguments = (ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), pages)
+        failed = ctypes.CDLL(None, use_errno=True).mincore(*arguments)
+        del first, arguments
+    return 1.0 if failed else sum(page & 1 for page in pages) / len(pages)

@@ -1,0 +1,130 @@
+"""A subject: a loader that can be run with k workers, however it was come by, and what comes out of it while it runs.
+
+`coresim.measure.torch_loader` runs a job's own ``DataLoader``; `coresim.measure.stand_in` is a small loader of our own,
+for a host without torch; `coresim.measure.staged` runs stages in threads. A calibration and a trial take any of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coresim.measure.notes import Note
+from coresim.workloads.base import seed_everything
+
+#: The longest that a batch may take, s; a loader that gives nothing for so long is taken for one that hangs.
+PATIENCE = 300.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How to run a subject; the fields mean what they mean in ``[loader]`` of a scenario.
+
+    ``workers`` = 0 is the loader in the trainer's own process.
+    """
+
+    workers: int
+    prefetch_factor: int = 2
+    ordered: bool = True
+    pin_memory: bool = False
+    fetchers: int = 8
+    buffer: int = 2
+
+
+class Pipe:
+    """Batches in the trainer's hands, one for each call of ``next``; close it when done."""
+
+    #: Whether the trainer itself prepares: then nothing was ready before it asked.
+    inline = False
+
+    def next(self) -> tuple[Any, Note]:
+        """Wait for the next batch.
+
+        Raises:
+            InputError: the data set or the collate function failed, or nothing came for `PATIENCE` seconds.
+        """
+        raise NotImplementedError
+
+    def stop(self) -> int:
+        """Deal no more batches; how many are still to come."""
+        return 0
+
+    def pids(self) -> tuple[int, ...]:
+        """The worker processes, where there are any."""
+        return ()
+
+    def close(self) -> None:
+        """End every worker."""
+
+
+class FirstBatch(Pipe):
+    """A pipe whose first batch somebody looks at."""
+
+    def __init__(self, pipe: Pipe, look: Callable[[Any], None]) -> None:
+        self._pipe, self._look, self.inline = pipe, look, pipe.inline
+        self._looked = False
+
+    def next(self) -> tuple[Any, Note]:
+        """The pipe's next batch."""
+        batch, note = self._pipe.next()
+        if not self._looked:
+            self._look(batch)
+            self._looked = True
+        return batch, note
+
+    def stop(self) -> int:
+        """As the pipe does."""
+        return self._pipe.stop()
+
+    def pids(self) -> tuple[int, ...]:
+        """The pipe's worker processes."""
+        return self._pipe.pids()
+
+    def close(self) -> None:
+        """Close the pipe."""
+        self._pipe.close()
+
+
+class Subject:
+    """A loader that can be run.
+
+    Attributes:
+        name: what a report calls the data set.
+        loader: which loader it is, in words.
+        batch_size: samples per batch.
+        threads: whether its workers are threads of the trainer's process.
+        steps: the names of the steps of one sample, where the data set shows them.
+        samples: how many can be asked for by number; 0 for a stream.
+    """
+
+    name = "data set"
+    loader = "loader"
+    batch_size = 1
+    threads = False
+    steps: tuple[str, ...] = ()
+    samples = 0
+
+    def open(self, layout: Layout, seed: int) -> Pipe:
+        """Start the loader with so many workers; ``seed`` chooses the order of the samples."""
+        raise NotImplementedError
+
+    def sample(self, index: int) -> Any:
+        """Prepare one sample in this process, as a worker does; only where ``samples`` is not 0."""
+        raise NotImplementedError
+
+    def seed(self) -> None:
+        """Draw the same random numbers again from here on."""
+        seed_everything(0)
+
+
+def batches_of(samples: int, batch_size: int, seed: int) -> Iterator[list[int]]:
+    """Endless full batches of shuffled sample numbers."""
+    rng = np.random.default_rng(seed)
+    rounds = (rng.permutation(samples) for _ in itertools.count())
+    indices = map(int, itertools.chain.from_iterable(rounds))
+    while True:
+        yield list(itertools.islice(indices, batch_size))

@@ -1,0 +1,290 @@
+"""A job's own ``DataLoader`` as a subject: its data set, sampler, collate function and workers, with notes.
+
+Nothing of the job is wrapped or copied. A worker calls the loader's ``worker_init_fn`` before it makes its fetcher,
+the object that prepares a batch (``torch/utils/data/_utils/worker.py``). Ours calls the job's own, and then puts a
+fetcher that notes what each part costs in the place of torch's. With a fork nothing is pickled; other start methods
+work too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils import data
+from torch.utils.data import DataLoader
+
+from coresim.errors import InputError
+from coresim.measure.notes import Note, Prepared, Reader, pickles, unpacked
+from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
+from coresim.workloads.base import DatasetWorkload, Workload, default_collate, describe
+
+#: What torch calls to make the object that prepares batches, in a worker or in the trainer.
+_FACTORY: Any = data._DatasetKind
+_PREFIX = "InputError: "
+
+
+class TorchSubject(Subject):
+    """The loader that a `DataLoader` describes; the object itself is left alone.
+
+    Args:
+        loader: the job's loader, or any object with its attributes.
+        name: what a report calls the data set.
+        batches: for an endless map-style loader of our own, gives the index batches of a seed; None: the job's own
+            sampler, started over when it ends.
+    """
+
+    loader = "the job's own DataLoader"
+
+    def __init__(self, loader: Any, name: str, batches: Callable[[int], Iterator[list[int]]] | None = None) -> None:
+        self._loader, self.name, self._batches = loader, name, batches
+        self._dataset = loader.dataset
+        self._iterable = isinstance(self._dataset, data.IterableDataset)
+        self._batched = loader.batch_sampler is not None or (self._iterable and loader.batch_size is not None)
+        self.batch_size = self._size()
+        self.steps = self._dataset.names if isinstance(self._dataset, Prepared) else ()
+        self.samples = 0 if self._iterable else len(self._dataset)
+
+    def _size(self) -> int:
+        size = getattr(self._loader.batch_sampler, "batch_size", None) or self._loader.batch_size
+        return int(size) if isinstance(size, int) else 1
+
+    def open(self, layout: Layout, seed: int) -> Pipe:
+        """Start the loader with so many workers."""
+        with warnings.catch_warnings():  # of more workers than CPUs, which is what is tried
+            warnings.simplefilter("ignore")
+            return _TorchPipe(self._clone(layout, seed), layout.workers)
+
+    def sample(self, index: int) -> Any:
+        """One of a map-style data set's samples."""
+        return self._dataset[index]
+
+    def seed(self) -> None:
+        """Draw the same random numbers again from here on."""
+        super().seed()
+        if isinstance(self._dataset, Prepared):
+            self._dataset.seed(0)
+
+    def _clone(self, layout: Layout, seed: int) -> Any:
+        job, own = self._loader, self._sampling(seed)
+        if layout.workers:
+            own |= {
+                "prefetch_factor": layout.prefetch_factor,
+                "multiprocessing_context": job.multiprocessing_context,
+                "timeout": PATIENCE,
+            }
+        if not layout.ordered:  # loaders before torch 2.6 do not know it
+            own["in_order"] = False
+        return DataLoader(
+            self._dataset,
+            num_workers=layout.workers,
+            collate_fn=job.collate_fn,
+            pin_memory=layout.pin_memory,
+            worker_init_fn=_Start(job.worker_init_fn),
+            generator=job.generator,
+            **own,
+        )
+
+    def _sampling(self, seed: int) -> dict[str, Any]:
+        job = self._loader
+        if self._iterable:
+            return {"batch_size": job.batch_size, "drop_last": self._batched}
+        if self._batches is not None:
+            return {"batch_sampler": _Endless(self._batches(seed))}
+        if self._batched:
+            return {"batch_sampler": _Endless(_whole(job.batch_sampler, self.batch_size))}
+        return {"batch_size": None, "sampler": _Endless(_over_again(job.sampler))}
+
+
+def of_workload(workload: Workload) -> TorchSubject:
+    """The loader that a training script would make of a built-in workload or of a user's data set by its name."""
+    size = workload.batch_size
+    if isinstance(workload, DatasetWorkload):
+        dataset = workload.dataset if workload.is_map or _is_iterable(workload.dataset) else _Stream(workload.dataset)
+    else:
+        dataset = Prepared(workload)
+    own: dict[str, Any] = {"collate_fn": collation(workload)}
+    if isinstance(dataset, data.IterableDataset):
+        return TorchSubject(DataLoader(dataset, batch_size=size, **own), workload.name)
+    length = min(len(dataset), 10**6)
+    batches = lambda seed: batches_of(length, size, seed)  # noqa: E731 (one line says it all)
+    loader: Any = DataLoader(dataset, batch_size=size, **own)  # type: ignore[arg-type]
+    return TorchSubject(loader, workload.name, batches)
+
+
+def _is_iterable(dataset: Any) -> bool:
+    return isinstance(dataset, data.IterableDataset)
+
+
+class _Stream(data.IterableDataset[Any]):
+    """An object that only iterates, as torch wants one."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._dataset)
+
+
+def collation(workload: Workload) -> Callable[[list[Any]], Any]:
+    """What whoever wrote the job for a DataLoader would collate with: tensors come out, unless the user said how."""
+    if isinstance(workload, DatasetWorkload) and workload.has_own_collate:
+        return workload.collate
+    if not workload.has_own_collate:
+        return _collated
+    convert: Callable[[Any], Any] = data.default_convert
+    return lambda samples: convert(workload.collate(samples))
+
+
+def _collated(samples: list[Any]) -> Any:
+    """torch's default; what torch cannot stack, such as bytes, stays a list."""
+    try:
+        return data.default_collate(samples)
+    except TypeError:
+        return default_collate(samples)
+
+
+class _Start:
+    """A ``worker_init_fn``: the job's own, and then the fetcher that notes."""
+
+    def __init__(self, own: Callable[[int], None] | None) -> None:
+        self._own = own
+
+    def __call__(self, worker: int) -> None:
+        if self._own is not None:
+            with _blamed("the loader's worker_init_fn", "fix it"):
+                self._own(worker)
+        _FACTORY.create_fetcher = staticmethod(_Fetcher)
+
+
+class _Fetcher:
+    """In the place of torch's fetchers; what goes wrong is told as one line."""
+
+    def __init__(self, kind: Any, dataset: Any, batched: bool, collate: Any, drop_last: bool) -> None:
+        with _blamed("iterating over the data set", "fix the data set"):
+            self._reader = Reader(dataset, kind == _FACTORY.Iterable, batched, collate)
+        self._sent = data.get_worker_info() is None  # the trainer sends nothing
+
+    def fetch(self, index: Any) -> tuple[Any, Note]:
+        """A batch with its note."""
+        remedy = "fix the data set or the collate function, or leave that sample out"
+        with _blamed(f"preparing the batch of samples {f'{index}'[:60]}", remedy):
+            found = self._reader.fetch(index)
+        if not self._sent:
+            pickles(found[0])
+            self._sent = True
+        return found
+
+
+@contextlib.contextmanager
+def _blamed(what: str, remedy: str) -> Iterator[None]:
+    """What goes wrong is told as one line."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what} raised {describe(error)}; {remedy}") from error
+
+
+@contextlib.contextmanager
+def _noting_here() -> Iterator[None]:
+    """The same in this process, while a loader without workers makes its fetcher."""
+    usual = _FACTORY.create_fetcher
+    _FACTORY.create_fetcher = staticmethod(_Fetcher)
+    try:
+        yield
+    finally:
+        _FACTORY.create_fetcher = staticmethod(usual)
+
+
+class _TorchPipe(Pipe):
+    def __init__(self, loader: Any, workers: int) -> None:
+        self.inline = not workers
+        with _noting_here() if self.inline else contextlib.nullcontext():
+            self._batches: Any = iter(loader)
+        self._dealt = self._batches._sampler_iter = _Dealt(self._batches._sampler_iter)
+        self._most = 0 if self.inline else workers * loader.prefetch_factor
+
+    def next(self) -> tuple[Any, Note]:
+        """The loader's next batch; what went wrong in a worker is raised as what it was there."""
+        try:
+            batch, note = next(self._batches)
+        except InputError as error:  # torch makes a worker's traceback the message of the same error
+            raise InputError(str(error).strip().splitlines()[-1].partition(_PREFIX)[2] or str(error)) from None
+        except RuntimeError as error:
+            raise _told(error) from None
+        return batch, unpacked(note)
+
+    def stop(self) -> int:
+        """Deal no more indices: the workers come to rest when they have made what is out."""
+        self._dealt.over = True
+        return self._most
+
+    def pids(self) -> tuple[int, ...]:
+        """The worker processes."""
+        return () if self.inline else tuple(worker.pid for worker in self._batches._workers)
+
+    def close(self) -> None:
+        """Let torch shut its workers down."""
+        if not self.inline:
+            self._batches._shutdown_workers()
+
+
+def _told(error: RuntimeError) -> InputError:
+    text = describe(error)
+    if "timed out" in text:
+        return InputError(f"no batch came for {PATIENCE:g} s; make the data set answer (a lock, a network, a disk?)")
+    return InputError(f"the loader failed: {text}; is memory or /dev/shm short?")
+
+
+class _Dealt:
+    """The indices that a running loader deals, until they are declared to be over."""
+
+    def __init__(self, indices: Iterator[Any]) -> None:
+        self._indices, self.over = indices, False
+
+    def __next__(self) -> Any:
+        if self.over:
+            raise StopIteration
+        return next(self._indices)
+
+
+class _Endless:
+    """A sampler that never ends."""
+
+    def __init__(self, indices: Iterator[Any]) -> None:
+        self._indices = indices
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._indices
+
+    def __len__(self) -> int:
+        return 2**62
+
+
+def _over_again(sampler: Any) -> Iterator[Any]:
+    while True:
+        empty = True
+        for index in sampler:
+            empty = False
+            yield index
+        if empty:
+            raise InputError("the sampler gives no index; is the data set empty?")
+
+
+def _whole(batch_sampler: Any, size: int) -> Iterator[Any]:
+    """The job's own batches without its last, partial ones, unless there is no other."""
+    first: Any = None
+    for batch in _over_again(batch_sampler):
+        first = batch if first is None else first
+        if len(batch) == size or len(first) != size:
+            yield batch
+
+
+def limit_threads_here() -> None:
+    """One thread for torch in this process, as in a loader's workers."""
+    torch.set_num_threads(1)

@@ -1,0 +1,136 @@
+"""One trial: a real input pipeline feeds an accelerator that blocks for the step time, step after step.
+
+The accelerator is emulated as in MLPerf Storage (https://github.com/mlcommons/storage): a step is a wait of known
+length, so all that the pipeline does is real. A timer that blocks wakes late, by milliseconds where every core is
+busy. The lateness is measured at each step and taken out: the emulated device has a clock of its own, on which step i
+starts at
+
+    start(i) = max(ready(i), end(i - 1)) + (got(i) - max(ready(i), woke(i - 1)))
+
+with ``ready`` the moment at which a worker had the batch, ``woke`` and ``got`` the moments at which the trainer woke
+and had the batch in its hands: had it woken in time, it would have begun to wait or to receive that much earlier.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from coresim.measure.notes import Note
+from coresim.measure.subject import Pipe
+
+
+class Step(NamedTuple):
+    """One step: moments in seconds, and the trainer's CPU seconds.
+
+    Attributes:
+        asked, ready, got: when the trainer asked, when a worker had the batch, when it was in the trainer's hands.
+        start, end: of the step on the device.
+        cpu: CPU time of the trainer to receive the batch.
+    """
+
+    asked: float
+    ready: float
+    got: float
+    start: float
+    end: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What happened: the steps of the window after warm-up, and what the workers noted of their batches.
+
+    Attributes:
+        before: the device's end of the last warm-up step, s.
+        steps: the steps of the window.
+        notes: of the same batches.
+        warm_up: what they noted of the batches before.
+        side_cpu: CPU seconds per step of the trainer's other threads, such as the one that pins memory.
+    """
+
+    before: float
+    steps: tuple[Step, ...]
+    notes: tuple[Note, ...]
+    warm_up: tuple[Note, ...] = ()
+    side_cpu: float = 0.0
+
+    @property
+    def idle(self) -> float:
+        """Share of the window in which the device did no step."""
+        span = self.steps[-1].end - self.before
+        return 1.0 - sum(step.end - step.start for step in self.steps) / span if span > 0 else 0.0
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Mean time from step to step, device clock."""
+        return (self.steps[-1].end - self.before) / len(self.steps)
+
+    @property
+    def lateness(self) -> float:
+        """Mean seconds by which the timer woke late."""
+        ends = [self.before, *(step.end for step in self.steps)]
+        return sum(max(0.0, step.asked - end) for step, end in zip(self.steps, ends, strict=False)) / len(self.steps)
+
+
+def sleep_until(moment: float) -> None:
+    """Block until ``moment`` of `time.perf_counter`: holds no core."""
+    time.sleep(max(0.0, moment - time.perf_counter()))
+
+
+def spin_until(moment: float) -> None:
+    """Wait for ``moment`` of `time.perf_counter` on the core, as CUDA does by default."""
+    while time.perf_counter() < moment:
+        pass
+
+
+def run_trial(
+    pipe: Pipe,
+    steps_s: Iterable[float],
+    warm_up: int,
+    *,
+    wait: Callable[[float], None] = sleep_until,
+    clock: Callable[[], float] = time.perf_counter,
+    cpu_clock: Callable[[], float] = time.thread_time,
+) -> Trial:
+    """Feed the device one batch for each of its steps.
+
+    Args:
+        pipe: where batches come from; it stays open.
+        steps_s: seconds of each step on the device.
+        warm_up: steps that do not count, at least one.
+        wait: blocks until a moment of the clock.
+        clock: wall seconds.
+        cpu_clock: CPU seconds of the trainer's thread.
+    """
+    found: list[Step] = []
+    notes: list[Note] = []
+    end = None
+    side = _side_cpu()
+    for step_s in steps_s:
+        asked, cpu = clock(), cpu_clock()
+        _batch, note = pipe.next()  # the batch before is let go here, as in any training loop
+        got, used = clock(), cpu_clock() - cpu
+        # Inline, nothing was ready before it was asked for; at the first step there is no end to be late for.
+        ready = asked if pipe.inline else min(note.made, got)
+        start = got if end is None else max(ready, end) + (got - max(ready, asked))
+        if pipe.inline and end is not None:
+            start = end + (got - asked)
+        end = start + step_s
+        wait(end)
+        found.append(Step(asked, ready, got, start, end, used))
+        notes.append(note)
+    side = (_side_cpu() - side) / len(found)
+    return replace(after_warm_up(found, notes, warm_up), side_cpu=side)
+
+
+def _side_cpu() -> float:
+    """CPU seconds of this process's other threads."""
+    return time.process_time() - time.thread_time()
+
+
+def after_warm_up(steps: Sequence[Step], notes: Sequence[Note], warm_up: int) -> Trial:
+    """The trial of all steps but the first ``warm_up``, at least one."""
+    return Trial(steps[warm_up - 1].end, tuple(steps[warm_up:]), tuple(notes[warm_up:]), tuple(notes[:warm_up]))

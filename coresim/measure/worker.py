@@ -1,0 +1,58 @@
+"""What a loader's worker takes besides the time of its samples, read from the kernel: memory, and threads of libraries.
+
+torch limits itself to one thread in a DataLoader's worker (``torch/utils/data/_utils/worker.py``); OpenCV, OpenMP and
+BLAS are not limited.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+#: A thread counts that worked for this share of the time of the busiest: others started, waited or watched.
+WORKED = 0.1
+
+
+class Memory(NamedTuple):
+    """Bytes that a worker holds alone, and those that it shares with the trainer or other workers; no batches."""
+
+    private: int
+    shared: int
+
+
+def memory_of(pid: int) -> Memory | None:
+    """Memory of a process (proc_pid_smaps(5)); None where the system does not tell, or the process has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = {name: 1024 * int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines[1:])}
+    # Batches lie in shared memory that the trainer has not mapped yet; they are counted as batches.
+    private = max(0, sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0) - sizes.get("Pss_Shmem", 0))
+    return Memory(private, max(0, sizes.get("Rss", 0) - private - sizes.get("Pss_Shmem", 0)))
+
+
+def worked(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[int, float]:
+    """Threads that worked between two readings of `task_times`, as `WORKED` says, and all work over the busiest's."""
+    spent = [seconds - before.get(name, 0.0) for name, seconds in after.items()]
+    most = max(spent, default=0.0)
+    return (sum(seconds >= WORKED * most for seconds in spent), sum(spent) / most) if most > 0 else (1, 1.0)
+
+
+def task_times(pid: int) -> dict[str, float]:
+    """CPU seconds of each thread of a process, by number (utime, stime of proc_pid_stat(5)); empty if it has ended."""
+    tick = os.sysconf("SC_CLK_TCK")
+    times: dict[str, float] = {}
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return times
+    for task in tasks:
+        try:
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # a thread that ended between listing and reading
+            continue
+        times[task.name] = (int(fields[11]) + int(fields[12])) / tick
+    return times

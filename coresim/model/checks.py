@@ -1,0 +1,31 @@
+"""Checks of a description: what is wrong is put together only where something is wrong."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from coresim.errors import InputError
+
+
+def are_positive(table: tuple[Any, ...]) -> bool:
+    """Whether there is a number, and all of them are finite and positive."""
+    return bool(table) and bool not in map(type, table) and all(map(math.isfinite, table)) and min(table) > 0
+
+
+def is_finite(number: Any) -> bool:
+    """Whether it is a finite number, and no truth value."""
+    return not isinstance(number, bool) and math.isfinite(number)
+
+
+def check(holds: bool, message: str, *parts: object) -> None:
+    """InputError with the message, unless it holds."""
+    # The message is put together only where it is needed: a sweep makes very many descriptions.
+    if not holds:
+        raise InputError(message.format(*parts))
+
+
+def check_count(value: object, what: str, *parts: object, least: int = 1) -> None:
+    """InputError unless it is a whole number of at least ``least``."""
+    good = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    check(good, what + " = {!r}: a whole number of at least {} is needed", *parts, value, least)

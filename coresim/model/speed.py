@@ -1,0 +1,130 @@
+"""How fast each of k busy cores prepares samples, beside one core alone: s(k) = droop(k) x memory(k) x overhead(k).
+
+* *Droop*: cores run more slowly when all of them run. With K cores, 1 - D (k - 1) / (K - 1), where D is measured by
+  spinning on one and on all cores, or read from the processor's clock tables, or assumed.
+* *Memory*: a fraction f of a sample's time alone is memory time, which n cores stretch by r(n) = (1 + (n / c)^4)^(1/4):
+  nothing at first, in proportion beyond the c cores whose pure streams the memory can serve. This is the roofline's
+  ceiling (Williams, Waterman and Patterson 2009, doi:10.1145/1498765.1498785) with the rounded corner that multicore
+  saturation shows (Stengel et al. 2015, doi:10.1145/2751205.2751240). c is known from the bandwidth of several cores
+  together, or from the memory channels over one core's bandwidth. f is known from *pressure*, the job on one core while
+  others stream (Mars et al. 2011, Bubble-Up, doi:10.1145/2155620.2155650), and is at least the share of one core's
+  bandwidth that the job's own bytes take.
+* *Overhead*: what working beside others costs at all (waking up, shared queues): 1 / (1 + o (1 - 1 / k)). One of k
+  workers meets another in 1 - 1 / k of its turns. Most of it is paid by the second core, so s(2) tells it.
+* *Siblings*: a second hardware thread on a busy core adds a share of that core, of the part that is not memory time.
+
+All of D, f, c, o and the siblings' gain are uncertain. `fit` draws them from what is assumed (`Assumed`), by a fixed
+sequence of points, and weighs each draw by how well it explains what was measured. The likely value is the median.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from coresim.model.speed_draws import (
+    ASSUMED,
+    Array,
+    Assumed,
+    Draws,
+    Evidence,
+    Point,
+    Spread,
+    posterior,
+)
+
+
+@dataclass(frozen=True)
+class SpeedTable:
+    """The result of `fit`.
+
+    Attributes:
+        values: s(1), s(2), ...; s(1) is 1.
+        uncertainties: relative standard uncertainty of each.
+        sibling: share of a core that a second hardware thread adds to a busy host; 0 where there are none.
+        sibling_uncertainty: its standard deviation.
+        basis: what was measured and what is assumed, one line for each part.
+    """
+
+    values: tuple[float, ...]
+    uncertainties: tuple[float, ...]
+    sibling: float = 0.0
+    sibling_uncertainty: float = 0.0
+    basis: tuple[str, ...] = ()
+
+    def rate(self, threads: int, cores: int) -> Point:
+        """Work per second of so many busy threads on ``cores`` physical cores, in units of one core alone.
+
+        Beyond the cores the threads are siblings, which add at most one to each core.
+        """
+        busy = min(threads, cores)
+        shared = min(1.0, (threads - busy) / cores)
+        value = busy * self.values[busy - 1] * (1.0 + shared * self.sibling)
+        return Point(threads, value, math.hypot(self.uncertainties[busy - 1], shared * self.sibling_uncertainty))
+
+
+def fit(evidence: Evidence, cores: int = 64, assumed: Assumed = ASSUMED) -> SpeedTable:
+    """s(1) to s(``cores``), from what was measured and, where nothing was, from what is assumed.
+
+    Raises:
+        InputError: the evidence is not possible (see `Evidence`).
+    """
+    draws = posterior(evidence, assumed)
+    known = _offsets(draws, evidence, assumed)
+    values, uncertainties = [1.0], [0.0]
+    for count in range(2, cores + 1):
+        host = draws.at_least(count) if evidence.cores is None else draws
+        value, deviation = draws.middle(np.log(host.speed(count)))
+        off = float(np.interp(count, list(known), [offset.value for offset in known.values()]))
+        values.append(min(values[-1], math.exp(value + off)))
+        left = known[count].deviation if count in known else assumed.misfit
+        uncertainties.append(math.hypot(deviation, left))
+    full = evidence.cores or cores
+    gain, spread = draws.middle(draws.sibling_gain(full)) if evidence.threads_per_core > 1 else (0.0, 0.0)
+    return SpeedTable(tuple(values), tuple(uncertainties), gain, spread, _basis(draws, evidence))
+
+
+def _offsets(draws: Draws, evidence: Evidence, assumed: Assumed) -> dict[int, Spread]:
+    """By cores: how far the measured curve leaves the model, as much of it as is not measurement noise.
+
+    That is a constant beyond the last measured, as the published curves bear out: what s(2) lacks, s(8) lacks too.
+    """
+    first = evidence.speeds[0] if evidence.speeds else Point(1, 1.0, assumed.misfit)
+    found = {int(first.at): Spread(0.0, 0.0)}
+    alone = draws.middle(np.log(draws.speed(first.at)))[0]
+    for point in evidence.speeds[1:]:
+        off = math.log(point.value / first.value) - (draws.middle(np.log(draws.speed(point.at)))[0] - alone)
+        noise = math.hypot(point.uncertainty, first.uncertainty)
+        share = assumed.misfit**2 / (assumed.misfit**2 + noise**2)
+        found[int(point.at)] = Spread(share * off, assumed.misfit * math.sqrt(1.0 - share))
+    return found
+
+
+def _basis(draws: Draws, evidence: Evidence) -> tuple[str, ...]:
+    """What each factor rests on, for people."""
+    seen = [f"{point.at:g}" for point in evidence.speeds]
+    told = {"pressure": "the job under pressure", "moved": "the bytes it moves", "bandwidth": "the bandwidth"}
+    ceiling = len(evidence.bandwidth) > 1 or evidence.channels
+    cores = f"{evidence.cores} cores" if evidence.cores else "a host that does not say how many cores it has"
+    lines = [
+        f"s(k): measured with {' and '.join(seen)} busy on {cores}" if len(seen) > 1 else f"s(k): one core on {cores}",
+        f"droop: {_share(draws, draws.droop)} slower with all cores busy, "
+        + ("from the clock at work" if evidence.droop and evidence.cores else "assumed"),
+        f"memory: {_share(draws, draws.memory)} of a sample's time, from "
+        + (" and ".join(words for name, words in told.items() if getattr(evidence, name)) or "what is usual"),
+        f"ceiling: the streams of {_share(draws, draws.ceiling, '.2g')} cores fill the memory, "
+        + ("from bandwidth" if ceiling else "assumed from its cores"),
+        f"overhead: {_share(draws, draws.overhead)} for working beside others, "
+        + ("from what two lose" if len(seen) > 1 else "assumed"),
+    ]
+    if evidence.threads_per_core > 1:
+        how = "measured" if evidence.sibling else "assumed"
+        lines.append(f"siblings: a second thread adds {_share(draws, draws.sibling)} of a core, {how}")
+    return tuple(lines)
+
+
+def _share(draws: Draws, values: Array, form: str = ".0%") -> str:
+    low, _, high = draws.interval(values)
+    return f"{low:{form}} to {high:{form}}"

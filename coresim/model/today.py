@@ -1,0 +1,51 @@
+"""How a program's own loop runs with its own settings, as coresim saw it from inside: the ``today`` of a profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from coresim.model.keys import COUNT, COUNT_OR_NONE, FLAG, FRACTION, NOT_NEGATIVE, POSITIVE, TABLE, TEXT, choice, key
+
+
+@dataclass(frozen=True)
+class Today:
+    """One program, observed. Times in seconds per batch; idle is the share of the loop's time spent waiting."""
+
+    program: str = key(TEXT, "the command that was run")
+    gpu_idle: float = key(FRACTION, "share of the time in which the device had no step to do, all ranks")
+    samples_per_s: float = key(POSITIVE, "samples per second of all ranks")
+    wait: float = key(NOT_NEGATIVE, "mean wait in the loader per batch, s")
+    step: float = key(POSITIVE, "mean time from a batch to the next ask for one, s")
+    batches: int = key(COUNT, "batches observed, all ranks")
+    workers: int = key(COUNT_OR_NONE, "loader workers of each rank")
+    threads: int = key(COUNT, "hardware threads that the ranks may run on")
+    ranks: int = key(COUNT, "ranks on this host", 1)
+    sync: str = key(choice("spin", "block"), "whether the loop holds a core while it steps", "block")
+    device: str = key(choice("cpu", "cuda"), "what the loop trains on", "cpu")
+    prefetch_factor: int | None = key(COUNT, "batches out per worker", None)
+    pin_memory: bool = key(FLAG, "whether a pin thread copies batches", False)
+    persistent_workers: bool = key(FLAG, "whether workers live from epoch to epoch", False)
+    in_order: bool = key(FLAG, "whether batches are delivered in order", True)
+    steady: bool = key(FLAG, "whether the loop was steady when it was observed", True)
+    batches_per_step: float = key(POSITIVE, "batches per step of the optimizer", 1.0)
+    other_cores: float = key(NOT_NEGATIVE, "cores that other programs kept busy meanwhile", 0.0)
+    worker_cpu: float = key(NOT_NEGATIVE, "CPU time of the workers per batch, s", 0.0)
+    rank_busy: tuple[float, ...] = key(TABLE, "busy share (1 - idle) of each rank", (1.0,))
+
+    @property
+    def period(self) -> float:
+        """Mean time of a batch, s."""
+        return self.wait + self.step
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """What a scenario of this job takes from it: the loader's settings, the ranks, how the loop waits."""
+        loader: dict[str, Any] = {
+            "workers": self.workers,
+            "pin_memory": self.pin_memory,
+            "persistent_workers": self.persistent_workers,
+            "ordered": self.in_order,
+        }
+        if self.prefetch_factor:
+            loader["prefetch_factor"] = self.prefetch_factor
+        return {"loader": loader, "accelerator": {"count": self.ranks, "sync": self.sync}}

@@ -1,0 +1,59 @@
+"""What a report is about, and how sure it is: the first lines of its first screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coresim.model.profile import Profile
+from coresim.model.scenario import Scenario
+from coresim.report.text import plural
+
+#: What the first words of a step's basis say.
+_STEP = {
+    "catalogue": "a record of another machine",
+    "measured": "measured",
+    "given": "as given",
+}
+
+
+def subject_of(scenario: Scenario, profile: Profile | None) -> tuple[tuple[str, str], ...]:
+    """Data set, GPU, host and the day of measuring, as far as they are known."""
+    device, host = scenario.accelerator, scenario.host
+    data = f"{profile.workload}, " if profile else ""
+    count = f"{device.total} x " if device.total > 1 else ""
+    found = [
+        ("data set", f"{data}batch of {scenario.workload.batch_size}"),
+        ("GPU", f"{count}{device.name}" if device.name else f"{count}not named"),
+        ("host", ", ".join(_host(profile, host.cores)) or "not named"),
+        ("measured", profile.provenance.time_utc[:10] if profile else ""),
+    ]
+    return tuple((name, value) for name, value in found if value)
+
+
+def _host(profile: Profile | None, cores: float | None) -> Iterator[str]:
+    if profile and profile.host.cpu_model:
+        yield profile.host.cpu_model
+    if cores is not None:
+        yield plural(cores, "core")
+
+
+def rests_on(scenario: Scenario, basis: str | None) -> str:
+    """What the two numbers that matter most rest on, in a line: the step, and the cost of a sample."""
+    parts = []
+    if basis is not None:
+        known = _STEP.get(basis.partition(":")[0], basis if len(basis) < 80 else "see below")
+        parts.append(f"step: {known}{_range(scenario.accelerator.step.uncertainty)}")
+    cost = scenario.workload.preprocess
+    if not cost.is_zero:
+        parts.append(f"cost of a sample: {'measured' if cost.values else 'as given'}{_range(cost.uncertainty)}")
+    return "; ".join(parts)
+
+
+def _range(uncertainty: float) -> str:
+    """Two standard uncertainties each way, where there are any."""
+    return f", \u00b1{200 * uncertainty:.0f} %" if uncertainty >= 0.0025 else ""
+
+
+def warnings(notes: tuple[str, ...]) -> str:
+    """What each caution is about; its remedy stands with what the answer rests on."""
+    return "; ".join(note.partition(";")[0] for note in notes)

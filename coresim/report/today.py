@@ -1,0 +1,102 @@
+"""The line that an answer about a running program begins with: how it does today."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coresim.attaching.today import Checked
+from coresim.model.today import Today
+from coresim.report.text import percent, plural, wrapped
+from coresim.units import format_duration
+
+
+def today_text(checked: Checked) -> str:
+    """What was observed and what is predicted; where they differ by more than stated, that and the likeliest term."""
+    today = checked.today
+    idle = f"observed {percent(today.gpu_idle)}, predicted {percent(checked.predicted)}"
+    lines = [f"Today: GPU idle {idle}; {today.samples_per_s:.0f} samples/s; {settings_words(today)}."]
+    if checked.term is not None:
+        lines.append(
+            f"Not to be trusted: the prediction misses today by {100 * abs(checked.miss):.1f} points, and"
+            f" {100 * checked.allowed:.1f} are stated. Likeliest term: {checked.term.name}: {checked.term.words}."
+        )
+    if not today.steady:
+        lines.append("The loop was not steady yet when it was observed: its steps or waits still changed.")
+    return "\n".join(wrapped(line, "", "  ") for line in lines)
+
+
+def waited_line(watched: Mapping[str, Any]) -> str:
+    """What a loop that was only watched waited, in the words of `coresim.attaching.session`'s files."""
+    span = watched.get("wait_s", 0.0) + watched.get("step_s", 0.0)
+    if not span:
+        return "Today: no loop that trains was seen to ask a torch DataLoader for batches."
+    settings, batches = watched["settings"], watched["periods"]
+    size = settings["batch_size"]
+    rate = f"{batches / span:.3g} batches/s" if size is None else f"{size * batches / span:.0f} samples/s"
+    return (
+        f"Today: the loop waited {percent(watched['wait_s'] / span)} of its time for the loader; {rate};"
+        f" {workers_words(settings['workers'])}, {plural(len(settings['cpus']), 'hardware thread')} allowed;"
+        f" a batch is waited for {format_duration(watched['wait_s'] / batches)} and worked on"
+        f" {format_duration(watched['step_s'] / batches)}."
+    )
+
+
+def trials_text(tried: Sequence[Checked]) -> str:
+    """Predicted beside observed idle for each number of workers that the loop was run with."""
+    lines = ["workers  GPU idle observed  predicted               miss  other programs"]
+    for found in tried:
+        low, high = 100 * found.low, 100 * found.high
+        lines.append(
+            f"{found.today.workers:>7}  {percent(found.today.gpu_idle):>17}"
+            f"  {percent(found.predicted):>9} [{low:.1f}, {high:.1f}]".ljust(52)
+            + f"{100 * found.miss:+6.1f}  {found.today.other_cores:.1f} cores"
+        )
+    errors = [abs(found.miss) for found in tried]
+    return "\n".join([*lines, f"mean miss {100 * sum(errors) / len(errors):.1f} points of GPU idle"])
+
+
+def workers_words(count: int) -> str:
+    """How many workers, and what none means."""
+    return plural(count, "worker") if count else "no workers (num_workers=0)"
+
+
+def settings_words(today: Today) -> str:
+    """The settings that the program runs with, and what its loop did."""
+    words = [workers_words(today.workers)]
+    if today.prefetch_factor:
+        words.append(f"prefetch_factor {today.prefetch_factor}")
+    words += [f"{plural(today.threads, 'hardware thread')} allowed", plural(today.ranks, "rank")]
+    if today.batches_per_step > 1.05:
+        words.append(f"{today.batches_per_step:.2g} batches per step of the optimizer")
+    if today.other_cores >= 0.1:
+        words.append(f"other programs used {today.other_cores:.1f} cores")
+    words.append(f"a batch is waited for {format_duration(today.wait)} and worked on {format_duration(today.step)}")
+    if today.ranks > 1:
+        words.append("idle by rank " + ", ".join(percent(1.0 - busy) for busy in today.rank_busy))
+    return ", ".join(words)
+
+
+def today_document(checked: Checked) -> dict[str, Any]:
+    """The same for ``--json``; times in seconds, idle as shares."""
+    today = checked.today
+    return {
+        "gpu_idle_observed": today.gpu_idle,
+        "gpu_idle_predicted": checked.predicted,
+        "gpu_idle_predicted_low": checked.low,
+        "gpu_idle_predicted_high": checked.high,
+        "allowed_miss": checked.allowed,
+        "trusted": checked.trusted,
+        "likeliest_term": None if checked.term is None else {"name": checked.term.name, "words": checked.term.words},
+        "program": today.program,
+        "samples_per_s": today.samples_per_s,
+        "workers": today.workers,
+        "prefetch_factor": today.prefetch_factor,
+        "hardware_threads": today.threads,
+        "ranks": today.ranks,
+        "wait_s": today.wait,
+        "step_s": today.step,
+        "gpu_idle_by_rank": [1.0 - busy for busy in today.rank_busy],
+        "steady": today.steady,
+        "other_cores": today.other_cores,
+    }

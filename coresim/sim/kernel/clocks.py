@@ -1,0 +1,106 @@
+"""Clocks of the event kernel: one heap of deadlines for each, in its own (virtual) time.
+
+Processor sharing is exact and costs O(log n) per event: every task that shares a clock progresses at one rate, so the
+clock itself runs at that rate and a task that needs ``S`` of it ends when the clock shows ``S`` more than at its start.
+"""
+
+from __future__ import annotations
+
+from coresim.model.pipeline import Number
+from coresim.sim.kernel.records import CLOCKS, Actor, Clock, Host
+
+
+def runnable(host: Host) -> int:
+    """Tasks that want a core now, spinning trainers included."""
+    return host.cores.size + host.spinning
+
+
+def push_at(clock: Clock, deadline: Number, actor: Actor | None) -> None:
+    """Start a task that ends when the clock shows ``deadline``."""
+    deadlines, actors = clock.deadlines, clock.actors
+    at = clock.size
+    clock.size = at + 1
+    while at > 0:
+        above = (at - 1) >> 1
+        if deadlines[above] <= deadline:
+            break
+        deadlines[at] = deadlines[above]
+        actors[at] = actors[above]
+        at = above
+    deadlines[at] = deadline
+    actors[at] = actor
+
+
+def push(clock: Clock, work: Number, actor: Actor) -> None:
+    """Start a task of ``work`` on a clock."""
+    push_at(clock, clock.now + work, actor)
+
+
+def pop(clock: Clock) -> Actor | None:
+    """Remove the task with the first deadline; its actor."""
+    deadlines, actors = clock.deadlines, clock.actors
+    first = actors[0]
+    size = clock.size - 1
+    clock.size = size
+    deadline, last = deadlines[size], actors[size]
+    at = 0
+    while 2 * at + 1 < size:
+        below = 2 * at + 1
+        if below + 1 < size and deadlines[below + 1] < deadlines[below]:
+            below += 1
+        if deadline <= deadlines[below]:
+            break
+        deadlines[at] = deadlines[below]
+        actors[at] = actors[below]
+        at = below
+    deadlines[at] = deadline
+    actors[at] = last
+    return first
+
+
+def due(host: Host) -> Clock | None:
+    """The first clock of which a task ends at this instant."""
+    for number in range(CLOCKS):
+        clock = host.clocks[number]
+        if clock.size > 0 and clock.deadlines[0] <= clock.now:
+            return clock
+    return None
+
+
+def seconds_to(host: Host, clock: Clock) -> Number:
+    """Seconds until the clock's first deadline at today's rate."""
+    left = clock.deadlines[0] - clock.now
+    if clock is host.cores:
+        return left / host.job.core_rate[runnable(host)]
+    if clock is host.storage:
+        return left / host.job.storage_rate[clock.size]
+    if clock is host.accelerator:
+        return left / host.job.accelerator_rate[runnable(host)]
+    return left
+
+
+def advance(host: Host) -> Clock | None:
+    """Let the time pass until a task ends; the clock of that task."""
+    soonest: Clock | None = None
+    least: Number = 0
+    for number in range(CLOCKS):
+        clock = host.clocks[number]
+        if clock.size > 0:
+            seconds = seconds_to(host, clock)
+            if soonest is None or seconds < least:
+                soonest, least = clock, seconds
+    if least > 0:
+        let_pass(host, least)
+    return soonest
+
+
+def let_pass(host: Host, seconds: Number) -> None:
+    """Move every clock on at its rate."""
+    job, tasks = host.job, runnable(host)
+    host.busy += job.busy_cores[tasks] * seconds
+    if tasks > 0:
+        host.cores.now += job.core_rate[tasks] * seconds
+    if host.storage.size > 0:
+        host.storage.now += job.storage_rate[host.storage.size] * seconds
+    host.accelerator.now += job.accelerator_rate[tasks] * seconds
+    host.wait.now += seconds

@@ -1,0 +1,106 @@
+"""The accounts and the trace of a finished run, read out of the event kernel's records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coresim.model import pipeline as described
+from coresim.model.pipeline import Number
+from coresim.sim import run as found
+from coresim.sim.kernel.records import Job, Rank
+
+
+def result(job: Job, pipeline: described.Pipeline, length: found.RunLength) -> found.Run:
+    """The whole run."""
+    makespan = max([job.hosts[number].wait.now for number in range(job.host_count)])
+    events = sum([job.hosts[number].events for number in range(job.host_count)])
+    busy = [job.hosts[number].busy for number in range(job.host_count)]
+    names = names_of(pipeline)
+    traced = job.rank_count if job.trace else 0
+    return found.Run(
+        ranks=tuple([account(job.ranks[number], pipeline, names) for number in range(job.rank_count)]),
+        makespan=makespan,
+        busy_cores=tuple([seconds / makespan if makespan else seconds for seconds in busy]),
+        events=events,
+        traces=tuple([trace(job.ranks[number]) for number in range(traced)]),
+    )
+
+
+def names_of(pipeline: described.Pipeline) -> tuple[list[str], list[str], list[str]]:
+    """What the accelerator's, the trainer's and the starved time are by, in the order of their lists."""
+    own = [phase.name for phase in pipeline.trainer.inline] + (["handover"] if pipeline.trainer.handover else [])
+    device = ["busy", "launch", "barrier", "copy", "startup", "starved", *own, "consumer"]
+    trainer = ["starved", "device", "copy", "startup", *own, "consumer", "launch"]
+    return device, trainer, segment_names(pipeline)
+
+
+def segment_names(pipeline: described.Pipeline) -> list[str]:
+    """What an awaited batch can be doing, in the order of the line (the keys of ``RankAccount.starved_by``)."""
+    names: list[str] = []
+    for stage in pipeline.stages:
+        names.append(f"{stage.name}.queue")
+        names.extend([f"{stage.name}.{phase.name}" for phase in stage.phases])
+    return [*names, f"{pipeline.stages[-1].name}.handover"] if pipeline.stages else names
+
+
+def account(
+    rank: Rank, pipeline: described.Pipeline, names: tuple[list[str], list[str], list[str]]
+) -> found.RankAccount:
+    """All the time of one rank in its window."""
+    job = rank.job
+    device, trainer, segments = names
+    unit = job.batch_size if pipeline.stages and pipeline.stages[0].grain == "sample" else 1
+    busy = [rank.block_busy[block] - (rank.block_busy[block - 1] if block > 0 else 0) for block in range(job.blocks)]
+    return found.RankAccount(
+        begin=rank.begin,
+        end=rank.end,
+        accelerator=by_name(device, rank.device_times),
+        starved_by=by_name(segments, rank.starved),
+        trainer=by_name(trainer, rank.trainer_times),
+        stations=tuple([station(rank, index) for index in range(job.stage_count)]),
+        outstanding=rank.outstanding_time / unit,
+        block_ends=tuple([rank.block_ends[block] for block in range(job.blocks)]),
+        block_busy=tuple(busy),
+    )
+
+
+def by_name(names: list[str], times: list[Number]) -> dict[str, Number]:
+    """Sums by name: two phases may have the same one."""
+    sums: dict[str, Number] = {}
+    for place in range(len(names)):
+        sums[names[place]] = sums.get(names[place], 0) + times[place]
+    return sums
+
+
+def station(rank: Rank, index: int) -> found.Station:
+    """The account of a stage."""
+    stage = rank.stages[index]
+    return found.Station(stage.server_count, stage.busy_time, stage.work, stage.blocked_time, stage.items)
+
+
+def trace(rank: Rank) -> found.Trace:
+    """When everything happened."""
+    job = rank.job
+    stages = range(job.stage_count)
+    return found.Trace(
+        pick_up=tuple([rank.picks[step] for step in range(job.steps)]),
+        start=tuple([rank.begins[step] for step in range(job.steps)]),
+        end=tuple([rank.finishes[step] for step in range(job.steps)]),
+        batch=tuple([rank.batches[step] for step in range(job.steps)]),
+        taken=tuple([happened(rank.stages[index].taken, rank.stages[index].trace_room) for index in stages]),
+        done=tuple([happened(rank.stages[index].done, rank.stages[index].trace_room) for index in stages]),
+        out=tuple([happened(rank.stages[index].out, rank.stages[index].trace_room) for index in stages]),
+        server=tuple([served(rank, index) for index in stages]),
+    )
+
+
+def happened(times: list[Number], count: int) -> tuple[Any, ...]:
+    """The times, with None for what did not happen."""
+    return tuple([None if times[item] == -1 else times[item] for item in range(count)])
+
+
+def served(rank: Rank, index: int) -> tuple[Any, ...]:
+    """By which server each item of a stage was taken."""
+    stage = rank.stages[index]
+    servers = [stage.served_by[item] for item in range(stage.trace_room)]
+    return tuple([None if server == -1 else server for server in servers])

@@ -1,0 +1,130 @@
+"""Servers of the event kernel: which are free, what they are dealt, the phases they perform."""
+
+from __future__ import annotations
+
+from coresim.model.pipeline import Number
+from coresim.sim.kernel.clocks import push
+from coresim.sim.kernel.records import BY_NUMBER, BY_PICK_UP, SHARED, Actor, Phase, Rank, Stage
+
+
+def first_time(phase: Phase, item: int, rank: Rank) -> int:
+    """Where the phase's times for an item begin; when they are used up they begin again."""
+    if phase.rows == 1:
+        return 0
+    row = item + rank.number * phase.stride
+    return (row if row < phase.rows else row % phase.rows) * phase.split
+
+
+def begin_phase(actor: Actor, phase: Phase, item: int) -> Number:
+    """Start the parallel tasks of a phase; the longest of their times, s."""
+    times, clock = phase.times, actor.rank.host.clocks[phase.resource]
+    first = first_time(phase, item, actor.rank)
+    longest = times[first]
+    for task in range(first, first + phase.split):
+        push(clock, times[task], actor)
+        if times[task] > longest:
+            longest = times[task]
+    actor.pending = phase.split
+    return longest
+
+
+def push_server(actor: Actor) -> None:
+    """Put a server among those of its stage that could take an item; the lowest number comes first."""
+    stage = actor.stage
+    free, at = stage.free, stage.free_count
+    stage.free_count += 1
+    while at > 0:
+        above = (at - 1) >> 1
+        if free[above].number < actor.number:
+            break
+        free[at] = free[above]
+        at = above
+    free[at] = actor
+
+
+def pop_server(stage: Stage) -> Actor:
+    """The free server of the lowest number, which is then no longer free."""
+    free, size = stage.free, stage.free_count - 1
+    stage.free_count = size
+    first, last = free[0], free[size]
+    at = 0
+    while 2 * at + 1 < size:
+        below = 2 * at + 1
+        if below + 1 < size and free[below + 1].number < free[below].number:
+            below += 1
+        if last.number < free[below].number:
+            break
+        free[at] = free[below]
+        at = below
+    free[at] = last
+    return first
+
+
+def free_server(actor: Actor) -> None:
+    """A server has given its item away: it can take another, if it has one of its own to take."""
+    rank = actor.rank
+    actor.busy = False
+    if actor.stage.index > 0 or rank.job.dispatch == SHARED:
+        push_server(actor)
+    elif rank.job.dispatch == BY_NUMBER:
+        if actor.next < rank.dispatched:
+            push_server(actor)
+    elif actor.queued > 0:
+        push_server(actor)
+
+
+def limit(rank: Rank) -> int:
+    """Batches of a rank that may have been dispatched so far."""
+    credits = rank.job.credits
+    if credits >= 0 and rank.picked + credits < rank.opened:
+        return rank.picked + credits
+    return rank.opened
+
+
+def dispatch(rank: Rank, picked_from: int) -> None:
+    """Deal round-robin batches to their servers as far as credits and epoch allow.
+
+    ``picked_from``: number of the server whose batch was just picked up.
+    """
+    job = rank.job
+    if job.dispatch == SHARED or job.stage_count == 0:
+        return
+    stage, last = rank.stages[0], limit(rank)
+    while rank.dispatched < last:
+        number = rank.dispatched
+        rank.dispatched += 1
+        turn = number if job.epoch_batches == 0 else number % job.epoch_batches
+        if turn == 0 or rank.dealt == stage.server_count:
+            rank.dealt = 0
+        in_turn = stage.servers[rank.dealt]
+        rank.dealt += 1
+        if job.dispatch == BY_PICK_UP:
+            assign(in_turn if turn < job.credits else stage.servers[picked_from], number)
+        elif not in_turn.busy and in_turn.next == number:
+            push_server(in_turn)
+
+
+def assign(actor: Actor, number: int) -> None:
+    """Put a batch at the end of a server's own queue."""
+    room = actor.rank.job.credits
+    at = actor.queue_head + actor.queued
+    actor.queue[at if at < room else at - room] = number
+    actor.queued += 1
+    if actor.queued == 1 and not actor.busy:
+        push_server(actor)
+
+
+def own_number(actor: Actor) -> int:
+    """The next batch of a server in a round-robin stage; the server moves on to the one after it."""
+    job = actor.rank.job
+    if job.dispatch == BY_PICK_UP:
+        number = actor.queue[actor.queue_head]
+        head = actor.queue_head + 1
+        actor.queue_head = head if head < job.credits else 0
+        actor.queued -= 1
+        return number
+    number = actor.next
+    actor.next = number + actor.stage.server_count
+    if job.epoch_batches > 0 and actor.next // job.epoch_batches != number // job.epoch_batches:
+        actor.next = (number // job.epoch_batches + 1) * job.epoch_batches + actor.number
+    return number

@@ -1,0 +1,255 @@
+"""Trainers and accelerators of the event kernel. Follows `coresim.model.pipeline` to the letter."""
+
+from __future__ import annotations
+
+from coresim.sim.kernel.accounts import account_outstanding, account_rank, account_starved, account_step
+from coresim.sim.kernel.clocks import push
+from coresim.sim.kernel.items import accept, drop_item, offered
+from coresim.sim.kernel.line import mark_changed
+from coresim.sim.kernel.records import (
+    BARRED,
+    BEGINS,
+    BEHIND,
+    CONSUMING,
+    COPYING,
+    FETCHING,
+    HANDING,
+    IDLE,
+    LAUNCHING,
+    MAKERS,
+    OVERLAP,
+    PREPARING,
+    RESTS,
+    STARTING,
+    STREAM,
+    SYNC,
+    SYNCING,
+    UNBOUNDED,
+    UNLAUNCHED,
+    WAITING,
+    WORKING,
+    WORKS,
+    Actor,
+    Rank,
+)
+from coresim.sim.kernel.servers import begin_phase, dispatch, first_time
+
+
+def begin_step(rank: Rank) -> None:
+    """The trainer turns to its next step, perhaps the first of an epoch."""
+    job = rank.job
+    if rank.step == rank.opened:
+        if rank.step == 0 or not job.persistent:
+            rank.trainer_state = STARTING
+            push(rank.host.wait, job.startup, rank.trainer)
+            return
+        open_epoch(rank)
+    seek_batch(rank)
+
+
+def open_epoch(rank: Rank) -> None:
+    """The batches of the next epoch may be dispatched."""
+    job = rank.job
+    if job.worker_startup > 0 and job.stage_count > 0 and (rank.step == 0 or not job.persistent):
+        stage = rank.stages[0]
+        for number in range(stage.server_count):
+            stage.servers[number].fresh = True
+    rank.opened = rank.opened + job.epoch_batches if job.epoch_batches > 0 else UNBOUNDED
+    dispatch(rank, 0)
+
+
+def seek_batch(rank: Rank) -> None:
+    """The trainer prepares a batch itself, or waits for one."""
+    if rank.job.inline_count > 0:
+        rank.trainer_state = PREPARING
+        rank.phase = 0
+        begin_phase(rank.trainer, rank.job.inline[0], rank.step)
+    else:
+        rank.trainer_state = WAITING
+        mark_changed(rank)
+
+
+def end_inline(rank: Rank) -> None:
+    """One parallel task of the trainer's own preparation is over."""
+    rank.trainer.pending -= 1
+    if rank.trainer.pending > 0:
+        return
+    rank.phase += 1
+    if rank.phase < rank.job.inline_count:
+        begin_phase(rank.trainer, rank.job.inline[rank.phase], rank.step)
+    else:
+        note_pick(rank, rank.step)
+        consume(rank)
+
+
+def note_pick(rank: Rank, batch: int) -> None:
+    """The trainer has a batch."""
+    job = rank.job
+    if job.trace and rank.step < job.steps:
+        rank.picks[rank.step] = rank.host.wait.now
+        rank.batches[rank.step] = batch
+    rank.picked += 1
+
+
+def consume(rank: Rank) -> None:
+    """The trainer does its own work on the batch."""
+    rank.trainer_state = CONSUMING
+    begin_phase(rank.trainer, rank.job.consumer, rank.step)
+
+
+def handover_state(rank: Rank, maker: Actor) -> int:
+    """The state of the hand-over of a batch that is picked up now, as `coresim.model.handover.state_of` numbers it."""
+    job, host = rank.job, rank.host
+    wanted = 1 + job.ranks_per_host
+    for number in range(host.first_rank, host.first_rank + job.ranks_per_host):
+        wanted += job.ranks[number].stages[0].busy
+    doing = RESTS
+    if maker.busy and maker.pending > 0:
+        wanted -= 1
+        doing = BEGINS if maker.began == host.wait.now else WORKS
+    crowd = 0 if wanted <= job.cores else 1 if wanted < 2 * job.cores else 2
+    return MAKERS * crowd + doing
+
+
+def pick_up(rank: Rank) -> bool:
+    """The trainer takes its batch, if it waits for one and there is one; whether it did."""
+    if rank.trainer_state != WAITING:
+        return False
+    last = rank.stages[rank.job.stage_count - 1]
+    item = offered(last)
+    if item is None:
+        return False
+    accept(last)
+    account_starved(rank, item)
+    account_outstanding(rank, -rank.job.batch_size if rank.stages[0].by_sample else -1)
+    drop_item(rank, item)
+    note_pick(rank, item.number)
+    if rank.job.handover_count > 0:
+        rank.trainer_state = HANDING
+        rank.phase = 0
+        state = handover_state(rank, rank.stages[0].servers[item.server])
+        begin_phase(rank.trainer, rank.job.handover[state], rank.step)
+    else:
+        consume(rank)
+    dispatch(rank, item.server)
+    account_rank(rank)
+    return True
+
+
+def copy_batch(rank: Rank) -> None:
+    """The batch goes to the accelerator, in the way of the copy mode."""
+    job = rank.job
+    if job.copy_mode == SYNC:
+        rank.host.spinning += job.spin
+        if rank.done < rank.step:
+            rank.trainer_state = SYNCING
+        else:
+            start_copy(rank)
+        return
+    if job.copy_mode == OVERLAP:
+        rank.copies += 1
+        if rank.copies == rank.copied + 1:
+            begin_phase(rank.copier, job.copy, rank.copied)
+    launch(rank)
+
+
+def start_copy(rank: Rank) -> None:
+    """A synchronous copy begins."""
+    rank.trainer_state = COPYING
+    begin_phase(rank.trainer, rank.job.copy, rank.step)
+
+
+def end_copy(rank: Rank) -> None:
+    """The copy engine has finished a copy."""
+    rank.copied += 1
+    if rank.copied < rank.copies:
+        begin_phase(rank.copier, rank.job.copy, rank.copied)
+    start_device(rank)
+
+
+def launch(rank: Rank) -> None:
+    """The trainer begins to launch the step; the accelerator may begin with it."""
+    rank.trainer_state = LAUNCHING
+    rank.submitted += 1
+    phase = rank.job.launch
+    if phase.times[first_time(phase, rank.step, rank)] > 0:
+        begin_phase(rank.trainer, phase, rank.step)
+        start_device(rank)
+        return
+    # One that takes no time is over in this instant: a turn of the event loop for it would cost as much as any.
+    start_device(rank)
+    rank.host.events += 1
+    end_launch(rank)
+
+
+def end_launch(rank: Rank) -> None:
+    """The step is launched; the trainer goes on, or waits for the accelerator."""
+    rank.launched += 1
+    rank.step += 1
+    if rank.device_state == UNLAUNCHED:
+        arrive(rank)
+    if rank.done >= rank.step - rank.job.run_ahead:
+        begin_step(rank)
+    else:
+        rank.trainer_state = BEHIND
+        rank.host.spinning += rank.job.spin
+
+
+def start_device(rank: Rank) -> None:
+    """The accelerator begins its next step, if all that the step needs is there."""
+    job = rank.job
+    if rank.device_state != IDLE or rank.done == rank.submitted:
+        return
+    if job.copy_mode == STREAM:
+        rank.device_state = FETCHING
+        begin_phase(rank.device, job.copy, rank.done)
+    elif job.copy_mode != OVERLAP or rank.copied > rank.done:
+        start_work(rank)
+
+
+def start_work(rank: Rank) -> None:
+    """The accelerator's work on a step begins."""
+    job = rank.job
+    rank.device_state = WORKING
+    if job.trace and rank.done < job.steps:
+        rank.begins[rank.done] = rank.host.wait.now
+    push(rank.host.accelerator, job.step.times[first_time(job.step, rank.done, rank)], rank.device)
+
+
+def end_work(rank: Rank) -> None:
+    """The accelerator has done the work of a step (or the copy before it)."""
+    if rank.device_state == FETCHING:
+        start_work(rank)
+    elif rank.launched == rank.done:
+        rank.device_state = UNLAUNCHED
+    else:
+        arrive(rank)
+
+
+def arrive(rank: Rank) -> None:
+    """A step is done on this rank; with a barrier it waits for the others."""
+    host = rank.host
+    if not rank.job.barrier:
+        end_step(rank)
+        return
+    rank.device_state = BARRED
+    host.arrived += 1
+    if host.arrived == rank.job.ranks_per_host:
+        host.paused = True
+
+
+def end_step(rank: Rank) -> None:
+    """The accelerator has finished a step."""
+    job = rank.job
+    account_rank(rank)
+    if job.trace and rank.done < job.steps:
+        rank.finishes[rank.done] = rank.host.wait.now
+    rank.device_state = IDLE
+    rank.done += 1
+    account_step(rank)
+    if rank.trainer_state == SYNCING and rank.done == rank.step:
+        start_copy(rank)
+    elif rank.trainer_state == BEHIND and rank.done >= rank.step - job.run_ahead:
+        rank.host.spinning -= job.spin
+        begin_step(rank)
+    start_device(rank)

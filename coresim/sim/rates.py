@@ -1,0 +1,30 @@
+"""The rates of a pipeline for all populations at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coresim.model.pipeline import Pipeline
+
+
+def rates(pipeline: Pipeline, number: Any) -> tuple[NDArray[Any], ...]:
+    """Rates by population: of core tasks, storage phases, accelerators; and busy cores.
+
+    These are the pipeline's own `core_rate`, `storage_rate` and `accelerator_rate`; ``number`` is the dtype, float64 or
+    object. None is ever read for a population of none; the filler keeps the index equal to the population.
+    """
+    at = np.arange(pipeline.busiest() + 1)
+    one, tasks, cores = pipeline.one, at.astype(number), pipeline.cores
+    speed, slowdown = (np.array(table, number) for table in (pipeline.speed, pipeline.slowdown))
+    crowded, tasks[0] = tasks > cores, 1
+    core = speed[np.minimum(np.maximum(at - 1, 0), len(speed) - 1)] * tasks * one / tasks
+    core[crowded] = pipeline.core_work(cores) / tasks[crowded]
+    storage, streams = np.full(len(at), one, number), pipeline.storage_streams
+    if streams is not None:
+        storage[tasks > streams] = streams * one / tasks[tasks > streams]
+    accelerator = one / slowdown[np.minimum(at, len(slowdown) - 1)]
+    accelerator[crowded] = pipeline.accelerator_rate(len(at))
+    return core, storage, accelerator, np.minimum(at.astype(number), cores)

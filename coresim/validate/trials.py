@@ -1,0 +1,150 @@
+"""Trials: the process in which a data set is built and calibrated runs it for real, as it is told.
+
+A trial runs the same subject as the calibration, with other settings, and feeds an accelerator that blocks for the step
+time, or real training.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from coresim.measure.calibrate import BUDGET_S, ROUNDS
+from coresim.measure.pace import Sampler
+from coresim.measure.processes import Link
+from coresim.measure.protocol import busy_seconds
+from coresim.measure.server import Rig
+from coresim.measure.subject import Layout, Pipe
+from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
+from coresim.sim.run import RunLength
+from coresim.validate.grid import Setting
+from coresim.validate.ledger import Measured
+from coresim.validate.limits import QuotaGroup, on_cpus
+from coresim.validate.training import StepCost, Training, is_own, run_training
+from coresim.workloads.images import EncodedImageWorkload
+
+TRIAL_S = 2.5
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long everything is measured, and where: seconds and rounds of a calibration, seconds of a trial.
+
+    ``device`` is where models are trained, where the settings name one.
+    """
+
+    budget_s: float = BUDGET_S
+    rounds: int = ROUNDS
+    trial_s: float = TRIAL_S
+    device: str = "cuda"
+
+
+class Order(NamedTuple):
+    """One trial that the process is told to make; ``group``: for a quota, the parent's control group."""
+
+    setting: Setting
+    step_s: float
+    length: RunLength
+    usual_pace: float
+    group: QuotaGroup | None = None
+
+
+class Train(NamedTuple):
+    """The model that the trials train; the process answers with what a step costs."""
+
+    setting: Setting
+    device: str
+
+
+class Trials:
+    """Makes trials in the process that has the data set; `coresim.measure.server.Server` takes it as ``more``."""
+
+    def __init__(self) -> None:
+        self._training: Training | None = None
+        self._sampler: Sampler | None = None
+        self._open = ExitStack()
+
+    def __call__(self, link: Link, rig: Rig, message: Any) -> None:
+        """Do what the message says, and answer it."""
+        if isinstance(message, Train):
+            link.send("trained", self._train(rig, message))
+            return
+        order: Order = message
+        if self._sampler is None:
+            self._sampler = self._open.enter_context(Sampler(rig.subject(threads=False)))
+        with _limited(order):
+            link.send("measured", _trial(rig, order, self._training, self._sampler))
+
+    def _train(self, rig: Rig, ask: Train) -> tuple[str, StepCost]:
+        batch = rig.batch() if is_own(ask.setting.model) or isinstance(rig.workload, EncodedImageWorkload) else None
+        encoded = batch if isinstance(rig.workload, EncodedImageWorkload) else None
+        self._training = Training(
+            ask.setting.model, ask.setting.precision, ask.device, ask.setting.batch_size, encoded, batch
+        )
+        # From here on the loader's own thread pins for this device, in the calibration and in every trial.
+        self._open.enter_context(self._training.device.loading())
+        return _device_name(self._training), self._training.cost()
+
+
+def _device_name(training: Training) -> str:
+    return str(training.device.facts()["device"])
+
+
+def _limited(order: Order) -> AbstractContextManager[None]:
+    """By a quota over all CPUs, or to as many CPUs as the trial has cores."""
+    cores = order.setting.cores
+    return order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores])
+
+
+def _trial(rig: Rig, order: Order, training: Training | None, sampler: Sampler) -> Measured:
+    setting = order.setting
+    layout = Layout(
+        workers=0 if setting.option == 1 else setting.workers,
+        prefetch_factor=setting.prefetch_factor,
+        ordered=setting.ordered,
+        pin_memory=setting.pin_memory,
+    )
+    began, mine, all_busy = time.perf_counter(), _own_seconds() + sampler.cpu_s, busy_seconds()
+    pipe = rig.subject(threads=setting.option == 3).open(layout, seed=time.perf_counter_ns() % 2**32)
+    try:
+        trial = _run(pipe, order, training)
+    finally:
+        pipe.close()
+    others = (busy_seconds() - all_busy) - (_own_seconds() + sampler.cpu_s - mine)
+    span = time.perf_counter() - began
+    notes = trial.notes
+    return Measured(
+        idle=trial.idle,
+        seconds_per_step=trial.seconds_per_step,
+        step_starts_us=_microseconds(trial, [step.start for step in trial.steps]),
+        step_ends_us=_microseconds(trial, [step.end for step in trial.steps]) if training else (),
+        wall_gots_us=_microseconds(trial, [step.got for step in trial.steps]),
+        lateness_s=0.0 if training else trial.lateness,
+        sample_s=sum(sum(note.cpu) / len(note.cpu) for note in notes) / len(notes),
+        collate_s=sum(note.collate for note in notes) / len(notes),
+        receive_s=sum(step.cpu for step in trial.steps) / len(trial.steps),
+        others_cores=max(0.0, others / span),
+        pace=sampler.seen(notes) / order.usual_pace,
+    )
+
+
+def _run(pipe: Pipe, order: Order, training: Training | None) -> Trial:
+    warm_up, steps = order.length.warm_up, order.length.steps
+    if training is not None:
+        return run_training(pipe, training, warm_up, steps - warm_up)
+    wait = spin_until if order.setting.sync == "spin" else sleep_until
+    return run_trial(pipe, [order.step_s] * steps, warm_up, wait=wait)
+
+
+def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
+    return tuple(round((moment - trial.before) * 1e6) for moment in moments)
+
+
+def _own_seconds() -> float:
+    """CPU seconds of this process and of those of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

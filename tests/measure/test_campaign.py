@@ -1,0 +1,499 @@
+"""The campaign: order, times, cautions and what is left behind, with fakes; and one real run for its shape."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coresim.cli import measure as verb
+from coresim.errors import InputError, MissingPartError
+from coresim.measure import campaign, models
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, Tools, run_campaign
+from coresim.measure.server import Ask, Calibrated, Facts
+from coresim.measure.speed import speed_table
+from coresim.measure.step_time import NETS, ImportedStep, StepRequest, StoredBatch
+from coresim.model.caution import Caution
+from coresim.model.host import CoreTerm, HostFacts, Part
+from coresim.model.measurement import Measurement
+from coresim.model.profile import Profile, load_profile
+from coresim.model.scenario import read_scenario
+from coresim.workloads.base import WorkloadSpec
+
+SMALL_SHM = HostFacts(terms=(CoreTerm("affinity", 2.0, "two"),), shm_bytes=1000)
+HERE = Path("data.jpg")
+FACTS = Facts("fake", "a fake loader", 16, 500, ("fetch", "decode"), 1000.0, 0.5, (HERE,))
+GPU_PARTS = (Part("torch", True, "2", "", ""), Part("CUDA device", True, "1", "", ""))
+
+
+def one(name: str, value: float, unit: str = "s/sample") -> Measurement:
+    return Measurement(name, unit, ((value,), (value * 1.5,)), "fake")
+
+
+class FakeServer:
+    """Says what it is asked; its data set is there while it is open."""
+
+    def __init__(
+        self, fakes: Fakes, spec: WorkloadSpec, *, build_timeout: float | None, progress: Callable[[str, float], None]
+    ) -> None:
+        self._fakes, self.facts = fakes, fakes.facts
+        fakes.arguments["server"] = (spec, build_timeout)
+        fakes.folder = Path(spec.folder)
+        assert fakes.folder.is_dir()
+        progress(f"{BUILDING}, 7 s", 0.0)
+        fakes.note("build", None)
+
+    def __enter__(self) -> FakeServer:
+        self._fakes.is_open = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._fakes.is_open = False
+
+    def calibrate(self, ask: Ask, progress: Callable[[str, float], None]) -> Calibrated:
+        assert self._fakes.is_open
+        self._fakes.asked.append(ask)
+        progress("in its own words", 0.5)
+        found = [one("prepare.sample", 0.01), one("scaling.1", 0.01), one("scaling.2", 0.0125)]
+        result = Calibrated(found, [Caution("loader", "seen", "mend it")], 1.0, 0.02, 4096, 2)
+        made: Calibrated = self._fakes.note("loader", result)
+        return made
+
+    def store_batch(self, path: Path) -> None:
+        assert self._fakes.is_open
+        self._fakes.note("batch", None)
+        path.write_text("a batch")
+
+
+class Fakes:
+    """Measuring functions that note who was called with what."""
+
+    def __init__(self, facts: Facts = FACTS) -> None:
+        self.facts, self.is_open = facts, False
+        self.calls: list[str] = []
+        self.asked: list[Ask] = []
+        self.options: dict[str, dict[str, Any]] = {}
+        self.arguments: dict[str, tuple[Any, ...]] = {}
+        self.fail: dict[str, BaseException] = {}
+        self.parts: tuple[Part, ...] = ()
+        self.settled = True
+        self.folder = Path()
+
+    def tools(self) -> Tools:
+        timed = {
+            "spin": [one("spin.1", 0.001), one("spin.2", 0.001)],
+            "bandwidth": [one("bandwidth.triad.1", 1e9, "B/s"), one("bandwidth.triad.2", 1.6e9, "B/s")],
+            "storage": [one("storage.cold.read", 0.02)],
+        }
+        measuring: dict[str, Any] = {name: self._measuring(name, found) for name, found in timed.items()}
+        server: Any = partial(FakeServer, self)
+        return Tools(
+            read_host=lambda: self.note("host", SMALL_SHM),
+            parts=lambda: self.parts,
+            check_quiet=lambda: self.note("quiet", [Caution("other programs", "2 CPUs", "stop them")]),
+            server=server,
+            accelerator=self._accelerator,
+            **measuring,
+        )
+
+    def note(self, name: str, result: Any) -> Any:
+        self.calls.append(name)
+        if name in self.fail:
+            raise self.fail[name]
+        return result
+
+    def _accelerator(self, config: AcceleratorConfig) -> AcceleratorResult:
+        self.arguments["accelerator"] = (config,)
+        about = {"step": config.model, "device": "Fake 9000", "precision": config.precision, "torch": "2"}
+        found = (one("accelerator.step", 0.1, "s/step"), one("copy.pinned", 0.004, "s/batch"))
+        result: AcceleratorResult = self.note("accelerator", AcceleratorResult(found, False, self.settled, about))
+        return result
+
+    def _measuring(self, name: str, found: list[Measurement]) -> Callable[..., list[Measurement]]:
+        def measure(*args: Any, progress: Any, cautions: list[Caution], **options: Any) -> list[Measurement]:
+            assert self.folder.is_dir() and not self.is_open
+            self.options[name], self.arguments[name] = options, args
+            cautions.append(Caution(name, "seen", "mend it"))
+            progress("in its own words", 0.5)
+            result: list[Measurement] = self.note(name, found)
+            return result
+
+        return measure
+
+
+def write_data(spec: WorkloadSpec) -> None:
+    Path(spec.folder, "data").write_text("much")
+
+
+def run(fakes: Fakes, **request: Any) -> Profile:
+    told: list[tuple[str, float]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(campaign, "make_data", write_data)
+        made = run_campaign(
+            Request(**request),
+            progress=lambda what, fraction: told.append((what, fraction)),
+            command="coresim measure",
+            now=lambda: "2024-01-01T00:00:00+00:00",
+            tools=fakes.tools(),
+        )
+    fractions = [fraction for _, fraction in told]
+    assert fractions == sorted(fractions) and fractions[-1] == 1.0
+    assert "in its own words" not in dict(told) and f"{BUILDING}, 7 s" in dict(told)
+    return made
+
+
+def test_order_and_what_comes_of_it() -> None:
+    fakes = Fakes()
+    made = run(fakes)
+    assert fakes.calls == ["host", "quiet", "build", "loader", "spin", "bandwidth", "storage"]
+    assert (made.workload, made.loader, made.batch_size, made.samples) == ("fake", "a fake loader", 16, 500)
+    assert (made.bytes_per_batch, made.arrays_per_batch) == (4096, 2)
+    assert [m.name for m in made.measurements][:2] == ["prepare.sample", "scaling.1"]
+    assert len(made.measurements) == 8 and made.host == SMALL_SHM
+    assert made.provenance.command == "coresim measure" and made.provenance.time_utc.startswith("2024")
+    assert made.provenance.host_fingerprint == SMALL_SHM.fingerprint
+    assert fakes.arguments["storage"] == ((HERE,),)
+    read_scenario(made.scenario_tables())
+
+
+def test_the_fit_is_kept_as_numbers() -> None:
+    made = run(Fakes())
+    assert FACTS.bytes_per_sample is not None
+    # Its file is read; the sample, of 4096 bytes for 16, is written, read and written again.
+    fitted = speed_table(made.measurements, SMALL_SHM, FACTS.bytes_per_sample + 3 * 4096 / 16)
+    assert len(made.speed) == 64 and made.speed == fitted.values
+    assert made.speed_uncertainty == fitted.uncertainties and fitted.uncertainties[3] > fitted.uncertainties[1]
+    host = read_scenario(made.scenario_tables()).host
+    assert host.speed_uncertainty_at(1) == 0.0 and host.speed_uncertainty_at(1.5) == fitted.uncertainties[1]
+    assert host.speed_uncertainty_at(500) == fitted.uncertainties[-1]
+    assert "measured with 1 and 2 busy" in made.speed_basis and "ceiling: " in made.speed_basis
+
+
+def test_cautions_come_from_everywhere() -> None:
+    whats = [caution.what for caution in run(Fakes()).cautions]
+    assert whats[0] == "other programs" and whats[1].startswith("/dev/shm is small")
+    assert whats[2:] == ["loader", "spin", "bandwidth", "storage"]
+
+
+def test_without_files_there_is_no_storage_and_it_is_said() -> None:
+    fakes = Fakes(replace(FACTS, files=(), samples=sys.maxsize))
+    made = run(fakes)
+    assert "storage" not in fakes.calls and made.samples is None
+    assert "storage was not measured" in [caution.what for caution in made.cautions]
+
+
+def budgets(fakes: Fakes) -> dict[str, float]:
+    [ask] = fakes.asked
+    return {"loader": ask.budget_s, "pressure": ask.pressure_s} | {
+        name: options["budget_s"] for name, options in fakes.options.items()
+    }
+
+
+def test_the_parts_share_the_budget() -> None:
+    for request, seconds in (({}, BUDGET), ({"budget": 80.0}, 80.0), ({"quick": True}, QUICK_BUDGET)):
+        fakes = Fakes()
+        run(fakes, **request)
+        shares = {"loader": 0.7, "pressure": 0.07, "spin": 0.03, "bandwidth": 0.1, "storage": 0.1}
+        assert budgets(fakes) == pytest.approx({name: share * seconds for name, share in shares.items()})
+
+
+def test_at_least_three_rounds_stand_behind_every_cost_in_a_hurry_too() -> None:
+    fakes = Fakes()
+    run(fakes, quick=True)
+    assert fakes.asked[0].rounds == 3 and not fakes.asked[0].threads
+
+
+def test_building_may_be_given_a_limit_and_has_none_of_itself() -> None:
+    for request, limit in (({}, None), ({"build_timeout": 90.0}, 90.0)):
+        fakes = Fakes()
+        run(fakes, **request)
+        assert fakes.arguments["server"][1] == limit
+
+
+def test_timing_the_step_takes_no_time_from_the_rest() -> None:
+    fakes = Fakes()
+    fakes.parts = GPU_PARTS
+    made = run(fakes)
+    assert fakes.calls[2:5] == ["build", "accelerator", "loader"]
+    assert budgets(fakes)["loader"] == pytest.approx(0.7 * BUDGET)
+    config: AcceleratorConfig = fakes.arguments["accelerator"][0]
+    assert (config.device, config.model, config.batch_size, config.precision) == ("cuda", "resnet50", 16, "bf16")
+    assert (config.processes, config.seconds, config.step, config.batch) == (3, 5.0, None, None)
+    source = made.accelerator
+    assert source.kind == "measured" and source.step_time_s is None and source.name == "Fake 9000"
+    # Processes' means 0.10 and 0.15: error 0.025 of 0.125.
+    assert source.uncertainty == pytest.approx(0.2) and "125 ms per step" in source.basis
+    device = read_scenario(made.scenario_tables()).accelerator
+    assert device.step.mean == pytest.approx(0.125) and device.run_ahead == 1
+
+
+def test_an_unsettled_step_is_said() -> None:
+    fakes = Fakes()
+    fakes.parts, fakes.settled = GPU_PARTS, False
+    assert "the training step" in [caution.what for caution in run(fakes).cautions]
+
+
+@pytest.mark.parametrize("part", ["build", "accelerator", "loader", "storage"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("bad")])
+def test_nothing_is_left_behind(part: str, error: BaseException) -> None:
+    fakes = Fakes()
+    fakes.parts, fakes.fail = GPU_PARTS, {part: error}
+    with pytest.raises(type(error)):
+        run(fakes)
+    assert fakes.calls[-1] == part and fakes.folder != Path() and not fakes.folder.exists() and not fakes.is_open
+
+
+def test_a_dataset_has_no_folder_of_its_own_to_write_to() -> None:
+    fakes = Fakes()
+    run(fakes, dataset="my:data", batch_size=5, collate="my:join")
+    spec: WorkloadSpec = fakes.arguments["server"][0]
+    assert (spec.target, spec.batch_size, spec.collate) == ("my:data", 5, "my:join")
+    assert Path(spec.folder) != Path.cwd() and not Path(spec.folder).exists()
+
+
+# Where the step time comes from.
+
+
+def test_a_recorded_step_stands_in_where_there_is_no_device() -> None:
+    fakes = Fakes()
+    made = run(fakes)
+    source = made.accelerator
+    assert source.kind == "catalogue" and source.basis.startswith("catalogue: ResNet-50 v1.5 on A100")
+    assert "judged within ±" in source.basis and 0.1 < source.uncertainty < 0.5 and source.step_time_s
+    assert "accelerator" not in fakes.calls
+    with_data = run(Fakes(), dataset="my:data")
+    assert any("stands in for the one of your dataset" in caution.what for caution in with_data.cautions)
+    assert not any("stands in" in caution.what for caution in made.cautions)
+
+
+def test_a_given_step_and_a_named_gpu_win_over_the_device_here() -> None:
+    fakes = Fakes()
+    fakes.parts = GPU_PARTS
+    given = run(fakes, step_time=0.25).accelerator
+    assert (given.kind, given.step_time_s, given.uncertainty) == ("given", 0.25, 0.0)
+    named = run(fakes, gpu="v100", model="resnet50").accelerator
+    assert named.kind == "catalogue" and named.name is not None and "V100" in named.name
+    assert "accelerator" not in fakes.calls
+
+
+def test_torch_without_its_device_falls_back_and_says_so() -> None:
+    fakes = Fakes()
+    fakes.parts, fakes.fail = GPU_PARTS, {"accelerator": MissingPartError("torch is built without CUDA")}
+    made = run(fakes)
+    assert made.accelerator.kind == "catalogue"
+    assert ("the CUDA device here was not measured", "torch is built without CUDA") in [c[:2] for c in made.cautions]
+
+
+def test_a_net_that_is_not_here_is_looked_up() -> None:
+    fakes = Fakes()
+    fakes.parts = GPU_PARTS
+    made = run(fakes, model="BERT-large SQuAD fine-tune s384")
+    assert made.accelerator.kind == "catalogue" and "accelerator" not in fakes.calls
+    assert any("was not measured" in caution.what for caution in made.cautions)
+
+
+def test_what_is_asked_for_and_missing_is_an_error_with_the_remedy() -> None:
+    fakes = Fakes()
+    fakes.fail = {"accelerator": MissingPartError("no CUDA device: give --step-time")}
+    with pytest.raises(MissingPartError, match="--step-time, or time the step on the CPU with --device cpu"):
+        run(fakes, step="my:step")
+
+
+def test_a_step_of_the_user_on_the_cpu() -> None:
+    fakes = Fakes()
+    run(fakes, step="my:step", device="cpu", dataset="my:data", quick=True)
+    config: AcceleratorConfig = fakes.arguments["accelerator"][0]
+    assert config.device == "cpu" and config.precision == "fp32" and config.processes == 2
+    assert isinstance(config.step, ImportedStep) and models.describe_step(config.step) == "my:step"
+    assert isinstance(config.batch, StoredBatch)
+    # The one process that has the data set gives the batch; nobody else builds it.
+    assert fakes.calls[2:6] == ["build", "batch", "accelerator", "loader"]
+    built_in = Fakes()
+    run(built_in, step="my:step", device="cpu")
+    assert built_in.arguments["accelerator"][0].batch is None
+
+
+def test_a_step_is_imported_only_where_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "step_of_a_user.py").write_text("def train_step(batch):\n    return 7\n")
+    carried = pickle.loads(pickle.dumps(ImportedStep("step_of_a_user:train_step")))
+    assert "step_of_a_user" not in sys.modules
+    assert models.describe_step(carried) == "step_of_a_user:train_step"
+    assert models.as_step(carried)(None) == 7
+
+
+@pytest.mark.torch
+def test_the_nets_that_can_be_measured_are_there() -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(InputError, match=", ".join(NETS)):
+        models.build_model("no such net")
+
+
+@pytest.mark.parametrize(
+    ("name", "net"),
+    [(None, "resnet50"), ("ResNet-50 v1.5", "resnet50"), ("ResNet 18", "resnet18"), ("bert", None)],
+)
+def test_names_of_nets_are_forgiving(name: str | None, net: str | None) -> None:
+    assert StepRequest(model=name).net == net
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"workload": "films"}, "workload 'films' is not known; use one of images"),
+        ({"batch_size": 0}, "batch size = 0"),
+        ({"budget": 0.5}, "budget = 0.5 s: at least 2 s"),
+        ({"step_time": 0.0}, "--step-time = 0 s"),
+        ({"step_time": 1.0, "gpu": "a100"}, "--step-time and --gpu: each gives the step time"),
+        ({"step": "a:b", "gpu": "a100"}, "--step and --gpu"),
+        ({"device": "cpu", "gpu": "a100"}, "--device says where to measure"),
+    ],
+)
+def test_requests_that_make_no_sense(request_: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Request(**request_)
+
+
+def test_a_precision_that_cannot_be_measured() -> None:
+    fakes = Fakes()
+    fakes.parts = GPU_PARTS
+    with pytest.raises(InputError, match="--precision fp8: cannot be measured"):
+        run(fakes, precision="fp8")
+    run(fakes, precision="AMP fp16")
+    assert fakes.arguments["accelerator"][0].precision == "bf16"
+
+
+# The verb.
+
+
+def parsed(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    verb.add_parser(parser.add_subparsers())
+    return parser.parse_args(["measure", *argv])
+
+
+def test_arguments_become_a_request() -> None:
+    flags = "--dataset a:b --batch-size 32 --collate c:d --step e:f --precision bf16 --device cpu --quick"
+    asked = verb.request_from(parsed(*flags.split(), "--budget", "2 min", "--build-timeout", "90s"))
+    expected = Request(dataset="a:b", batch_size=32, collate="c:d", step="e:f", precision="bf16", device="cpu",
+                       quick=True, budget=120.0, build_timeout=90.0)  # fmt: skip
+    assert asked == expected
+    assert verb.request_from(parsed()) == Request()
+    assert verb.request_from(parsed("--step-time", "98 ms")).step_time == pytest.approx(0.098)
+    assert verb.request_from(parsed("--gpu", "h100", "--model", "x")) == Request(gpu="h100", model="x")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--step-time", "98"], "--step-time = '98': unit missing"),
+        (["--budget", "40"], "--budget = '40': unit missing"),
+        (["--build-timeout", "40"], "--build-timeout = '40': unit missing"),
+        (["--dataset", "a:b", "--workload", "images"], "--dataset and --workload"),
+    ],
+)
+def test_arguments_that_make_no_sense(argv: list[str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        verb.request_from(parsed(*argv))
+
+
+@pytest.fixture
+def fake_campaign(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fakes]:
+    fakes = Fakes()
+
+    def fake(request: Request, **options: Any) -> Profile:
+        return run_campaign(request, **options, tools=fakes.tools())
+
+    monkeypatch.setattr(campaign, "run_campaign", fake)
+    monkeypatch.setattr(campaign, "make_data", write_data)
+    yield fakes
+
+
+def test_the_verb_writes_and_says(fake_campaign: Fakes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p.json"
+    assert verb.run(parsed("-o", str(path), "--step-time", "50 ms")) == 0
+    out, err = capsys.readouterr()
+    assert "prepare.sample" in out and "12.5 ms per sample" in out and f"written to {path}" in out
+    assert "given: 50 ms per step of 16" in out and "each runs at 95% of its speed" in out and "mend it" in out
+    told = err.splitlines()
+    assert [line for line in told if "bandwidth" in line] == ["memory bandwidth ..."]
+    assert [line for line in told if BUILDING in line] == [f"{BUILDING} ..."]  # not a line for each second
+    assert load_profile(path).accelerator.kind == "given"
+    assert verb.run(parsed("-o", str(path), "--step-time", "50 ms", "--json")) == 0
+    assert Profile.from_dict(json.loads(capsys.readouterr().out)) == load_profile(path)
+
+
+@pytest.mark.parametrize(("path", "words"), [("", "it is a folder"), ("no/p.json", "no folder"), ("pipe", "a device")])
+def test_an_output_that_cannot_be_written_is_told_before(
+    fake_campaign: Fakes, tmp_path: Path, path: str, words: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match=words):
+        verb.run(parsed("-o", str(tmp_path / path)))
+    assert fake_campaign.calls == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="no permission"):
+        verb.check_writable(str(tmp_path / "p.json"))
+
+
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with verb.progress_on_stderr() as listen:
+        listen("preparing samples", 0.25)
+        listen("preparing samples", 0.5)
+        listen("done", 1.0)
+    out, err = capsys.readouterr()
+    assert out == "" and "preparing samples" in err and "50%" in err and "100%" in err
+
+
+def test_a_real_quick_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything for real, as fast as it goes: names and shapes only, never seconds."""
+    # A temporary folder of its own: others on the machine have theirs.
+    room = tmp_path / "room"
+    room.mkdir()
+    monkeypatch.setenv("TMPDIR", str(room))
+    monkeypatch.setattr(campaign.tempfile, "tempdir", None)
+    made = run_campaign(Request(workload="tiny", batch_size=4, quick=True, budget=2.0), command="test")
+    assert campaign.tempfile.gettempdir() == str(room) and list(room.iterdir()) == []
+    names = {m.name for m in made.measurements}
+    expected = {"prepare.sample", "prepare.collate", "prepare.send", "receive.cpu", "worker.start", "worker.first"}
+    assert names >= expected | {"worker.private", "machine.speed", "scaling.1", "bandwidth.triad.1"}
+    assert made.batch_size == 4 and made.bytes_per_batch > 0
+    repeated = [m for m in made.measurements if m.name in expected | {"scaling.1", "worker.private"}]
+    assert min(len(m.values) for m in repeated) >= 3
+    made.save(tmp_path / "p.json")
+    assert load_profile(tmp_path / "p.json") == made
+    scenario = read_scenario(made.scenario_tables())
+    assert scenario.workload.preprocess.mean > 0 and scenario.workload.consumer.mean > 0
+    assert not scenario.accelerator.step.is_zero and len(scenario.host.speed) >= 64
+
+
+def test_the_step_on_the_cpu_is_timed_beside_the_other_where_it_is_asked_for() -> None:
+    fakes = Fakes()
+    made = run(fakes, cpu_step=True, model="resnet18", step_time=0.1)
+    config: AcceleratorConfig = fakes.arguments["accelerator"][0]
+    assert (config.device, config.model, config.batch_size) == ("cpu", "resnet18", 4)
+    step = made["accelerator.cpu_step"]
+    # 16 samples a batch, of which 4 were timed.
+    assert step.flat == pytest.approx([4 * seconds for seconds in one("accelerator.step", 0.1, "s/step").flat])
+    device = read_scenario(made.scenario_tables()).accelerator
+    assert device.cpu_step is not None and device.cpu_step.mean == pytest.approx(step.mean)
+    assert made.accelerator.kind == "given"
+    assert made.get("accelerator.launch") is None
+    with pytest.raises(InputError, match="--cpu-step: bert cannot be measured"):
+        run(Fakes(), cpu_step=True, model="bert", step_time=0.1)

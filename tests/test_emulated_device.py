@@ -1,0 +1,338 @@
+"""The emulated device keeps the contract of a real one, in a host's time that moves only when it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from still import COPY, LAUNCH, SIZE, STEP, StillHost, still
+
+from coresim.errors import InputError, MissingPartError
+from coresim.measure import device as module
+from coresim.measure.device import CudaDevice, Device, open_device
+from coresim.measure.device_queue import Host, Queue, Work
+from coresim.measure.emulated import Emulated, EmulatedDevice, emulated
+
+torch = pytest.importorskip("torch")
+
+
+def batch() -> Any:
+    return torch.ones(SIZE, dtype=torch.uint8)
+
+
+def test_steps_are_done_in_order_in_the_devices_own_time() -> None:
+    device, host = still()
+    marks = [device.record()]
+    for _ in range(3):
+        device.launch(STEP, LAUNCH)
+        marks.append(device.record())
+    assert host.now == 3 * LAUNCH  # nothing was waited for
+    assert [device.query(mark) for mark in marks] == [True, False, False, False]
+    device.synchronise(marks[1])
+    assert host.now == STEP and device.query(marks[1]) and not device.query(marks[2])
+    device.synchronise()
+    assert [device.elapsed(a, b) for a, b in pairwise(marks)] == [STEP] * 3
+    assert host.now == 3 * STEP
+
+
+def test_a_step_bound_by_its_launch_ends_with_it() -> None:
+    device, host = still()
+    marks = [device.record()]
+    for _ in range(2):
+        device.launch(STEP, 1.1 * STEP)
+        marks.append(device.record())
+    device.synchronise()
+    assert [device.elapsed(a, b) for a, b in pairwise(marks)] == pytest.approx([1.1 * STEP] * 2)
+    assert host.now == pytest.approx(2.2 * STEP)
+
+
+def test_a_late_launch_leaves_the_device_idle() -> None:
+    device, host = still()
+    device.launch(STEP, LAUNCH)
+    device.synchronise()
+    host.now += 1.0
+    begin = device.record()
+    device.launch(STEP, LAUNCH)
+    end = device.record()
+    device.synchronise()
+    assert begin.end == STEP + 1.0 and device.elapsed(begin, end) == STEP
+
+
+@pytest.mark.parametrize(("sync", "spent"), [("spin", STEP), ("block", LAUNCH)])
+def test_waiting_spins_or_blocks(sync: str, spent: float) -> None:
+    device, host = still(sync=sync)
+    device.launch(STEP, LAUNCH)
+    device.synchronise()
+    assert host.now == STEP and host.spent == spent
+
+
+def test_two_events_in_a_row_are_not_at_the_same_moment() -> None:
+    device, _ = still(event=1e-6)
+    start, end = device.record(), device.record()
+    device.synchronise()
+    assert device.elapsed(start, end) > 0
+
+
+def test_what_is_not_reached_cannot_be_timed() -> None:
+    device, _ = still()
+    start = device.record()
+    device.launch(STEP, LAUNCH)
+    end = device.record()
+    with pytest.raises(ValueError, match="synchronise first"):
+        device.elapsed(start, end)
+
+
+def test_a_pinned_copy_waits_its_turn_and_nobody_waits_for_it() -> None:
+    device, host = still()
+    device.launch(STEP, LAUNCH)
+    source = device.pin(batch())
+    there = device.copy(source)
+    assert host.now == LAUNCH and torch.equal(there, source) and there.data_ptr() != source.data_ptr()
+    device.launch(STEP, LAUNCH)
+    device.synchronise()
+    assert host.now == 2 * STEP + COPY
+
+
+def test_a_pageable_copy_is_waited_for_behind_the_steps() -> None:
+    device, host = still()
+    device.launch(STEP, LAUNCH)
+    device.copy(batch())
+    assert host.now == STEP + COPY
+
+
+def test_a_copy_ahead_has_a_queue_of_its_own() -> None:
+    device, host = still()
+    device.launch(STEP, LAUNCH)
+    device.copy(device.pin(batch()), ahead=True)
+    assert host.now == LAUNCH + COPY  # beside the step, and waited for
+    device.synchronise()
+    assert host.now == STEP
+
+
+def test_holding_and_decoding_take_the_device_alone() -> None:
+    device, host = still(decode=0.125)
+    device.hold(1.0)
+    images = device.decoder(lambda place: pytest.fail("nothing is decoded here"))("files")
+    device.synchronise()
+    assert images == "files" and host.now == 1.125 and host.spent == 1.125
+
+
+def test_a_copy_that_fails_does_not_hang_the_device() -> None:
+    queue = Queue(StillHost())
+
+    def broken() -> None:
+        raise RuntimeError("no memory")
+
+    with pytest.raises(RuntimeError):
+        queue.add(Work(0.0, 1.0, copies=broken))
+    assert queue.known(queue.last) == 1.0
+
+
+# ---- on the real host ------------------------------------------------------------------------------------------
+
+
+def test_on_the_real_host_the_device_keeps_its_own_time() -> None:
+    device = EmulatedDevice(Emulated(step=0.01, launch=0.001, bus=1e8), torch.device("cpu"))
+    source = device.pin(torch.arange(100_000, dtype=torch.float32))
+    marks, found = [], []
+    for _ in range(5):
+        found.append(device.copy(source))
+        device.launch(0.01, 0.001)
+        marks.append(device.record())
+    device.synchronise()
+    taken = [device.elapsed(a, b) for a, b in pairwise(marks)]
+    # The copy takes 4 ms of the bus at the least, the step 10 ms; a host that is late makes it later, never earlier.
+    assert all(seconds >= 0.014 for seconds in taken)
+    assert all(torch.equal(there, source) for there in found)
+    assert all(device.query(mark) for mark in marks)
+
+
+def test_a_launch_takes_cpu_time_of_the_thread() -> None:
+    began = time.thread_time()
+    Host().work(0.01)
+    assert time.thread_time() - began >= 0.01
+
+
+def test_copies_are_made_by_another_thread() -> None:
+    names: list[str] = []
+    queue = Queue(Host())
+    work = queue.add(Work(0.0, 1e-6, copies=lambda: names.append(threading.current_thread().name)))
+    assert queue.known(work) > 0 and names[0].startswith("emulated-device")
+
+
+def test_torchs_own_thread_pins_for_it() -> None:
+    from torch.utils.data import DataLoader
+
+    device = EmulatedDevice(Emulated(), torch.device("cpu"))
+    usual = torch.Tensor.pin_memory, torch.accelerator.is_available
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with device.loading():
+            loader = DataLoader(list(torch.arange(8.0)), batch_size=2, num_workers=1, pin_memory=True)
+            batches = iter(loader)
+            pinned = [device.is_pinned(found) for found in batches]
+    assert pinned == [True] * 4
+    assert (torch.Tensor.pin_memory, torch.accelerator.is_available) == usual
+
+
+# ---- opening a device ------------------------------------------------------------------------------------------
+
+
+def test_what_is_said_of_an_emulated_device() -> None:
+    assert emulated("emulated") == Emulated()
+    found = emulated("emulated:step=20ms,launch=500us,bus=4e9,sync=block")
+    assert found == Emulated(step=0.02, launch=0.0005, bus=4e9, sync="block")
+    device = open_device("emulated:step=30ms")
+    assert isinstance(device, EmulatedDevice) and device.like.step == 0.03
+    assert "emulated (step 0.03" in str(device.facts()["device"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("emulated:speed=1ms", "'speed' is not known; use step, launch"), ("emulated:step=soon", "step"),
+        ("emulated:bus=fast", "bytes per second are needed"), ("emulated:sync=sleep", "use spin or block"),
+        ("emulated:step=0s", "above 0"), ("emulated:launch", "launch"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_emulated_is_one_line(name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        open_device(name)
+
+
+def test_no_cuda_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(MissingPartError, match=r"--gpu and --model.*--step-time"):
+        open_device("cuda")
+
+
+def test_devices_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for name, words in (("cuda:2", "2 CUDA device"), ("gpu", "not a device"), ("meta", "cannot be measured")):
+        with pytest.raises(InputError, match=words):
+            open_device(name)
+    assert type(open_device("cpu")) is Device
+
+
+def test_the_host_as_its_own_device_is_never_behind() -> None:
+    device = open_device("cpu")
+    start = device.record()
+    device.synchronise(start)
+    assert device.query(start) and device.elapsed(start, device.record()) >= 0 and not device.asynchronous
+    assert device.copy(torch.ones(2)).sum() == 2 and not device.is_pinned(device.pin(torch.ones(2)))
+    assert device.facts()["device"] == "cpu"
+
+
+# ---- torch.cuda behind the same interface, played by the emulated device -----------------------------------------
+
+
+class Cuda:
+    """``torch.cuda`` as far as it is used, on an emulated device; its spin takes 1 ns a cycle."""
+
+    def __init__(self, device: EmulatedDevice) -> None:
+        self.device, self.synchronised = device, 0
+
+    def Event(self, enable_timing: bool) -> Any:
+        assert enable_timing
+        return Event(self.device)
+
+    def current_stream(self, place: Any) -> str:
+        return f"stream of {place}"
+
+    def synchronize(self, place: Any) -> None:
+        self.synchronised += 1
+        self.device.synchronise()
+
+    def _sleep(self, cycles: int) -> None:
+        self.device.hold(cycles * 1e-9)
+
+
+class Event:
+    def __init__(self, device: EmulatedDevice) -> None:
+        self._device, self.mark = device, None
+
+    def record(self, stream: str) -> None:
+        assert stream == "stream of cuda:0"
+        self.mark = self._device.record()
+
+    def elapsed_time(self, end: Event) -> float:
+        return 1e3 * self._device.elapsed(self.mark, end.mark)
+
+    def query(self) -> bool:
+        return self._device.query(self.mark)
+
+    def synchronize(self) -> None:
+        self._device.synchronise(self.mark)
+
+
+def test_cuda_events_are_seconds_and_a_hold_is_calibrated_once() -> None:
+    below, host = still()
+    cuda = Cuda(below)
+    device = CudaDevice(cuda, "cuda:0")
+    start = device.record()
+    device.hold(0.25)
+    device.hold(0.5)
+    end = device.record()
+    assert cuda.synchronised == 1 and not device.query(end)
+    device.synchronise(end)
+    assert device.query(end) and device.elapsed(start, end) == pytest.approx(0.76) and host.now == pytest.approx(0.76)
+    device.synchronise()
+    assert cuda.synchronised == 2 and device.asynchronous
+
+
+def test_cuda_copies_ahead_on_a_stream_of_their_own() -> None:
+    noted: list[Any] = []
+
+    class Tensor:
+        pinned = True
+
+        def is_pinned(self) -> bool:
+            return self.pinned
+
+        def to(self, place: Any, non_blocking: bool = False) -> Tensor:
+            noted.append((cuda.current, non_blocking))
+            return self
+
+        def record_stream(self, stream: Any) -> None:
+            noted.append(("kept for", stream))
+
+    class Streams(Cuda):
+        current = "steps"
+
+        def default_stream(self, place: Any) -> str:
+            return "steps"
+
+        def Stream(self, place: Any) -> str:
+            return "copies"
+
+        @contextlib.contextmanager
+        def stream(self, name: str) -> Iterator[None]:
+            self.current = name
+            yield
+            self.current = "steps"
+
+    cuda = Streams(still()[0])
+    device, tensor = CudaDevice(cuda, "cuda:0"), Tensor()
+    device.copy(tensor, ahead=True)
+    device.copy(tensor)
+    tensor.pinned = False
+    device.copy(tensor)
+    assert noted == [("copies", False), ("kept for", "steps"), ("steps", True), ("steps", False)]
+    assert not device.is_pinned(tensor)
+
+
+def test_batches_of_any_nesting() -> None:
+    x = torch.zeros(2, 3)
+    nested = {"a": [x, (x, "name")], "b": torch.return_types.max((x, x.long()))}
+    assert module.batch_bytes(nested) == 24 * 3 + 48
+    device, host = still(bus=24.0)
+    moved = module.to_device(nested, device)
+    assert moved["a"][1][1] == "name" and host.now == 3 + 2
+    assert module.batch_bytes(["no", "tensors"]) == 0

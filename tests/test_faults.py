@@ -1,0 +1,302 @@
+"""The worst day: hostile files, closed and full streams, signals at any moment, processes that cannot answer."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from shared import SCENARIO
+
+from coresim.cli.main import main
+from coresim.errors import InputError
+from coresim.files import MOST_BYTES, locked, read_json, read_text, read_toml, write_json
+from coresim.measure.processes import Child, HangError, Link
+from coresim.report.results import read_results
+
+READERS = (
+    ("recommend", "FILE"), ("simulate", "FILE"), ("whatif", "FILE"), ("report", "FILE"), ("compare", "FILE", "FILE"),
+    ("plan", "FILE"), ("plan", "F", "--results", "FILE"), ("machines", "--file", "FILE"),
+    ("validate", "--grid", "FILE"),
+)  # fmt: skip
+FLEET = '[[workload]]\npath = "scenario.toml"\ngpu_hours = 10.0\ngpu = "a100"\nmodel = "resnet50"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("scenario.toml").write_text(SCENARIO)
+    Path("F").write_text(f'machines = ["aws:p4d.24xlarge", "aws:p5.48xlarge"]\n{FLEET}')
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and the last line of stderr of a command that leaves no traceback."""
+    try:
+        code = main(list(words))
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err.rstrip("\n").rpartition("\n")[2]
+
+
+# Files
+
+HOSTILE = {
+    "digits.toml": f"[workload]\nbatch_size = {'9' * 5000}\n",
+    "digits.json": f'{{"workload": {{"batch_size": {"9" * 5000}}}}}',
+    "hex.toml": f"[workload]\nbatch_size = 0x{'f' * 5000}\n",
+    "deep.toml": f"a = {'[' * 5000}{']' * 5000}",
+    "deep.json": f'{{"a": {"[" * 5000}{"]" * 5000}}}',
+    "dotted.toml": f"{'a.' * 500}b = 1",
+    "surrogate.json": '{"workload": {"batch_size": 64, "preprocess": "5 ms"}, "accelerator": {"name": "\\ud800"}}',
+    "surrogate_key.json": '{"\\udfff": 1}',
+    "infinite.json": '{"workload": {"batch_size": 1e999}}',
+    "nan.json": '{"workload": {"batch_size": NaN}}',
+    "large.toml": "[host]\ncores = 1e300\n",
+    "small.toml": "[host]\ncores = 1e-310\n",
+    "date.toml": "[host]\ncores = 2020-13-45\n",
+    "field.csv": f"id,gpu,gpu_count,physical_cores\n{'x' * 200_000},a100,1,{'9' * 5000}\n",
+    "nul.csv": "id,gpu\0,gpu_count,physical_cores\n",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    Path(name).write_text(HOSTILE[name])
+    for words in READERS:
+        code, out, last = told(capsys, *(word.replace("FILE", name) for word in words))
+        assert (code, out) == (2, "") and last.startswith("coresim: ") and len(last) < 1300, (words, last)
+        assert name in last or "--grid" in words
+
+
+def test_what_is_read_is_finite_and_within_bounds(tmp_path: Path) -> None:
+    for name, read in (("digits.json", read_json), ("hex.toml", read_toml), ("small.toml", read_toml)):
+        path = tmp_path / name
+        path.write_text(HOSTILE[name])
+        with pytest.raises(InputError, match=r"integer|a number is 0 or from 1e-100 to 1e\+18 in size"):
+            read(path)
+
+
+@pytest.mark.parametrize("words", READERS)
+def test_what_is_no_regular_file_is_refused_at_once(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    os.mkfifo("pipe")
+    for name in ("pipe", "/dev/zero", "."):
+        code, out, last = told(capsys, *(word.replace("FILE", name) for word in words))
+        assert (code, out) == (2, "") and (name in last), last
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read_whole(tmp_path: Path) -> None:
+    with (tmp_path / "large.json").open("wb") as stream:
+        stream.truncate(MOST_BYTES + 1)
+    with pytest.raises(InputError, match=r"large\.json: larger than 64 MB"):
+        read_text(tmp_path / "large.json")
+
+
+def test_a_path_that_is_none_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("fleet.toml").write_text('machines = ["all"]\n' + FLEET.replace("scenario.toml", "a\\u0000b"))
+    assert told(capsys, "plan", "fleet.toml")[0] == 2
+    with pytest.raises(InputError, match="not a possible path"):
+        write_json("a\0b", {})
+
+
+def test_a_name_of_odd_bytes_is_answered_and_written(folder: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.toml")
+    Path(name).write_text(SCENARIO)
+    done = run("simulate", name, "--steps", "20", "--replications", "1", "--engine", "reference")
+    assert done.returncode == 0 and "GPU idle" in done.stdout
+    write_json("out.json", {"command": name})
+    assert read_json("out.json") == {"command": "caf?.toml"}
+
+
+# Streams
+
+
+def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "coresim", *words], text=True, timeout=200, check=False,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+    )  # type: ignore[call-overload, no-any-return]  # fmt: skip
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    words = f'"{sys.executable}" -m coresim {command}'
+    return subprocess.run(["/bin/sh", "-c", words], capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_a_closed_stdout_is_told() -> None:
+    done = shell("catalogue >&-")
+    assert done.returncode == 1
+    assert done.stderr == "coresim: cannot write the answer: stdout is closed; send it elsewhere\n"
+
+
+@pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", "2>&- <&-"])
+def test_what_cannot_be_said_on_stderr_does_not_hold_the_answer_back(folder: Path, stream: str) -> None:
+    done = shell(f"simulate scenario.toml --steps 20 --replications 1 --engine reference {stream}")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Simulated")
+    done = shell(f"simulate no-such.toml {stream}")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+@pytest.mark.parametrize("command", ["doctor", "--version", "--help", "recommend --help"])
+def test_a_full_disk_is_told_whatever_is_printed(command: str) -> None:
+    done = shell(f"{command} >/dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "coresim: cannot write the answer: No space left on device; send it elsewhere\n"
+
+
+# Disks
+
+
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """A limit on a file's size stands for a full disk: writing beyond it is an `OSError`."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [0, 1000])
+def test_a_plan_is_printed_though_its_file_is_not_whole(
+    folder: Path, capsys: pytest.CaptureFixture[str], size: int
+) -> None:
+    words = ["plan", "F", "--jobs", "1", "--results", "rows.csv"]
+    with disk_of(size):
+        code = main(words)
+    out, err = capsys.readouterr()
+    kept = len(read_results("rows.csv"))
+    assert code == 1 and out.startswith("Whole mix") and kept == (1 if size else 0)
+    assert f"rows.csv is not whole: it keeps {kept} of 2 rows; make room" in err
+    assert main(words) == 0
+    assert capsys.readouterr().out == out and len(read_results("rows.csv")) == 2
+
+
+def test_a_line_that_was_cut_off_spoils_no_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "F", "--jobs", "1", "--results", "rows.csv"]
+    assert main(words) == 0
+    whole = Path("rows.csv").read_bytes()
+    Path("rows.csv").write_bytes(whole[:-100])
+    assert main(words) == 0
+    assert Path("rows.csv").read_bytes() == whole
+
+
+def test_a_figure_that_does_not_fit_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("simulate", "scenario.toml", "--steps", "20", "--replications", "1", "--gantt", "first.svg")
+    with disk_of(1000):
+        code, _, last = told(capsys, *words)
+    assert code == 1 and "first.svg" in last
+    assert not Path("first.svg").exists()
+
+
+def test_the_second_of_two_validations_of_one_ledger_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with locked("ledger.json"):
+        code, out, last = told(capsys, "validate", "--quick", "-o", "ledger.json")
+    assert (code, out) == (2, "")
+    assert last == "coresim: ledger.json: another coresim writes it now; wait, or name another file"
+    with locked("ledger.json"):  # whoever held it has let go, and left nothing
+        pass
+    assert not list(folder.glob("*ledger*")) and not list(folder.glob(".*ledger*"))
+
+
+def test_a_home_that_cannot_be_written_is_no_reason_not_to_answer(folder: Path) -> None:
+    known = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    done = run("recommend", "scenario.toml", "--max-cores", "2", env={**known, "HOME": "/proc"})
+    assert done.returncode in (0, 4) and "Traceback" not in done.stderr and " per GPU" in done.stdout
+
+
+def test_two_runs_at_once_answer_alike(folder: Path) -> None:
+    words = [sys.executable, "-m", "coresim", "plan", "F", "--jobs", "1", "--results", "rows.csv"]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = [process.communicate(timeout=200) for process in both]
+    assert [process.returncode for process in both] == [0, 0], answers
+    assert answers[0][0] == answers[1][0] and len(read_results("rows.csv")) == 2
+
+
+# Signals
+
+BOOT = """
+import os, signal, sys
+from coresim.cli.entry import main
+left, number = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+def hook(event, args):
+    global left
+    if event in ("import", "open", "exec", "compile"):
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), number)
+sys.addaudithook(hook)
+code = main()
+if left > 0:
+    print("left", left, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def interrupted_after(events: int, number: int, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BOOT, str(events), str(number), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_a_signal_at_any_moment_is_130(folder: Path) -> None:
+    words = ("recommend", "scenario.toml", "--max-cores", "2")
+    whole = interrupted_after(10**9, signal.SIGINT, *words)
+    count = 10**9 - int(whole.stderr.split()[-1])
+    assert whole.returncode in (0, 4) and count > 500
+    # Most of the first half second is imports; each of them is a moment at which a signal may come.
+    rng = random.Random(20)
+    for events in (1, 2, 3, *rng.sample(range(4, count), 9)):
+        done = interrupted_after(events, rng.choice((signal.SIGINT, signal.SIGTERM)), *words)
+        assert (done.returncode, done.stdout) == (130, ""), (events, done)
+        said = [line for line in done.stderr.splitlines() if not line.endswith("...")]
+        assert said == ["coresim: interrupted; nothing was left behind"], (events, done.stderr)
+
+
+# Processes
+
+
+def sends_a_lock(link: Link) -> None:
+    queue: multiprocessing.Queue[object] = multiprocessing.Queue()
+    queue.put(threading.Lock())
+    queue.get()
+
+
+def sends_what_is_no_module_s(link: Link) -> None:
+    queue: multiprocessing.Queue[object] = multiprocessing.Queue()
+    queue.put(lambda: None)
+    queue.get()
+
+
+def sleeps(link: Link) -> None:
+    time.sleep(1000)
+
+
+@pytest.mark.parametrize(
+    ("job", "kind"), [(sends_a_lock, "'_thread.lock' object"), (sends_what_is_no_module_s, "local object")]
+)
+def test_what_cannot_be_pickled_is_named_and_not_waited_for(job: object, kind: str) -> None:
+    # Were it waited for, it would be the test's own limit that ends it.
+    with Child(job, doing="sending batches") as child, pytest.raises(InputError) as caught:  # type: ignore[arg-type]
+        child.receive(timeout=3600)
+    assert f"cannot pickle {kind}" in str(caught.value) and "sending batches" in str(caught.value)
+
+
+def test_a_hang_says_the_time_that_was_given() -> None:
+    with Child(sleeps, doing="sleeping") as child, pytest.raises(HangError, match=r"no answer for 0\.3 s") as caught:
+        child.receive(timeout=0.3)
+    assert caught.value.seconds == 0.3

@@ -1,0 +1,83 @@
+"""s(k) held against published curves: the script, its data, and the page that it recorded."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "calibration" / "scaling.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("calibration_scaling", SCRIPT)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_recorded_page_is_what_todays_model_says(script: ModuleType) -> None:
+    assert script.TABLE.read_text() == script.page(script.load()), "run calibration/scaling.py"
+
+
+def test_every_point_has_its_source_and_what_is_given(script: ModuleType) -> None:
+    curves = script.load()
+    assert sum(len(curve.published) for curve in curves) == 39
+    for curve in curves:
+        assert curve.source.startswith("github:") and curve.given
+        assert not curve.given.keys() & curve.published.keys()
+
+
+def test_a_published_curve_is_read_as_it_is_written(script: ModuleType) -> None:
+    by_case = {curve.case: curve for curve in script.load()}
+    folder = by_case["PyTorch ImageFolder 512 px"]
+    assert (folder.given, folder.cap, folder.published) == ({12: 2211.0}, 3955.0, {24: 3804.0, 48: 3950.0})
+    assert by_case["mxnet imdecode"].given == {1: pytest.approx(1 / 0.434)}
+    assert by_case["mxnet imdecode"].published[16] == pytest.approx(1 / 0.049)
+    assert by_case["petastorm, numpy"].cores is None
+
+
+def test_a_consumers_cap_is_not_passed_and_says_nothing_of_the_cores(script: ModuleType) -> None:
+    folder = next(curve for curve in script.load() if curve.case.startswith("PyTorch"))
+    assert all(row.predicted.value <= folder.cap for row in script.rows([folder], script.by_model()))
+    again = script.two_given(folder)
+    assert again.given == folder.given and list(again.published) == [48]
+
+
+def test_the_second_value_under_the_lock_tells_what_passing_costs(script: ModuleType) -> None:
+    threads = next(curve for curve in script.load() if curve.lock)
+    once, twice = (script.rows([c], script.by_model())[-1] for c in (threads, script.two_given(threads)))
+    assert once.count == twice.count == 32 and abs(twice.error) < abs(once.error)
+
+
+def test_another_file_is_printed_and_nothing_written(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "TABLE", tmp_path / "page.md")
+    other = tmp_path / "other.csv"
+    head = "case,source,quantity,given,setting,published,unit\n"
+    rows = [f"made up,nobody,1/s,2 workers 100/s,{count} workers,{rate},1/s\n" for count, rate in ((4, 190), (8, 360))]
+    other.write_text(head + "".join(rows))
+    assert script.main(["--cases", str(other)]) == 0
+    assert "made up" in capsys.readouterr().out and not script.TABLE.exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "match"),
+    [("a,b,c,some,4 workers,1,1/s", "given 'some'"), ("a,b,c,1 thread 1/s,many,1,1/s", "setting 'many'"),
+     ("a,b,c,1 thread 1/s,4 workers,x,1/s", "line 2")],
+)  # fmt: skip
+def test_a_row_that_cannot_be_read_is_named(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str, match: str
+) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("case,source,quantity,given,setting,published,unit\n" + row + "\n")
+    assert script.main(["--cases", str(other)]) == 2
+    assert match in capsys.readouterr().err
+    assert script.main(["--cases", str(tmp_path / "gone.csv")]) == 2

@@ -1,0 +1,189 @@
+"""From measurements to s(k), and the micro-benchmarks behind it: shapes and names, never seconds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from coresim.errors import InputError
+from coresim.measure import crew, droop, host, pressure, topology
+from coresim.measure.protocol import Clock
+from coresim.measure.speed import channels_of, evidence, is_whole, speed_table
+from coresim.measure.tree import Tree
+from coresim.model.host import CoreTerm, HostFacts
+from coresim.model.machines import Machine
+from coresim.model.measurement import Measurement
+
+CPUS = crew.physical_cpus()[:2]
+HOST = HostFacts(
+    (CoreTerm("physical", 16, ""),), physical_cores=16, sockets=2, threads_per_core=2, hypervisor=False,
+    cpu_model="AMD EPYC 7742 64-Core Processor",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left() -> Iterator[None]:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+
+
+def measured(prefix: str, values: dict[int, float], processes: int = 2) -> list[Measurement]:
+    return [Measurement(f"{prefix}{k}", "", ((value,),) * processes, "made up") for k, value in values.items()]
+
+
+def test_each_measurement_is_the_evidence_that_it_is() -> None:
+    found = evidence(
+        measured("scaling.", {1: 0.010, 2: 0.0125, 10: 0.02})
+        + measured("bandwidth.triad.", {1: 10e9, 2: 19e9})
+        + measured("bandwidth.copy.", {1: 8e9})
+        + measured("pressure.", {0: 0.02, 50: 0.021, 100: 0.024})
+        + measured("spin.", {1: 0.001, 16: 0.00125})
+        + measured("sibling.", {1: 0.01, 2: 0.016}),
+        HOST,
+        sample_bytes=1e6,
+    )
+    assert [point[:2] for point in found.speeds] == [(1, 1.0), (2, pytest.approx(0.8)), (10, pytest.approx(0.5))]
+    assert [point[:2] for point in found.bandwidth] == [(1, 10e9), (2, 19e9)]
+    assert [point[:2] for point in found.pressure] == [(0.5, pytest.approx(1.05)), (1.0, pytest.approx(1.2))]
+    assert [point[:2] for point in found.droop] == [(16, pytest.approx(0.8))]
+    assert [point[:2] for point in found.sibling] == [(2, pytest.approx(1.25))]
+    assert found.moved == pytest.approx(1e8) and (found.cores, found.threads_per_core) == (16, 2)
+    assert found.channels == pytest.approx(2 * 204.8e9)
+
+
+def test_a_virtual_machine_shows_its_own_share_of_a_host_that_is_not_known() -> None:
+    virtual = replace(HOST, hypervisor=True)
+    found = evidence(measured("scaling.", {1: 0.01}), virtual)
+    assert not is_whole(virtual) and found.cores is None and found.channels is None
+
+
+def test_clock_tables_stand_in_where_nothing_was_spun() -> None:
+    told = replace(HOST, clock_base_hz=2_000_000_000, clock_max_hz=3_000_000_000)
+    point = evidence(measured("scaling.", {1: 0.01}), told).droop[0]
+    assert (point.at, point.value) == (16, pytest.approx(5 / 6)) and point.uncertainty == pytest.approx(1 / 12)
+    spun = evidence(measured("scaling.", {1: 0.01}) + measured("spin.", {1: 1.0, 16: 1.0}), told)
+    assert spun.droop[0].value == 1.0
+
+
+def test_processes_that_differ_are_less_exact() -> None:
+    steady = measured("scaling.", {1: 0.01, 2: 0.01})
+    restless = [Measurement("scaling.2", "", ((0.009,), (0.011,)), "made up")]
+    calm, rough = (evidence(found, HOST).speeds[0].uncertainty for found in (steady, steady[:1] + restless))
+    assert calm == 0.01 and rough > 0.05
+
+
+def test_a_table_needs_one_core() -> None:
+    with pytest.raises(InputError, match=r"scaling\.1"):
+        speed_table(measured("scaling.", {2: 0.01}), HOST)
+    assert len(speed_table(measured("scaling.", {1: 0.01, 80: 0.02}), HOST).values) == 80
+
+
+@pytest.mark.parametrize(
+    ("cpu", "expected"),
+    [
+        ("AMD EPYC 7742 64-Core Processor", 100e9), ("Intel(R) Xeon(R) Platinum 8480+ CPU @ 2.00GHz", 400e9),
+        ("Intel(R) Xeon(R) Processor", None), ("AMD EPYC 77421", None), (None, None),
+    ],
+)  # fmt: skip
+def test_channels_of_a_known_processor(cpu: str | None, expected: float | None) -> None:
+    known = [
+        Machine("a", "g", 1, 64, cpu="EPYC 7742", bandwidth_gb_s_per_socket=50.0),
+        Machine("b", "g", 1, 56, cpu="Xeon Platinum 8480+", bandwidth_gb_s_per_socket=200.0),
+    ]
+    assert channels_of(replace(HOST, cpu_model=cpu), known) == expected
+
+
+def test_the_clock_range_of_the_first_cpu_that_tells(tmp_path: Path) -> None:
+    def tells(cpu: int, **files: str) -> None:
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
+        folder.mkdir(parents=True)
+        for name, text in files.items():
+            (folder / name).write_text(text)
+
+    tells(0, cpuinfo_max_freq="3400000\n")
+    assert topology.clock_range(Tree(tmp_path), [0, 1]) == (None, None)
+    tells(1, cpuinfo_max_freq="3400000\n", base_frequency="2400000\n")
+    assert topology.clock_range(Tree(tmp_path), [0, 1]) == (2_400_000_000, 3_400_000_000)
+    (tmp_path / "sys/devices/system/cpu/online").write_text("0-1\n")
+    facts = host.read_host(tmp_path, sleep=lambda _: None)
+    again = HostFacts.from_dict(facts.to_dict())
+    assert (again.clock_base_hz, again.clock_max_hz) == (2_400_000_000, 3_400_000_000)
+
+
+def test_pressures_end_with_all_other_cores() -> None:
+    assert pressure.pressures(0) == []
+    assert pressure.pressures(1) == [(1, 0.5), (1, 1.0)]
+    assert pressure.pressures(6) == [(1, 0.5), (1, 1.0), (2, 1.0), (4, 1.0), (6, 1.0)]
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="one core presses on nobody")
+def test_a_job_under_pressure_stays_on_its_core_and_goes_back() -> None:
+    places: set[frozenset[int]] = set()
+    usual = os.sched_getaffinity(0)
+
+    def work() -> None:
+        places.add(frozenset(os.sched_getaffinity(0)))
+        sum(range(20_000))
+
+    told: list[float] = []
+    found = pressure.measure_pressure(
+        work, cpus=CPUS, cache_bytes=2**20, budget_s=0.3, progress=lambda what, done: told.append(done), cautions=[]
+    )
+    assert [m.name for m in found] == ["pressure.0", "pressure.50", "pressure.100"]
+    assert all(value > 0 for m in found for value in m.flat)
+    assert places == {frozenset(CPUS[:1])} and os.sched_getaffinity(0) == usual
+    assert told == sorted(told) and 0 <= told[0] <= told[-1] <= 1
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="one core presses on nobody")
+def test_streams_stream_when_told_and_rest_when_told() -> None:
+    def busy(process: psutil.Process) -> float:
+        times = process.cpu_times()
+        return float(times.user + times.system)
+
+    before = set(psutil.Process().children())
+    with pressure.streams(CPUS[1:], 2**20) as press:
+        (child,) = set(psutil.Process().children()) - before
+        press(1, 1.0)
+        start = busy(child)
+        while busy(child) < start + 0.05:
+            pass
+        press(0, 1.0)
+        rested = busy(child)
+        sum(range(3_000_000))
+        assert busy(child) - rested < 0.05
+
+
+def test_one_core_presses_and_spins_with_nobody() -> None:
+    assert pressure.measure_pressure(lambda: None, cpus=CPUS[:1]) == [] == droop.measure_droop(cpus=CPUS[:1])
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="all cores are one")
+def test_a_spin_on_one_and_on_all_cores() -> None:
+    told: list[str] = []
+    found = droop.measure_droop(cpus=CPUS, budget_s=0.2, progress=lambda what, done: told.append(what))
+    assert [m.name for m in found] == ["spin.1", "spin.2"]
+    assert [len(m.values) for m in found] == [2, 2] and all(value > 0 for m in found for value in m.flat)
+    assert "all" in found[0].how and told
+
+
+def test_an_interrupted_measurement_leaves_the_process_where_it_was() -> None:
+    class Stop(Exception):
+        pass
+
+    usual = os.sched_getaffinity(0)
+
+    def stop(what: str, done: float) -> Any:
+        raise Stop
+
+    if len(CPUS) > 1:
+        with pytest.raises(Stop):
+            pressure.measure_pressure(lambda: None, cpus=CPUS, cache_bytes=2**20, clock=Clock(), progress=stop)
+    assert os.sched_getaffinity(0) == usual
