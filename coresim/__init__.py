@@ -2,7 +2,7 @@
 
 ``measure``, ``simulate``, ``recommend`` and ``plan`` do from Python what the verbs of the same names do in a terminal,
 and ``write_report`` what ``report`` does; ``what_if`` shows sliders in a notebook, and ``attach`` measures the next
-training loop of the process that calls it.
+training loop of the process that calls it. ``recommend_for_steps`` answers where nobody knows how long a step takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["attach", "load", "measure", "plan", "recommend", "simulate", "what_if", "write_report"]
+__all__ = [
+    "attach",
+    "load",
+    "measure",
+    "plan",
+    "recommend",
+    "recommend_for_steps",
+    "simulate",
+    "what_if",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:

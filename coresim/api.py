@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from coresim import __version__
 from coresim.advise.fleet import plan_fleet
+from coresim.advise.recommend import CONFIDENCE
 from coresim.advise.recommend import recommend as _recommend
+from coresim.advise.steps import for_steps
 from coresim.advise.sweep import Study
 from coresim.advise.task import FLEET_PLAN
 from coresim.attaching import here
@@ -20,15 +22,17 @@ from coresim.measure.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
 from coresim.model.fleet import Fleet, load_fleet
 from coresim.model.overrides import override
-from coresim.model.profile import Profile, load_document, profile_tables
+from coresim.model.profile import Profile, check_step, load_document, profile_tables
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.answer import Answer, Measured, Simulated, answer_of
+from coresim.report.basis import profile_notes
 from coresim.report.content import Section, Table
 from coresim.report.fleet import Planned
 from coresim.report.output import format_of
 from coresim.report.output import write_report as write
 from coresim.report.plan import plan_report
 from coresim.report.results import ResultFile
+from coresim.report.steps import ForSteps
 from coresim.sim.estimate import Engine, Plan, estimate
 
 if TYPE_CHECKING:
@@ -70,6 +74,7 @@ def recommend(
     settings: Sequence[str] = (),
     options: tuple[int, ...] | None = None,
     max_cores: int | None = None,
+    confidence: float = CONFIDENCE,
     seed: int = 1,
     engine: str = "fast",
     executor: Executor | None = None,
@@ -81,13 +86,35 @@ def recommend(
         settings: overrides such as ``"accelerator.step=98 ms"``.
         options: which organisations of the pipeline to consider; by default those of the loader's preset.
         max_cores: largest core count per accelerator to try.
+        confidence: how sure the larger of the two core counts is to meet the target.
         seed: of all random draws.
         engine: ``fast`` or ``reference``.
         executor: where the points of the curves are simulated; None: here.
     """
     scenario, profile = _resolve(measure() if source is None else source, settings)
-    answer = _recommend(scenario, Study(_engine(engine), Plan(seed=seed), executor), options, max_cores)
+    answer = _recommend(scenario, Study(_engine(engine), Plan(seed=seed), executor), options, max_cores, confidence)
     return answer_of(answer, profile, settings=settings)
+
+
+def recommend_for_steps(
+    source: Input | None = None,
+    *,
+    settings: Sequence[str] = (),
+    options: tuple[int, ...] | None = None,
+    max_cores: int | None = None,
+    confidence: float = CONFIDENCE,
+    seed: int = 1,
+    engine: str = "fast",
+    executor: Executor | None = None,
+) -> ForSteps:
+    """Recommend where nobody knows how long a training step takes: for a rate of samples, and for a few step times.
+
+    The arguments are those of `recommend`.
+    """
+    scenario, profile = _resolve(measure() if source is None else source, settings, step_needed=False)
+    study = Study(_engine(engine), Plan(seed=seed), executor)
+    notes, rests = profile_notes(profile, settings) if profile else ((), ())
+    return ForSteps(for_steps(scenario, study, options, max_cores, confidence), notes, rests)
 
 
 def write_report(
@@ -201,16 +228,19 @@ def plan(
     return Planned(found)
 
 
-def _resolve(source: Input, settings: Sequence[str]) -> tuple[Scenario, Profile | None]:
+def _resolve(source: Input, settings: Sequence[str], step_needed: bool = True) -> tuple[Scenario, Profile | None]:
     if isinstance(source, Scenario):
         return (read_scenario(override(source.to_dict(), list(settings))) if settings else source), None
     document = source if isinstance(source, Profile | dict) else load_document(source)
     profile = document if isinstance(document, Profile) else None
-    tables = (
-        profile_tables(document, "profile" if isinstance(source, Profile) else str(source))
-        if isinstance(document, Profile)
-        else document
-    )
+    tables: dict[str, Any]
+    if isinstance(document, Profile):
+        name = "profile" if isinstance(source, Profile) else str(source)
+        if step_needed:
+            check_step(document, name, settings)
+        tables = profile_tables(document, name, settings=settings)
+    else:
+        tables = document
     return read_scenario(override(tables, list(settings))), profile
 
 

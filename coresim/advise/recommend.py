@@ -23,6 +23,7 @@ from coresim.advise.sweep import (
     sensible_maximum,
 )
 from coresim.advise.threads import Unlimited, unlimited
+from coresim.advise.uncertain import PerRate, Uncertain, per_rate, uncertain
 from coresim.advise.verdict import Setting, Verdict, judge
 from coresim.errors import InputError
 from coresim.model.scenario import Scenario
@@ -31,6 +32,8 @@ from coresim.theory.capacity import saturation
 
 #: Probability of the surer of the two answers: nine in ten.
 CONFIDENCE = 0.9
+#: Cores of the surer answer over those of the other from which on it is said what leaves them apart.
+WIDE = 1.25
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,8 @@ class Recommendation:
         elasticities: what moves GPU idle at ``point``, the strongest first.
         epoch_start: what each start of an epoch costs at ``point``; None for option 1.
         unlimited: what library threads do to ``point`` where nothing limits them; None: nothing, or not known.
+        per_rate: cores per 1,000 samples/s.
+        uncertain: the inputs that leave the number of cores uncertain, what adds most first.
     """
 
     scenario: Scenario
@@ -114,6 +119,14 @@ class Recommendation:
     elasticities: tuple[Elasticity, ...]
     epoch_start: EpochStart | None
     unlimited: Unlimited | None
+    per_rate: PerRate
+    uncertain: tuple[Uncertain, ...]
+
+    @property
+    def doubt(self) -> Uncertain | None:
+        """The input to know better first, where the two answers are more than a quarter apart; None: they are not."""
+        apart = self.sure is None or self.sure.cores > WIDE * self.point.cores
+        return next(iter(self.uncertain), None) if self.meets_target and apart else None
 
     @property
     def probability(self) -> float:
@@ -177,6 +190,8 @@ def recommend(
         elasticities=elasticities(_setting(scenario, point), study),
         epoch_start=epoch_start(scenario, point, study),
         unlimited=unlimited(scenario, point, study),
+        per_rate=per_rate(scenario, point),
+        uncertain=uncertain(scenario, point),
     )
 
 
@@ -198,15 +213,17 @@ def _answers(
 
 
 def _narrowed(scenario: Scenario, point: Point, study: Study) -> Point:
-    """The point with noise as narrow as near the target, where it is far from it."""
+    """The point with noise as narrow as near the target, where it is far from it and stays on its side of it."""
     if point.estimate.simulation_half_high <= study.plan.half_width:
         return point
+    target = scenario.target.gpu_idle
     found = predict(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
-    return replace(point, estimate=found)
+    same = (found.gpu_idle <= target) == (point.estimate.gpu_idle <= target)
+    return replace(point, estimate=found) if same else point
 
 
 def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:
-    """With the most workers and credits that were tried, of the host that all accelerators share."""
+    """With the most workers and credits that were tried; of the host that all accelerators share, for each."""
     most = widest(scenario, point.option, point.cores)
     pipeline = pipeline_of(scenario, point.option, point.cores, max(1, most.workers), most.prefetch_factor)
     found, count = lower_bound_cores(pipeline, target), scenario.accelerator.count

@@ -11,6 +11,8 @@ from coresim.model.scenario import Scenario, with_services
 from coresim.theory.capacity import saturation
 
 GPU_BOUND = "GPU-bound"
+#: What is left where the target is missed and no run sees why: a few samples that take very much longer than others.
+RARE_STALLS = ("rare stalls", "shorten or drop the samples that take longest, or deliver batches out of order")
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,12 @@ def judge(setting: Setting, target: float, study: Study, met: bool) -> Verdict:
 
     For a GPU-bound setting the next bottleneck is what would bind on an accelerator twice as fast.
     """
+    whole = replace(study, plan=replace(study.plan, inputs=0), progress=None)
     study = replace(study, plan=study.rough, progress=None)
     idle = _idle(setting, study)
+    if idle <= target and not met:
+        # A short run that sees nothing of what it is asked about says nothing about its cause.
+        study, idle = whole, _idle(setting, whole)
     if met:
         faster = replace(setting, scenario=with_services(setting.scenario, 0.5, "step"))
         name, _, _ = _worst(faster, _idle(faster, study), study)
@@ -96,8 +102,15 @@ def judge(setting: Setting, target: float, study: Study, met: bool) -> Verdict:
     name, without, advice = _worst(setting, idle, study)
     if name == GPU_BOUND:
         # Two causes bind alike, so that removing either helps nothing: take cores out of the way, name the other.
-        setting = _more_cores(setting)
-        name, without, advice = _worst(setting, _idle(setting, study), study)
+        ample = _more_cores(setting)
+        name, without, advice = _worst(ample, _idle(ample, study), study)
+        if name == GPU_BOUND:
+            # So near the target that no cause is worth more than noise: the one that is worth most.
+            name, without, advice = _worst(setting, idle, study, noise=0.0)
+        else:
+            setting = ample
+    if name == GPU_BOUND:
+        name, advice = RARE_STALLS
     remaining = _apply(name, setting)
     following = GPU_BOUND if without <= target + NOISE else _worst(remaining, without, study)[0]
     return Verdict(name, following, without, _possible(advice, name, setting))
@@ -125,8 +138,8 @@ def _apply(name: str, setting: Setting) -> Setting:
     return next((remove(setting) for cause, remove, _ in CAUSES if cause == name), setting)
 
 
-def _worst(setting: Setting, idle: float, study: Study) -> tuple[str, float, str]:
-    """The cause whose removal lowers idle most (GPU-bound if none does by more than noise).
+def _worst(setting: Setting, idle: float, study: Study, noise: float = NOISE) -> tuple[str, float, str]:
+    """The cause whose removal lowers idle most (GPU-bound if none does by more than ``noise``).
 
     Bandwidth is one only where it is saturated. Short of that, cores that slow one another still do more work when
     there are more of them: that whatever binds would bind less on faster cores is no cause of its own.
@@ -139,6 +152,6 @@ def _worst(setting: Setting, idle: float, study: Study) -> tuple[str, float, str
         if name in none:
             continue
         without = _idle(remove(setting), study)
-        if without < best[1] - NOISE:
+        if without < best[1] - noise:
             best = (name, without, advice)
     return best

@@ -145,7 +145,9 @@ def read_job(
     if args.save:
         profile.save(args.save)
     source = source_of(args)
-    return read_scenario(overridden(profile_tables(profile, source), settings, storage), source), profile
+    return read_scenario(
+        overridden(profile_tables(profile, source, None, settings), settings, storage), source
+    ), profile
 
 
 def source_of(args: argparse.Namespace) -> str:

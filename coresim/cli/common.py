@@ -64,14 +64,15 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
 
 
 def read_input(
-    path: str, settings: list[str], cold: bool = False, storage: str | None = None
+    path: str, settings: list[str], cold: bool = False, storage: str | None = None, step_needed: bool = True
 ) -> tuple[Scenario, Profile | None]:
     """A scenario from a scenario file or a saved profile, with overrides; and the profile, if it is one.
 
     ``cold``: samples come from storage and not from the page cache; only a profile tells what that costs.
     ``storage``: they come from this recorded tier, whatever the input says.
+    ``step_needed``: a profile whose step time nobody knows is refused.
     """
-    from coresim.model.profile import Profile, load_document, profile_tables
+    from coresim.model.profile import Profile, check_step, load_document, profile_tables
     from coresim.model.scenario import read_scenario
 
     hint = (
@@ -82,10 +83,12 @@ def read_input(
     document = load_document(path)
     profile = document if isinstance(document, Profile) else None
     if profile:
-        _note(profile, path, settings)
+        _note(profile, path)
+        if step_needed:
+            check_step(profile, path, settings)
     require(profile is not None or not cold, f"--cold: {path} is a scenario; give workload.fetch instead")
     check_storage(storage, cold)
-    tables = profile_tables(document, path, cold or None) if isinstance(document, Profile) else document
+    tables = profile_tables(document, path, cold or None, settings) if isinstance(document, Profile) else document
     return read_scenario(overridden(tables, settings, storage), path), profile
 
 
@@ -108,7 +111,7 @@ def overridden(tables: dict[str, Any], settings: list[str], storage: str | None)
     return override(stored(tables, storage) if storage else tables, settings)
 
 
-def _note(profile: Profile, path: str, settings: list[str]) -> None:
+def _note(profile: Profile, path: str) -> None:
     """Say on stderr what is odd about using a profile so."""
     from coresim.measure.host import read_host
 
@@ -117,13 +120,6 @@ def _note(profile: Profile, path: str, settings: list[str]) -> None:
         print(
             f"coresim: {path}: measured on another machine ({profile.host.cpu_model}); the answer is for that one;"
             " for this one, measure here",
-            file=sys.stderr,
-        )
-    keys = [setting.partition("=")[0].split(".") for setting in settings]
-    if any("batch_size" in key for key in keys) and not any("step" in key for key in keys):
-        print(
-            "coresim: --set batch_size: step, collate, send, consumer and copy stay as for a batch of"
-            f" {profile.batch_size}; set them too, or measure with --batch-size",
             file=sys.stderr,
         )
 

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
     def read(profile: Profile) -> Scenario:
         path = args.old if profile is old else args.new
-        return read_scenario(override(profile_tables(profile, path), args.settings), path)
+        return read_scenario(override(profile_tables(profile, path, settings=args.settings), args.settings), path)
 
     with study_of(Plan(seed=args.seed, inputs=0), args.engine) as study:
         found = compare(old, new, read, study, args.option)

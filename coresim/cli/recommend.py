@@ -58,6 +58,10 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )  # fmt: skip
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
     parser.add_argument(
+        "--confidence", type=share, default=0.9, metavar="SHARE",
+        help="how sure the larger of the two core counts is to meet the target (default 90%%)",
+    )  # fmt: skip
+    parser.add_argument(
         "--options",
         type=option_list,
         help="which options to consider (default: all that the preset can be; of a program 2)",
@@ -92,15 +96,21 @@ def option_list(text: str) -> tuple[int, ...]:
 def run(args: argparse.Namespace) -> int:
     """Measure or read, simulate, print; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
+    from coresim.advise.steps import for_steps
     from coresim.attaching.today import check_today
+    from coresim.model.profile import step_is_unknown
     from coresim.sim.estimate import Plan
 
     require(not args.loader_hook or args.command, "--loader-hook: goes with a program; add -- python train.py")
     if args.loader_hook:
         return foreign_loader(args)
     scenario, profile = _scenario(args)
+    asked = args.options or _own_option(profile), args.max_cores, args.confidence
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
-        answer = recommend(scenario, study, args.options or _own_option(profile), args.max_cores)
+        if profile and step_is_unknown(profile, args.settings):
+            _print_steps(args, for_steps(scenario, study, *asked), profile)
+            return EXIT_ANSWERED
+        answer = recommend(scenario, study, *asked)
         checked = check_today(profile, study) if profile else None
     _print(args, answer, profile, checked)
     if checked and not checked.trusted:
@@ -116,6 +126,7 @@ def _own_option(profile: Profile | None) -> tuple[int, ...] | None:
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     """What to recommend for, from the file or from measuring."""
     from coresim.model.profile import profile_tables
+    from coresim.model.rebatch import asked_batch
     from coresim.model.scenario import read_scenario
 
     settings = settings_of(args)
@@ -127,7 +138,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
             flag = f"--{name.replace('_', '-')}"
             cure = f", or say {_INSTEAD[name]}" if name in _INSTEAD else ""
             require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out{cure}")
-        return read_input(args.input, settings, args.cold, args.storage)
+        return read_input(args.input, settings, args.cold, args.storage, step_needed=False)
     if args.command:
         check_program(args)
     # Bad overrides and an unwritable path must be told before a minute of measuring, not after.
@@ -140,35 +151,55 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
         profile.save(args.save)
     source = source_of(args) if args.command else "measured here"
     if args.command:
-        step = step_settings(args, profile.batch_size)
+        step = step_settings(args, asked_batch(profile.batch_size, settings) or profile.batch_size)
         args.settings, settings = [*step, *args.settings], [*step, *settings]
-    tables = profile_tables(profile, source, args.cold or None)
+    tables = profile_tables(profile, source, args.cold or None, settings)
     return read_scenario(overridden(tables, settings, args.storage), source), profile
 
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, checked: Checked | None) -> None:
     from coresim.report.answer import answer_of
-    from coresim.report.basis import step_basis
     from coresim.report.document import recommendation_document
     from coresim.report.today import today_document, today_text
 
     source = source_of(args) if args.command or args.input else "measured here"
     if args.json:
-        basis = step_basis(profile, None, args.settings)
-        about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
-        about["validation"] = _validated(profile) if profile else None
-        about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
-        document = recommendation_document(answer, about)
+        document = recommendation_document(answer, _about(args, source, profile))
         document["today"] = today_document(checked) if checked else None
         print(json.dumps(document, indent=1, allow_nan=False))
         return
     told = answer_of(answer, profile, source, args.settings)
-    rests = told.rests
-    if profile:
-        rests = (*rests, _validated(profile) or "not validated here: coresim validate runs the real loader beside this")
     if checked:
         print(today_text(checked), end="\n\n")
-    print(replace(told, rests=rests).text(args.verbose))
+    print(replace(told, rests=(*told.rests, *_checked(profile))).text(args.verbose))
+
+
+def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> None:
+    from coresim.report.basis import profile_notes
+    from coresim.report.steps import ForSteps, steps_document
+
+    source = args.input or "measured here"
+    if args.json:
+        print(json.dumps(steps_document(answer, _about(args, source, profile)), indent=1, allow_nan=False))
+        return
+    notes, rests = profile_notes(profile, args.settings)
+    print(ForSteps(answer, notes, (*rests, *_checked(profile))))
+
+
+def _about(args: argparse.Namespace, source: str, profile: Profile | None) -> dict[str, Any]:
+    from coresim.report.basis import step_basis
+
+    basis = step_basis(profile, None, args.settings)
+    about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
+    about["validation"] = _validated(profile) if profile else None
+    about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
+    return about
+
+
+def _checked(profile: Profile | None) -> tuple[str, ...]:
+    if profile is None:
+        return ()
+    return (_validated(profile) or "not validated here: coresim validate runs the real loader beside this",)
 
 
 def _validated(profile: Profile) -> str | None:

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-NAMES = ("scenario", "fleet", "recommend", "simulate", "compare", "machines", "plan")
+NAMES = ("scenario", "fleet", "recommend", "recommend-steps", "simulate", "compare", "machines", "plan")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from coresim.report.basis import step_basis
     from coresim.report.bounds import bound_lines
     from coresim.report.document import estimate_document
-    from coresim.report.text import estimate_text
+    from coresim.report.simulated import estimate_text
     from coresim.sim.estimate import Plan, estimate
 
     if args.gantt:

@@ -156,9 +156,11 @@ def _recorded(request: StepRequest, job: Job, instead: str | None = None) -> Ste
     """A record of the catalogue; ``instead`` says why the device that is here was not measured."""
     gpu, model = request.gpu or DEFAULT_GPU, request.model or DEFAULT_MODEL
     found = find_step(gpu, model, job.batch_size, request.precision)
+    # Of a data set of the user's own nobody has said what is trained on it, nor on what.
+    unknown = job.own_data and request.gpu is None and request.model is None
     source = AcceleratorSource(
-        kind="catalogue",
-        basis=f"catalogue: {found.basis}",
+        kind="unknown" if unknown else "catalogue",
+        basis=f"not known; in its place the catalogue's {found.basis}" if unknown else f"catalogue: {found.basis}",
         uncertainty=found.uncertainty / _DEVIATIONS,
         step_time_s=found.step_time_s,
         name=found.row.gpu,

@@ -24,7 +24,7 @@ from coresim.model.keys import (
 )
 from coresim.model.machines import Machine, find_machine, load_machines, read_machines
 from coresim.model.overrides import override
-from coresim.model.profile import Profile, load_document, profile_tables
+from coresim.model.profile import Profile, check_step, load_document, profile_tables
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.service import Service
 from coresim.units import short
@@ -220,7 +220,9 @@ def _workload(table: WorkloadTable, folder: Path) -> Workload:
     path = folder / table.path
     document = load_document(path)
     profile = document if isinstance(document, Profile) else None
-    tables = profile_tables(document, str(path)) if isinstance(document, Profile) else document
+    if profile:
+        check_step(profile, str(path), table.set)
+    tables = profile_tables(document, str(path), None, table.set) if isinstance(document, Profile) else document
     scenario = read_scenario(override(tables, list(table.set)), str(path))
     name, cpu = table.name or path.stem, table.cpu or (profile.host.cpu_model if profile else None)
     gpu = table.gpu or scenario.accelerator.name

@@ -34,6 +34,16 @@ def override(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any
     return result
 
 
+def given(settings: Sequence[str], key: str) -> Any:
+    """The value that settings give a key (``section.key``), the last of them; None: they give it none."""
+    found = None
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if equals and ".".join(_full_path(path.strip(), setting)) == key:
+            found = _value(text.strip(), setting)
+    return found
+
+
 def _preset(document: Mapping[str, Any]) -> Preset | None:
     loader = document.get("loader")
     name = loader.get("preset") if isinstance(loader, dict) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,9 @@ from coresim.model.keys import (
     write_section,
 )
 from coresim.model.measurement import Measurement
+from coresim.model.overrides import basis_after
 from coresim.model.profile_tables import scenario_tables
+from coresim.model.rebatch import asked_batch
 from coresim.model.today import Today
 from coresim.units import short
 
@@ -42,7 +44,7 @@ VERSION = 2
 class AcceleratorSource:
     """Where the step time comes from."""
 
-    kind: str = key(choice("measured", "catalogue", "given"), "how the step time is known")
+    kind: str = key(choice("measured", "catalogue", "given", "unknown"), "how the step time is known")
     basis: str = key(TEXT, "one line: device, model, precision, source and certainty")
     uncertainty: float = key(UNCERTAINTY, "relative standard uncertainty of the step time")
     step_time_s: float | None = key(POSITIVE, "seconds per step where it was not measured here", None)
@@ -172,9 +174,9 @@ class Profile:
             raise InputError(f"{name} was not measured; there are {', '.join(m.name for m in self.measurements)}")
         return found
 
-    def scenario_tables(self, cold: bool | None = None) -> dict[str, Any]:
+    def scenario_tables(self, cold: bool | None = None, batch: int | None = None) -> dict[str, Any]:
         """The tables that `coresim.model.scenario.read_scenario` reads; see `coresim.model.profile_tables`."""
-        return scenario_tables(self, cold)
+        return scenario_tables(self, cold, batch)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON-ready document that `from_dict` reads back to an equal profile."""
@@ -224,12 +226,32 @@ def load_profile(path: str | os.PathLike[str]) -> Profile:
     return Profile.from_dict(read_json(path), str(path))
 
 
-def profile_tables(profile: Profile, source: str, cold: bool | None = None) -> dict[str, Any]:
-    """`Profile.scenario_tables`, with ``source`` at the beginning of every error."""
+def profile_tables(
+    profile: Profile, source: str, cold: bool | None = None, settings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """`Profile.scenario_tables`, with ``source`` at the beginning of every error.
+
+    ``settings`` will override them: where they give another batch size, every time of a batch is as it is for that.
+    """
     try:
-        return profile.scenario_tables(cold)
+        return profile.scenario_tables(cold, asked_batch(profile.batch_size, settings))
     except InputError as error:
         raise type(error)(f"{source}: {error}") from None
+
+
+def step_is_unknown(profile: Profile, settings: Sequence[str]) -> bool:
+    """Whether neither the profile nor a setting says how long a step takes."""
+    unknown = profile.accelerator.kind == "unknown"
+    return unknown and basis_after(settings, "accelerator.step", None) is None
+
+
+def check_step(profile: Profile, source: str, settings: Sequence[str]) -> None:
+    """InputError where nobody has said how long a step takes, and an answer needs it."""
+    if step_is_unknown(profile, settings):
+        raise InputError(
+            f"{source}: step time unknown: nobody has said what is trained on this data set; give it as --set"
+            " 'accelerator.step=98 ms', or measure again with --step, --step-time or --gpu"
+        )
 
 
 def load_document(path: str | os.PathLike[str]) -> Profile | dict[str, Any]:

@@ -34,6 +34,7 @@ from coresim.model.crowding import SPREAD
 from coresim.model.handover import STATES
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
+from coresim.model.rebatch import rebatched
 from coresim.model.service import read_service
 from coresim.model.storage import missing
 
@@ -58,25 +59,27 @@ BUSY = "accelerator.step.busy."
 Values = Sequence[Sequence[float]]
 
 
-def scenario_tables(profile: Profile, cold: bool | None = None) -> dict[str, Any]:
+def scenario_tables(profile: Profile, cold: bool | None = None, batch: int | None = None) -> dict[str, Any]:
     """Tables for `coresim.model.scenario.read_scenario`; times in seconds.
 
     Args:
         profile: what was measured.
         cold: whether samples all come from storage and not from the page cache; by default, those that miss it where
             the data set is larger than the memory.
+        batch: samples of a batch, where it is not the profile's own (`coresim.model.rebatch`).
 
     Raises:
         InputError: no sample was measured, or ``cold`` without cold reads.
     """
     misses = _misses(profile) if cold is None and profile.get("storage.cold.read") is not None else None
     own = {"loader": {}, "accelerator": {}} if profile.today is None else profile.today.tables()
-    return {
+    tables = {
         "workload": _workload(profile, bool(cold), misses),
         "accelerator": _accelerator(profile) | own["accelerator"],
         "host": _host(profile, bool(cold) or misses is not None),
         "loader": _loader(profile) | own["loader"],
     }
+    return tables if batch is None else rebatched(tables, profile.batch_size, batch)
 
 
 def service_table(values: Values) -> dict[str, Any]:

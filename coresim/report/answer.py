@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from coresim.advise.recommend import Recommendation
 from coresim.model.profile import Profile
 from coresim.report.basis import profile_notes, step_basis
+from coresim.report.simulated import estimate_text
 from coresim.report.subject import subject_of
 from coresim.report.terminal import answer_text
-from coresim.report.text import estimate_text
 from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ class Answer:
     def cores_per_gpu(self) -> int:
         """Recommended physical cores per accelerator."""
         return self.result.point.cores
+
+    @property
+    def cores_per_gpu_sure(self) -> int | None:
+        """Physical cores per accelerator that meet the target with the confidence asked for; None: none tried does."""
+        return None if self.result.sure is None else self.result.sure.cores
 
     @property
     def workers(self) -> int:

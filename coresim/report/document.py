@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from coresim.advise.memory import memory_of
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
@@ -21,8 +22,12 @@ def recommendation_document(answer: Recommendation, metadata: dict[str, Any]) ->
     bound = answer.lower_bound
     return {
         "schema_version": SCHEMA_VERSION,
-        "recommendation": _recommended(answer),
-        "options": [_option(option) for option in answer.options],
+        "step_time_known": True,
+        "recommendation": recommended(answer),
+        "sure": sure(answer),
+        "cores_per_1000_samples_per_s": asdict(answer.per_rate),
+        "uncertain_inputs": [asdict(one) for one in answer.uncertain],
+        "options": [_option(answer.scenario, option) for option in answer.options],
         "lower_bound_cores": bound.whole,
         "lower_bound": {"cores": finite(bound.cores), "formula": bound.formula, "numbers": bound.numbers,
                         "binding": bound.binding},
@@ -70,7 +75,8 @@ def finite(value: float) -> float | None:
     return value if abs(value) < float("inf") else None
 
 
-def _recommended(answer: Recommendation) -> dict[str, Any]:
+def recommended(answer: Recommendation) -> dict[str, Any]:
+    """The recommended setting and what is said of it."""
     point, loader = answer.point, answer.scenario.loader
     return {
         "option": point.option,
@@ -79,6 +85,7 @@ def _recommended(answer: Recommendation) -> dict[str, Any]:
         "hardware_threads_per_gpu": answer.hardware_threads,
         "workers": point.workers,
         "prefetch_factor": point.prefetch_factor,
+        "memory_bytes": _memory(answer.scenario, point),
         "pin_memory": pins_memory(answer.scenario),
         "persistent_workers": loader.persistent_workers,
         "preset": loader.preset,
@@ -99,6 +106,26 @@ def _recommended(answer: Recommendation) -> dict[str, Any]:
     }
 
 
+def sure(answer: Recommendation) -> dict[str, Any]:
+    """The setting with the fewest cores that surely meet the target; nulls where no core count tried does."""
+    point = answer.sure
+    probability = None if point is None else point.estimate.probability(answer.scenario.target.gpu_idle)
+    return {
+        "confidence": answer.confidence,
+        "cores_per_gpu": point and point.cores,
+        "workers": point and point.workers,
+        "prefetch_factor": point and point.prefetch_factor,
+        "memory_bytes": point and _memory(answer.scenario, point),
+        "probability_within_target": probability,
+    }
+
+
+def _memory(scenario: Scenario, point: Point) -> float | None:
+    """Bytes of host memory of all of the host's loaders; None where that is not known."""
+    memory = memory_of(scenario, point.workers, point.prefetch_factor) if point.option == 2 else None
+    return None if memory is None or scenario.stages else memory.total
+
+
 def _idle(estimate: Estimate) -> dict[str, float]:
     return {
         "gpu_idle": estimate.gpu_idle,
@@ -107,14 +134,16 @@ def _idle(estimate: Estimate) -> dict[str, float]:
     }
 
 
-def _option(answer: OptionAnswer) -> dict[str, Any]:
+def _option(scenario: Scenario, answer: OptionAnswer) -> dict[str, Any]:
     return {
         "option": answer.option,
         "option_name": OPTIONS[answer.option],
         "cores_per_gpu": answer.answer.cores if answer.answer else None,
+        "cores_per_gpu_sure": answer.sure.cores if answer.sure else None,
         "workers": answer.answer.workers if answer.answer else None,
+        "prefetch_factor": answer.answer.prefetch_factor if answer.answer else None,
         "workers_capped": _capped(answer),
-        "curve": [_point(point) for point in answer.curve],
+        "curve": [_point(scenario, point) for point in answer.curve],
     }
 
 
@@ -129,10 +158,12 @@ def _capped(answer: OptionAnswer) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(scenario: Scenario, point: Point) -> dict[str, Any]:
     return {
         "cores": point.cores,
         "workers": point.workers,
+        "prefetch_factor": point.prefetch_factor,
+        "memory_bytes": _memory(scenario, point),
         **_idle(point.estimate),
         "throughput_samples_per_s": point.estimate.throughput_samples_per_s,
     }
@@ -143,7 +174,9 @@ def _own_host(answer: Recommendation) -> dict[str, Any] | None:
     if own is None:
         return None
     verdict = {"verdict": own.verdict.name, "next_bottleneck": own.verdict.next_bottleneck}
-    return {**_point(own.point), "cores": own.cores, "option": own.point.option, **verdict}
+    today = own.today and {**_point(answer.scenario, own.today), "cores": own.cores, "option": own.today.option}
+    best = {**_point(answer.scenario, own.point), "cores": own.cores, "option": own.point.option}
+    return {**best, **verdict, "today": today, "throughput_gain": own.gain}
 
 
 def estimate_document(estimate: Estimate, setting: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:

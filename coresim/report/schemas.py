@@ -12,10 +12,15 @@ SCHEMA_VERSION = 1
 _NUMBER = {"type": "number"}
 _SHARE = {"type": "number", "minimum": 0, "maximum": 1}
 _WHOLE = {"type": "integer", "minimum": 0}
-_POINT = {
-    "cores": _WHOLE, "workers": _WHOLE, "gpu_idle": _SHARE, "gpu_idle_low": _SHARE, "gpu_idle_high": _SHARE,
-    "throughput_samples_per_s": _NUMBER,
+_WHOLE_OR_NULL, _AMOUNT_OR_NULL = (
+    {"type": ["integer", "null"], "minimum": 0},
+    {"type": ["number", "null"], "minimum": 0},
+)
+_SETTING = {
+    "workers": _WHOLE, "prefetch_factor": _WHOLE, "memory_bytes": _AMOUNT_OR_NULL, "gpu_idle": _SHARE,
+    "gpu_idle_low": _SHARE, "gpu_idle_high": _SHARE, "throughput_samples_per_s": _NUMBER,
 }  # fmt: skip
+_POINT = {"cores": _WHOLE, **_SETTING}
 
 
 def _object(properties: dict[str, Any], title: str | None = None) -> dict[str, Any]:
@@ -23,21 +28,63 @@ def _object(properties: dict[str, Any], title: str | None = None) -> dict[str, A
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema} if title else schema
 
 
-_SETTING = {name: kind for name, kind in _POINT.items() if name != "cores"}
+#: Of the host's own cores, which may be a fraction for each accelerator.
+_OWN = {**_SETTING, "cores": _NUMBER, "option": {"enum": [1, 2, 3]}}
+_RECOMMENDED = _object(
+    {
+        "option": {"enum": [1, 2, 3]}, "cores_per_gpu": _WHOLE, **_SETTING,
+        "verdict": {"type": "string"}, "next_bottleneck": {"type": "string"},
+        "meets_target": {"type": "boolean"}, "probability_within_target": _SHARE,
+    }
+)  # fmt: skip
+_SURE = _object(
+    {
+        "confidence": _SHARE, "cores_per_gpu": _WHOLE_OR_NULL, "workers": _WHOLE_OR_NULL,
+        "prefetch_factor": _WHOLE_OR_NULL, "memory_bytes": _AMOUNT_OR_NULL,
+        "probability_within_target": {**_SHARE, "type": ["number", "null"]},
+    }
+)  # fmt: skip
+_PER_RATE = _object({"cores": _NUMBER, "low": _NUMBER, "high": _NUMBER})
+STEPS_SCHEMA = _object(
+    {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "step_time_known": {"const": False},
+        "cores_per_1000_samples_per_s": _PER_RATE,
+        "steps": {
+            "type": "array",
+            "items": _object({"step_s": _NUMBER, "recommendation": _RECOMMENDED, "sure": _SURE}),
+        },
+        "target_gpu_idle": _SHARE,
+        "metadata": {"type": "object"},
+    },
+    "coresim recommend, where the step time is not known",
+)
 RECOMMEND_SCHEMA = _object(
     {
         "schema_version": {"const": SCHEMA_VERSION},
-        "recommendation": _object(
-            {
-                "option": {"enum": [1, 2, 3]}, "cores_per_gpu": _WHOLE, "prefetch_factor": _WHOLE, **_SETTING,
-                "verdict": {"type": "string"}, "next_bottleneck": {"type": "string"},
-            }
-        ),
+        "step_time_known": {"const": True},
+        "recommendation": _RECOMMENDED,
+        "sure": _SURE,
+        "cores_per_1000_samples_per_s": _PER_RATE,
+        "uncertain_inputs": {
+            "type": "array",
+            "items": _object({"name": {"type": "string"}, "uncertainty": _NUMBER, "share": _SHARE}),
+        },
+        "own_host": {
+            **_object(
+                {
+                    **_OWN, "verdict": {"type": "string"}, "today": {**_object(_OWN), "type": ["object", "null"]},
+                    "throughput_gain": {"type": ["number", "null"]},
+                }
+            ),
+            "type": ["object", "null"],
+        },
         "options": {
             "type": "array",
             "items": _object(
                 {
-                    "option": {"enum": [1, 2, 3]},
+                    "option": {"enum": [1, 2, 3]}, "cores_per_gpu": _WHOLE_OR_NULL,
+                    "cores_per_gpu_sure": _WHOLE_OR_NULL,
                     "workers_capped": {
                         **_object(
                             {
@@ -163,6 +210,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     """Every schema of an output, by its verb."""
     return {
         "recommend": RECOMMEND_SCHEMA,
+        "recommend-steps": STEPS_SCHEMA,
         "simulate": SIMULATE_SCHEMA,
         "compare": COMPARE_SCHEMA,
         "machines": machines_schema(),

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from coresim.advise.recommend import Recommendation
-from coresim.report import text
+from coresim.report import doubt, text
 from coresim.report.subject import rests_on
 from coresim.report.text import WIDTH, interval, percent, plural
 
@@ -72,15 +72,18 @@ def _entries(
     answer: Recommendation, basis: str | None, rests: tuple[str, ...], subject: Subject, warnings: Sequence[str]
 ) -> list[str]:
     """What the first lines say, in their order."""
-    headline, *nearest = text.headline(answer).splitlines()
+    headline, *nearest = text.headline(answer, basis).splitlines()
+    uncertain = doubt.doubt_line(answer)
     about = "; ".join(f"GPU {value}" if name == "GPU" else value for name, value in subject if name != "measured")
     settings = text.loader_text(answer).replace("\n  ", "; ")
     entries = [f"Warning: {warning}" for warning in warnings]
-    entries += [headline, *nearest[-1:]]
+    entries += [headline, *nearest[-1:], *([uncertain] if uncertain else []), doubt.rate_line(answer)]
     entries += [f"On: {about}"] if about else []
     entries.append(f"How sure: {_sure(answer, basis, rests)}")
     entries += [settings] if settings else []
-    return [*entries, f"What holds the GPU back: {_held(answer)}", f"Next: {next_step(answer)}"]
+    entries.append(f"What holds the GPU back: {_held(answer)}")
+    own = doubt.own_line(answer)
+    return [*entries, *([own] if own else []), f"Next: {next_step(answer)}"]
 
 
 def _sure(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> str:
@@ -94,14 +97,10 @@ def _sure(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> 
 
 
 def _held(answer: Recommendation) -> str:
-    verdict, own = answer.verdict, answer.own_host
-    found = verdict.name
+    verdict = answer.verdict
     if verdict.next_bottleneck and verdict.next_bottleneck != verdict.name:
-        found += f", next {verdict.next_bottleneck}"
-    if own is not None and own.cores != answer.point.cores:
-        idle = percent(own.point.estimate.gpu_idle)
-        found += f"; on this host's {plural(own.cores, 'core')}: {own.verdict.name}, idle {idle}"
-    return found
+        return f"{verdict.name}, next {verdict.next_bottleneck}"
+    return verdict.name
 
 
 def next_step(answer: Recommendation) -> str:
@@ -109,7 +108,7 @@ def next_step(answer: Recommendation) -> str:
     step, own = answer.scenario.accelerator.step, answer.own_host
     if not answer.meets_target:
         return f"{answer.verdict.advice} (GPU idle without it: {percent(answer.verdict.idle_without)})"
-    if 2 * step.uncertainty >= VAGUE:
+    if 2 * step.uncertainty >= VAGUE and answer.doubt is None:
         return "time your own step (--step), or give it (--set 'accelerator.step=98 ms'): it moves the answer most"
     if own is not None and own.point.estimate.gpu_idle > answer.scenario.target.gpu_idle:
         return f"coresim whatif shows what would help on this host's {plural(own.cores, 'core')}"

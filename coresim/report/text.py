@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 
 from coresim.advise.candidates import most_workers
 from coresim.advise.memory import memory_of
@@ -12,6 +11,7 @@ from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
 from coresim.model.crowding import crowding
 from coresim.model.scenario import Scenario
+from coresim.report.doubt import recorded_words, sure_words
 from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
 from coresim.report.storage import storage_lines
 from coresim.sim.estimate import Estimate
@@ -51,8 +51,11 @@ def plural(count: float, word: str) -> str:
     return f"{count:g} {word}{'' if count == 1 else 's'}"
 
 
-def headline(answer: Recommendation) -> str:
-    """The answer in a sentence; where no core count meets the target, what would, and what comes nearest."""
+def headline(answer: Recommendation, basis: str | None = None) -> str:
+    """The answer in a sentence; where no core count meets the target, what would, and what comes nearest.
+
+    ``basis``: what the step time rests on; a record is named.
+    """
     point, target = answer.point, answer.scenario.target.gpu_idle
     idle = f"GPU idle {interval(point.estimate)}"
     if not answer.meets_target:
@@ -66,7 +69,8 @@ def headline(answer: Recommendation) -> str:
         )
     span = core_range(answer).removeprefix("interval ")
     return (
-        f"{plural(point.cores, 'CPU core')} per GPU ({span}), {setting_words(point)}: {idle}, target {percent(target)}."
+        f"{plural(point.cores, 'CPU core')} per GPU{recorded_words(answer, basis)}; {sure_words(answer)} ({span}),"
+        f" {setting_words(point)}: {idle}, target {percent(target)}."
     )
 
 
@@ -266,26 +270,3 @@ def interval_sources(estimate: Estimate) -> str:
         f" {estimate.replications} x {estimate.steps} steps,"
         f" -{100 * estimate.input_half_low:.2f} +{100 * estimate.input_half_high:.2f} from uncertain inputs"
     )
-
-
-def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
-    """One simulated setting."""
-    title = ", ".join(f"{name} {value}" for name, value in setting.items() if value is not None)
-    lines = [
-        f"Simulated: {title}",
-        f"GPU idle {interval(estimate)}, throughput {estimate.throughput_samples_per_s:.1f} samples/s,"
-        f" makespan {format_duration(estimate.makespan_s)}, {estimate.busy_cores:.2f} cores busy",
-        "Accelerator: " + _list(estimate.accelerator),
-        "Trainer:     " + _list(estimate.trainer),
-    ]
-    if any(estimate.starved_by.values()):
-        lines.append("Starved by:  " + _list(estimate.starved_by))
-    for station in estimate.stations:
-        shares = {name: share for name, share in station.items() if name not in ("name", "servers")}
-        lines.append(f"{station['name']} ({plural(station['servers'], 'server')}): {_list(shares)}")
-    return "\n".join([*lines, interval_sources(estimate)])
-
-
-def _list(shares: Mapping[str, float]) -> str:
-    shown = {name.replace("_", " "): value for name, value in shares.items() if value >= 0.0005}
-    return ", ".join(f"{name} {percent(value)}" for name, value in shown.items()) or "nothing"

@@ -9,11 +9,9 @@ from coresim.sim.run import RunLength
 
 
 def turn_of(pipeline: Pipeline) -> int:
-    """Batches that the first stage's servers deliver in one turn."""
-    if not pipeline.stages:
-        return 1
-    first = pipeline.stages[0]
-    return math.ceil(first.servers / pipeline.batch_size) if first.grain == "sample" else first.servers
+    """Batches that the servers of a stage deliver in one turn, of the stage with the most."""
+    sizes = [pipeline.batch_size if stage.grain == "sample" else 1 for stage in pipeline.stages]
+    return max((math.ceil(stage.servers / size) for stage, size in zip(pipeline.stages, sizes, strict=True)), default=1)
 
 
 def held_by(pipeline: Pipeline) -> int:

@@ -1,0 +1,38 @@
+"""The answer where nobody knows how long a training step takes: for a rate of samples, and for a few step times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from coresim.advise.recommend import CONFIDENCE, Recommendation, recommend
+from coresim.advise.sweep import Study
+from coresim.advise.uncertain import PerRate
+from coresim.model.scenario import Scenario
+from coresim.model.service import Service
+
+#: Step times that cover most of what is trained, s.
+STEPS = (0.01, 0.03, 0.1)
+
+
+@dataclass(frozen=True)
+class StepUnknown:
+    """Cores per 1,000 samples/s, and a recommendation for each of `STEPS`."""
+
+    per_rate: PerRate
+    answers: tuple[Recommendation, ...]
+
+
+def for_steps(
+    scenario: Scenario,
+    study: Study,
+    options: tuple[int, ...] | None = None,
+    max_cores: int | None = None,
+    confidence: float = CONFIDENCE,
+) -> StepUnknown:
+    """Recommend for each of `STEPS`; the arguments are those of `coresim.advise.recommend.recommend`."""
+    answers = []
+    for step in STEPS:
+        device = replace(scenario.accelerator, step=Service(step), name=None)
+        job = replace(scenario, accelerator=device)
+        answers.append(recommend(job, replace(study, cache={}), options, max_cores, confidence))
+    return StepUnknown(answers[len(answers) // 2].per_rate, tuple(answers))

@@ -1,0 +1,99 @@
+"""How sure an answer is, in its first lines: the surer number, cores for a rate of samples, and what to measure."""
+
+from __future__ import annotations
+
+from coresim.advise.recommend import Recommendation
+from coresim.advise.sweep import Point
+from coresim.advise.uncertain import PerRate
+from coresim.units import format_duration
+
+_LONGER = "measure for longer on a quiet machine (--budget '2 min')"
+#: What each input is, and what makes it better known.
+_CURES = {
+    "step": (
+        "the step time",
+        "time yours on that GPU (--step MODULE:NAME), or give it (--set 'accelerator.step=98 ms')",
+    ),
+    "speed": (
+        "how busy cores slow one another beyond the cores that were measured",
+        "measure on a host with as many cores (coresim measure)",
+    ),
+    "preprocess": ("the cost of preparing a sample", _LONGER),
+}
+#: From this gain in samples/s on another setting is worth the change.
+WORTH = 0.02
+
+
+def sureness(confidence: float) -> str:
+    """A probability in words: ``nine in ten sure``."""
+    return "nine in ten sure" if abs(confidence - 0.9) < 1e-9 else f"{100 * confidence:g} % sure"
+
+
+def sure_words(answer: Recommendation) -> str:
+    """The fewest cores that surely meet the target, beside those that do as likely as not."""
+    words = sureness(answer.confidence)
+    if answer.sure is None:
+        return f"no core count tried is {words}"
+    if answer.sure.cores == answer.point.cores:
+        return words
+    return f"{answer.sure.cores} to be {words}"
+
+
+def recorded_words(answer: Recommendation, basis: str | None) -> str:
+    """Whose samples/s the answer is for, where the step is a record of another machine; else nothing."""
+    if basis is None or not basis.startswith("catalogue:"):
+        return ""
+    # "catalogue: ResNet-50 v1.5 on NVIDIA A100 80GB, mixed, batch 256: ..."
+    what = basis.removeprefix("catalogue:").strip().partition(",")[0]
+    return f" for the {_rate(answer):,.0f} samples/s recorded of {what}"
+
+
+def rate_words(rate: PerRate) -> str:
+    """Cores for each 1,000 samples/s, with their interval."""
+    span = f" ({rate.low:.3g} to {rate.high:.3g})" if rate.high > rate.low else ""
+    return f"{rate.cores:.3g} cores per 1,000 samples/s{span}"
+
+
+def rate_line(answer: Recommendation) -> str:
+    """Cores for a rate of samples, which no step time changes, and the rate that the answer is for."""
+    step = format_duration(answer.scenario.accelerator.step.mean)
+    return f"{rate_words(answer.per_rate)}, whatever the step; a step of {step} takes {_rate(answer):,.0f} samples/s."
+
+
+def doubt_line(answer: Recommendation) -> str | None:
+    """What to measure to bring the two core counts together, where they are more than a quarter apart; else None."""
+    cause = answer.doubt
+    if cause is None:
+        return None
+    what, cure = _CURES.get(cause.name, (f"the time to {cause.name}", _LONGER))
+    share = f"{100 * cause.share:.0f} % of the doubt is"
+    return f"{share} {what} (\u00b1{200 * cause.uncertainty:.0f} %): {cure}."
+
+
+def own_line(answer: Recommendation) -> str | None:
+    """What the cores that are there could do with the best loader settings, and what that gains over today's."""
+    own = answer.own_host
+    if own is None:
+        return None
+    cores = f"the {own.cores:g} core{'' if own.cores == 1 else 's'} per GPU that are there"
+    best, now = own.point, own.today
+    if now is None or own.gain is None:
+        if own.cores == answer.point.cores:
+            return None
+        return f"Without another core, on {cores}: {_words(best)}; {own.verdict.name}."
+    if own.gain < WORTH:
+        return f"Today's setting is as good as any on {cores}: {_words(now)}; {own.verdict.name}."
+    return (
+        f"Without another core, on {cores}: {_words(best)} instead of {_words(now)}:"
+        f" {100 * own.gain:+.1f} % samples/s; {own.verdict.name}."
+    )
+
+
+def _rate(answer: Recommendation) -> float:
+    return answer.scenario.workload.batch_size / answer.scenario.accelerator.step.mean
+
+
+def _words(point: Point) -> str:
+    count = f"{point.workers} worker{'' if point.workers == 1 else 's'}"
+    loader = "no workers" if point.option == 1 else f"{count}, prefetch factor {point.prefetch_factor}"
+    return f"{loader} (GPU idle {100 * point.estimate.gpu_idle:.1f} %)"

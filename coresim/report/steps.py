@@ -1,0 +1,83 @@
+"""The answer for a step time that is not known: as text and as a JSON document."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from coresim.advise.recommend import Recommendation
+from coresim.advise.steps import StepUnknown
+from coresim.report.document import recommended, sure
+from coresim.report.doubt import rate_words, sure_words
+from coresim.report.schemas import SCHEMA_VERSION
+from coresim.report.text import percent, plural, setting_words, wrapped
+from coresim.units import format_duration
+
+REMEDY = (
+    "What makes it one number: --step MODULE:NAME times yours, --step-time '98 ms' gives it, --gpu NAME takes a"
+    " recorded one; of a saved profile --set 'accelerator.step=98 ms'"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class ForSteps:
+    """An answer for a few step times with what it rests on.
+
+    Attributes:
+        result: the answer itself.
+        notes: cautions from measuring.
+        rests: what it rests on.
+    """
+
+    result: StepUnknown
+    notes: tuple[str, ...] = ()
+    rests: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return steps_text(self.result, self.notes, self.rests)
+
+    def __repr__(self) -> str:
+        return f"<ForSteps: {str(self).splitlines()[0]}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def steps_text(answer: StepUnknown, notes: tuple[str, ...] = (), rests: tuple[str, ...] = ()) -> str:
+    """The whole answer."""
+    lines = [f"Step time unknown: {rate_words(answer.per_rate)}, whatever the step.", ""]
+    lines += [_line(found) for found in answer.answers]
+    lines += ["", wrapped(REMEDY, "", "  ")]
+    for title, more in (("Rests on", rests), ("Cautions", notes)):
+        if more:
+            lines += ["", title, *(wrapped(line) for line in more)]
+    return "\n".join(lines)
+
+
+def _line(found: Recommendation) -> str:
+    step = found.scenario.accelerator.step.mean
+    rate = found.scenario.workload.batch_size / step
+    head = f"  with steps of {format_duration(step):>6} ({rate:,.0f} samples/s): "
+    if not found.meets_target:
+        return f"{head}no core count tried; {found.verdict.name} (GPU idle {percent(found.point.estimate.gpu_idle)})"
+    return f"{head}{plural(found.point.cores, 'core')} per GPU; {sure_words(found)}, {setting_words(found.point)}"
+
+
+def steps_document(answer: StepUnknown, metadata: dict[str, Any]) -> dict[str, Any]:
+    """The document that ``coresim recommend --json`` prints where the step time is not known."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "step_time_known": False,
+        "cores_per_1000_samples_per_s": asdict(answer.per_rate),
+        "steps": [
+            {
+                "step_s": found.scenario.accelerator.step.mean,
+                "recommendation": recommended(found),
+                "sure": sure(found),
+            }
+            for found in answer.answers
+        ],
+        "target_gpu_idle": answer.answers[0].scenario.target.gpu_idle,
+        "metadata": metadata,
+    }
