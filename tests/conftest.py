@@ -1,12 +1,31 @@
-"""What every test has: a state folder of its own, so that the user's ledgers are left alone; and a made-up profile."""
+"""What every test has: a state folder of its own, so that the user's ledgers are left alone; and a made-up profile.
+
+Where tests run in several processes, each file runs in one of them, as files share what is slow to make; the file that
+takes longest is begun first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_up import profile
+
+LONGEST = "test_coverage.py"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name != LONGEST)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -223,30 +222,6 @@ def test_help_starts_without_the_heavy_packages():
     assert not loaded & heavy
     for verb in ("recommend", "simulate", "measure", "doctor", "catalogue", "schema"):
         assert verb in done.stdout
-
-
-def test_a_saved_profile_answers_without_torch(tmp_path):
-    profile = tmp_path / "p.json"
-    measured = run(
-        "measure", "--quick", "--budget", "4 s", "--batch-size", "8", "--step-time", "20 ms", "-o", str(profile)
-    )
-    assert measured.returncode == 0, measured.stderr
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    (hidden / "torch.py").write_text("raise ImportError('hidden')\n")
-    path = os.pathsep.join([str(hidden), str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
-    done = run(
-        "recommend", str(profile), "--json", "--set", "accelerator.step=40 ms", env={**os.environ, "PYTHONPATH": path}
-    )
-    assert done.returncode in (0, 4), done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["metadata"]["step_basis"].startswith("given")
-    document = json.loads(profile.read_text())
-    document["unknown_key"] = 1
-    profile.write_text(json.dumps(document))
-    bad = run("recommend", str(profile))
-    assert (bad.returncode, len(bad.stderr.splitlines())) == (2, 1)
-    assert "unknown_key" in bad.stderr
 
 
 @pytest.mark.parametrize("seconds", [1.5, 6.0])

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -461,15 +462,22 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert out == "" and "preparing samples" in err and "50%" in err and "100%" in err
 
 
-def test_a_real_quick_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything for real, as fast as it goes: names and shapes only, never seconds."""
-    # A temporary folder of its own: others on the machine have theirs.
-    room = tmp_path / "room"
-    room.mkdir()
-    monkeypatch.setenv("TMPDIR", str(room))
-    monkeypatch.setattr(campaign.tempfile, "tempdir", None)
-    made = run_campaign(Request(workload="tiny", batch_size=4, quick=True, budget=2.0), command="test")
-    assert campaign.tempfile.gettempdir() == str(room) and list(room.iterdir()) == []
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Profile, list[Path]]:
+    """Everything for real, as fast as it goes; and what is left in the temporary folder, which is one of its own."""
+    room = tmp_path_factory.mktemp("room")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(room))
+        patch.setattr(campaign.tempfile, "tempdir", None)
+        made = run_campaign(Request(workload="tiny", batch_size=4, quick=True, budget=2.0), command="test")
+        assert campaign.tempfile.gettempdir() == str(room)
+    return made, list(room.iterdir())
+
+
+def test_a_real_quick_run(measured: tuple[Profile, list[Path]], tmp_path: Path) -> None:
+    """Names and shapes only, never seconds."""
+    made, left = measured
+    assert left == []
     names = {m.name for m in made.measurements}
     expected = {"prepare.sample", "prepare.collate", "prepare.send", "receive.cpu", "worker.start", "worker.first"}
     assert names >= expected | {"worker.private", "machine.speed", "scaling.1", "bandwidth.triad.1"}
@@ -481,6 +489,26 @@ def test_a_real_quick_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     scenario = read_scenario(made.scenario_tables())
     assert scenario.workload.preprocess.mean > 0 and scenario.workload.consumer.mean > 0
     assert not scenario.accelerator.step.is_zero and len(scenario.host.speed) >= 64
+
+
+def test_a_saved_profile_answers_without_torch(measured: tuple[Profile, list[Path]], tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    measured[0].save(path)
+    hidden = "import sys; sys.modules['torch'] = None; from coresim.cli.main import main; sys.exit(main())"
+
+    def recommend(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", hidden, "recommend", str(path), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+    done = recommend("--json", "--set", "accelerator.step=40 ms")
+    assert done.returncode in (0, 4), done.stderr
+    assert json.loads(done.stdout)["metadata"]["step_basis"].startswith("given")
+    document = json.loads(path.read_text())
+    document["unknown_key"] = 1
+    path.write_text(json.dumps(document))
+    bad = recommend()
+    assert (bad.returncode, len(bad.stderr.splitlines())) == (2, 1)
+    assert "unknown_key" in bad.stderr
 
 
 def test_the_step_on_the_cpu_is_timed_beside_the_other_where_it_is_asked_for() -> None:
