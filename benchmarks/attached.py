@@ -28,7 +28,7 @@ from coresim.sim.estimate import Plan
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "tests" / "programs"
 BATCH, SAMPLE_S, STEP_S = 32, 0.005, 0.050
-TORCHRUN = (str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node=2", "--standalone")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")
 COMMANDS = {
     "plain": (sys.executable, "plain.py"),
     "inline": (sys.executable, "plain.py", "--workers=0"),

@@ -89,11 +89,12 @@ def test_a_loader_of_ones_own_by_the_call_that_gives_a_batch(name: str) -> None:
     assert not left_behind("own_loader.py")
 
 
-def test_a_hook_that_names_nothing_is_told(tmp_path: Path) -> None:
+def test_a_hook_that_names_nothing_is_told() -> None:
     flags = ("recommend", "--loader-hook", "feeder:Feeder.no_such")
     done = coresim(*flags, "--", *script("own_loader.py", "batch"))
     assert done.returncode == 1
-    assert "no_such" in done.stderr.strip().splitlines()[-1]
+    said = "--loader-hook: feeder has no Feeder.no_such; check the name after the colon"
+    assert done.stderr.strip().splitlines()[-1].endswith(said)
 
 
 def test_a_checkpoint_that_is_written_meanwhile_is_pointed_out(tmp_path: Path) -> None:
