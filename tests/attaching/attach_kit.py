@@ -56,7 +56,7 @@ def answer(profile: Profile) -> Recommendation:
     """
     tables = profile_tables(profile, "a test")
     tables["accelerator"]["step"] = f"{STEP_S} s"
-    tables["workload"]["handover"] = None
+    tables["workload"].pop("handover", None)
     with study_of(Plan(), "fast", lambda *_: None) as study:
         return recommend(read_scenario(tables), study, (2,), None)
 
