@@ -70,8 +70,7 @@ def _program(name: str) -> list[Checked]:
         assert today is not None
         others = trials_of(ranks, command, profile.today.threads)
         tried = [check(scenario, seen, study) for seen in others if seen.workers != profile.today.workers]
-    trainer = stats.mean([busy for told in ranks for busy in told["step"]["busy"]])
-    need = (BATCH * SAMPLE_S + trainer) / STEP_S
+    need = 1 + BATCH * SAMPLE_S / STEP_S  # the trainer's, and 3.2 beside it
     print(f"\n{name}: {answer.point.cores} cores recommended, {need:.1f} needed (met: {answer.meets_target})")
     print("workers   observed  predicted               miss  other programs")
     for checked in (today, *tried):
