@@ -1,10 +1,10 @@
 """How near attaching comes to what is known: ``python benchmarks/attached.py [name ...]``.
 
-Each program of ``tests/programs`` (a plain loop, Lightning, transformers, accelerate, torchrun with two ranks, a
-stream) is run unchanged. Its samples burn 5 ms of CPU time, its batches have 32 of them, and its step waits for 50 ms:
-a rank needs 3.2 cores beside its trainer. Printed are the recommended cores beside that need, and the GPU idle of its
-own setting and of four other numbers of workers, observed beside predicted; of those nothing but the number goes into
-the prediction. A quiet machine is needed, and one to two minutes for each program. It is no test.
+Each program of ``tests/attaching/programs`` (a plain loop, Lightning, transformers, accelerate, torchrun, a stream) is
+run unchanged. Its samples burn 5 ms of CPU time, its batches have 32 of them, and its step waits for 50 ms: a rank needs
+3.2 cores beside its trainer's. Printed are the recommended cores beside that need, and the GPU idle of its own setting
+and of four other numbers of workers, observed beside predicted; of those nothing but the number goes into the
+prediction. A quiet machine is needed, and one to two minutes for each program. It is no test.
 """
 
 # ruff: noqa: T201
@@ -26,7 +26,7 @@ from coresim.model.profile import profile_tables
 from coresim.model.scenario import read_scenario
 from coresim.sim.estimate import Plan
 
-PROGRAMS = Path(__file__).resolve().parents[1] / "tests" / "programs"
+PROGRAMS = Path(__file__).resolve().parents[1] / "tests" / "attaching" / "programs"
 BATCH, SAMPLE_S, STEP_S = 32, 0.005, 0.050
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""The programs of ``tests/programs``, run with hooks in them for a short time."""
+"""The programs of ``tests/attaching/programs``, run with hooks in them for a short time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coresim.model.profile import Profile, profile_tables
 from coresim.model.scenario import read_scenario
 from coresim.sim.estimate import Plan
 
-PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
+PROGRAMS = Path(__file__).resolve().parent / "attaching" / "programs"
 BATCH = 32
 #: A sample's CPU time and a step's wait, s, with the ratio of the programs' own: 3.2 cores feed a step.
 SAMPLE_S, STEP_S = 0.0025, 0.025
