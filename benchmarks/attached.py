@@ -1,10 +1,10 @@
 """How near attaching comes to what is known: ``python benchmarks/attached.py [name ...]``.
 
 Each program of ``tests/attaching/programs`` (a plain loop, Lightning, transformers, accelerate, torchrun, a stream) is
-run unchanged. Its samples burn 5 ms of CPU time, its batches have 32 of them, and its step waits for 50 ms: a rank needs
-3.2 cores beside its trainer's. Printed are the recommended cores beside that need, and the GPU idle of its own setting
-and of four other numbers of workers, observed beside predicted; of those nothing but the number goes into the
-prediction. A quiet machine is needed, and one to two minutes for each program. It is no test.
+run unchanged. Its samples burn 5 ms of CPU time, its batches have 32 of them, and its step waits for 50 ms, so that a
+rank needs 3.2 cores beside its trainer's. Printed are the recommended cores beside that need, and the GPU idle of its
+own setting and of four other numbers of workers, observed beside predicted; of those nothing but the number goes into
+the prediction. A quiet machine is needed, and one to two minutes for each program. It is no test.
 """
 
 # ruff: noqa: T201
