@@ -1,10 +1,10 @@
 """How near attaching comes to what is known: ``python benchmarks/attached.py [name ...]``.
 
-Each program of ``tests/attaching/programs`` (a plain loop, Lightning, transformers, accelerate, torchrun with two
-ranks, a stream) is run unchanged. Its samples burn 5 ms of CPU time, its batches have 32 of them, and its step waits
-for 50 ms: a rank needs 3.2 cores beside its trainer. Printed are the recommended cores beside that need, and the GPU
-idle of its own setting and of four other numbers of workers, observed beside predicted; of those nothing but the
-number goes into the prediction. A quiet machine is needed, and one to two minutes for each program. It is no test.
+Each program of ``tests/attaching/programs`` (a plain loop, Lightning, transformers, accelerate, torchrun, a stream) is
+run unchanged. Its samples burn 5 ms of CPU time, its batches have 32 of them, and its step waits for 50 ms, so that a
+rank needs 3.2 cores beside its trainer's. Printed are the recommended cores beside that need, and the GPU idle of its
+own setting and of four other numbers of workers, observed beside predicted; of those nothing but the number goes into
+the prediction. A quiet machine is needed, and one to two minutes for each program. It is no test.
 """
 
 # ruff: noqa: T201
@@ -28,7 +28,7 @@ from coresim.sim.estimate import Plan
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "tests" / "attaching" / "programs"
 BATCH, SAMPLE_S, STEP_S = 32, 0.005, 0.050
-TORCHRUN = (str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node=2", "--standalone")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")
 COMMANDS = {
     "plain": (sys.executable, "plain.py"),
     "inline": (sys.executable, "plain.py", "--workers=0"),
@@ -70,8 +70,7 @@ def _program(name: str) -> list[Checked]:
         assert today is not None
         others = trials_of(ranks, command, profile.today.threads)
         tried = [check(scenario, seen, study) for seen in others if seen.workers != profile.today.workers]
-    trainer = stats.mean([busy for told in ranks for busy in told["step"]["busy"]])
-    need = (BATCH * SAMPLE_S + trainer) / STEP_S
+    need = 1 + BATCH * SAMPLE_S / STEP_S  # the trainer's, and 3.2 beside it
     print(f"\n{name}: {answer.point.cores} cores recommended, {need:.1f} needed (met: {answer.meets_target})")
     print("workers   observed  predicted               miss  other programs")
     for checked in (today, *tried):

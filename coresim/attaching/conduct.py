@@ -183,7 +183,8 @@ class _Conductor:
         if not self._folder.notes("python"):
             return "not attached: no Python of the command read sitecustomize (python -I, -E and -S skip it)"
         if not ranks:
-            return "no DataLoader was iterated"
+            hook = self._request.hook
+            return "no DataLoader was iterated" if hook is None else f"{hook} was not called"
         if not steps:
             return f"{batches} batches were asked for, and no optimizer stepped between them"
         return f"{batches} batches were asked for and optimizers stepped {steps} times"

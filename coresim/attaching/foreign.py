@@ -52,10 +52,13 @@ def parts_of(name: str) -> tuple[str, str]:
 
 
 def hook_call(module: ModuleType, path: str, rank: Rank) -> None:
-    """Put ours in the place of the named call; AttributeError where the module has no such."""
+    """Put ours in the place of the named call; InputError where the module has no such."""
     *outer, name = path.split(".")
-    holder = functools.reduce(getattr, outer, module)
-    own = getattr(holder, name)
+    try:
+        holder = functools.reduce(getattr, outer, module)
+        own = getattr(holder, name)
+    except AttributeError:
+        raise InputError(f"--loader-hook: {module.__name__} has no {path}; check the name after the colon") from None
     setattr(holder, name, (_each if inspect.isgeneratorfunction(own) else _call)(own, rank))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from coresim.errors import CoresimError, InputError
+from coresim.errors import CoresimError, InputError, MissingPartError, how_to_install
 from coresim.measure.notes import Note, Prepared, Reader, pickles, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
 from coresim.workloads.base import DatasetWorkload, Workload, describe
@@ -32,12 +32,18 @@ class StandInSubject(Subject):
 
     Args:
         workload: what to prepare.
+
+    Raises:
+        MissingPartError: its workers are to call a function when they start.
     """
 
     loader = "a small loader of our own, because torch is not here"
 
     def __init__(self, workload: Workload) -> None:
         own = isinstance(workload, DatasetWorkload)
+        if isinstance(workload, DatasetWorkload) and workload.worker_init is not None:
+            why = "only torch's DataLoader calls one, and torch is not installed"
+            raise MissingPartError(f"--worker-init: {why}; {how_to_install('torch')}")
         self.name, self.batch_size = workload.name, workload.batch_size
         self._collate = workload.collate
         self._dataset: Any = workload.dataset if isinstance(workload, DatasetWorkload) else Prepared(workload)

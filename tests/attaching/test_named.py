@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from attach_kit import ENVIRON, PROGRAMS, left_behind
 
-from coresim.errors import InputError
+from coresim.errors import InputError, MissingPartError
 from coresim.measure.server import loader_of
+from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout
 from coresim.workloads.base import DatasetWorkload
 from coresim.workloads.named import TrainsError, WorkloadSpec
@@ -94,6 +95,11 @@ def test_each_worker_calls_the_init_function(tmp_path: Path) -> None:
     made = WorkloadSpec(f"{tmp_path}/mine.py:Data", batch_size=2, worker_init=f"{tmp_path}/mine.py:begin").build()
     assert isinstance(made, DatasetWorkload)
     assert first_batch(made).tolist() == [1, 1]
+
+
+def test_without_torch_no_worker_calls_an_init_function() -> None:
+    with pytest.raises(MissingPartError, match="--worker-init: only torch's DataLoader calls one"):
+        StandInSubject(DatasetWorkload(range(8), "mine", worker_init=print))
 
 
 @pytest.mark.parametrize(

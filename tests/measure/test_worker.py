@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import multiprocessing
 import os
@@ -33,6 +34,8 @@ def worker(begin: Callable[[], Any], work: Callable[[Any], None] = lambda kept: 
     mine, theirs = fork.Pipe()
 
     def live() -> None:
+        # A collection writes to every object that was inherited, and there are many after other tests.
+        gc.disable()
         kept = begin()
         while True:
             theirs.send("rests")
