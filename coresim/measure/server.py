@@ -20,6 +20,7 @@ from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
 from coresim.measure.pressure import measure_pressure
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link, limit_threads
 from coresim.measure.protocol import Progress
+from coresim.measure.siblings import measure_siblings, sibling_cpus
 from coresim.measure.staged import StagedSubject
 from coresim.measure.subject import PATIENCE, Layout, Subject
 from coresim.model.caution import Caution
@@ -267,7 +268,10 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
 
 
 def _pressed(subject: Subject, seconds: float, cautions: list[Caution]) -> list[Measurement]:
-    """The same few samples beside cores that stream memory; not of a stream, which gives none of them again."""
+    """The same few samples beside cores that stream memory, and on both hardware threads of one core.
+
+    Not of a stream, which gives none of them again.
+    """
     if not subject.samples or seconds <= 0:
         return []
     places = [place * subject.samples // PRESSED for place in range(min(PRESSED, subject.samples))]
@@ -277,7 +281,9 @@ def _pressed(subject: Subject, seconds: float, cautions: list[Caution]) -> list[
         for place in places:
             subject.sample(place)
 
-    return measure_pressure(work, budget_s=seconds, cautions=cautions)
+    pair = sibling_cpus()
+    shared = measure_siblings(work, pair, budget_s=seconds / 2, cautions=cautions) if pair else []
+    return [*measure_pressure(work, budget_s=seconds, cautions=cautions), *shared]
 
 
 def _store(batch: Any, path: Path) -> None:

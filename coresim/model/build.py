@@ -46,6 +46,7 @@ def build(
         batch_size=workload.batch_size,
         credits=credits,
         speed=host.speed,
+        siblings=host.siblings,
         storage_streams=host.storage_streams,
         slowdown=device.slowdown,
         ranks=device.count,

@@ -96,12 +96,9 @@ class Host:
 
     cores: float | None = key(POSITIVE, "physical cores that the job may use, on the whole host", None)
     threads_per_core: int = key(PARTS, "hardware threads per physical core", 1)
-    speed: tuple[float, ...] = key(
-        TABLE, "s(k): speed of each busy core with k = 1, 2, 3, ... busy; the last holds on", (1.0,)
-    )
-    speed_uncertainty: tuple[float, ...] = key(
-        UNCERTAINTIES, "relative standard uncertainty of s(k): of each, or one number for all k > 1", (0.0,)
-    )
+    speed: tuple[float, ...] = key(TABLE, "s(k): speed of each of k = 1, 2, ... busy cores; the last holds on", (1.0,))
+    speed_uncertainty: tuple[float, ...] = key(UNCERTAINTIES, "relative, of each s(k), or one for all k > 1", (0.0,))
+    siblings: float = key(FRACTION, "share of a core that a second hardware thread adds where all cores are busy", 0.0)
     storage_streams: float | None = key(POSITIVE, "fetches that run at once at full speed; absent: no limit", None)
     memory_bytes: float | None = key(POSITIVE, "memory that the job may use", None)
     shm_bytes: float | None = key(POSITIVE, "size of /dev/shm", None)

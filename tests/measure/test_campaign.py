@@ -194,7 +194,9 @@ def test_without_files_there_is_no_storage_and_it_is_said() -> None:
 
 def budgets(fakes: Fakes) -> dict[str, float]:
     [ask] = fakes.asked
-    return {"loader": ask.budget_s, "pressure": ask.pressure_s} | {name: options["budget_s"] for name, options in fakes.options.items()}
+    return {"loader": ask.budget_s, "pressure": ask.pressure_s} | {
+        name: options["budget_s"] for name, options in fakes.options.items()
+    }
 
 
 def test_the_parts_share_the_budget() -> None:
