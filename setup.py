@@ -21,6 +21,8 @@ PARTS = (
     "records", "clocks", "accounts", "items", "servers", "line", "trainer", "events", "build", "results", "engine",
     "pools",
 )  # fmt: skip
+#: What its files import and the one module does not: themselves, and what annotations are made of.
+NOT_IMPORTED = ("__future__", "typing", "coresim.sim.kernel")
 #: C types of the annotations; a record is a pointer to it, a list a pointer to its first element.
 C_TYPES = {"int": "long", "bool": "bint", "Number": "double", "None": "void", "Memory": "Memory"}
 OPTIONS = "language_level=3, annotation_typing=False, infer_types=True, cdivision=True"
@@ -43,9 +45,7 @@ class Text:
         lines = [*head, *self.constants(), *self.structs(), (KERNEL / "memory.pyx").read_text()]
         for part in PARTS:
             for node in self.trees[part].body:
-                if isinstance(node, ast.ImportFrom) and not node.module.startswith(
-                    ("__", "typing", "coresim.sim.kernel")
-                ):
+                if isinstance(node, ast.ImportFrom) and not str(node.module).startswith(NOT_IMPORTED):
                     lines.append(ast.unparse(node))
                 elif isinstance(node, ast.FunctionDef):
                     lines += self.function(part, node)

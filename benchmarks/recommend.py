@@ -1,8 +1,8 @@
 """What the default recommendation costs: ``python benchmarks/recommend.py profile.json [KEY=VALUE ...]``.
 
 The profile comes from ``coresim measure -o profile.json --step-time 98ms``; the settings are those of ``--set``.
-Options 1 to 3 over 1..64 cores: as a process with warm machine code, and the simulation alone, in one thread and in as
-many as there are cores. Beside each stands its ratio to a plain loop of Python that is timed right before and after it,
+Options 1 to 3 over 1..64 cores: as a process, and the simulation alone, in one thread and in as many as there are
+cores. Beside each stands its ratio to a plain loop of Python that is timed right before and after it,
 because seconds change with the machine and its other load, and ratios less. Then the simulation of other jobs, made
 from the same profile by changes: some need few cores, some more than there are, some draw heavy tails. Medians of
 repeats; it is no test.

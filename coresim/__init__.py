@@ -1,7 +1,8 @@
 """coresim: how many CPU cores does one GPU need to train this job, and is it cores at all?
 
 ``measure``, ``simulate``, ``recommend`` and ``plan`` do from Python what the verbs of the same names do in a terminal,
-and ``write_report`` what ``report`` does; ``what_if`` shows sliders in a notebook.
+and ``write_report`` what ``report`` does; ``what_if`` shows sliders in a notebook, and ``attach`` measures the next
+training loop of the process that calls it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["load", "measure", "plan", "recommend", "simulate", "what_if", "write_report"]
+__all__ = ["attach", "load", "measure", "plan", "recommend", "simulate", "what_if", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

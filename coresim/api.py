@@ -14,6 +14,7 @@ from coresim.advise.fleet import plan_fleet
 from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.sweep import Study
 from coresim.advise.task import FLEET_PLAN
+from coresim.attaching import here
 from coresim.errors import InputError
 from coresim.measure.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
@@ -44,6 +45,17 @@ def measure(**request: Any) -> Measured:
         CoresimError: as the command line's ``measure`` does, with the same one-line messages.
     """
     return Measured.of(run_campaign(Request(**request)))
+
+
+def attach(**times: float) -> here.Attached:
+    """Measure the next training loop of this process, as ``coresim recommend -- COMMAND`` measures a program's.
+
+    ``recommend(attached.profile)`` answers for it. The keyword arguments are those of `coresim.attaching.here.attach`.
+
+    Raises:
+        MissingPartError: torch is not installed.
+    """
+    return here.attach(**times)
 
 
 def load(path: str | os.PathLike[str]) -> Scenario | Measured:

@@ -25,7 +25,7 @@ MISSING = [
     name for name in ("jupyterlab", "ipykernel", "ipywidgets", "playwright") if not importlib.util.find_spec(name)
 ]
 MISSING += [] if CHROMIUM else ["a chromium binary"]
-#: For each thing that is waited for; compiling the simulator takes the longest of them.
+#: For each thing that is waited for.
 PATIENCE_S = 120.0
 ENDED_S = 20.0
 

@@ -77,8 +77,10 @@ def with_work(costs: Costs, **workload: Any) -> Costs:
 
 def measured(idle: float, dirty: str = "") -> Measured:
     ends = tuple(range(10_000, 60_000, 10_000))
-    return Measured(idle, STEP_S / (1 - idle), tuple(end - 9000 for end in ends), ends, 0.0, 0.002, 0.001, 0.0001, 0.0,
-                    dirty=dirty)  # fmt: skip
+    starts = tuple(end - 9000 for end in ends)
+    return Measured(
+        idle, STEP_S / (1 - idle), starts, ends, ends, 0.0, 0.002, 0.001, 0.0001, others_cores=0.0, dirty=dirty
+    )
 
 
 def point(setting: Setting, predicted: float, *idles: float, dirty: int = 0) -> Point:

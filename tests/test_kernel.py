@@ -175,7 +175,8 @@ _TEXT = "from coresim.sim import kernel; print(kernel.COMPILED is not None, kern
 
 
 def test_a_kernel_compiled_from_another_text_is_not_used(compiled: Any, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "coresim", tmp_path / "coresim", ignore=shutil.ignore_patterns("__pycache__"))
+    package = Path(engine.__file__).parents[2]  # that in use, installed or not
+    shutil.copytree(package, tmp_path / "coresim", ignore=shutil.ignore_patterns("__pycache__"))
 
     def found() -> str:
         command = [sys.executable, "-c", _TEXT]

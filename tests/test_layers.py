@@ -20,9 +20,9 @@ FLOORS = (
     ("model", "workloads"),
     ("measure", "sim", "theory"),
     ("advise", "validate"),
-    ("attach",),
+    ("attaching",),
     ("report",),
-    ("cli", "api"),
+    ("cli", "api", "callbacks"),
     ("__main__",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -57,12 +57,15 @@ HOMES = {
     "jinja2": ("coresim/report/html.py",),
     "markupsafe": ("coresim/report/html.py",),
     "ipywidgets": ("coresim/report/widgets.py",),
+    "lightning": ("coresim/callbacks.py",),
+    "transformers": ("coresim/callbacks.py",),
     "distributed": ("coresim/cli/plan.py",),
 }
 
 #: Outside of the command line, what speaks and why.
 SPEAKERS = {
     ("coresim/__main__.py", "sys.exit"),  # it is the command
+    ("coresim/callbacks.py", "print"),  # a trainer's callback has nobody else to tell
 }
 
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60

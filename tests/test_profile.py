@@ -228,12 +228,22 @@ def test_a_cost_is_as_uncertain_as_one_more_round_would_show() -> None:
     assert work.preprocess.uncertainty == pytest.approx(math.hypot(2**0.5 / 21, MODEL))
     assert work.collate.uncertainty == pytest.approx(math.hypot(2**0.5 / 6, MODEL))
     assert work.send.uncertainty == pytest.approx(MODEL)  # rounds that agree leave what the model misses
-    # Whether the maker rests is seen, how long it then takes less so; no machine's speed is in it, it is no work.
+    # Whether the maker rests is seen, how long it then takes less so.
     assert work.handover.rest_free is not None
-    assert work.handover.rest_free.uncertainty == pytest.approx(math.hypot(2**0.5 / 2, HANDOVER))
-    changing = read_scenario(profile(machine__speed=((0.9,), (1.1,), (1.0,))).scenario_tables()).workload
-    assert changing.send.uncertainty == pytest.approx(math.hypot((0.02 / 3) ** 0.5, MODEL))
-    assert changing.handover == work.handover
+    assert work.handover.rest_free.uncertainty == pytest.approx(math.hypot(2**0.5 / 2, HANDOVER, MODEL))
+
+
+def test_what_the_machine_did_meanwhile_makes_work_less_certain() -> None:
+    def send(**machine: tuple[tuple[float, ...], ...]) -> float:
+        return read_scenario(profile(**machine).scenario_tables()).workload.send.uncertainty
+
+    changing, beside = ((0.9,), (1.1,), (1.0,)), ((0.1, 0.3),)
+    assert send(machine__speed=changing) == pytest.approx(math.hypot((0.02 / 3) ** 0.5, MODEL))
+    assert send(machine__others=beside) == pytest.approx(math.hypot(0.2, MODEL))
+    assert send(machine__speed=changing, machine__others=beside) == pytest.approx(
+        math.hypot((0.02 / 3) ** 0.5, 0.2, MODEL)
+    )
+    assert send(machine__others=((5.0,),)) == pytest.approx(math.hypot(1.0, MODEL))  # no more than all of it
 
 
 def test_the_scatter_of_rounds_is_that_of_one_around_the_median() -> None:

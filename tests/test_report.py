@@ -126,7 +126,7 @@ def test_what_a_setting_gives_rests_on_that_setting(capsys, profile_path: Path, 
     scenario.write_text('[workload]\nbatch_size = 8\npreprocess = "4 ms"\n[accelerator]\nstep = "12 ms"\n')
     arguments = ["recommend", str(scenario), "--max-cores", "2", "--set", "accelerator.step=49 ms"]
     main(arguments)
-    assert "given by the setting accelerator.step=49 ms (--set)" in capsys.readouterr().out
+    assert "given by the setting accelerator.step=49 ms (--set)" in " ".join(capsys.readouterr().out.split())
     main([*arguments, "--json"])
     basis = json.loads(capsys.readouterr().out)["metadata"]["step_basis"]
     assert basis == "given by the setting accelerator.step=49 ms (--set)"

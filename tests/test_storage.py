@@ -161,7 +161,7 @@ def test_the_flag_and_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert main(["simulate", str(path), *flags, "--json"]) == 0
         idle[name] = json.loads(capsys.readouterr().out)["gpu_idle"]
     assert idle["hdd-7200"] > idle["ssd-nvme"] + 0.5
-    main(["recommend", str(path), "--storage", "s3", "--max-cores", "3"])
+    main(["recommend", str(path), "--storage", "s3", "--max-cores", "3", "--verbose"])
     assert "docs.aws.amazon.com" in capsys.readouterr().out
     assert main(["storage"]) == 0
     assert all(name in capsys.readouterr().out for name in ("s3",))
@@ -183,7 +183,7 @@ def test_an_unknown_tier_is_refused_in_one_line(
 def test_a_set_that_memory_holds_is_not_read_again_and_that_is_said(
     profile_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--storage", "hdd-7200", "--max-cores", "2", "--options", "1"]
+    flags = ["--storage", "hdd-7200", "--max-cores", "2", "--options", "1", "--verbose"]
     main(
         [
             "recommend",

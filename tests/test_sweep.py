@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from coresim.advise.candidates import ladder
 from coresim.advise.curves import PART, curve
-from coresim.advise.sweep import NOISE, Study, best_point, predict, worker_candidates
+from coresim.advise.sweep import NOISE, Study, best_point, predict
 from coresim.model.build import build
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.sim.draws import draw
@@ -62,16 +63,17 @@ def test_an_interval_that_is_wide_keeps_the_sweep_going() -> None:
     assert points[-1].workers > last.workers
 
 
-def test_the_scan_of_workers_may_stop_where_none_can_be_better() -> None:
-    job, engine = scenario(), Counting()
+def test_the_scan_may_stop_where_none_can_be_better() -> None:
+    job = scenario()
     for cores in (2, 5, 12):
         study = Study(simulate, SHORT)
         idles = {
-            count: predict(job, 2, cores, count, 2, Study(simulate, study.rough)).gpu_idle
-            for count in worker_candidates(job, 2, cores)
+            one: predict(job, 2, cores, one.workers, one.prefetch_factor, Study(simulate, study.rough)).gpu_idle
+            for one in ladder(job, 2, cores)
         }
-        fewest = min(count for count, idle in idles.items() if idle <= min(idles.values()) + NOISE / 2)
-        assert best_point(job, 2, cores, Study(engine, SHORT)).workers == fewest
+        first = min(one for one, idle in idles.items() if idle <= min(idles.values()) + NOISE)
+        found = best_point(job, 2, cores, study)
+        assert (found.workers, found.prefetch_factor) == (first.workers, first.prefetch_factor)
     stopped = Counting()
     best_point(job, 2, 12, Study(stopped, Plan(steps=120, least=3, most=3, inputs=0)))
     assert stopped.runs == 1 + 3
@@ -113,7 +115,7 @@ def test_far_too_few_cores_are_not_swept_in_full_and_the_answer_stays() -> None:
         assert width == pytest.approx(full.gpu_idle_high - full.gpu_idle_low, rel=0.6)
     for point in points[8:]:
         assert point == best_point(job, 2, point.cores, Study(simulate, study.plan))
-    assert engine.runs < 0.7 * sum(len(worker_candidates(job, 2, cores)) + 15 for cores in range(1, 13))
+    assert engine.runs < 0.7 * sum(len(ladder(job, 2, cores)) + 15 for cores in range(1, 13))
 
 
 def test_a_curve_ends_where_the_most_cores_gain_nothing_though_no_bound_says_so() -> None:
@@ -127,10 +129,3 @@ def test_a_curve_ends_where_the_most_cores_gain_nothing_though_no_bound_says_so(
     assert engine.runs < 12 * (PART + 1)
     best = best_point(job, 2, 8 * PART, Study(simulate, SHORT)).estimate
     assert points[-1].estimate.gpu_idle_high == pytest.approx(best.gpu_idle_high, abs=NOISE)
-
-
-def test_more_cores_never_mean_fewer_workers_because_the_best_do_not_fit() -> None:
-    workload = {"batch_size": 8, "preprocess": "1 ms", "fetch": "40 ms", "batch_bytes": 1e6}
-    host = {"cores": 4, "shm_bytes": 41e6}
-    job = read_scenario({"workload": workload, "accelerator": {"step": "8 ms"}, "host": host})
-    assert [worker_candidates(job, 2, cores)[-1] for cores in (4, 8, 16, 18)] == [20, 20, 20, 20]

@@ -27,9 +27,11 @@ from coresim.validate.predict import (
     trial_length,
     without,
 )
-from coresim.validate.scans import choices, choices_of_sweeps
+from coresim.validate.scans import choices, choices_of_rules, choices_of_sweeps
 from coresim.validate.score import (
     cause,
+    headline,
+    is_calibrated,
     missing_term,
     near_knee,
     repredict,
@@ -99,7 +101,7 @@ def test_a_spinning_trainer_takes_a_core_from_the_workers():
 
 
 def measured(idle: float, **other: object) -> Measured:
-    clean = Measured(idle, 0.01 / (1 - idle), (0, 10), (), 0.0, 0.002, 0.001, 0.001, 0.0)
+    clean = Measured(idle, 0.01 / (1 - idle), (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
     return replace(clean, **other)  # type: ignore[arg-type]
 
 
@@ -131,9 +133,12 @@ def test_dirty_trials_do_not_count():
     dirty = replace(point(SETTING, 0.3, 0.9, 0.3), trials=(measured(0.9, dirty="busy"), measured(0.3)))
     assert dirty.idle == pytest.approx(0.3)
     assert ledger(replace(dirty, trials=(measured(0.9, dirty="busy"),))).scored == ()
-    assert disturbance(measured(0.1), 0.04) == ""
-    assert "0.30 cores" in disturbance(measured(0.1, others_cores=0.3), 0.0)
-    assert "50% more CPU time" in disturbance(measured(0.1), 0.5)
+    assert disturbance(measured(0.1), 0.04, step_s=0.01) == ""
+    assert "0.30 cores" in disturbance(measured(0.1, others_cores=0.3), 0.0, step_s=0.01)
+    assert "50% more CPU time" in disturbance(measured(0.1), 0.5, step_s=0.01)
+    late = measured(0.1, lateness_s=0.0015)
+    assert "timer of the emulated step was 1.5 ms late" in disturbance(late, 0.0, step_s=0.01)
+    assert disturbance(late, 0.0, step_s=0.02) == ""
     slow = judged(replace(point(SETTING, 0.3, 0.3), trials=(measured(0.3), measured(0.2, sample_s=0.003))))
     assert [bool(trial.dirty) for trial in slow.trials] == [False, True]
 
@@ -160,6 +165,25 @@ def test_the_recommended_workers_are_the_fewest_that_are_as_good():
     within = choices(noisy)[0]
     assert (within.recommended, within.best, within.agrees) == (2, 3, True)
     assert within.noise == pytest.approx(0.12) and within.lost == pytest.approx(0.1)
+
+
+def test_what_a_child_would_choose_stands_beside_the_recommendation():
+    points = [point(replace(SETTING, workers=n, at=2), 0.9, idle) for n, idle in ((1, 0.5), (2, 0.1), (5, 0.095))]
+    found = choices_of_rules(points, cores=5)
+    # Nobody tried 3 or 4.
+    assert {rule: [(c.recommended, c.best, c.agrees) for c in made] for rule, made in found.items()} == {
+        "always 1": [(1, 5, False)], "always 2": [(2, 5, True)], "workers = cores (5)": [(5, 5, True)],
+    }  # fmt: skip
+    assert found["always 1"][0].lost == pytest.approx(0.405)
+    assert {c.rule for made in found.values() for c in made} == set(found)
+
+
+def test_the_setting_that_was_calibrated_says_little_of_the_model():
+    same = point(replace(SETTING, workers=1), 0.3, 0.3)
+    changes = ({"workers": 2}, {"cores": 1}, {"prefetch_factor": 4}, {"ordered": False}, {"sync": "spin"})
+    others = [replace(same, setting=replace(same.setting, **change)) for change in changes]
+    assert is_calibrated(same) and not any(map(is_calibrated, others))
+    assert headline([same, *others]) == others and headline([same]) == [same]
 
 
 def test_a_sweep_s_own_choice_is_judged_by_its_other_pass():
@@ -192,6 +216,14 @@ def test_a_miss_names_what_its_trial_shows():
     assert "structure" in cause(point(SETTING, 0.1, 0.3), found.jobs[0])
     assert "repeats differ" in cause(point(SETTING, 0.1, 0.1, 0.4), found.jobs[0])
     assert "organisation" in missing_term(ledger(point(SETTING, 0.1, 0.3)))
+
+
+def test_a_machine_whose_repeats_differ_too_much_cannot_tell():
+    noisy = ledger(point(SETTING, 0.1, 0.2, 0.3))
+    text = validation_text(noisy)
+    assert not trusted(noisy) and "repeats of one setting differ by 10.0 points" in text
+    assert text.startswith("This machine cannot tell") and "Most likely missing" not in text
+    assert validation_text(ledger(point(SETTING, 0.1, 0.25, 0.25))).startswith("Do not trust")
 
 
 def test_a_good_ledger_is_trusted_and_is_written_and_read_whole(tmp_path: Path):

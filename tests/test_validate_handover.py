@@ -32,7 +32,6 @@ def test_a_trainer_waits_for_the_hand_over_of_a_batch_that_is_ready():
     assert without("receiving a batch", slow, spare, length, simulate) == pytest.approx(0.0, abs=0.001)
 
 
-@pytest.mark.xfail(strict=True, reason="the engines take the waiting for CPU time of the trainer")
 def test_who_waits_for_a_hand_over_holds_no_core():
     """One core, and work for all of it in the workers: a trainer that waits leaves it to them."""
     one = replace(SETTING, cores=1, workers=2, step_s=0.001)

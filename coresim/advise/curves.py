@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from coresim.advise.starved import short_of_cores
-from coresim.advise.sweep import LARGEST_SWEEP, NOISE, Point, Study, pipeline_of
+from coresim.advise.sweep import LARGEST_SWEEP, NOISE, Point, Study, lowest_idle
 from coresim.model.scenario import Scenario
-from coresim.theory.bounds import binding, bounds
 
 #: Core counts of a curve that are simulated before it is asked whether more can matter.
 PART = 8
@@ -40,9 +39,8 @@ def _is_least(scenario: Scenario, point: Point, most: int, study: Study) -> bool
 
     That is the bound of ample cores or, where what binds is no bound, the best setting with the most cores.
     """
-    ample = pipeline_of(scenario, point.option, LARGEST_SWEEP, LARGEST_SWEEP, point.prefetch_factor)
-    least = 1.0 - binding(bounds(ample)).limit_batches_per_s * scenario.accelerator.step.mean
-    if point.estimate.gpu_idle_high <= max(0.0, least) + NOISE / 2:
+    least = lowest_idle(scenario, point.option, LARGEST_SWEEP)
+    if point.estimate.gpu_idle_high <= least + NOISE / 2:
         return True
     last = short_of_cores(scenario, point.option, most, study)[0].estimate
     gained = max(point.estimate.gpu_idle - last.gpu_idle, point.estimate.gpu_idle_high - last.gpu_idle_high)

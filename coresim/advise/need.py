@@ -7,48 +7,48 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 
-from coresim.advise.sweep import Point, Study, pipeline_of, predict, sensible_maximum, worker_candidates
+from coresim.advise.candidates import ladder
+from coresim.advise.sweep import Point, Study, least_idle, lowest_idle, pipeline_of, predict, sensible_maximum
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate
-from coresim.theory.bounds import tightest
 
 #: How a setting is simulated: `coresim.advise.sweep.predict`, or one that takes shorter runs.
 Predict = Callable[[Scenario, int, float, int, int, Study], Estimate]
+#: Rounding must not turn "just enough" into "too few".
+ROUNDING = 1e-12
 
 
-def cores_needed(scenario: Scenario, option: int, study: Study, predicted: Predict = predict) -> Point | None:
+def cores_needed(
+    scenario: Scenario, option: int, study: Study, predicted: Predict = predict, confidence: float | None = None
+) -> Point | None:
     """The setting with the fewest cores per accelerator whose GPU idle is within the target; None: none has it.
 
-    At every core count the workers that no bound forbids are scanned, those nearest to the cores first, until one is
-    within the target. Over core counts idle is bisected, from the bound that no schedule beats to `useful_cores`: up to
-    there another core does not lengthen a run. ``predicted`` simulates one setting.
+    At every core count the workers and credits that no bound forbids are scanned, those with about one worker for each
+    core first, until one is within the target. Over core counts idle is bisected, from the bound that no schedule beats
+    to `useful_cores`: up to there another core does not lengthen a run. ``predicted`` simulates one setting;
+    ``confidence``: the probability with which it must be within the target, by default as likely as not.
     """
-    most = useful_cores(scenario)
-    if not _allows(scenario, option, most, most):
+    most, target = useful_cores(scenario), scenario.target.gpu_idle + ROUNDING
+
+    def allowed(cores: int) -> bool:
+        return lowest_idle(scenario, option, cores) <= target
+
+    if not allowed(most):
         return None
-    low = bisect_left(range(1, most), True, key=lambda cores: _allows(scenario, option, cores, most)) + 1
-    return _bisect(scenario, option, low, most, study, predicted)
+    low = bisect_left(range(1, most), True, key=allowed) + 1
+
+    def within(cores: int) -> Point | None:
+        return _within(scenario, option, cores, study, predicted, confidence or 0.5)
+
+    return _bisect(low, most, within)
 
 
-def _allows(scenario: Scenario, option: int, cores: float, workers: int) -> bool:
-    """Whether no bound forbids the target; all bounds grow with the cores."""
-    pipeline = pipeline_of(scenario, option, cores, workers, scenario.loader.prefetch_factor)
-    # Rounding must not turn "just enough" into "too few".
-    return least_idle(scenario, tightest(pipeline)[1]) <= scenario.target.gpu_idle + 1e-12
-
-
-def least_idle(scenario: Scenario, limit: float) -> float:
-    """The least GPU idle that any schedule can have where its batches/s are limited so."""
-    device = scenario.accelerator
-    return 1.0 - limit * device.step.mean * max(device.slowdown)
-
-
-def _bisect(scenario: Scenario, option: int, low: int, high: int, study: Study, predicted: Predict) -> Point | None:
+def _bisect(low: int, high: int, within: Callable[[int], Point | None]) -> Point | None:
     """Doubling steps upward from the bound, which is often close, then bisection in the last step."""
     step, found = 1, None
     while low <= high:
         cores = (low + high) // 2 if found else min(high, low + step - 1)
-        point = _within(scenario, option, cores, study, predicted)
+        point = within(cores)
         if point:
             found, high = point, cores - 1
         else:
@@ -56,14 +56,17 @@ def _bisect(scenario: Scenario, option: int, low: int, high: int, study: Study, 
     return found
 
 
-def _within(scenario: Scenario, option: int, cores: int, study: Study, predicted: Predict) -> Point | None:
-    factor = scenario.loader.prefetch_factor
-    for workers in sorted(worker_candidates(scenario, option, cores), key=lambda count: abs(count - cores)):
-        if not _allows(scenario, option, cores, workers):
+def _within(
+    scenario: Scenario, option: int, cores: int, study: Study, predicted: Predict, confidence: float
+) -> Point | None:
+    target = scenario.target.gpu_idle
+    for one in sorted(ladder(scenario, option, cores), key=lambda one: (abs(one.workers - cores), one)):
+        pipeline = pipeline_of(scenario, option, cores, one.workers, one.prefetch_factor)
+        if least_idle(pipeline) > target + ROUNDING:
             continue
-        estimate = predicted(scenario, option, cores, workers, factor, study)
-        if estimate.gpu_idle <= scenario.target.gpu_idle:
-            return Point(option, cores, workers, factor, estimate)
+        estimate = predicted(scenario, option, cores, one.workers, one.prefetch_factor, study)
+        if estimate.probability(target) >= confidence:
+            return Point(option, cores, one.workers, one.prefetch_factor, estimate)
     return None
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from coresim.advise.candidates import widest
 from coresim.advise.curves import curve
 from coresim.advise.epochs import EpochStart, epoch_start
 from coresim.advise.memory import MemoryCap
+from coresim.advise.refine import LIKELY, knee, refine, searched, spaced
 from coresim.advise.sensitivity import Elasticity, elasticities
 from coresim.advise.sweep import (
+    LARGEST_SWEEP,
     Point,
     Study,
     best_point,
+    lowest_idle,
     memory_cap,
     pipeline_of,
     predict,
-    scan_prefetch,
     sensible_maximum,
 )
 from coresim.advise.threads import Unlimited, unlimited
@@ -26,33 +29,53 @@ from coresim.model.scenario import Scenario
 from coresim.theory.bounds import LowerBound, lower_bound_cores
 from coresim.theory.capacity import saturation
 
+#: Probability of the surer of the two answers: nine in ten.
+CONFIDENCE = 0.9
+
 
 @dataclass(frozen=True)
 class OptionAnswer:
-    """One option: its curve, its point within the target with the fewest cores (or None), and where memory stops it.
+    """One option: its curve, its points within the target with the fewest cores, and where memory stops it.
 
-    ``capped``: of the most cores that were tried; None: the workers worth trying there fit, or nothing is known.
+    Attributes:
+        answer: within the target as likely as not; None: no point is.
+        sure: within it with the confidence that is asked for; None: no point is.
+        capped: of the answer, or of the most cores that were tried; None: more workers and credits would not help.
     """
 
     option: int
     curve: tuple[Point, ...]
     answer: Point | None
+    sure: Point | None = None
     capped: MemoryCap | None = None
 
     @property
     def knee(self) -> Point:
         """Fewest cores whose idle is within a point of the curve's best."""
-        best = min(point.estimate.gpu_idle for point in self.curve)
-        return next(point for point in self.curve if point.estimate.gpu_idle <= best + 0.01)
+        return knee(self.curve)
 
 
 @dataclass(frozen=True)
 class OwnHost:
-    """The job on the cores that the host has now (``cores`` per accelerator, perhaps fractional)."""
+    """The job on the cores that the host has now (``cores`` per accelerator, perhaps fractional).
+
+    Attributes:
+        point: the best workers and prefetch factor there.
+        verdict: what binds at ``point``.
+        today: the scenario's own workers and prefetch factor there; None where it does not say how many workers.
+    """
 
     cores: float
     point: Point
     verdict: Verdict
+    today: Point | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """Relative gain in samples/s of ``point`` over ``today``; None where today's setting is not known."""
+        if self.today is None:
+            return None
+        return self.point.estimate.throughput_samples_per_s / self.today.estimate.throughput_samples_per_s - 1.0
 
 
 @dataclass(frozen=True)
@@ -61,9 +84,10 @@ class Recommendation:
 
     Attributes:
         scenario: what it is for.
-        point: the recommended setting; where no core count meets the target, the knee of the best option.
-        meets_target: whether it meets the target.
-        probability: that its true GPU idle is within the target.
+        point: the recommended setting, with the fewest cores that meet the target as likely as not; where no core
+            count does, the knee of the best option.
+        confidence: the probability that ``sure`` has.
+        sure: the setting with the fewest cores that meet the target with that probability; None: no core count does.
         cores_low, cores_high: fewest cores whose interval reaches, and lies wholly within, the target; None: none does.
         verdict: what binds at ``point``; where none meets the target, at the most cores that were tried.
         options: each option's curve and answer.
@@ -78,8 +102,8 @@ class Recommendation:
 
     scenario: Scenario
     point: Point
-    meets_target: bool
-    probability: float
+    confidence: float
+    sure: Point | None
     cores_low: int | None
     cores_high: int | None
     verdict: Verdict
@@ -90,6 +114,16 @@ class Recommendation:
     elasticities: tuple[Elasticity, ...]
     epoch_start: EpochStart | None
     unlimited: Unlimited | None
+
+    @property
+    def probability(self) -> float:
+        """That the true GPU idle at ``point`` is within the target."""
+        return self.point.estimate.probability(self.scenario.target.gpu_idle)
+
+    @property
+    def meets_target(self) -> bool:
+        """Whether ``point`` is within the target as likely as not."""
+        return self.probability >= LIKELY
 
     @property
     def rule_of_thumb_cores(self) -> int:
@@ -104,7 +138,11 @@ class Recommendation:
 
 
 def recommend(
-    scenario: Scenario, study: Study, options: tuple[int, ...] | None = None, max_cores: int | None = None
+    scenario: Scenario,
+    study: Study,
+    options: tuple[int, ...] | None = None,
+    max_cores: int | None = None,
+    confidence: float = CONFIDENCE,
 ) -> Recommendation:
     """Simulate the options over core counts and choose.
 
@@ -113,20 +151,25 @@ def recommend(
         study: engine, plan and executor.
         options: which options to consider; by default those that the loader's preset can be.
         max_cores: largest core count per accelerator to try, instead of the sensible maximum.
+        confidence: probability of the surer of the two answers.
     """
-    target, answers = scenario.target.gpu_idle, _answers(scenario, study, options, max_cores)
-    point, meets = _choose(answers, target)
-    point = scan_prefetch(scenario, _narrowed(scenario, point, study), study)
+    if not LIKELY <= confidence < 1.0:
+        raise InputError(f"confidence = {confidence:g}: at least {LIKELY:g} and less than 1 is needed, such as 0.9")
+    target = scenario.target.gpu_idle
+    answers = _answers(scenario, study, options, max_cores, confidence)
+    point = _narrowed(scenario, _choose(answers, target), study)
     chosen = next(answer for answer in answers if answer.option == point.option)
+    met = point.estimate.probability(target) >= LIKELY
+    # At the knee cores bind as much as what else binds: without an answer, ask where cores are ample.
+    judged = point if met else chosen.curve[-1]
     return Recommendation(
         scenario=scenario,
         point=point,
-        meets_target=meets,
-        probability=point.estimate.probability(target),
+        confidence=confidence,
+        sure=chosen.sure,
         cores_low=_fewest(chosen, lambda found: found.estimate.gpu_idle_low <= target),
         cores_high=_fewest(chosen, lambda found: found.estimate.gpu_idle_high <= target),
-        # At the knee cores bind as much as what else binds: without an answer, ask where cores are ample.
-        verdict=judge(_setting(scenario, point if meets else chosen.curve[-1]), target, study),
+        verdict=judge(_setting(scenario, judged), target, study, met),
         options=answers,
         lower_bound=_lower_bound(scenario, point, target),
         saturating_cores=saturation(scenario.host.speed),
@@ -141,33 +184,31 @@ def best_option(scenario: Scenario, study: Study) -> int:
     """The option that `recommend` chooses, without its evidence."""
     # What a study keeps of short runs is of one scenario, and it may have been asked for others.
     fresh = replace(study, cache={})
-    return _choose(_answers(scenario, fresh, None, None), scenario.target.gpu_idle)[0].option
+    return _choose(_answers(scenario, fresh, None, None, CONFIDENCE), scenario.target.gpu_idle).option
 
 
 def _answers(
-    scenario: Scenario, study: Study, options: tuple[int, ...] | None, max_cores: int | None
+    scenario: Scenario, study: Study, options: tuple[int, ...] | None, max_cores: int | None, confidence: float
 ) -> tuple[OptionAnswer, ...]:
     """The curve of each option."""
     if max_cores is not None and max_cores < 1:
         raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
-    counts = range(1, (max_cores or sensible_maximum(scenario)) + 1)
     asked = replace(study, plan=replace(study.plan, target=scenario.target.gpu_idle))
-    return tuple(
-        _answer(scenario, option, curve(scenario, option, counts, asked)) for option in _kinds(scenario, options)
-    )
+    return tuple(_answer(scenario, option, max_cores, confidence, asked) for option in _kinds(scenario, options))
 
 
 def _narrowed(scenario: Scenario, point: Point, study: Study) -> Point:
     """The point with noise as narrow as near the target, where it is far from it."""
-    if point.estimate.simulation_half_width <= study.plan.half_width:
+    if point.estimate.simulation_half_high <= study.plan.half_width:
         return point
     found = predict(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
     return replace(point, estimate=found)
 
 
 def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:
-    """Of the host that all accelerators share, divided among them."""
-    pipeline = pipeline_of(scenario, point.option, point.cores, max(1, point.workers), point.prefetch_factor)
+    """With the most workers and credits that were tried, of the host that all accelerators share."""
+    most = widest(scenario, point.option, point.cores)
+    pipeline = pipeline_of(scenario, point.option, point.cores, max(1, most.workers), most.prefetch_factor)
     found, count = lower_bound_cores(pipeline, target), scenario.accelerator.count
     if count == 1 or found.whole is None:
         return found
@@ -180,27 +221,37 @@ def _kinds(scenario: Scenario, options: tuple[int, ...] | None) -> tuple[int, ..
     return (3,) if scenario.stages else options or scenario.preset.options
 
 
-def _answer(scenario: Scenario, option: int, points: list[Point]) -> OptionAnswer:
-    within = [point for point in points if point.estimate.gpu_idle <= scenario.target.gpu_idle]
-    capped = memory_cap(scenario, option, points[-1].cores)
-    return OptionAnswer(option, tuple(points), within[0] if within else None, capped)
+def _answer(scenario: Scenario, option: int, max_cores: int | None, confidence: float, study: Study) -> OptionAnswer:
+    most = max_cores or sensible_maximum(scenario)
+    points = curve(scenario, option, spaced(most), study)
+    refined = refine(scenario, points, confidence, study)
+    if refined.answer is None and max_cores is None and most < LARGEST_SWEEP and _can(scenario, option, study):
+        return _answer(scenario, option, min(LARGEST_SWEEP, 2 * most), confidence, study)
+    capped = memory_cap(scenario, refined.answer or refined.curve[-1], study)
+    return OptionAnswer(option, refined.curve, refined.answer, refined.sure, capped)
 
 
-def _choose(answers: tuple[OptionAnswer, ...], target: float) -> tuple[Point, bool]:
+def _can(scenario: Scenario, option: int, study: Study) -> bool:
+    """Whether more cores than are sensible, as many as a sweep may have, meet the target."""
+    target = scenario.target.gpu_idle
+    if lowest_idle(scenario, option, LARGEST_SWEEP) > target:
+        return False
+    return best_point(scenario, option, LARGEST_SWEEP, study).estimate.probability(target) >= LIKELY
+
+
+def _choose(answers: tuple[OptionAnswer, ...], target: float) -> Point:
     """Fewest cores within the target, the simpler option at a tie; else the knee of the option that idles least."""
     found = [answer.answer for answer in answers if answer.answer]
     if found:
         fewest = min(found, key=lambda point: (point.cores, point.option))
-        return next((point for point in found if _as_good(point, fewest, answers, target)), fewest), True
-    return min(
-        (answer.knee for answer in answers), key=lambda point: (round(point.estimate.gpu_idle, 2), point.cores)
-    ), False
+        return next((point for point in found if _as_good(point, fewest, answers, target)), fewest)
+    return min((answer.knee for answer in answers), key=lambda point: (round(point.estimate.gpu_idle, 2), point.cores))
 
 
 def _as_good(point: Point, fewest: Point, answers: tuple[OptionAnswer, ...], target: float) -> bool:
     """Whether a simpler option may need as few cores: at ``fewest.cores`` uncertain inputs hide what it lacks."""
     curve = next(answer.curve for answer in answers if answer.option == point.option)
-    there = next(found.estimate for found in curve if found.cores == fewest.cores)
+    there = max((found for found in curve if found.cores <= fewest.cores), key=lambda found: found.cores).estimate
     return point.option < fewest.option and there.gpu_idle - there.input_half_low <= target and there.input_half_low > 0
 
 
@@ -213,11 +264,22 @@ def _setting(scenario: Scenario, point: Point) -> Setting:
 
 
 def _own_host(scenario: Scenario, chosen: OptionAnswer, point: Point, study: Study) -> OwnHost | None:
-    """The best that the chosen option does on the cores that are there."""
+    """The best that the chosen option does on the cores that are there, beside the setting that the scenario gives."""
     if scenario.host.cores is None:
         return None
-    cores = scenario.host.cores / scenario.accelerator.count
-    own = next((found for found in chosen.curve if found.cores == cores), None)
-    own = point if cores == point.cores else own or best_point(scenario, point.option, cores, study)
+    cores, target = scenario.host.cores / scenario.accelerator.count, scenario.target.gpu_idle
+    near = replace(study, plan=replace(study.plan, target=target))
+    own = point if cores == point.cores else searched(scenario, point.option, cores, near)
     setting = Setting(scenario, own.option, cores, own.workers, own.prefetch_factor)
-    return OwnHost(cores, own, judge(setting, scenario.target.gpu_idle, study))
+    met = own.estimate.probability(target) >= LIKELY
+    return OwnHost(cores, own, judge(setting, target, study, met), _today(scenario, cores, near))
+
+
+def _today(scenario: Scenario, cores: float, study: Study) -> Point | None:
+    """The scenario's own workers and prefetch factor; option 1 where it has no workers."""
+    workers, factor, own = scenario.loader.workers, scenario.loader.prefetch_factor, scenario.preset.options
+    if workers is None or scenario.stages:
+        return None
+    option = 1 if workers == 0 else 2 if 2 in own else own[0]
+    estimate = predict(scenario, option, cores, workers, factor, study)
+    return Point(option, math.ceil(cores), workers, factor, estimate)

@@ -30,7 +30,7 @@ def elasticities(setting: Setting, study: Study) -> tuple[Elasticity, ...]:
 
     Every run sees the same random numbers, so a difference is the input's and not the draw's.
     """
-    study = replace(study, plan=replace(study.plan, least=2, most=2, inputs=0), progress=None)
+    study = replace(study, plan=replace(study.plan, least=2, most=2, inputs=0, settle=False), progress=None)
     found = [_elasticity(name, setting, study) for name in INPUTS if not _service(setting.scenario, name).is_zero]
     return tuple(sorted([*found, _of_cores(setting, study)], key=lambda item: -abs(item.change)))
 

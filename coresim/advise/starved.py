@@ -17,8 +17,8 @@ import math
 from dataclasses import replace
 
 from coresim import stats
-from coresim.advise.need import least_idle
-from coresim.advise.sweep import NOISE, Point, Study, best_point, pipeline_of, predict, worker_candidates
+from coresim.advise.candidates import Candidate, ladder, widest
+from coresim.advise.sweep import NOISE, Point, Study, best_point, least_idle, lowest_idle, pipeline_of, predict
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate, Plan, run_length
@@ -71,39 +71,40 @@ def short_of_cores(scenario: Scenario, option: int, cores: float, study: Study) 
 
 
 def _short_of_cores(scenario: Scenario, option: int, cores: float, study: Study) -> tuple[Point, str]:
-    factor, tried = scenario.loader.prefetch_factor, worker_candidates(scenario, option, cores)
-
-    def line(count: int) -> Pipeline:
-        return pipeline_of(scenario, option, cores, max(1, count), factor)
-
-    name, limit = tightest(line(tried[-1]))
+    # The most workers and credits have the loosest bound, so what it says of them it says of all.
+    most = widest(scenario, option, cores)
+    name = tightest(_line(scenario, option, cores, most))[0]
     # Without overlap the cores' own bound says the same as the serial trainer's.
     known = option == 1 or name.startswith("cores")
-    if least_idle(scenario, limit) <= scenario.target.gpu_idle + FAR or not known:
+    if lowest_idle(scenario, option, cores) <= scenario.target.gpu_idle + FAR or not known:
         return best_point(scenario, option, cores, study), SIMULATED
-    idles = [least_idle(scenario, tightest(line(count))[1]) for count in tried]
-    if min(idles) <= scenario.target.gpu_idle + FAR:
-        return best_point(scenario, option, cores, study), SIMULATED
-    # The fewest that can keep every core busy, and one more for when they wait for each other.
-    enough = next(place for place, idle in enumerate(idles) if idle <= min(idles) + NOISE)
-    place = min(enough + 1, len(tried) - 1)
-    found = predicted(scenario, option, cores, tried[place], factor, replace(study, plan=replace(study.plan, inputs=0)))
-    found = with_interval(found, line(tried[place]), study.plan)
-    return Point(option, math.ceil(cores), tried[place], factor, found), BOUNDED
+    # The least memory that can keep every core busy, and one more worker for when they wait for each other.
+    tried = ladder(scenario, option, cores)
+    idles = [least_idle(_line(scenario, option, cores, one)) for one in tried]
+    enough = next(one for one, idle in zip(tried, idles, strict=True) if idle <= min(idles) + NOISE)
+    one = next((found for found in tried if found > enough and found.workers > enough.workers), enough)
+    brief_study = replace(study, plan=replace(study.plan, inputs=0))
+    found = predicted(scenario, option, cores, one.workers, one.prefetch_factor, brief_study)
+    found = with_interval(found, _line(scenario, option, cores, one), study.plan)
+    return Point(option, math.ceil(cores), one.workers, one.prefetch_factor, found), BOUNDED
+
+
+def _line(scenario: Scenario, option: int, cores: float, one: Candidate) -> Pipeline:
+    return pipeline_of(scenario, option, cores, max(1, one.workers), one.prefetch_factor)
 
 
 def with_interval(found: Estimate, pipeline: Pipeline, plan: Plan) -> Estimate:
     """The estimate of a pipeline that is far from its target, with what its uncertain inputs add."""
     moved = math.exp(stats.normal_quantile(0.5 + plan.level / 2) * uncertainty(pipeline))
-    idle, busy, noise = found.gpu_idle, 1.0 - found.gpu_idle, found.simulation_half_width
+    idle, busy = found.gpu_idle, 1.0 - found.gpu_idle
     if pipeline.trainer.inline:
         low, high = idle / (idle + busy * moved), idle / (idle + busy / moved)
     else:
         low, high = max(0.0, 1.0 - busy * moved), 1.0 - busy / moved
     return replace(
         found,
-        gpu_idle_low=max(0.0, idle - math.hypot(noise, idle - low)),
-        gpu_idle_high=min(1.0, idle + math.hypot(noise, high - idle)),
+        gpu_idle_low=max(0.0, idle - math.hypot(found.simulation_half_low, idle - low)),
+        gpu_idle_high=min(1.0, idle + math.hypot(found.simulation_half_high, high - idle)),
         input_half_low=idle - low,
         input_half_high=high - idle,
     )

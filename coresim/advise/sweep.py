@@ -1,24 +1,28 @@
-"""One setting, and the best one at a core count: workers are scanned, never bisected (idle is not monotone in them)."""
+"""One setting, and the best one at a core count: workers and credits are scanned, never bisected, because idle is not
+monotone in them.
+"""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from coresim.advise.candidates import Candidate, beyond_memory, ladder, widest
 from coresim.advise.memory import MemoryCap, memory_of
 from coresim.model.build import build
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate
-from coresim.theory.bounds import demands
+from coresim.theory.bounds import demands, tightest
 
 #: Idle that two settings may differ by and still count as equal: half a point.
 NOISE = 0.005
 LARGEST_SWEEP = 256
+#: Turns of all workers in a short run.
+ROUGH_CYCLES = 5
 Progress = Callable[[str, float], None]
 
 
@@ -57,7 +61,10 @@ class Study:
     @property
     def rough(self) -> Plan:
         """A cheaper plan, to choose between settings that are then simulated in full."""
-        return replace(self.plan, steps=max(60, self.plan.steps // 3), least=1, most=1, inputs=0)
+        steps, scatter = max(60, self.plan.steps // 3), 2 * self.plan.scatter
+        return replace(
+            self.plan, steps=steps, least=1, most=1, inputs=0, scatter=scatter, cycles=ROUGH_CYCLES, settle=False
+        )
 
 
 def pipeline_of(scenario: Scenario, option: int, cores: float, workers: int, prefetch_factor: int) -> Pipeline:
@@ -93,82 +100,109 @@ def sensible_maximum(scenario: Scenario) -> int:
     return max(4, min(LARGEST_SWEEP, max(math.ceil(1.5 * needed) + 4, own)))
 
 
-def best_point(scenario: Scenario, option: int, cores: float, study: Study) -> Point:
-    """Scan the workers that could be best with so many cores; simulate in full the fewest within noise of the best."""
-    factor = scenario.loader.prefetch_factor
-    tried = worker_candidates(scenario, option, cores)
-    workers = tried[0]
-    if len(tried) > 1:
-        rough = replace(study, plan=study.rough)
-        idles = dict[int, float]()
-        for count in tried:
-            idles[count] = predict(scenario, option, cores, count, factor, rough).gpu_idle
-            if idles[count] <= NOISE / 2:
-                break  # more workers cannot be better by more than noise
-        workers = min(n for n, idle in idles.items() if idle <= min(idles.values()) + NOISE / 2)
-    return Point(option, math.ceil(cores), workers, factor, predict(scenario, option, cores, workers, factor, study))
+def best_point(scenario: Scenario, option: int, cores: float, study: Study, more: Sequence[Candidate] = ()) -> Point:
+    """The best of a few settings with so many cores (`coresim.advise.candidates.ladder`, and ``more``)."""
+    return choose(scenario, option, cores, sorted({*ladder(scenario, option, cores), *more}), study)
 
 
-def worker_candidates(scenario: Scenario, option: int, cores: float) -> list[int]:
-    """Worker counts worth trying: about one for each core, and more where workers wait for storage without a core.
+def choose(
+    scenario: Scenario,
+    option: int,
+    cores: float,
+    tried: Sequence[Candidate],
+    study: Study,
+    stride: float = 4.0,
+    confidence: float = 0.0,
+) -> Point:
+    """Of some settings, in the order of their memory, the first within noise of the one that idles least.
 
-    Epochs of few batches cap the useful workers, and so does memory.
+    Short runs of all that no bound forbids choose between them. They may see none of the stalls that are rare, and take
+    a setting with too few credits: so where it idles notably more in full, settings of ``stride`` times its memory, and
+    so on, are simulated in full, too. So they are where the setting is less sure to be within the target than
+    ``confidence``, because inputs may be worse than they are said to be: then the first that is so sure is chosen.
     """
-    counts = _useful_workers(scenario, option, cores)
-    if option != 2 or scenario.stages:
-        return counts
-    cap = _most_that_fit(scenario)
-    return sorted({min(count, cap) for count in counts})
+    target = scenario.target.gpu_idle
+
+    def full(one: Candidate) -> Estimate:
+        return predict(scenario, option, cores, one.workers, one.prefetch_factor, study)
+
+    if len(tried) == 1:
+        return _point(option, cores, tried[0], full(tried[0]))
+    idles = _rough(scenario, option, cores, tried, study)
+    best = next(one for one in idles if idles[one] <= min(idles.values()) + NOISE)
+    found = {best: full(best)}
+    seen = max(idles[best], lowest_idle(scenario, option, cores)) + NOISE
+    for one in tried[tried.index(best) + 1 :]:
+        sure = max(estimate.probability(target) for estimate in found.values()) >= confidence
+        if sure and min(estimate.gpu_idle for estimate in found.values()) <= seen:
+            break
+        if one.cost >= stride * max(found).cost or one == tried[-1]:
+            found[one] = full(one)
+    best = _chosen(found, target, confidence)
+    return _point(option, cores, best, found[best])
 
 
-def memory_cap(scenario: Scenario, option: int, cores: float) -> MemoryCap | None:
-    """Where memory stops the workers of an option below those worth trying with so many cores; None: nowhere."""
-    if option != 2 or scenario.stages:
-        return None
-    wanted, cap = _useful_workers(scenario, option, cores)[-1], _most_that_fit(scenario)
-    memory = memory_of(scenario, wanted, scenario.loader.prefetch_factor)
-    return None if memory is None or wanted <= cap else MemoryCap(cap, wanted, memory)
+def _chosen(found: dict[Candidate, Estimate], target: float, confidence: float) -> Candidate:
+    """The least memory that idles least, or that is as sure as any."""
+    least = min(estimate.gpu_idle for estimate in found.values())
+    best = next(one for one in sorted(found) if found[one].gpu_idle <= least + NOISE)
+    chances = {one: estimate.probability(target) for one, estimate in found.items()}
+    if chances[best] >= confidence:
+        return best
+    return next(one for one in sorted(found) if chances[one] >= min(confidence, max(chances.values())))
 
 
-def _useful_workers(scenario: Scenario, option: int, cores: float) -> list[int]:
-    if option == 1:
-        return [0]
-    if scenario.stages:
-        return [1]
-    workload, split = scenario.workload, scenario.loader.split
-    busy = workload.batch_size * workload.preprocess.mean + workload.collate.mean + workload.send.mean
-    waiting = workload.batch_size * workload.fetch.mean if option == 2 else 0.0
-    stretch = (1.0 + waiting / busy) if busy else 8.0
-    most = min(LARGEST_SWEEP, math.ceil((cores + 1) * min(stretch, 16.0) / split) + 1)
-    # Workers that prepare whole batches are idle beyond the batches of an epoch.
-    cap = (scenario.loader.grain == "batch" and scenario.batches_per_epoch) or most
-    cap = min(cap, scenario.loader.max_workers or cap)
-    near = {max(1, math.floor(cores / split) + shift) for shift in (-2, -1, 0, 1)}
-    wide = {max(1, math.ceil(most * share)) for share in (0.25, 0.5, 0.75, 1.0)} if stretch > 1.2 else set()
-    return sorted({min(count, cap) for count in near | wide})
-
-
-def fits(scenario: Scenario, workers: int, prefetch_factor: int) -> bool:
-    """Whether nothing known says that memory or /dev/shm is too small for a setting of option 2."""
-    memory = memory_of(scenario, workers, prefetch_factor)
-    return memory is None or memory.fits
-
-
-def _most_that_fit(scenario: Scenario) -> int:
-    """The most workers that fit; one, where none does (it is said)."""
-    factor, counts = scenario.loader.prefetch_factor, range(1, LARGEST_SWEEP + 1)
-    return max(1, bisect_left(counts, True, key=lambda count: not fits(scenario, count, factor)))
-
-
-def scan_prefetch(scenario: Scenario, point: Point, study: Study) -> Point:
-    """The point with a better prefetch factor, if one helps by more than noise where the target is missed."""
-    if point.option != 2 or scenario.stages or point.estimate.gpu_idle <= scenario.target.gpu_idle:
-        return point
-    best = point
-    for factor in (1, 2, 3, 4, 8):
-        if not fits(scenario, point.workers, factor):
+def _rough(
+    scenario: Scenario, option: int, cores: float, tried: Sequence[Candidate], study: Study
+) -> dict[Candidate, float]:
+    """Idle of short runs, until one is so near the least that is possible that more memory cannot help."""
+    rough, floor = replace(study, plan=study.rough), lowest_idle(scenario, option, cores)
+    idles = dict[Candidate, float]()
+    for one in tried:
+        pipeline = pipeline_of(scenario, option, cores, one.workers, one.prefetch_factor)
+        if idles and least_idle(pipeline) > min(idles.values()) + NOISE / 2:
             continue
-        found = predict(scenario, 2, point.cores, point.workers, factor, study)
-        if found.gpu_idle < best.estimate.gpu_idle - NOISE:
-            best = replace(point, prefetch_factor=factor, estimate=found)
-    return best
+        idles[one] = predict(scenario, option, cores, one.workers, one.prefetch_factor, rough).gpu_idle
+        if idles[one] <= floor + NOISE / 2:
+            break
+    return idles
+
+
+def least_idle(pipeline: Pipeline) -> float:
+    """The least GPU idle that any schedule of a pipeline can have, by the bounds."""
+    return max(0.0, 1.0 - tightest(pipeline)[1] * pipeline.step.service.mean * float(max(pipeline.slowdown)))
+
+
+def lowest_idle(scenario: Scenario, option: int, cores: float) -> float:
+    """The least GPU idle that any workers and credits can have with so many cores, by the bounds."""
+    # Library threads make the work longer where there are more workers, so a bound of all is without them.
+    alone = replace(scenario, loader=replace(scenario.loader, library_threads=1))
+    one = widest(alone, option, cores)
+    return least_idle(pipeline_of(alone, option, cores, one.workers, one.prefetch_factor))
+
+
+def _point(option: int, cores: float, one: Candidate, estimate: Estimate) -> Point:
+    return Point(option, math.ceil(cores), one.workers, one.prefetch_factor, estimate)
+
+
+def memory_cap(scenario: Scenario, point: Point, study: Study) -> MemoryCap | None:
+    """Where memory stops the workers and credits of option 2 short of what idles less with so many cores; None:
+    nowhere.
+    """
+    if point.option != 2 or scenario.stages:
+        return None
+    rough = replace(study, plan=study.rough)
+
+    def idle(workers: int, factor: int) -> float:
+        return predict(scenario, 2, point.cores, workers, factor, rough).gpu_idle
+
+    wanted = beyond_memory(scenario, point.cores)
+    if not wanted or idle(*_setting(wanted[-1])) >= idle(point.workers, point.prefetch_factor) - NOISE:
+        return None
+    better = next(one for one in wanted if idle(*_setting(one)) <= idle(*_setting(wanted[-1])) + NOISE)
+    memory = memory_of(scenario, *_setting(better))
+    return None if memory is None else MemoryCap(point.workers, better.workers, memory)
+
+
+def _setting(one: Candidate) -> tuple[int, int]:
+    return one.workers, one.prefetch_factor

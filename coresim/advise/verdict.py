@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from coresim.advise.sweep import NOISE, Study, fits, predict
+from coresim.advise.candidates import fits
+from coresim.advise.sweep import NOISE, Study, predict
 from coresim.model.scenario import Scenario, with_services
 from coresim.theory.capacity import saturation
 
@@ -44,6 +45,10 @@ def _more_workers(setting: Setting) -> Setting:
     return replace(setting, workers=4 * max(1, setting.workers))
 
 
+def _more_credits(setting: Setting) -> Setting:
+    return replace(setting, prefetch_factor=4 * setting.prefetch_factor)
+
+
 def _more_cores(setting: Setting) -> Setting:
     grown = replace(setting, cores=4 * setting.cores)
     return grown if setting.option == 1 else _more_workers(grown)
@@ -65,6 +70,7 @@ def _no_lock(setting: Setting) -> Setting:
 #: Cause, what removing it means, and what to do about it; of causes that help alike the first is named.
 CAUSES: tuple[tuple[str, Callable[[Setting], Setting], str], ...] = (
     ("too few workers", _more_workers, "raise num_workers"),
+    ("too few batches ahead", _more_credits, "raise prefetch_factor"),
     ("too few cores", _more_cores, "give the job more cores, or make preprocessing cheaper"),
     ("bandwidth", _free_bandwidth, "cores fight for memory: move fewer bytes per sample, not more cores"),
     ("storage", _faster("fetch"), "fetch with more concurrency, cache, or use a faster or more compact format"),
@@ -76,14 +82,14 @@ CAUSES: tuple[tuple[str, Callable[[Setting], Setting], str], ...] = (
 )
 
 
-def judge(setting: Setting, target: float, study: Study) -> Verdict:
-    """The verdict on a setting: GPU-bound within the target, else the cause whose removal helps most.
+def judge(setting: Setting, target: float, study: Study, met: bool) -> Verdict:
+    """The verdict on a setting: GPU-bound where it has ``met`` the target, else the cause whose removal helps most.
 
     For a GPU-bound setting the next bottleneck is what would bind on an accelerator twice as fast.
     """
     study = replace(study, plan=study.rough, progress=None)
     idle = _idle(setting, study)
-    if idle <= target + NOISE:
+    if met:
         faster = replace(setting, scenario=with_services(setting.scenario, 0.5, "step"))
         name, _, _ = _worst(faster, _idle(faster, study), study)
         return Verdict(GPU_BOUND, name, idle, "more cores will not help: a faster step would")

@@ -18,7 +18,7 @@ from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
-    from coresim.attach.conduct import Request
+    from coresim.attaching.conduct import Request
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
 
@@ -64,8 +64,8 @@ def check_program(args: argparse.Namespace) -> None:
 
 def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Profile, list[dict[str, Any]]]:
     """Run the program of ``args.command``; the profile of its job, and what each of its ranks told."""
-    from coresim.attach.assemble import profile_of
-    from coresim.attach.conduct import attach
+    from coresim.attaching.assemble import profile_of
+    from coresim.attaching.conduct import attach
     from coresim.measure.campaign import utc_now
 
     check_program(args)
@@ -82,7 +82,7 @@ def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Pr
 
 
 def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> Request:
-    from coresim.attach.conduct import PATIENCE_S, Request
+    from coresim.attaching.conduct import PATIENCE_S, Request
 
     patience = parse_duration(args.patience, "--patience") if args.patience else PATIENCE_S
     require(patience > 0, "--patience: must be more than nothing")
@@ -145,8 +145,8 @@ def _forward(part: bytes) -> None:
 
 def validate_program(args: argparse.Namespace) -> int:
     """Run the program's loop with other numbers of workers too, and print predicted beside observed."""
-    from coresim.attach.assemble import trials_of
-    from coresim.attach.today import check, check_today
+    from coresim.attaching.assemble import trials_of
+    from coresim.attaching.today import check, check_today
     from coresim.cli.common import study_of
     from coresim.model.profile import profile_tables
     from coresim.model.scenario import read_scenario

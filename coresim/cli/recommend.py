@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import add_attach, attached, check_program, source_of, step_settings
@@ -27,7 +28,7 @@ from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
 
 if TYPE_CHECKING:
-    from coresim.attach.today import Checked
+    from coresim.attaching.today import Checked
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
 
@@ -57,7 +58,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )  # fmt: skip
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
     parser.add_argument(
-        "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
+        "--options", type=option_list, help="which options to consider (default: those that the preset can be; of a program, its own: 2)"
     )
     parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
@@ -68,6 +69,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--cold", action="store_true", help="samples come from storage, as it was measured, not from the page cache"
     )
     parser.add_argument("-o", "--save", metavar="FILE", help="also save the measured profile")
+    parser.add_argument("--verbose", action="store_true", help="also the options, the curve and the evidence")
     add_arguments(parser)
     add_attach(parser)
     add_preset(parser)
@@ -88,17 +90,22 @@ def option_list(text: str) -> tuple[int, ...]:
 def run(args: argparse.Namespace) -> int:
     """Measure or read, simulate, print; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
-    from coresim.attach.today import check_today
+    from coresim.attaching.today import check_today
     from coresim.sim.estimate import Plan
 
     scenario, profile = _scenario(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
-        answer = recommend(scenario, study, args.options, args.max_cores)
+        answer = recommend(scenario, study, args.options or _own_option(profile), args.max_cores)
         checked = check_today(profile, study) if profile else None
     _print(args, answer, profile, checked)
     if checked and not checked.trusted:
         return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.meets_target else EXIT_NO_CORE_COUNT
+
+
+def _own_option(profile: Profile | None) -> tuple[int, ...] | None:
+    """What a program has that was attached to: a loader with workers. Another organisation would be another program."""
+    return (2,) if profile is not None and profile.today is not None else None
 
 
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
@@ -138,7 +145,6 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, check
     from coresim.report.answer import answer_of
     from coresim.report.basis import step_basis
     from coresim.report.document import recommendation_document
-    from coresim.report.text import recommendation_text
     from coresim.report.today import today_document, today_text
 
     source = source_of(args) if args.command or args.input else "measured here"
@@ -157,7 +163,7 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, check
         rests = (*rests, _validated(profile) or "not validated here: coresim validate runs the real loader beside this")
     if checked:
         print(today_text(checked), end="\n\n")
-    print(recommendation_text(answer, told.basis, told.notes, rests))
+    print(replace(told, rests=rests).text(args.verbose))
 
 
 def _validated(profile: Profile) -> str | None:

@@ -40,12 +40,12 @@ def run(args: argparse.Namespace) -> int:
     """Read, simulate, write; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
     from coresim.advise.what_if import what_if
-    from coresim.attach.today import check_today
+    from coresim.attaching.today import check_today
     from coresim.report.answer import answer_of
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
     from coresim.report.remedies import remedies_sections
-    from coresim.report.subject import subject_of
+    from coresim.report.text import headline
     from coresim.report.today import today_text
     from coresim.sim.estimate import Plan
     from coresim.validate.latest import latest
@@ -68,11 +68,10 @@ def run(args: argparse.Namespace) -> int:
         checked = ledger_table(ledger) if ledger else None
         chosen = answer.result.point.option
         remedies = remedies_sections(what_if(scenario, study, option=chosen, chosen=chosen))
-        subject = subject_of(scenario, profile, about["time_utc"])
-        write_report(plan_report(answer, study.engine, about, title, remedies, checked, subject), args.output)
+        write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
     if today:
         print(today_text(today))
-    print(f"{str(answer).splitlines()[0]}\nwritten to {args.output}")
+    print(f"{headline(answer.result).splitlines()[0]}\nwritten to {args.output}")
     if today and not today.trusted:
         return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT

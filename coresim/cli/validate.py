@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "validate",
         help="run the real loader here and compare it with the prediction",
-        description="Calibrate with one and two workers, predict, then run the real pipeline at other settings, and"
+        description="Calibrate inside the running loader, predict, then run the real pipeline at other settings, and"
         " print predicted beside measured. The accelerator is your step or a net in training; else an emulated one,"
         " which blocks for the step time. Needs torch. Exit code 5: not to be trusted here.",
     )

@@ -18,7 +18,7 @@ from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
-    from coresim.attach.inside import Inside
+    from coresim.attaching.inside import Inside
     from coresim.model.activity import Tick
 
 PATIENCE_S = 10.0
@@ -66,7 +66,7 @@ def _inside(
     args: argparse.Namespace, command: list[str], interval: float, until: float, write: Callable[[str], None]
 ) -> int:
     """Start the command with the hooks in it, and watch it."""
-    from coresim.attach.inside import watched_inside
+    from coresim.attaching.inside import watched_inside
 
     with watched_inside() as inside:
         started = _start(command, inside.environ, quiet=args.json)

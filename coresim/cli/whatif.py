@@ -48,7 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
     from coresim.advise.what_if import remedies_named, what_if
-    from coresim.attach.today import check_today
+    from coresim.attaching.today import check_today
     from coresim.report.remedies import what_if_document, what_if_text
     from coresim.report.today import today_document, today_text
     from coresim.sim.estimate import Plan

@@ -84,7 +84,9 @@ def _waits(found: Calibration, lone: Sequence[Run]) -> list[list[float]]:
             for run in lone
         ]
         whole, waited = sum(sum(note.wall) for run in lone for note in later(run)), sum(map(sum, per_run))
-    return per_run if waited > NOTABLE_WAIT * whole else []
+    # Beside other programs a sample waits for their turns too.
+    turns = stats.mean([run.others for run in lone]) / found.cpus
+    return per_run if waited > (NOTABLE_WAIT + turns) * whole else []
 
 
 def _steps(found: Calibration, lone: Sequence[Run], how: str) -> Iterator[Measurement]:

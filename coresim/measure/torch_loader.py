@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -54,7 +55,9 @@ class TorchSubject(Subject):
 
     def open(self, layout: Layout, seed: int) -> Pipe:
         """Start the loader with so many workers."""
-        return _TorchPipe(self._clone(layout, seed), layout.workers)
+        with warnings.catch_warnings():  # of more workers than CPUs, which is what is tried
+            warnings.simplefilter("ignore")
+            return _TorchPipe(self._clone(layout, seed), layout.workers)
 
     def sample(self, index: int) -> Any:
         """One of a map-style data set's samples."""

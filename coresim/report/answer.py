@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from coresim.advise.recommend import Recommendation
 from coresim.model.profile import Profile
 from coresim.report.basis import profile_notes, step_basis
-from coresim.report.text import estimate_text, recommendation_text
+from coresim.report.subject import subject_of
+from coresim.report.terminal import answer_text
+from coresim.report.text import estimate_text
 from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
@@ -28,12 +30,14 @@ class Answer:
         basis: what the step time rests on.
         notes: cautions from measuring.
         rests: what else it rests on.
+        subject: data set, GPU and host, as far as they are known.
     """
 
     result: Recommendation
     basis: str | None = None
     notes: tuple[str, ...] = ()
     rests: tuple[str, ...] = ()
+    subject: tuple[tuple[str, str], ...] = ()
 
     @property
     def cores_per_gpu(self) -> int:
@@ -51,7 +55,11 @@ class Answer:
         return self.result.point.estimate.gpu_idle
 
     def __str__(self) -> str:
-        return recommendation_text(self.result, self.basis, self.notes, self.rests)
+        return self.text(verbose=True)
+
+    def text(self, verbose: bool = False) -> str:
+        """The answer in ten lines with its cautions, or ``verbose`` with all of the evidence."""
+        return answer_text(self.result, self.basis, self.notes, self.rests, self.subject, verbose)
 
     def __repr__(self) -> str:
         return _brief(self)
@@ -95,7 +103,8 @@ def answer_of(
     ``settings``: the overrides that were applied; what they give rests on them.
     """
     basis = step_basis(profile, source, settings)
-    return Answer(result, basis, *profile_notes(profile, settings)) if profile else Answer(result, basis)
+    notes, rests = profile_notes(profile, settings) if profile else ((), ())
+    return Answer(result, basis, notes, rests, subject_of(result.scenario, profile))
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from coresim.advise.surface import Surface
+
 #: A number as the tables write it, perhaps with an interval or a unit.
 _NUMBER = re.compile(r"(none \(\d+\)|[-+±]?[\d.,]+( ?(%|[nµm]?s|min|h))?( \[.*\])?|)")
 
@@ -52,10 +54,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report: the answer on the first screen (``subject``, ``headline``, ``facts``), then the evidence."""
+    """A whole report: the answer on the first screen (``subject``, ``headline``, ``facts``), then the evidence.
+
+    ``surface`` simulates what a reader can slide along, where the format has sliders.
+    """
 
     title: str
     headline: str
     facts: tuple[tuple[str, str], ...]
     sections: tuple[Section, ...]
     subject: tuple[tuple[str, str], ...] = ()
+    surface: Callable[[], Surface | None] | None = None

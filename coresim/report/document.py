@@ -92,7 +92,8 @@ def _recommended(answer: Recommendation) -> dict[str, Any]:
         "probability_within_target": answer.probability,
         "cores_low": answer.cores_low,
         "cores_high": answer.cores_high,
-        "simulation_half_width": point.estimate.simulation_half_width,
+        "simulation_half_low": point.estimate.simulation_half_low,
+        "simulation_half_high": point.estimate.simulation_half_high,
         "input_half_low": point.estimate.input_half_low,
         "input_half_high": point.estimate.input_half_high,
     }
@@ -163,7 +164,8 @@ def estimate_document(estimate: Estimate, setting: dict[str, Any], metadata: dic
         "stations": [dict(station) for station in estimate.stations],
         "interval": {
             "level": estimate.level,
-            "simulation_half_width": estimate.simulation_half_width,
+            "simulation_half_low": estimate.simulation_half_low,
+            "simulation_half_high": estimate.simulation_half_high,
             "input_half_low": estimate.input_half_low,
             "input_half_high": estimate.input_half_high,
         },

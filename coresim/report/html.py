@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from coresim.advise.sweep import NOISE
 from coresim.report.content import Chart, Report
 from coresim.report.drawing import svg_of
 
@@ -21,7 +27,35 @@ def report_html(report: Report) -> str:
     """The whole file; every text is escaped, and its policy lets no browser fetch anything."""
     # Two charts of one file must not share ids: the number of the chart is the salt of its own.
     numbers = iter(range(10_000))
-    return _render("report.html.j2", report=report, drawn=lambda chart: _drawn(chart, next(numbers)))
+    return _render(
+        "report.html.j2", report=report, drawn=lambda chart: _drawn(chart, next(numbers)), **_sliders(report)
+    )
+
+
+def _sliders(report: Report) -> dict[str, Any]:
+    """What the sliders need; the page's policy lets no script run but this one, which it knows by its hash."""
+    surface = report.surface() if report.surface else None
+    if surface is None:
+        return {"surface": None}
+    # As a file has it: a script that comes with the package, and no text of anybody's in it.
+    script = (files("coresim.report") / "templates" / "sliders.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {
+        "surface": json.dumps(_brief(asdict(surface) | {"noise": NOISE})),
+        "cores": surface.cores,
+        "simulations": surface.simulations,
+        "script": Markup(script),
+        "script_hash": f"sha256-{digest}",
+    }
+
+
+def _brief(value: Any) -> Any:
+    """Six digits are more than a slider shows."""
+    if isinstance(value, dict):
+        return {name: _brief(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_brief(inner) for inner in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def answer_html(headline: str, facts: list[tuple[str, str]], text: str) -> str:

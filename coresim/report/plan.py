@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
+from coresim.advise.surface import surface_of
 from coresim.advise.sweep import Point
 from coresim.model.build import OPTIONS
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.report import text
 from coresim.report.content import Chart, Report, Section, Table
-from coresim.report.subject import rests_on, subject_of, warnings
+from coresim.report.subject import rests_on, warnings
 from coresim.report.validation import label, one_line
 from coresim.sim.estimate import Engine
 from coresim.units import format_duration
@@ -42,7 +44,6 @@ def plan_report(
     title: str = "CPU cores per GPU",
     remedies: Sequence[Section] = (),
     ledger: Table | None = None,
-    subject: tuple[tuple[str, str], ...] | None = None,
 ) -> Report:
     """The report of an answer.
 
@@ -53,16 +54,17 @@ def plan_report(
         title: of the report.
         remedies: what-ifs side by side (`coresim.report.remedies.remedies_sections`), if there are any.
         ledger: predicted beside measured, if there is such a comparison.
-        subject: data set, GPU, host and date; None: what the scenario says of them.
     """
     result = answer.result
-    subject = subject_of(result.scenario, None) if subject is None else subject
+    date = provenance.get("time_utc")
+    subject = (*answer.subject, *((("reported", str(date)[:10]),) if date else ()))
     sections = [_curves(result), _timeline(result, engine), _time(result), _sensitivity(result)]
     sections += remedies
     if ledger is not None:
         sections.append(Section("Predicted and measured", tables=(ledger,)))
     sections += [_basis(answer, ledger is None), _inputs(result.scenario), _provenance(provenance)]
-    return Report(title, headline(result), tuple(facts(answer)), tuple(sections), subject)
+    surface = partial(surface_of, result, engine)
+    return Report(title, headline(result), tuple(facts(answer)), tuple(sections), subject, surface)
 
 
 def ledger_table(ledger: Ledger) -> Table | None:

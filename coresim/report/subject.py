@@ -16,8 +16,8 @@ _STEP = {
 }
 
 
-def subject_of(scenario: Scenario, profile: Profile | None, date: str | None = None) -> tuple[tuple[str, str], ...]:
-    """Data set, GPU, host and date, as far as they are known; ``date``: of the report, ISO 8601."""
+def subject_of(scenario: Scenario, profile: Profile | None) -> tuple[tuple[str, str], ...]:
+    """Data set, GPU, host and the day of measuring, as far as they are known."""
     device, host = scenario.accelerator, scenario.host
     data = f"{profile.workload}, " if profile else ""
     count = f"{device.total} x " if device.total > 1 else ""
@@ -25,7 +25,7 @@ def subject_of(scenario: Scenario, profile: Profile | None, date: str | None = N
         ("data set", f"{data}batch of {scenario.workload.batch_size}"),
         ("GPU", f"{count}{device.name}" if device.name else f"{count}not named"),
         ("host", ", ".join(_host(profile, host.cores)) or "not named"),
-        ("date", ", ".join(_dates(profile, date))),
+        ("measured", profile.provenance.time_utc[:10] if profile else ""),
     ]
     return tuple((name, value) for name, value in found if value)
 
@@ -34,14 +34,7 @@ def _host(profile: Profile | None, cores: float | None) -> Iterator[str]:
     if profile and profile.host.cpu_model:
         yield profile.host.cpu_model
     if cores is not None:
-        yield f"{plural(cores, 'core')} for this job"
-
-
-def _dates(profile: Profile | None, date: str | None) -> Iterator[str]:
-    if profile:
-        yield f"measured {profile.provenance.time_utc[:10]}"
-    if date:
-        yield f"reported {date[:10]}"
+        yield plural(cores, "core")
 
 
 def rests_on(scenario: Scenario, basis: str | None) -> str:

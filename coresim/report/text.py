@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
+from coresim.advise.candidates import most_workers
 from coresim.advise.memory import memory_of
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
@@ -30,23 +31,14 @@ def interval(estimate: Estimate) -> str:
     return f"{percent(estimate.gpu_idle)} [{low:.1f}, {high:.1f}]"
 
 
-def recommendation_text(
-    answer: Recommendation, basis: str | None, notes: tuple[str, ...] = (), rests: tuple[str, ...] = ()
-) -> str:
-    """The whole answer.
+def recommendation_parts(answer: Recommendation, basis: str | None, rests: tuple[str, ...] = ()) -> list[str]:
+    """What stands behind an answer, part by part: what it rests on, the verdict, options, curve and bounds.
 
-    Args:
-        answer: what to print.
-        basis: what the step time rests on, one line.
-        notes: cautions from measuring, one line each.
-        rests: what else the answer rests on, one line each.
+    ``basis``: what the step time rests on, one line; ``rests``: what else the answer rests on, one line each.
     """
     loader = _fitted(loader_text(answer).splitlines())
-    parts = [headline(answer), _rests_on(answer, basis, rests), loader, _verdict(answer), _options(answer)]
-    parts += [_curve(chosen_option(answer), answer), _evidence(answer)]
-    if notes:
-        parts.append("Cautions\n" + "\n".join(wrapped(note) for note in notes))
-    return "\n\n".join(part for part in parts if part)
+    parts = [_rests_on(answer, basis, rests), loader, _verdict(answer), _options(answer)]
+    return [part for part in (*parts, _curve(chosen_option(answer), answer), _evidence(answer)) if part]
 
 
 def chosen_option(answer: Recommendation) -> OptionAnswer:
@@ -62,7 +54,7 @@ def plural(count: float, word: str) -> str:
 def headline(answer: Recommendation) -> str:
     """The answer in a sentence; where no core count meets the target, what would, and what comes nearest."""
     point, target = answer.point, answer.scenario.target.gpu_idle
-    idle = f"predicted GPU idle {interval(point.estimate)}"
+    idle = f"GPU idle {interval(point.estimate)}"
     if not answer.meets_target:
         verdict, tried = answer.verdict, max(point.cores for option in answer.options for point in option.curve)
         short = verdict.name in ("too few cores", "too few workers")
@@ -72,9 +64,9 @@ def headline(answer: Recommendation) -> str:
             f"What would: {verdict.advice} (GPU idle without it: {percent(verdict.idle_without)}).\n"
             f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}: {idle}."
         )
+    span = core_range(answer).removeprefix("interval ")
     return (
-        f"{plural(point.cores, 'CPU core')} per GPU ({core_range(answer)}), {setting_words(point)}: {idle},"
-        f" target {percent(target)}, met with probability {answer.probability:.2f}."
+        f"{plural(point.cores, 'CPU core')} per GPU ({span}), {setting_words(point)}: {idle}, target {percent(target)}."
     )
 
 
@@ -140,9 +132,11 @@ def _fitted(lines: list[str]) -> str:
 
 def wrapped(line: str, first: str = "  - ", rest: str = "    ") -> str:
     """A line as several of the text's width, the first behind ``first``, the others behind ``rest``."""
-    return textwrap.fill(
-        line, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-    )
+    found = textwrap.fill(
+        line.replace(" %", "\xa0%"), WIDTH, initial_indent=first, subsequent_indent=rest,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return found.replace("\xa0%", " %")  # a number and its unit stay together
 
 
 def loader_text(answer: Recommendation) -> str:
@@ -259,14 +253,16 @@ def _unreachable(answer: Recommendation) -> str:
     numbers = bound.numbers.removeprefix(f"{bound.binding}: ")
     if not bound.binding.startswith("cores"):
         return f": the bound is {bound.binding}, {numbers}"
-    tasks = "in the trainer alone" if point.option == 1 else f"with {plural(point.workers, 'worker')}"
+    most = most_workers(answer.scenario, point.option, point.cores)
+    tasks = "in the trainer alone" if point.option == 1 else f"with {plural(most, 'worker')}"
     return f" {tasks}, which can use no more of them: {numbers}"
 
 
 def interval_sources(estimate: Estimate) -> str:
     """How wide the interval is, and why."""
     return (
-        f"Interval ({percent(estimate.level)}): +-{100 * estimate.simulation_half_width:.2f} points from simulating"
+        f"Interval ({percent(estimate.level)}): -{100 * estimate.simulation_half_low:.2f}"
+        f" +{100 * estimate.simulation_half_high:.2f} points from simulating"
         f" {estimate.replications} x {estimate.steps} steps,"
         f" -{100 * estimate.input_half_low:.2f} +{100 * estimate.input_half_high:.2f} from uncertain inputs"
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coresim.attach.today import Checked
+from coresim.attaching.today import Checked
 from coresim.model.today import Today
 from coresim.report.text import percent, plural, wrapped
 from coresim.units import format_duration
@@ -26,6 +26,22 @@ def today_text(checked: Checked) -> str:
     return "\n".join(wrapped(line, "", "  ") for line in lines)
 
 
+def waited_line(watched: Mapping[str, Any]) -> str:
+    """What a loop that was only watched waited, in the words of `coresim.attaching.session`'s files."""
+    span = watched.get("wait_s", 0.0) + watched.get("step_s", 0.0)
+    if not span:
+        return "Today: no loop that trains was seen to ask a torch DataLoader for batches."
+    settings, batches = watched["settings"], watched["periods"]
+    size = settings["batch_size"]
+    rate = f"{batches / span:.3g} batches/s" if size is None else f"{size * batches / span:.0f} samples/s"
+    return (
+        f"Today: the loop waited {percent(watched['wait_s'] / span)} of its time for the loader; {rate};"
+        f" {workers_words(settings['workers'])}, {plural(len(settings['cpus']), 'hardware thread')} allowed;"
+        f" a batch is waited for {format_duration(watched['wait_s'] / batches)} and worked on"
+        f" {format_duration(watched['step_s'] / batches)}."
+    )
+
+
 def trials_text(tried: Sequence[Checked]) -> str:
     """Predicted beside observed idle for each number of workers that the loop was run with."""
     lines = ["workers  GPU idle observed  predicted               miss  other programs"]
@@ -40,9 +56,14 @@ def trials_text(tried: Sequence[Checked]) -> str:
     return "\n".join([*lines, f"mean miss {100 * sum(errors) / len(errors):.1f} points of GPU idle"])
 
 
+def workers_words(count: int) -> str:
+    """How many workers, and what none means."""
+    return plural(count, "worker") if count else "no workers (num_workers=0)"
+
+
 def settings_words(today: Today) -> str:
     """The settings that the program runs with, and what its loop did."""
-    words = [plural(today.workers, "worker") if today.workers else "no workers (num_workers=0)"]
+    words = [workers_words(today.workers)]
     if today.prefetch_factor:
         words.append(f"prefetch_factor {today.prefetch_factor}")
     words += [f"{plural(today.threads, 'hardware thread')} allowed", plural(today.ranks, "rank")]

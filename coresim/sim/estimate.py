@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coresim import stats
 from coresim.errors import InputError
 from coresim.model.pipeline import Pipeline
+from coresim.sim.accounts import clipped, duration_of, settled, shares_of, station_of
 from coresim.sim.draws import Draws, draw, perturb_speed
+from coresim.sim.noise import Interval, Observation, interval, observe
 from coresim.sim.run import Run, RunLength
+from coresim.sim.variation import half_of, held_by, is_random, turn_of, variation
 
-#: Cycles of all workers in a window, at the least.
+#: Turns of all workers in a window, at the least.
 CYCLES = 10
+#: Turns after which workers that starve have lost the beat in which they started together, where times vary.
+SETTLING = 20
+#: Idle beyond the target from which on workers are taken to starve.
+STARVED = 0.1
 LEAST_ROWS = 512
-#: Fewer replications than this are enough only where they agree to this share of the half-width that is wanted: a few
-#: can agree by chance.
-FEW, AGREEING = 5, 0.25
-#: Runs that stop because they agree agree by chance now and then, so that Student's interval holds less than it says:
-#: 90 to 94 % of 500 to 1,150 trials in each of 18 cases with a closed form. So much wider it held 93 to 96 %.
-SEQUENTIAL = 1.15
-#: Noise that is allowed far from the target, as a share of the distance to it.
-OF_DISTANCE = 0.05
+#: The longest run that the variation of the times asks for, steps.
+LONGEST = 1 << 14
+#: Noise that is allowed: as a share of the distance from the target, above it and below (where 2.5 of what is allowed
+#: fit in between), and of what uncertain inputs add.
+OF_DISTANCE, OF_ROOM, OF_INPUTS = 0.05, 0.4, 0.1
 
 Engine = Callable[[Pipeline, Draws, RunLength], Run]
 
@@ -34,25 +38,31 @@ class Plan:
 
     Attributes:
         steps: steps per replication and rank, warm-up included.
-        grow: whether to run longer where many workers need it (see `run_length`).
-        least: replications at the least.
+        grow: whether to run longer where many workers or times that vary much need it (see `run_length`).
+        least: replications at the least; of a line whose times do not vary, one is enough.
         most: replications at the most.
         inputs: further replications that draw uncertain inputs; 0: the interval leaves those out.
         half_width: the simulation's half-width of GPU idle at which to stop, between the two.
-        target: GPU idle that is asked about, if any; far from it a twentieth of the distance is narrow enough.
+        target: GPU idle that is asked about, if any; far from it a share of the distance is narrow enough.
         level: confidence level of the interval.
         seed: of the whole study.
+        scatter: relative standard deviation of a run's work, from one run to the next, at which a run is long enough.
+        cycles: turns of all workers that a window holds at the least.
+        settle: whether to wait for `SETTLING` where workers starve.
     """
 
     steps: int = 400
     grow: bool = True
-    least: int = 3
+    least: int = 8
     most: int = 32
     inputs: int = 8
     half_width: float = 0.005
     target: float | None = None
     level: float = 0.95
     seed: int = 1
+    scatter: float = 0.03
+    cycles: int = CYCLES
+    settle: bool = True
 
     def __post_init__(self) -> None:
         if self.steps < 10:
@@ -66,7 +76,7 @@ class Estimate:
     Attributes:
         gpu_idle: share of wall time in which the accelerator does no step's work, over all ranks.
         gpu_idle_low, gpu_idle_high: its interval at ``level``: simulation noise and uncertain inputs together.
-        simulation_half_width: the part of the half-width that more simulation would remove.
+        simulation_half_low, simulation_half_high: the parts below and above that more simulation would remove.
         input_half_low, input_half_high: the parts below and above that only better measurements would remove.
         throughput_samples_per_s: over all ranks.
         makespan_s: time of a whole run of ``steps`` steps from its start, mean over replications.
@@ -80,7 +90,8 @@ class Estimate:
     gpu_idle_low: float
     gpu_idle_high: float
     level: float
-    simulation_half_width: float
+    simulation_half_low: float
+    simulation_half_high: float
     input_half_low: float
     input_half_high: float
     throughput_samples_per_s: float
@@ -102,31 +113,33 @@ class Estimate:
 
     def probability(self, target: float) -> float:
         """Probability that GPU idle is at most ``target``: each side of the interval read as half a normal curve."""
-        inputs = self.input_half_high if target >= self.gpu_idle else self.input_half_low
-        half = math.hypot(self.simulation_half_width, inputs)
-        if half == 0.0:
-            return 1.0 if self.gpu_idle <= target else 0.0
+        above = target >= self.gpu_idle
+        half = self.gpu_idle_high - self.gpu_idle if above else self.gpu_idle - self.gpu_idle_low
+        if half <= 0.0:
+            return 1.0 if above else 0.0
         deviation = half / stats.normal_quantile(0.5 + self.level / 2)
         return stats.normal_probability((target - self.gpu_idle) / deviation)
 
 
-def run_length(pipeline: Pipeline, plan: Plan) -> RunLength:
+def run_length(pipeline: Pipeline, plan: Plan, starved: bool = False) -> RunLength:
     """How long a replication runs, and how much of its start is discarded.
 
     Warm-up: two fillings of the line (forgets the empty start), at least a tenth of the steps. Workers that start
-    together deliver in bursts of one batch each, so the window is a whole number of such cycles: a part of one would
-    count a burst's stall without its run, or the other way about. A plan that may grow has at least `CYCLES` of them;
-    one that may not discards at most half of its steps.
+    together deliver in bursts of one batch each, so the window is a whole number of such turns: a part of one would
+    count a burst's stall without its run, or the other way about. A plan that may grow has as many of them as it says,
+    steps enough for the variation of the times, and where workers are ``starved`` it waits until they have lost their
+    beat; one that may not discards at most half of its steps.
     """
-    held = pipeline.credits or sum(stage.servers + (stage.buffer or 0) for stage in pipeline.stages)
-    cycle = pipeline.stages[0].servers if pipeline.stages else 1
-    warm_up = max(2 * held, math.ceil(plan.steps / 10))
+    held, turn = held_by(pipeline), turn_of(pipeline)
     if plan.grow:
-        cycles = max(CYCLES, math.ceil((plan.steps - warm_up) / cycle))
-        return RunLength(warm_up + cycles * cycle, warm_up)
-    warm_up = min(warm_up, plan.steps // 2)
-    cycles = (plan.steps - warm_up) // cycle
-    return RunLength(plan.steps, plan.steps - cycles * cycle if cycles else warm_up)
+        steps = max(plan.steps, min(LONGEST, math.ceil((variation(pipeline) / plan.scatter) ** 2)))
+        settling = SETTLING * turn if starved and plan.settle and is_random(pipeline) else 0
+        warm_up = max(2 * held, math.ceil(steps / 10), settling)
+        turns = max(plan.cycles, math.ceil((steps - warm_up) / turn))
+        return RunLength(warm_up + turns * turn, warm_up)
+    warm_up = min(max(2 * held, math.ceil(plan.steps / 10)), plan.steps // 2)
+    turns = (plan.steps - warm_up) // turn
+    return RunLength(plan.steps, plan.steps - turns * turn if turns else warm_up)
 
 
 def is_uncertain(pipeline: Pipeline) -> bool:
@@ -139,66 +152,93 @@ def is_uncertain(pipeline: Pipeline) -> bool:
 def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, Any] | None = None) -> Estimate:
     """Predict the behaviour of a pipeline by independent replications.
 
-    Replications of the inputs as they are go on until simulation noise is within the plan's half-width (Student's t
-    over replications, each with its own service times, times `SEQUENTIAL`); their mean is the prediction. Where inputs
-    are measured, and so uncertain, further replications draw their inputs too (bootstrap of raw values, means and s(k)
-    moved by their uncertainty), half as long where a single run is within the half-width. Their root mean square
-    deviations below and above the prediction, without what the draws do, are the spread that stays however long one
-    simulates.
+    Replications of the inputs as they are, each with its own service times, go on until simulation noise is within the
+    plan's half-width (`coresim.sim.noise`) or little beside what uncertain inputs add. Where inputs are measured, and
+    so uncertain, further replications draw their inputs too (bootstrap of raw values, means and s(k) moved by their
+    uncertainty), half as long where a single run is within the half-width. Their root mean square deviations below and
+    above the run with the same service times are the spread that stays however long one simulates.
     """
+    length = _length(pipeline, plan, engine, cache)
+    runs, found, moved = list[Run](), list[Observation](), [0.0, 0.0]
+    for count in _counts(pipeline, plan):
+        while len(runs) < count:
+            draws = draw(pipeline, _rows(length), plan.seed, len(runs), cache=cache)
+            runs.append(engine(pipeline, draws, length))
+            found.append(observe(pipeline, draws, length, runs[-1]))
+        noise = _noise(pipeline, found, length, plan)
+        if len(runs) <= plan.least and plan.inputs and is_uncertain(pipeline):
+            moved = _input_spread(pipeline, plan, engine, length, [idle_of(run) for run in runs], cache)
+        if noise.above <= max(_wanted(noise.share, plan), OF_INPUTS * max(moved)):
+            break
+    return _summary(pipeline, plan, length, runs, noise, moved)
+
+
+def _length(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, Any] | None) -> RunLength:
+    """The length for workers that starve, unless a first run says that they are near the target that is asked about."""
+    starved = run_length(pipeline, plan, starved=True)
     length = run_length(pipeline, plan)
-    # Powers of two, so that the points of a sweep share their tapes although their lengths differ.
-    rows = max(LEAST_ROWS, 1 << (length.steps - 1).bit_length())
-    runs, found = list[Run](), list[float]()
-    while not _enough(found, plan):
-        runs.append(engine(pipeline, draw(pipeline, rows, plan.seed, len(runs), cache=cache), length))
-        found.append(idle_of(runs[-1]))
-    moved = [0.0, 0.0]
-    if plan.inputs and is_uncertain(pipeline):
-        brief = _half(pipeline, length) if _deviation(found, plan) <= plan.half_width else length
-        idles = [idle_of(engine(moved_by, draws, brief)) for moved_by, draws in _moved(pipeline, rows, plan, cache)]
-        moved = _input_spread(idles, found, plan)
-    return _summary(pipeline, plan, length, runs, found, moved)
+    if plan.target is None or starved == length:
+        return starved
+    first = engine(pipeline, draw(pipeline, _rows(length), plan.seed, 0, cache=cache), length)
+    return starved if idle_of(first) > plan.target + STARVED else length
 
 
-def _enough(idles: Sequence[float], plan: Plan) -> bool:
-    """Whether noise is as narrow as the plan wants it, or there are as many replications as it allows."""
-    if not plan.least <= len(idles) < plan.most:
-        return len(idles) >= plan.least
-    wanted = plan.half_width
-    if plan.target is not None:
-        # Near an idle of 1 throughput is what a share of the distance must be small beside.
-        idle = stats.mean(idles)
-        wanted = max(wanted, OF_DISTANCE * min(abs(idle - plan.target), 1.0 - idle))
-    return _noise(idles, plan) <= wanted * (AGREEING if len(idles) < FEW else 1.0)
+def _rows(length: RunLength) -> int:
+    """Powers of two, so that the points of a sweep share their tapes although their lengths differ."""
+    return max(LEAST_ROWS, 1 << (length.steps - 1).bit_length())
 
 
-def _moved(pipeline: Pipeline, rows: int, plan: Plan, cache: dict[Any, Any] | None) -> Iterator[tuple[Pipeline, Draws]]:
-    """Replications with drawn inputs."""
-    for replication in range(plan.inputs):
-        draws = draw(pipeline, rows, plan.seed, replication, inputs=plan.inputs, cache=cache)
-        yield perturb_speed(pipeline, plan.seed, replication, plan.inputs), draws
+def _counts(pipeline: Pipeline, plan: Plan) -> Iterator[int]:
+    """Replications after which to look at the noise: half as many again each time, for a look may stop too early."""
+    if not is_random(pipeline):
+        yield 1
+        return
+    count = plan.least
+    while count < plan.most:
+        yield count
+        count = max(count + 1, count * 3 // 2)
+    yield max(plan.least, plan.most)
 
 
-def _half(pipeline: Pipeline, length: RunLength) -> RunLength:
-    """Half of the window, in whole cycles where it has any."""
-    window = length.steps - length.warm_up
-    cycle = min(window, pipeline.stages[0].servers if pipeline.stages else 1)
-    return RunLength(length.warm_up + cycle * math.ceil(window / cycle / 2), length.warm_up)
+def _noise(pipeline: Pipeline, found: Sequence[Observation], length: RunLength, plan: Plan) -> Interval:
+    """What the runs say of the long run; no finer than one step of all that were simulated, unless no time varies."""
+    seen = interval(found, plan.level)
+    if len(found) < 2 or not is_random(pipeline):
+        return seen
+    finest = 1.0 / (len(found) * pipeline.total_ranks * (length.steps - length.warm_up))
+    return replace(seen, below=max(seen.below, min(finest, seen.share)), above=max(seen.above, finest))
 
 
-def _deviation(idles: Sequence[float], plan: Plan) -> float:
-    """How far a single run may be from the mean."""
-    return stats.normal_quantile(0.5 + plan.level / 2) * math.sqrt(stats.variance(idles))
+def _wanted(idle: float, plan: Plan) -> float:
+    """The half-width at which to stop."""
+    if plan.target is None:
+        return plan.half_width
+    if idle <= plan.target:
+        return max(plan.half_width, OF_ROOM * (plan.target - idle))
+    # Near an idle of 1 throughput is what a share of the distance must be small beside.
+    return max(plan.half_width, OF_DISTANCE * min(idle - plan.target, 1.0 - idle))
 
 
-def _input_spread(moved: Sequence[float], idles: Sequence[float], plan: Plan) -> list[float]:
+def _input_spread(
+    pipeline: Pipeline,
+    plan: Plan,
+    engine: Engine,
+    length: RunLength,
+    idles: Sequence[float],
+    cache: dict[Any, Any] | None,
+) -> list[float]:
     """Half-widths below and above: of a symmetric distribution each side holds half of the squared deviations.
 
     Each from the run with the same service times, where there are as many: what the draw did is then in both. Else from
     their mean, less the noise of a single run, which is small where few runs were enough.
     """
-    z, paired = stats.normal_quantile(0.5 + plan.level / 2), len(idles) >= len(moved)
+    z = stats.normal_quantile(0.5 + plan.level / 2)
+    brief = half_of(pipeline, length) if z * math.sqrt(stats.variance(idles)) <= plan.half_width else length
+    moved = []
+    for number in range(plan.inputs):
+        draws = draw(pipeline, _rows(length), plan.seed, number, inputs=plan.inputs, cache=cache)
+        moved.append(idle_of(engine(perturb_speed(pipeline, plan.seed, number, plan.inputs), draws, brief)))
+    paired = len(idles) >= len(moved)
     centres = idles if paired else [stats.mean(idles)] * len(moved)
     noise = 0.0 if paired else stats.variance(idles)
     halves = []
@@ -211,74 +251,35 @@ def _input_spread(moved: Sequence[float], idles: Sequence[float], plan: Plan) ->
 def idle_of(run: Run) -> float:
     """GPU idle of one run, over its ranks."""
     busy = math.fsum(rank.accelerator["busy"] for rank in run.ranks)
-    return 1.0 - busy / _duration(run)
-
-
-def _duration(run: Run) -> float:
-    total = math.fsum(rank.end - rank.begin for rank in run.ranks)
-    if total <= 0.0:
-        raise InputError("the simulated steps take no time: every time in the scenario is zero")
-    return total
-
-
-def _noise(idles: Sequence[float], plan: Plan) -> float:
-    """Half-width of the mean idle over replications, whose number is the plan's or follows from how they agree."""
-    if len(idles) < 2:
-        return 0.0
-    student = stats.t_quantile(0.5 + plan.level / 2, len(idles) - 1) * math.sqrt(stats.variance(idles) / len(idles))
-    return student if plan.least == plan.most else SEQUENTIAL * student
+    return 1.0 - busy / duration_of(run)
 
 
 def _summary(
-    pipeline: Pipeline, plan: Plan, length: RunLength, runs: list[Run], idles: list[float], moved: Sequence[float]
+    pipeline: Pipeline, plan: Plan, length: RunLength, runs: list[Run], noise: Interval, moved: Sequence[float]
 ) -> Estimate:
-    simulation = _noise(idles, plan)
-    low, high = (math.hypot(simulation, half) for half in moved)
-    idle = stats.mean(idles)
-    samples = (length.steps - length.warm_up) * pipeline.batch_size
+    idle, samples = noise.share, (length.steps - length.warm_up) * pipeline.batch_size
     makespan = stats.mean([float(run.makespan) for run in runs])
-    accelerator = _shares(runs, lambda rank: rank.accelerator)
+    seen, starved = (shares_of(runs, table) for table in (lambda rank: rank.accelerator, lambda rank: rank.starved_by))
+    accelerator, total = settled(seen, "busy", 1.0 - idle), math.fsum(starved.values())
+    rate = samples * pipeline.total_ranks**2 * len(runs) / math.fsum(map(duration_of, runs))
     return Estimate(
-        gpu_idle=_clip(idle),
-        gpu_idle_low=_clip(idle - low),
-        gpu_idle_high=_clip(idle + high),
+        gpu_idle=idle,
+        gpu_idle_low=clipped(idle - math.hypot(noise.below, moved[0])),
+        gpu_idle_high=clipped(idle + math.hypot(noise.above, moved[1])),
         level=plan.level,
-        simulation_half_width=simulation,
+        simulation_half_low=noise.below,
+        simulation_half_high=noise.above,
         input_half_low=moved[0],
         input_half_high=moved[1],
-        throughput_samples_per_s=stats.mean([_throughput(run, samples) for run in runs]),
+        throughput_samples_per_s=rate * (accelerator["busy"] / seen["busy"] if seen["busy"] else 1.0),
         makespan_s=makespan,
         data_stall_s=accelerator["starved"] * makespan,
         accelerator=accelerator,
-        starved_by=_shares(runs, lambda rank: rank.starved_by),
-        trainer=_shares(runs, lambda rank: rank.trainer),
-        stations=tuple(_station(pipeline, runs, index) for index in range(len(pipeline.stages))),
+        starved_by={name: share * accelerator["starved"] / total if total else 0.0 for name, share in starved.items()},
+        trainer=shares_of(runs, lambda rank: rank.trainer),
+        stations=tuple(station_of(pipeline, runs, index) for index in range(len(pipeline.stages))),
         busy_cores=stats.mean([float(cores) for run in runs for cores in run.busy_cores]),
         steps=length.steps,
         warm_up=length.warm_up,
         replications=len(runs),
     )
-
-
-def _throughput(run: Run, samples: int) -> float:
-    return math.fsum(samples / (rank.end - rank.begin) for rank in run.ranks)
-
-
-def _clip(share: float) -> float:
-    return min(1.0, max(0.0, float(share)))
-
-
-def _shares(runs: Sequence[Run], table: Callable[[Any], Mapping[str, Any]]) -> dict[str, float]:
-    names: Iterable[str] = table(runs[0].ranks[0])
-    spans = [(run, _duration(run)) for run in runs]
-    return {
-        name: stats.mean([math.fsum(table(rank)[name] for rank in run.ranks) / span for run, span in spans])
-        for name in names
-    }
-
-
-def _station(pipeline: Pipeline, runs: Sequence[Run], index: int) -> dict[str, Any]:
-    stage = pipeline.stages[index]
-    parts = [rank.stations[index].fractions(rank.end - rank.begin) for run in runs for rank in run.ranks]
-    shares = {name: _clip(stats.mean([float(part[name]) for part in parts])) for name in parts[0]}
-    return {"name": stage.name, "servers": stage.servers, **shares}

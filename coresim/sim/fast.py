@@ -8,7 +8,7 @@ from coresim.sim.kernel import COMPILED, REMEDY, engine
 from coresim.sim.run import Run, RunLength
 
 #: What whoever asks is told where the kernel is not compiled.
-SLOW = "" if COMPILED else f"the simulator is not compiled, so simulating takes a hundred times as long; {REMEDY}"
+SLOW = "" if COMPILED else f"the simulator is not compiled and takes a hundred times as long; {REMEDY}"
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:

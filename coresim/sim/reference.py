@@ -1,300 +1,239 @@
-"""The reference engine: the semantics of `coresim.model.pipeline` as SimPy processes, for exactness and not for speed.
+"""The reference engine: the semantics of `coresim.model.pipeline` as SimPy processes.
 
-Numbers stay what the pipeline and the draws hold, so a run on Fractions is exact.
+It is for exactness and for reading beside that text, not for speed: numbers stay what the pipeline and the draws hold,
+so a run on Fractions is exact. Here are the ties rule, the trainer, the accelerator, and the accounts, which are taken
+when the run is over, from the record of all that happened; `coresim.sim.reference_line` has the line and the host.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
+from itertools import count
 
 import simpy
 
 from coresim.errors import InputError
 from coresim.model.handover import state_of
-from coresim.model.pipeline import Number, Pipeline
+from coresim.model.pipeline import Number, Phase, Pipeline
+from coresim.sim import run as found
 from coresim.sim.draws import Draws
-from coresim.sim.reference_accounts import Record, account, busy_cores, trace
-from coresim.sim.reference_line import DealtFeed, Feed, Gatherer, Outlet, Splitter, Station
-from coresim.sim.reference_parts import Barrier, Bell, Host, Process, Quiet, Timeline
-from coresim.sim.run import Run, RunLength
+from coresim.sim.reference_accounts import account, trace
+from coresim.sim.reference_line import Feed, Gatherer, Host, Item, Outlet, Process, Splitter, Station
 
 
-def simulate(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:
+def simulate(pipeline: Pipeline, draws: Draws, length: found.RunLength) -> found.Run:
     """Run the job until every rank has finished its steps.
 
     Raises:
         InputError: the line came to a stop for good (an ordered stage whose buffer is full of later items).
     """
-    zero: Number = 0.0 if isinstance(pipeline.cores, float) else Fraction(0)
-    env = simpy.Environment(zero)
-    ranks = _build(env, pipeline, draws, length)
-    try:
-        env.run(until=env.all_of([rank.over for rank in ranks]))
-    except RuntimeError as stopped:
-        raise InputError("the line stops: an ordered stage waits for an item that cannot enter") from stopped
-    hosts = [rank.host for rank in ranks[:: pipeline.ranks]]
-    makespan = max(rank.record.ends[length.steps - 1] for rank in ranks)
-    return Run(
-        tuple(account(rank.record, length) for rank in ranks),
-        makespan,
-        tuple(busy_cores(host, pipeline, makespan) for host in hosts),
+    start: Number = 0.0 if isinstance(pipeline.cores, float) else Fraction(0)
+    env = simpy.Environment(start)
+    hosts = [Host(env, pipeline) for _ in range(pipeline.hosts)]
+    ranks: list[Rank] = []
+    for number in range(pipeline.total_ranks):
+        ranks.append(Rank(pipeline, draws, length, hosts[number // pipeline.ranks], ranks))
+    play(env, ranks)
+    return found.Run(
+        tuple(account(rank) for rank in ranks),
+        env.now,
+        tuple(host.busy() / env.now if env.now else env.now for host in hosts),
         sum(host.events for host in hosts),
-        tuple(trace(rank.record, length, makespan) for rank in ranks) if length.trace else (),
+        tuple(trace(rank) for rank in ranks) if length.trace else (),
     )
 
 
-def _build(env: simpy.Environment, pipeline: Pipeline, draws: Draws, length: RunLength) -> list[Rank]:
-    barrier = Barrier(env, pipeline.total_ranks, pipeline.allreduce) if pipeline.barrier else None
-    bell = Bell(env)
-    hosts = [Host(env, pipeline) for _ in range(pipeline.hosts)]
-    job = Job(env, pipeline, draws, length, bell, barrier)
-    ranks = [Rank(job, number, hosts[number // pipeline.ranks]) for number in range(pipeline.total_ranks)]
-    env.process(_take_turns(env, ranks, bell))
-    return ranks
-
-
-def _take_turns(env: simpy.Environment, ranks: list[Rank], bell: Bell) -> Process:
-    """All that is finished first; then hand-overs; then one take; then again from the top."""
+def play(env: simpy.Environment, ranks: list[Rank]) -> None:
+    """*Ties*: all that finishes at an instant first; then hand-overs; then one take; then again from the top."""
+    stations = [station for rank in ranks for station in rank.stations]
     turns = [move for moves in zip(*(rank.moves for rank in ranks), strict=True) for move in moves]
-    while True:
-        yield Quiet(env)
-        for rank in ranks:
-            for station in rank.stations:
+    while any(len(rank.ends) < rank.length.steps for rank in ranks):
+        if env.peek() > env.now:
+            for station in stations:
                 station.hand_over()
-        if not any(move() for move in turns):
-            yield bell.wait()
-
-
-@dataclass(frozen=True)
-class Job:
-    """What all ranks have in common."""
-
-    env: simpy.Environment
-    pipeline: Pipeline
-    draws: Draws
-    length: RunLength
-    bell: Bell
-    barrier: Barrier | None
-
-
-class Step:
-    """What trainer, copy engine and accelerator tell each other about one step."""
-
-    def __init__(self, env: simpy.Environment) -> None:
-        self.handed = env.event()  # the copy, to whoever performs it
-        self.copied = env.event()
-        self.begun = env.event()  # the launch
-        self.launched = env.event()
-        self.finished = env.event()
+            if any(move() for move in turns):
+                continue
+            if env.peek() == math.inf:
+                raise InputError("the line stops: an ordered stage waits for an item that cannot enter")
+        env.step()
 
 
 class Rank:
-    """One accelerator with its trainer and its loader."""
+    """One accelerator with its trainer and its line."""
 
-    def __init__(self, job: Job, number: int, host: Host) -> None:
-        self.job, self.number, self.host = job, number, host
-        self.env, self.pipeline, self.trainer = job.env, job.pipeline, job.pipeline.trainer
-        self.steps: list[Step] = []
-        self.started: dict[int, float] = {}  # the epoch for which each server of stage 0 has started
-        self.over = self.env.event()
+    def __init__(
+        self, pipeline: Pipeline, draws: Draws, length: found.RunLength, host: Host, ranks: list[Rank]
+    ) -> None:
+        self.pipeline, self.draws, self.length = pipeline, draws, length
+        self.host, self.env, self.ranks, self.number = host, host.env, ranks, len(ranks)
+        self.feed = Feed(pipeline)
+        self.stations: list[Station] = []
+        self.moves: list[Callable[[], bool]] = []
+        self.outlet = self._lay_line()
         self.wanted: simpy.Event | None = None
         self.state = 0  # of the hand-over of the batch that was picked up last
-        self.engaged: str | None = None
-        self.doing = "startup"
-        dealt = bool(self.pipeline.stages) and self.pipeline.stages[0].dispatch == "round_robin"
-        self.feed = DealtFeed(self.pipeline) if dealt else Feed(self.pipeline)
-        self._lay_line()
-        timelines = Timeline(self.env, self.doing), Timeline(self.env, self.doing)
-        self.record = Record(self.pipeline, host, self.stations, self.gatherers, *timelines)
+        self.events: dict[tuple[str, int], simpy.Event] = {}
+        self.engaged, self.doing, self.since = "", "startup", self.env.now
+        # The record: the accelerator's and the trainer's time by what it went to; of each step, from when it was waited
+        # for, when it was picked up, and its batch; when its work began, and when it finished; sums at the borders.
+        self.accelerator, self.trainer = (defaultdict[str, Number](lambda: host.env.now * 0) for _ in range(2))
+        self.picks: list[tuple[Number, Number, Item]] = []
+        self.starts: list[Number] = []
+        self.ends: list[Number] = []
+        window, blocks = length.steps - length.warm_up, length.blocks
+        self.borders = [length.warm_up + block * window // blocks for block in range(blocks + 1)]
+        self.sums = [] if length.warm_up else [self._sums()]
         for process in (self._train(), self._compute(), self._run_copy_engine()):
             self.env.process(process)
 
-    # The line
-
-    def _lay_line(self) -> None:
-        self.stations: list[Station] = []
-        self.gatherers: dict[int, Gatherer] = {}
-        self.moves: list[Callable[[], bool]] = []
+    def _lay_line(self) -> Outlet:
         outlet: Outlet = self.feed
         for stage in self.pipeline.stages:
-            station = Station(self.host, stage, self._join(outlet, stage.grain), self._row, self.job.bell.ring)
-            self.stations.append(station)
-            self.moves.append(station.move)
-            outlet = station
-        if self.stations:
-            self.stations[0].start_up = self._worker_startup
-            self.host.loaders.append(self.stations[0])
-        self.outlet = self._join(outlet, "batch")
+            outlet = Station(self.host, stage, self._join(outlet, stage.grain), self._times)
+            self.stations.append(outlet)
+            self.moves.append(outlet.move)
+        outlet = self._join(outlet, "batch")
         self.moves.append(self._pick_up)
+        return outlet
 
     def _join(self, outlet: Outlet, grain: str) -> Outlet:
         """The outlet, behind what turns its items into the grain that follows."""
         if not isinstance(outlet, Station) or outlet.stage.grain == grain:
             return outlet
-        if grain == "sample":
-            splitter = Splitter(outlet, self.pipeline.batch_size)
-            self.moves.append(splitter.move)
-            return splitter
-        gatherer = self.gatherers[len(self.stations) - 1] = Gatherer(outlet, self.pipeline.batch_size)
-        self.moves.append(gatherer.move)
-        return gatherer
+        joint = (Splitter if grain == "sample" else Gatherer)(outlet, self.pipeline.batch_size)
+        self.moves.append(joint.move)
+        return joint
 
     def _pick_up(self) -> bool:
-        wanted = self.wanted
-        if wanted is None or self.outlet.offer(0) is None:
+        if self.wanted is None or not self.outlet.has(0):
             return False
-        self.wanted = None
-        batch = self.outlet.take(0)
-        self.feed.pick(batch)
-        self.state = self._handover_state(batch) if self.trainer.handover else 0
+        batch, wanted, self.wanted = self.outlet.take(0), self.wanted, None
+        self.state = self._handover_state(batch)
+        self.feed.pick_up(batch)
         wanted.succeed(batch)
         return True
 
-    def _handover_state(self, batch: int) -> int:
-        """What the maker of a batch that is picked up does, and how crowded the cores are: a number of `STATES`."""
-        loader = self.stations[0]
-        server = loader.visits[batch].server
-        item = loader.serves(server)
-        others = sum(station.serves(place) is not None for station in self.host.loaders for place in station.places)
-        maker = "rest" if item is None else "begin" if loader.visits[item].taken == self.env.now else "work"
-        return state_of(maker, others - (item is not None), self.pipeline.cores, self.pipeline.ranks)
-
-    def _worker_startup(self, server: int, item: int) -> Number | None:
-        """Work of a server of stage 0 before this item, if it is its first of an epoch that begins with a start-up."""
-        epoch = item // self.feed.grain // self.feed.epoch
-        first = self.started.get(server) != epoch
-        self.started[server] = epoch
-        due = first and (epoch == 0 or not self.pipeline.persistent)
-        return self.pipeline.worker_startup if due else None
-
-    # The trainer
+    def _handover_state(self, batch: Item) -> int:
+        """*State of a hand-over*: of a batch that is picked up now."""
+        lines = [rank.stations[0] for rank in self.ranks if rank.host is self.host]
+        served = [visit for station in lines for visit in station.visits.values() if visit.done is None]
+        visits = self.stations[0].visits.values()
+        own = [visit for visit in visits if visit.done is None and visit.server == batch.owner]
+        maker = "rest" if not own else "begin" if own[0].taken == self.env.now else "work"
+        return state_of(maker, len(served) - len(own), self.pipeline.cores, self.pipeline.ranks)
 
     def _train(self) -> Process:
-        for step in itertools.count():
+        trainer = self.pipeline.trainer
+        for step in count():
             if step % self.feed.epoch == 0:
                 if step == 0 or not self.pipeline.persistent:
                     self._do("startup")
                     yield self.env.timeout(self.pipeline.startup)
                 self.feed.open_epoch()
             yield from self._obtain(step)
-            yield from self._host_work(self.trainer.consumer.name, "cores", step)
+            yield from self._perform(trainer.consumer, step)
             yield from self._copy(step)
-            self._step(step).begun.succeed()
-            yield from self._host_work(self.trainer.launch.name, "cores", step)
-            self._step(step).launched.succeed()
-            yield from self._await_device(step - self.trainer.run_ahead)
+            self._event("begun", step).succeed()
+            yield from self._perform(trainer.launch, step)
+            self._event("launched", step).succeed()
+            yield from self._await_device(step - trainer.run_ahead)
 
     def _obtain(self, step: int) -> Process:
-        batch = step
-        waited_from = self.env.now
-        for phase in self.trainer.inline:
-            yield from self._host_work(phase.name, phase.resource, step)
+        batch, waited_from = Item(step, 0), self.env.now
+        for phase in self.pipeline.trainer.inline:
+            yield from self._perform(phase, step)
         if self.stations:
             self._do("starved")
             self.wanted = self.env.event()
-            self.job.bell.ring()
             batch = yield self.wanted
-        self.record.picks.append((waited_from, self.env.now, batch))
-        if self.trainer.handover:
+        self.picks.append((waited_from, self.env.now, batch))
+        if self.pipeline.trainer.handover:
             self._do("handover")
-            name = self.trainer.handover[self.state].name
-            yield from self.host.perform("wait", self._row(f"trainer.{name}", step))
+            name = self.pipeline.trainer.handover[self.state].name
+            yield from self.host.perform("wait", self._times(f"trainer.{name}", step))
+
+    def _perform(self, phase: Phase, step: int) -> Process:
+        self._do(phase.name)
+        yield from self.host.perform(phase.resource, self._times(f"trainer.{phase.name}", step))
 
     def _copy(self, step: int) -> Process:
-        mode = self.trainer.copy_mode
+        mode = self.pipeline.trainer.copy_mode
         if mode == "sync":
             yield from self._await_device(step - 1)
             self._do("copy")
-            yield from self._on_core(self.env.timeout(self._time("trainer", self.trainer.copy.name, step)))
-        if mode in ("sync", "none"):
-            self._step(step).copied.succeed()
-        else:
-            self._step(step).handed.succeed()
+            yield from self._hold_core(self._copying(step))
+        self._event("copied" if mode in ("sync", "none") else "handed over", step).succeed()
+
+    def _copying(self, step: int) -> simpy.Event:
+        return self.env.timeout(self._times(f"trainer.{self.pipeline.trainer.copy.name}", step)[0])
 
     def _await_device(self, step: int) -> Process:
         if step >= 0:
             self._do("device")
-            yield from self._on_core(self._step(step).finished)
+            yield from self._hold_core(self._event("finished", step))
 
-    def _on_core(self, event: simpy.Event) -> Process:
+    def _hold_core(self, event: simpy.Event) -> Process:
         """Wait for it, holding a core if the trainer spins."""
-        spin = int(self.trainer.spin)
-        self.host.cores.hold(spin)
+        self.host.cores.hold(int(self.pipeline.trainer.spin))
         yield event
-        self.host.cores.hold(-spin)
-
-    def _host_work(self, name: str, resource: str, step: int) -> Process:
-        self._do(name)
-        yield from self.host.perform(resource, self._row(f"trainer.{name}", step))
-
-    # The copy engine and the accelerator
+        self.host.cores.hold(-int(self.pipeline.trainer.spin))
 
     def _run_copy_engine(self) -> Process:
-        for step in itertools.count() if self.trainer.copy_mode == "overlap" else ():
-            yield self._step(step).handed
-            yield from self._perform_copy(step)
-
-    def _perform_copy(self, step: int) -> Process:
-        yield self.env.timeout(self._time("trainer", self.trainer.copy.name, step))
-        self._step(step).copied.succeed()
+        for step in count() if self.pipeline.trainer.copy_mode == "overlap" else ():
+            yield self._event("handed over", step)
+            yield self._copying(step)
+            self._event("copied", step).succeed()
 
     def _compute(self) -> Process:
-        for number in itertools.count():
-            step = self._step(number)
-            if self.trainer.copy_mode == "stream":
-                yield step.handed
+        for step in count():
+            if self.pipeline.trainer.copy_mode == "stream":
+                yield self._event("handed over", step)
                 self._engage("copy")
-                yield from self._perform_copy(number)
-            yield step.begun
+                yield self._copying(step)
+                self._event("copied", step).succeed()
+            yield self._event("begun", step)
             self._engage("copy")
-            yield step.copied
-            yield from self._perform_step(step, number)
-            self._finish(step, number)
+            yield self._event("copied", step)
+            self.starts.append(self.env.now)
+            self._engage("busy")
+            yield from self.host.perform("accelerator", self._times("accelerator.step", step))
+            self._engage("launch")
+            yield self._event("launched", step)
+            if self.pipeline.barrier:
+                self._engage("barrier")
+                self._event("done", step).succeed()
+                yield self.env.all_of([rank._event("done", step) for rank in self.ranks])
+                yield self.env.timeout(self.pipeline.allreduce)
+            self._engage("")
+            self.ends.append(self.env.now)
+            if step + 1 in self.borders:
+                self.sums.append(self._sums())
+            self._event("finished", step).succeed()
 
-    def _perform_step(self, step: Step, number: int) -> Process:
-        self.record.starts.append(self.env.now)
-        self._engage("busy")
-        yield self.host.accelerators.start(self._time("accelerator", "step", number))
-        self.host.events += 1
-        self._engage("launch")
-        yield step.launched
-        if self.job.barrier is not None:
-            self._engage("barrier")
-            yield self.job.barrier.arrive()
+    def _event(self, name: str, step: int) -> simpy.Event:
+        """What happens to a step: its copy is handed over and made, its launch begins and ends, it is done, it ends."""
+        if (name, step) not in self.events:
+            self.events[name, step] = self.env.event()
+        return self.events[name, step]
 
-    def _finish(self, step: Step, number: int) -> None:
-        self._engage(None)
-        self.record.ends.append(self.env.now)
-        if number in (self.job.length.warm_up - 1, self.job.length.steps - 1):
-            self.record.stamp()
-        if number == self.job.length.steps - 1:
-            self.over.succeed()
-        step.finished.succeed()
-
-    # Odds and ends
-
-    def _step(self, number: int) -> Step:
-        while len(self.steps) <= number:
-            self.steps.append(Step(self.env))
-        return self.steps[number]
-
-    def _row(self, key: str, item: int) -> list[Number]:
-        row: list[Number] = self.job.draws.row(key, item, self.number, self.pipeline.total_ranks).tolist()
-        return row
-
-    def _time(self, owner: str, name: str, step: int) -> Number:
-        return self._row(f"{owner}.{name}", step)[0]
+    def _times(self, key: str, item: int) -> list[Number]:
+        return list(self.draws.row(key, item, self.number, self.pipeline.total_ranks).tolist())
 
     def _do(self, doing: str) -> None:
-        """What the trainer does now."""
-        self.doing = doing
-        self.record.trainer.note(doing)
+        """What the trainer does from now on."""
         self._engage(self.engaged)
+        self.doing = doing
 
-    def _engage(self, engaged: str | None) -> None:
-        """What the accelerator is occupied with now; if with nothing, it idles for what the trainer does."""
+    def _engage(self, engaged: str) -> None:
+        """What the accelerator is occupied with from now on; if with nothing, it idles for what the trainer does."""
+        passed, self.since = self.env.now - self.since, self.env.now
+        self.accelerator[self.engaged or self.doing] += passed
+        self.trainer[self.doing] += passed
         self.engaged = engaged
-        self.record.accelerator.note(engaged or self.doing)
+
+    def _sums(self) -> dict[str, dict[str, Number]]:
+        clocks = self.host.clocks()
+        return {"accelerator": self.accelerator.copy(), "trainer": self.trainer.copy(), "clocks": clocks}

@@ -1,174 +1,92 @@
-"""The reference engine's accounts, taken from the record of everything that happened once the run is over."""
+"""The reference engine's accounts: where all the time went, from the record of all that happened."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from coresim.model.pipeline import RESOURCES, Number, Pipeline, Stage
-from coresim.sim.reference_line import Gatherer, Station
-from coresim.sim.reference_parts import Host, Timeline, span
-from coresim.sim.run import RankAccount, RunLength, Trace
-from coresim.sim.run import Station as StationAccount
+from coresim.model.pipeline import Number
+from coresim.sim import run as found
+from coresim.sim.reference_line import Station
 
-_ACCELERATOR = ("busy", "launch", "barrier", "copy", "startup", "starved")
-_TRAINER = ("starved", "device", "copy", "startup")
-
-
-@dataclass
-class Record:
-    """Everything that happened to one rank."""
-
-    pipeline: Pipeline
-    host: Host
-    stations: list[Station]
-    #: By the stage that they stand behind.
-    gatherers: dict[int, Gatherer]
-    accelerator: Timeline
-    trainer: Timeline
-    #: Of each step: when the trainer began to wait, when it picked up its batch, and which.
-    picks: list[tuple[Number, Number, int]] = field(default_factory=list)
-    starts: list[Number] = field(default_factory=list)
-    ends: list[Number] = field(default_factory=list)
-    #: The resources' clocks at the ends of the window.
-    stamps: list[dict[str, Number]] = field(default_factory=list)
-
-    def stamp(self) -> None:
-        """Note the resources' clocks."""
-        self.stamps.append({resource: self.host.clock(resource) for resource in RESOURCES})
+if TYPE_CHECKING:
+    from coresim.sim.reference import Rank
 
 
-def account(record: Record, length: RunLength) -> RankAccount:
+def span(since: Number, until: Number | None, begin: Number, end: Number) -> Number:
+    """Length of the part of [since, until] (still open: None) that lies in [begin, end]."""
+    last = end if until is None else min(until, end)
+    return max(last - max(since, begin), end - end)
+
+
+def account(rank: Rank) -> found.RankAccount:
     """All the time of one rank in its window."""
-    borders = _borders(record, length)
-    begin, end = borders[0], borders[-1]
-    trainer = record.pipeline.trainer
+    begin, end, trainer = rank.sums[0], rank.sums[-1], rank.pipeline.trainer
     waits = ["handover"] if trainer.handover else []
-    idle_for = [*(phase.name for phase in trainer.inline), *waits, trainer.consumer.name]
-    busy = [record.accelerator.totals(*block)["busy"] for block in pairwise(borders)]
-    return RankAccount(
-        begin,
-        end,
-        _filled((*_ACCELERATOR, *idle_for), record.accelerator.totals(begin, end), end - end),
-        _starved_by(record, length),
-        _filled((*_TRAINER, *idle_for, trainer.launch.name), record.trainer.totals(begin, end), end - end),
-        tuple(_station(record, station, begin, end) for station in record.stations),
-        _outstanding(record, begin, end),
-        tuple(borders[1:]),
-        tuple(busy),
+    phases = [*(phase.name for phase in trainer.inline), *waits, trainer.consumer.name]
+    device = ("busy", "launch", "barrier", "copy", "startup", "starved", *phases)
+    tasks = ("starved", "device", "copy", "startup", *phases, trainer.launch.name)
+    return found.RankAccount(
+        begin["clocks"]["wait"],
+        end["clocks"]["wait"],
+        {name: end["accelerator"][name] - begin["accelerator"][name] for name in device},
+        starved_by(rank),
+        {name: end["trainer"][name] - begin["trainer"][name] for name in tasks},
+        tuple(station_account(station, begin["clocks"], end["clocks"]) for station in rank.stations),
+        outstanding(rank, begin["clocks"]["wait"], end["clocks"]["wait"]),
+        tuple(border["clocks"]["wait"] for border in rank.sums[1:]),
+        tuple(after["accelerator"]["busy"] - before["accelerator"]["busy"] for before, after in pairwise(rank.sums)),
     )
 
 
-def _borders(record: Record, length: RunLength) -> list[Number]:
-    """Begin of the window, then the end of each block."""
-    window = length.steps - length.warm_up
-    after = [length.warm_up + block * window // length.blocks for block in range(length.blocks + 1)]
-    zero = record.ends[0] - record.ends[0]
-    return [record.ends[step - 1] if step else zero for step in after]
-
-
-def _filled(names: Iterable[str], totals: Mapping[str, Number], zero: Number) -> dict[str, Number]:
-    return {name: totals.get(name, zero) for name in names}
-
-
-def _station(record: Record, station: Station, begin: Number, end: Number) -> StationAccount:
-    visits = station.visits.values()
-    zero = end - end
-    busy = sum((span(visit.taken, visit.done, begin, end) for visit in visits), zero)
-    blocked = sum((span(visit.done, visit.out, begin, end) for visit in visits if visit.done is not None), zero)
+def station_account(station: Station, first: dict[str, Number], last: dict[str, Number]) -> found.Station:
+    """The servers' time between two states of the resources' clocks; work is how far these went during it."""
+    begin, end, visits = first["wait"], last["wait"], station.visits.values()
+    busy = sum((span(visit.taken, visit.done, begin, end) for visit in visits), end - end)
+    blocked = sum((span(visit.done, visit.out, begin, end) for visit in visits if visit.done is not None), end - end)
     items = sum(visit.done is not None and begin <= visit.done < end for visit in visits)
-    return StationAccount(station.stage.servers, busy, _work(record, station), blocked, items)
+    works = (work for visit in visits for work in visit.works)
+    work = sum((span(since, until, first[clock], last[clock]) for clock, since, until in works), end - end)
+    return found.Station(station.stage.servers, busy, work, blocked, items)
 
 
-def _work(record: Record, station: Station) -> Number:
-    """The clocks' advance during the pieces of work, as far as it lies in the window."""
-    at_end = record.stamps[-1]
-    at_begin = record.stamps[0] if len(record.stamps) > 1 else dict.fromkeys(RESOURCES, at_end["wait"] * 0)
-    pieces = [piece for visit in station.visits.values() for piece in visit.works]
-    parts = (span(since, until, at_begin[of], at_end[of]) for of, since, until in pieces)
-    return sum(parts, at_end["wait"] * 0)
+def outstanding(rank: Rank, begin: Number, end: Number) -> Number:
+    """Batches between take and pick-up, times seconds."""
+    visits = (visit for station in rank.stations[:1] for visit in station.visits.values())
+    taken = (span(visit.taken, None, begin, end) for visit in visits)
+    picked = (span(pick, None, begin, end) for _, pick, _ in rank.picks if rank.stations)
+    return sum(taken, end - end) / rank.feed.grain - sum(picked, end - end)
 
 
-def _outstanding(record: Record, begin: Number, end: Number) -> Number:
-    if not record.stations:
-        return end - end
-    first = record.stations[0]
-    grain = record.pipeline.batch_size if first.stage.grain == "sample" else 1
-    taken = sum((span(visit.taken, None, begin, end) for visit in first.visits.values()), end - end)
-    picked = sum((span(pick, None, begin, end) for _, pick, _ in record.picks), end - end)
-    return taken / grain - picked
-
-
-def _starved_by(record: Record, length: RunLength) -> dict[str, Number]:
-    stages = record.pipeline.stages
-    zero = record.ends[0] - record.ends[0]
-    totals = dict.fromkeys(_waits(stages), zero)
-    for step in range(length.warm_up, length.steps) if stages else ():
-        waited_from, picked, batch = record.picks[step]
-        at = max(waited_from, record.ends[step - 1] if step else zero)
-        for label, until in [*_path(record, len(stages) - 1, batch), (f"{stages[-1].name}.handover", picked)]:
-            totals[label] += max(until - at, zero)
+def starved_by(rank: Rank) -> dict[str, Number]:
+    """What the awaited batches were doing."""
+    stages, zero = rank.pipeline.stages, rank.env.now * 0
+    names = [f"{stage.name}.{part}" for stage in stages for part in ("queue", *(phase.name for phase in stage.phases))]
+    names += [f"{stage.name}.handover" for stage in stages[-1:]]
+    totals = dict.fromkeys(names, zero)
+    for step in range(rank.length.warm_up, rank.length.steps) if stages else ():
+        waited_from, picked, batch = rank.picks[step]
+        at = max(waited_from, rank.ends[step - 1] if step else zero)
+        for name, until in [*batch.marks, (names[-1], picked)]:
+            totals[name] += max(until - at, zero)
             at = max(at, until)
     return totals
 
 
-def _waits(stages: tuple[Stage, ...]) -> list[str]:
-    """What a batch can be waited for, in the order of the line."""
-    names = [f"{stage.name}.{part}" for stage in stages for part in ("queue", *(phase.name for phase in stage.phases))]
-    return [*names, *(f"{stage.name}.handover" for stage in stages[-1:])]
-
-
-def _path(record: Record, index: int, item: int) -> list[tuple[str, Number]]:
-    """What an item that left this stage (a batch, if gathered behind it) had been doing, and until when."""
-    if index in record.gatherers:
-        item = record.gatherers[index].last[item]
-    marks = record.stations[index].visits[item].marks
-    return marks if index == 0 else _path(record, index - 1, _source(record, index, item)) + marks
-
-
-def _source(record: Record, index: int, item: int) -> int:
-    """Number of the item in the outlet of the stage before."""
-    before, here = record.pipeline.stages[index - 1 : index + 1]
-    return item // record.pipeline.batch_size if (before.grain, here.grain) == ("batch", "sample") else item
-
-
-def busy_cores(host: Host, pipeline: Pipeline, makespan: Number) -> Number:
-    """Mean number of busy cores to the end of the run (0 for a run that took no time)."""
-    if not makespan:
-        return makespan
-    totals = host.cores.population.totals(makespan - makespan, makespan)
-    return sum(min(tasks, pipeline.cores) * time for tasks, time in totals.items()) / makespan
-
-
-def trace(record: Record, length: RunLength, makespan: Number) -> Trace:
+def trace(rank: Rank) -> found.Trace:
     """The times of every event of one rank before the end of the run."""
-    picks = record.picks[: length.steps]
-    return Trace(
-        tuple(pick for _, pick, _ in picks),
-        tuple(record.starts[: length.steps]),
-        tuple(record.ends[: length.steps]),
-        tuple(batch for _, _, batch in picks),
-        *_item_times(record, length, makespan),
+    steps, end = rank.length.steps, rank.env.now
+
+    def column(station: Station, name: str) -> tuple[Number, ...]:
+        grain = rank.pipeline.batch_size if station.stage.grain == "sample" else 1
+        visits = [station.visits.get(item) for item in range(steps * grain)]
+        values = [getattr(visit, name) if visit and visit.taken < end else None for visit in visits]
+        return tuple(values if name == "server" else [at if at is not None and at < end else None for at in values])
+
+    return found.Trace(
+        tuple(pick for _, pick, _ in rank.picks[:steps]),
+        tuple(rank.starts[:steps]),
+        tuple(rank.ends[:steps]),
+        tuple(batch.number for _, _, batch in rank.picks[:steps]),
+        *(tuple(column(station, name) for station in rank.stations) for name in ("taken", "done", "out", "server")),
     )
-
-
-def _item_times(record: Record, length: RunLength, makespan: Number) -> Iterable[tuple[tuple[Number | None, ...], ...]]:
-    """Of each stage: taken, done, out and server of its items."""
-    rows = [_stage_times(record, station, length, makespan) for station in record.stations]
-    return tuple(zip(*rows, strict=True)) if rows else ((), (), (), ())
-
-
-def _stage_times(
-    record: Record, station: Station, length: RunLength, makespan: Number
-) -> tuple[tuple[Number | None, ...], ...]:
-    grain = record.pipeline.batch_size if station.stage.grain == "sample" else 1
-    visits = [station.visits.get(item) for item in range(length.steps * grain)]
-    seen = [visit if visit is not None and visit.taken < makespan else None for visit in visits]
-
-    def before_end(name: str) -> tuple[Number | None, ...]:
-        times = [getattr(visit, name) if visit else None for visit in seen]
-        return tuple(time if time is not None and time < makespan else None for time in times)
-
-    servers = tuple(visit.server if visit else None for visit in seen)
-    return before_end("taken"), before_end("done"), before_end("out"), servers

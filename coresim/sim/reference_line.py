@@ -1,98 +1,174 @@
-"""The reference engine's line: what stands between the batches of one rank and its trainer, and takes from each other.
+"""The reference engine's line, and what all lines of a host share: cores and storage.
 
-Everything that happens to an item stays on record, so that accounts can be taken when the run is over.
+What stands between the batches of one rank and its trainer takes items from what stands before it (`has`, `take`) when
+it may (`move`). Everything that happens stays on record.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, TypeAlias
 
-from coresim.model.pipeline import Number, Pipeline, Stage
-from coresim.sim.reference_parts import Host, Process
+import simpy
+
+from coresim.model.pipeline import Number, Phase, Pipeline, Stage
+
+Process: TypeAlias = Generator[simpy.Event, Any, None]
+Outlet: TypeAlias = "Feed | Station | Splitter | Gatherer"
 
 
-class Outlet(Protocol):
-    """Where items are taken from."""
+class Pool:
+    """Tasks that progress at one common rate; the remaining work of each is brought up to date at every change."""
 
-    def offer(self, server: int) -> int | None:
-        """Number of the item that this server may take now, if any."""
+    def __init__(self, env: simpy.Environment, rate: Callable[[int], Number]) -> None:
+        self.env, self.rate = env, rate
+        self.changed: Callable[[], None] = lambda: None
+        self.left: dict[simpy.Event, Number] = {}
+        self.endless = 0
+        self.speed: Number = 0
+        self.since = self.progress = env.now
+        self.alarm: simpy.Event | None = None
+        self.times: dict[int, Number] = defaultdict(lambda: env.now * 0)  # by the number of tasks
 
-    def take(self, server: int) -> int:
-        """Take that item."""
+    def tasks(self) -> int:
+        """Tasks under way."""
+        return len(self.left) + self.endless
+
+    def start(self, work: Number) -> simpy.Event:
+        """A task of so much work; the event is its end."""
+        self.clock()
+        done = self.env.event()
+        self.left[done] = work
+        self.refresh()
+        return done
+
+    def hold(self, change: int) -> None:
+        """Start (1) or stop (-1) a task that has no end of its own."""
+        self.clock()
+        self.endless += change
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Go on at the rate that holds from now on."""
+        self.clock()
+        self.speed = self.rate(self.tasks()) if self.tasks() else 0
+        self.alarm = None
+        if self.left:
+            self.alarm = self.env.timeout(max(min(self.left.values()) / self.speed, 0))
+            self.alarm.callbacks.append(self._finish)
+        self.changed()
+
+    def clock(self) -> Number:
+        """Work that a task present from the beginning would have had done by now."""
+        passed, self.since = self.env.now - self.since, self.env.now
+        if passed > 0:
+            self.times[self.tasks()] += passed
+            self.progress += self.speed * passed
+            self.left = {task: left - self.speed * passed for task, left in self.left.items()}
+        return self.progress
+
+    def _finish(self, alarm: simpy.Event) -> None:
+        if alarm is not self.alarm:  # set before the rate changed
+            return
+        self.clock()
+        least = min(self.left.values())
+        for task in [task for task, work in self.left.items() if work == least]:
+            del self.left[task]
+            task.succeed()
+        self.refresh()
+
+
+class Host:
+    """What the ranks of one host share; accelerators share nothing but the cores that slow them down."""
+
+    def __init__(self, env: simpy.Environment, pipeline: Pipeline) -> None:
+        self.env, self.pipeline, self.events = env, pipeline, 0
+        self.cores, storage = Pool(env, pipeline.core_rate), Pool(env, pipeline.storage_rate)
+        accelerators = Pool(env, lambda _: pipeline.accelerator_rate(self.cores.tasks()))
+        self.cores.changed = accelerators.refresh
+        self.pools = {"cores": self.cores, "storage": storage, "accelerator": accelerators}
+
+    def perform(self, resource: str, works: list[Number]) -> Process:
+        """Parallel tasks, to the end of the last."""
+        if resource == "wait":
+            yield self.env.timeout(max(works))
+        else:
+            yield self.env.all_of([self.pools[resource].start(work) for work in works])
+        self.events += len(works)
+
+    def busy(self) -> Number:
+        """Core-seconds so far."""
+        self.cores.clock()
+        return sum(min(tasks, self.pipeline.cores) * seconds for tasks, seconds in self.cores.times.items())
+
+    def clocks(self) -> dict[str, Number]:
+        """Clocks that advance with what one task of each resource gets done."""
+        return {"wait": self.env.now, **{name: pool.clock() for name, pool in self.pools.items()}}
+
+
+@dataclass
+class Item:
+    """A batch or a sample."""
+
+    number: int
+    owner: int  # the server of stage 0 that took it
+    #: What it was doing, and until when: at each stage its queue, then the phases.
+    marks: list[tuple[str, Number]] = field(default_factory=list)
 
 
 class Feed:
-    """The batches of one rank in front of stage 0."""
+    """*Dispatch*: what stands in front of stage 0."""
 
     def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.stage = stage = pipeline.stages[0] if pipeline.stages else Stage("none", 1, (Phase("none"),))
         self.credits = math.inf if pipeline.credits is None else pipeline.credits
         self.epoch = math.inf if pipeline.epoch_batches is None else pipeline.epoch_batches
-        self.grain = pipeline.batch_size if pipeline.stages and pipeline.stages[0].grain == "sample" else 1
+        self.grain = pipeline.batch_size if stage.grain == "sample" else 1
+        self.own: list[deque[int]] = [deque() for _ in range(stage.servers)]  # batches of each server, if dealt
+        self.started: list[float] = [-1] * stage.servers  # for which epoch
         self.opened: float = 0
-        self.picked = self.next = 0
-
-    @property
-    def dispatched(self) -> float:
-        """Batches dispatched so far."""
-        return min(self.opened, self.picked + self.credits)
+        self.picked = self.dealt = self.next = 0
 
     def open_epoch(self) -> None:
         """Let the batches of one more epoch be dispatched."""
         self.opened += self.epoch
-
-    def pick(self, batch: int) -> None:
-        """The trainer has picked up a batch."""
-        self.picked += 1
-
-    def offer(self, server: int) -> int | None:
-        """The next item, whoever asks."""
-        return self.next if self.next < self.dispatched * self.grain else None
-
-    def take(self, server: int) -> int:
-        """Take the next item."""
-        self.next += 1
-        return self.next - 1
-
-
-class DealtFeed(Feed):
-    """Batches that belong to a server from their dispatch on."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        super().__init__(pipeline)
-        self.stage = pipeline.stages[0]
-        self.queues: list[deque[int]] = [deque() for _ in range(self.stage.servers)]
-        self.owners: list[int] = []
-
-    def open_epoch(self) -> None:
-        """Deal the first batches of the epoch."""
-        super().open_epoch()
         self._deal(0)
 
-    def pick(self, batch: int) -> None:
-        """Deal one more batch."""
-        super().pick(batch)
-        self._deal(self.owners[batch])
+    def pick_up(self, batch: Item) -> None:
+        """The trainer has picked up a batch."""
+        self.picked += 1
+        self._deal(batch.owner)
 
-    def offer(self, server: int) -> int | None:
-        """The oldest batch of this server."""
-        return self.queues[server][0] if self.queues[server] else None
+    def _dispatched(self) -> float:
+        return min(self.opened, self.picked + self.credits)
 
-    def take(self, server: int) -> int:
-        """Take that batch."""
-        return self.queues[server].popleft()
-
-    def _deal(self, freed: int) -> None:
-        while len(self.owners) < self.dispatched:
-            batch = len(self.owners)
-            place = batch if self.epoch == math.inf else batch % int(self.epoch)
+    def _deal(self, owner: int) -> None:
+        while self.stage.dispatch == "round_robin" and self.dealt < self._dispatched():
+            place = self.dealt if self.epoch == math.inf else self.dealt % int(self.epoch)
             in_turn = self.stage.ordered or place < self.credits
-            self.owners.append(place % self.stage.servers if in_turn else freed)
-            self.queues[self.owners[-1]].append(batch)
+            self.own[place % self.stage.servers if in_turn else owner].append(self.dealt)
+            self.dealt += 1
+
+    def has(self, server: int) -> bool:
+        """Whether there is an item that this server may take."""
+        shared = self.stage.dispatch == "shared"
+        return self.next < self._dispatched() * self.grain if shared else bool(self.own[server])
+
+    def take(self, server: int) -> Item:
+        """Take it."""
+        self.next += 1
+        return Item(self.next - 1 if self.stage.dispatch == "shared" else self.own[server].popleft(), server)
+
+    def start_up(self, server: int, item: Item) -> list[Number]:
+        """Work of a server before this item, if that is its first of an epoch that begins with a start-up."""
+        epoch = item.number // self.grain // self.epoch
+        first, self.started[server] = self.started[server] != epoch, epoch
+        return [self.pipeline.worker_startup] if first and (epoch == 0 or not self.pipeline.persistent) else []
 
 
 @dataclass
@@ -101,151 +177,124 @@ class Visit:
 
     server: int
     taken: Number
-    #: What the item was doing, and until when: its queue, then each phase.
-    marks: list[tuple[str, Number]] = field(default_factory=list)
     #: Resource, and its clock at the begin and the end (None: under way) of each piece of work.
     works: list[tuple[str, Number, Number | None]] = field(default_factory=list)
     done: Number | None = None
     out: Number | None = None
 
 
-class Splitter:
-    """Takes one batch and offers its samples."""
-
-    def __init__(self, source: Outlet, batch_size: int) -> None:
-        self.source, self.batch_size = source, batch_size
-        self.samples: deque[int] = deque()
-
-    def move(self) -> bool:
-        """Take a batch if empty and there is one."""
-        if self.samples or self.source.offer(0) is None:
-            return False
-        first = self.source.take(0) * self.batch_size
-        self.samples.extend(range(first, first + self.batch_size))
-        return True
-
-    def offer(self, server: int) -> int | None:
-        """The next sample."""
-        return self.samples[0] if self.samples else None
-
-    def take(self, server: int) -> int:
-        """Take that sample."""
-        return self.samples.popleft()
-
-
 class Station:
     """One stage of one rank: its servers and the buffer behind them."""
 
-    def __init__(
-        self,
-        host: Host,
-        stage: Stage,
-        source: Outlet,
-        row: Callable[[str, int], list[Number]],
-        ring: Callable[[], None],
-    ) -> None:
-        self.host, self.stage, self.source, self.row, self.ring = host, stage, source, row, ring
-        self.env = host.env
-        self.holding: list[int | None] = [None] * stage.servers
+    def __init__(self, host: Host, stage: Stage, source: Outlet, times: Callable[[str, int], list[Number]]) -> None:
+        self.host, self.stage, self.source, self.times = host, stage, source, times
+        self.free = [True] * stage.servers
         self.visits: dict[int, Visit] = {}
-        self.finished: list[tuple[Number, int]] = []
-        self.ready: list[tuple[Number, int]] = []
-        self.handed = self.passed = 0
-        self.start_up: Callable[[int, int], Number | None] = lambda server, item: None
-
-    @property
-    def places(self) -> range:
-        """The numbers of the servers."""
-        return range(len(self.holding))
-
-    def serves(self, server: int) -> int | None:
-        """The item that a server serves, from its taking to the end of its last phase."""
-        item = self.holding[server]
-        return item if item is not None and self.visits[item].done is None else None
+        self.finished: list[tuple[Number, int, Item]] = []
+        self.ready: list[tuple[Number, int, Item]] = []
+        self.handed_over = self.passed = 0
 
     def move(self) -> bool:
         """Let the first free server that can take an item do so."""
-        for server, item in enumerate(self.holding):
-            if item is None and self.source.offer(server) is not None:
-                item = self.holding[server] = self.source.take(server)
-                self.visits[item] = Visit(server, self.env.now)
-                self.env.process(self._serve(item, self.visits[item]))
+        for server, free in enumerate(self.free):
+            if free and self.source.has(server):
+                self.free[server] = False
+                self.host.env.process(self._serve(self.source.take(server), server))
                 return True
         return False
 
+    def _serve(self, item: Item, server: int) -> Process:
+        """*Service*."""
+        name, visit = self.stage.name, self.visits.setdefault(item.number, Visit(server, self.host.env.now))
+        for work in self.source.start_up(server, item) if isinstance(self.source, Feed) else []:
+            yield from self._work(visit, "cores", [work])
+        item.marks.append((f"{name}.queue", self.host.env.now))
+        for key, phase in ((f"{name}.{phase.name}", phase) for phase in self.stage.phases):
+            yield from self._work(visit, phase.resource, self.times(key, item.number))
+            item.marks.append((key, self.host.env.now))
+        visit.done = self.host.env.now
+        heapq.heappush(self.finished, self._turn(item))
+
+    def _work(self, visit: Visit, resource: str, times: list[Number]) -> Process:
+        begin = self.host.clocks()[resource]
+        visit.works.append((resource, begin, None))
+        yield from self.host.perform(resource, times)
+        visit.works[-1] = (resource, begin, self.host.clocks()[resource])
+
+    def _turn(self, item: Item) -> tuple[Number, int, Item]:
+        return (0 if self.stage.ordered else self.host.env.now), item.number, item
+
     def hand_over(self) -> None:
-        """Hand over what is finished, as far as there is room and it is its turn."""
-        while self.finished and self._may_hand_over(self.finished[0][1]):
-            _, item = heapq.heappop(self.finished)
-            visit = self.visits[item]
-            visit.out = self.env.now
-            self.holding[visit.server] = None
-            self.handed += 1
+        """*Hand-over* of what is finished, as far as there is room and it is its turn."""
+        while self.finished:
+            number, item = self.finished[0][1:]
+            has_room = self.stage.buffer is None or len(self.ready) < self.stage.buffer
+            early = self.stage.ordered and self.stage.buffer is not None and number > self.handed_over
+            if early or not has_room:
+                return
+            heapq.heappop(self.finished)
+            visit = self.visits[item.number]
+            visit.out, self.free[visit.server] = self.host.env.now, True
+            self.handed_over += 1
             heapq.heappush(self.ready, self._turn(item))
 
-    def _may_hand_over(self, item: int) -> bool:
-        if self.stage.buffer is None:
-            return True
-        return len(self.ready) < self.stage.buffer and (not self.stage.ordered or item == self.handed)
+    def has(self, server: int) -> bool:
+        """Whether the item whose turn it is stands ready."""
+        return bool(self.ready) and (not self.stage.ordered or self.ready[0][1] == self.passed)
 
-    def _turn(self, item: int) -> tuple[Number, int]:
-        return (0 if self.stage.ordered else self.env.now), item
-
-    def offer(self, server: int) -> int | None:
-        """The item whose turn it is, if it stands ready."""
-        if not self.ready or (self.stage.ordered and self.ready[0][1] != self.passed):
-            return None
-        return self.ready[0][1]
-
-    def take(self, server: int) -> int:
-        """Take that item."""
-        _, item = heapq.heappop(self.ready)
+    def take(self, server: int) -> Item:
+        """Take it."""
         self.passed += 1
-        return item
-
-    def _serve(self, item: int, visit: Visit) -> Process:
-        name = self.stage.name
-        start_up = self.start_up(visit.server, item)
-        if start_up is not None:
-            yield from self._work(visit, "cores", [start_up])
-        visit.marks.append((f"{name}.queue", self.env.now))
-        for phase in self.stage.phases:
-            key = f"{name}.{phase.name}"
-            yield from self._work(visit, phase.resource, self.row(key, item))
-            visit.marks.append((key, self.env.now))
-        visit.done = self.env.now
-        heapq.heappush(self.finished, self._turn(item))
-        self.ring()
-
-    def _work(self, visit: Visit, resource: str, works: list[Number]) -> Process:
-        begin = self.host.clock(resource)
-        visit.works.append((resource, begin, None))
-        yield from self.host.perform(resource, works)
-        visit.works[-1] = (resource, begin, self.host.clock(resource))
+        return heapq.heappop(self.ready)[-1]
 
 
+@dataclass
+class Splitter:
+    """*Grain*: takes one batch and offers its samples."""
+
+    source: Outlet
+    batch_size: int
+    samples: deque[Item] = field(default_factory=deque)
+
+    def move(self) -> bool:
+        """Take a batch if empty and there is one."""
+        if self.samples or not self.source.has(0):
+            return False
+        batch = self.source.take(0)
+        first = batch.number * self.batch_size
+        self.samples.extend(Item(first + at, batch.owner, [*batch.marks]) for at in range(self.batch_size))
+        return True
+
+    def has(self, server: int) -> bool:
+        """Whether there is a sample."""
+        return bool(self.samples)
+
+    def take(self, server: int) -> Item:
+        """Take it."""
+        return self.samples.popleft()
+
+
+@dataclass
 class Gatherer:
-    """Takes the samples of a stage one by one and offers full batches."""
+    """*Grain*: takes the samples of a stage one by one and offers full batches."""
 
-    def __init__(self, source: Outlet, batch_size: int) -> None:
-        self.source, self.batch_size = source, batch_size
-        self.samples: list[int] = []
-        #: The sample that completed each batch taken.
-        self.last: list[int] = []
+    source: Outlet
+    batch_size: int
+    samples: list[Item] = field(default_factory=list)
+    batches: int = 0
 
     def move(self) -> bool:
         """Take one sample unless the batch is full."""
-        if len(self.samples) == self.batch_size or self.source.offer(0) is None:
+        if self.has(0) or not self.source.has(0):
             return False
         self.samples.append(self.source.take(0))
         return True
 
-    def offer(self, server: int) -> int | None:
-        """The gathered batch."""
-        return len(self.last) if len(self.samples) == self.batch_size else None
+    def has(self, server: int) -> bool:
+        """Whether the batch is full."""
+        return len(self.samples) == self.batch_size
 
-    def take(self, server: int) -> int:
-        """Take that batch."""
-        self.last.append(self.samples[-1])
-        self.samples = []
-        return len(self.last) - 1
+    def take(self, server: int) -> Item:
+        """Take it."""
+        last, self.samples, self.batches = self.samples[-1], [], self.batches + 1
+        return Item(self.batches - 1, last.owner, last.marks)

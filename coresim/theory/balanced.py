@@ -12,8 +12,9 @@ Product form asks for one class of customers and stations that serve first come,
 that share their server among all. Of coresim's lines that is a tandem of single servers with exponential times, nobody
 slowed by anybody, and a trainer that only waits for each step (`batch_rate_bounds`). With N credits batch i is
 dispatched at the pick-up of batch i - N: no earlier than step i - N - 1 ends, as with N + 1 customers, and no later
-than step i - N ends, as with N. All times of such a line grow with those of its dispatches (it is (max, +) linear, see
-`coresim.sim.recurrence`), so X lies between the rates of the two networks.
+than step i - N ends, as with N. All times of such a line grow with those of its dispatches, as it is (max, +) linear
+(Baccelli, Cohen, Olsder and Quadrat, *Synchronization and Linearity*, 1992), so X lies between the rates of the two
+networks.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ def digest(folder: Path) -> str:
 
 def _compiled() -> tuple[ModuleType | None, str]:
     """The compiled kernel, or None and why there is none and what to do about it."""
-    again = "install coresim again (pip install -e . in a checkout)"
+    again = "install coresim again (in a checkout: pip install -v -e ., which tells why where it cannot be compiled)"
     try:
         module = import_module("coresim.sim.kernel._compiled")
     except ImportError as error:
         if not Path(sysconfig.get_path("include"), "Python.h").is_file():
             return None, f"Python's headers are missing here: install python3-dev, then {again}"
-        return None, f"{error}: {again}" if not isinstance(error, ModuleNotFoundError) else again
+        return None, again if isinstance(error, ModuleNotFoundError) else f"{error}: {again}"
     if digest(Path(__file__).parent) != module.TEXT:
         return None, f"it was compiled from another text: {again}"
     return module, ""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from coresim.attach.launch import Program, session_folder, started
-from coresim.attach.session import KEPT, LOADER, READY, TOGETHER, TRIAL, Folder, Plan
+from coresim.attaching.launch import Program, session_folder, started
+from coresim.attaching.session import KEPT, LOADER, READY, TOGETHER, TRIAL, Folder, Plan
 from coresim.errors import CoresimError
 from coresim.units import format_duration
 
@@ -34,7 +34,7 @@ Told = dict[int, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """What to run and for how long; the times are those of `coresim.attach.session.Plan`.
+    """What to run and for how long; the times are those of `coresim.attaching.session.Plan`.
 
     Attributes:
         command: the user's program.

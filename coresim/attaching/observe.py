@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from coresim.attach.batches import Kept, tensors
-from coresim.attach.loops import Period
+from coresim.attaching.batches import Kept, tensors
+from coresim.attaching.loops import Period
 
 #: A loop is steady when its last periods take what those before them took, to this share or within their noise.
 STEADY = 0.05

@@ -44,6 +44,7 @@ class Plan:
         budget_s: seconds for which one rank runs its loader.
         hook: ``pkg.mod:Class.method`` that gives a batch, for loaders that are not torch's.
         trials: numbers of workers to run the loop with afterwards.
+        goes_on: the loop goes on when all is measured, and is not ended.
         only_watch: go no further than watching, and tell what the loop waits all the while.
         seed: of the samples that are chosen.
     """
@@ -56,6 +57,7 @@ class Plan:
     budget_s: float = 20.0
     hook: str | None = None
     trials: tuple[int, ...] = ()
+    goes_on: bool = False
     only_watch: bool = False
     seed: int = 1
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import getpid
 
-from coresim.attach.launch import environment, session_folder
-from coresim.attach.session import Folder, Plan
+from coresim.attaching.launch import environment, session_folder
+from coresim.attaching.session import Folder, Plan
 
 
 @dataclass

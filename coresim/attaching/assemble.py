@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from coresim import __version__, stats
-from coresim.attach.observe import batch_size
-from coresim.measure.assemble import fitted_speed
+from coresim.attaching.observe import batch_size
 from coresim.measure.host import read_host
+from coresim.measure.speed import speed_table
 from coresim.model.caution import Caution
 from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
@@ -41,9 +41,10 @@ def profile_of(found: Found, command: Sequence[str], said: str, began: str) -> P
     host = read_host(affinity=lambda: cpus)
     step = _step(found)
     measured = [step, *_costs(first["loader"])]
-    speed, uncertainty, assumes = fitted_speed(measured)
+    speed = speed_table(measured, host)
     return Profile(
         workload=name_of(command),
+        loader=first["loader"]["loader"],
         batch_size=size_of(first),
         samples=first["settings"]["samples"],
         bytes_per_batch=first["step"]["batch_bytes"],
@@ -51,10 +52,10 @@ def profile_of(found: Found, command: Sequence[str], said: str, began: str) -> P
         host=host,
         accelerator=_source(found, step),
         provenance=_provenance(first, host, said, began),
-        speed=speed,
-        speed_uncertainty=uncertainty,
-        speed_basis=assumes,
-        cautions=tuple(_cautions(found)),
+        speed=speed.values,
+        speed_uncertainty=speed.uncertainties,
+        speed_basis="; ".join(speed.basis),
+        cautions=(*_cautions(found), *(Caution(*caution) for caution in first["loader"]["cautions"])),
         today=today_of(found, command, len(cpus)),
         measurements=tuple(measured),
     )

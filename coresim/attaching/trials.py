@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 DEFAULT_PREFETCH = 2
@@ -14,6 +15,24 @@ def twin(loader: Any, **changes: Any) -> Any:
     copy.__dict__.update(loader.__dict__)
     copy.__dict__.update(changes, _iterator=None)
     return copy
+
+
+def loader_of(iterator: Any) -> Any:
+    """What is known of the loader of an iterator that began before the hooks came: enough to run it again."""
+    batched = iterator._auto_collation
+    return SimpleNamespace(
+        dataset=iterator._dataset,
+        batch_size=getattr(iterator._index_sampler, "batch_size", None) if batched else None,
+        batch_sampler=iterator._index_sampler if batched else None,
+        sampler=None if batched else iterator._index_sampler,
+        collate_fn=iterator._collate_fn,
+        drop_last=iterator._drop_last,
+        pin_memory=iterator._pin_memory,
+        timeout=iterator._timeout,
+        worker_init_fn=getattr(iterator, "_worker_init_fn", None),
+        multiprocessing_context=None,
+        generator=None,
+    )
 
 
 class Trial:

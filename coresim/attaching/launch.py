@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from coresim.attach import family
-from coresim.attach.session import Folder
+from coresim.attaching import family
+from coresim.attaching.session import Folder
 from coresim.errors import InputError
 
 SITE = Path(__file__).parent / "site"

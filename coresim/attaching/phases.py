@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from coresim.attach import observe
-from coresim.attach.batches import Kept
-from coresim.attach.instrument import calibrate
-from coresim.attach.loops import Loop, Period
-from coresim.attach.session import FAILED, KEPT, LOADER, READY, TOGETHER, TRIAL, WATCH, Folder, Plan
-from coresim.attach.trials import Trial
+from coresim.attaching import observe
+from coresim.attaching.batches import Kept
+from coresim.attaching.instrument import calibrate
+from coresim.attaching.loops import Loop, Period
+from coresim.attaching.session import FAILED, KEPT, LOADER, READY, TOGETHER, TRIAL, WATCH, Folder, Plan
+from coresim.attaching.trials import Trial, loader_of
 
 #: Between two looks at how far the loop is and at what coresim says, between two words to coresim while only watching,
 #: and between two polls of a rank that waits, s.
@@ -40,7 +40,6 @@ class Rank:
         clock: monotonic seconds.
 
     Attributes:
-        hooked: whether the optimizers of this process tell their steps.
         steps: of all optimizers so far.
         aside: batches are the calibration's, and nothing is noted.
     """
@@ -48,7 +47,7 @@ class Rank:
     def __init__(
         self, folder: Folder, plan: Plan, inner: Callable[[Any], Any], clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self.hooked = self.aside = False
+        self.aside = False
         self.steps = 0
         self._folder, self._plan, self._inner, self._clock = folder, plan, inner, clock
         self._proofs: dict[tuple[int, int], int] = {}
@@ -57,7 +56,7 @@ class Rank:
         self._feeding = self._stopping = False
         self._found: dict[str, Any] = {}
         self._place: dict[str, int] = {}
-        self._totals = {"wait_s": 0.0, "step_s": 0.0}
+        self._totals = {"wait_s": 0.0, "step_s": 0.0, "periods": 0.0}
         self._error: str | None = None
         self._kept = Kept()
         self._state, self._since, self._next_look, self._last_told = WATCH, 0.0, 0.0, 0.0
@@ -93,7 +92,7 @@ class Rank:
         key = (id(iterator._dataset), id(iterator._index_sampler))
         lead = self._lead
         loop = lead if lead is not None and lead.key == key else Loop(key, self._proofs.get(key, 0))
-        loop.begin(getattr(iterator, "_coresim_loader", None))
+        loop.begin(getattr(iterator, "_coresim_loader", None) or loader_of(iterator))
         iterator._coresim_loop = loop
         return loop
 
@@ -131,9 +130,24 @@ class Rank:
                 self._last_told = now
                 self._tell()
         except Exception as error:
-            self._state, self._feeding, self._next_look = FAILED, False, math.inf
+            self._state = FAILED
+            self.leave()
             self._error = f"{type(error).__name__}: {error}"
             self._tell()
+
+    def count(self) -> None:
+        """Add up the periods of the loop that trains, where it is only watched, and tell."""
+        if self._lead is not None:
+            for wait, step, *_ in self._lead.periods:
+                self._totals["wait_s"] += wait
+                self._totals["step_s"] += step
+            self._totals["periods"] += len(self._lead.periods)
+            self._lead.periods.clear()
+            self._tell()
+
+    def leave(self) -> None:
+        """Leave the program alone from here on: it gets its own batches."""
+        self._feeding, self._next_look, self._kept = False, math.inf, Kept()
 
     def _tell(self, lead: int | None = None) -> None:
         """Write how far the rank is; ``lead``: batches that the loop that trains has or is about to have."""
@@ -157,9 +171,7 @@ class Rank:
     def _watch(self, loop: Loop, iterator: Any, now: float) -> None:
         """As it is: until the loop is steady, and then for the time that the plan says."""
         if self._plan.only_watch:
-            self._totals["wait_s"] += sum(wait for wait, *_ in loop.periods)
-            self._totals["step_s"] += sum(step for _, step, *_ in loop.periods)
-            loop.periods.clear()
+            self.count()
         elif "today" not in self._found:
             if self._watched(loop, iterator._num_workers, now):
                 assert self._usage is not None
@@ -221,7 +233,11 @@ class Rank:
         if self._place["local_world"] > 1:
             self._run(loop, "together", TOGETHER_SHARE)
         self._state = READY
+        if self._plan.goes_on:
+            self.leave()
         self._tell()
+        if self._plan.goes_on:
+            return
         self._wait_for(f"{TRIAL}.0")  # without a trial, coresim ends the program
         self._begin_trial(loop, 0)
 
@@ -249,9 +265,7 @@ class Rank:
     def _run(self, loop: Loop, name: str, share: float) -> None:
         self.aside = True
         try:
-            size = observe.batch_size(self._found["settings"], self._found["step"])
-            budget = share * self._plan.budget_s
-            self._report(name, calibrate(loop.loader, size, budget_s=budget, seed=self._plan.seed))
+            self._report(name, calibrate(loop.loader, budget_s=share * self._plan.budget_s))
         finally:
             self.aside = False
         self._tell()

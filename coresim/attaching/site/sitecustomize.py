@@ -59,7 +59,7 @@ def hooked(folder, module):
         assert spec is not None and spec.loader is not None
         sys.modules["coresim"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules["coresim"])
-    importlib.import_module("coresim.attach.hooks").install(folder, module)
+    importlib.import_module("coresim.attaching.hooks").install(folder, module)
 
 
 def guarded(work, folder, *args):

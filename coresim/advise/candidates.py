@@ -1,0 +1,121 @@
+"""Workers and credits that are worth trying with so many cores, the least memory first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from coresim.advise.memory import memory_of
+from coresim.model.build import batches_out
+from coresim.model.scenario import Scenario
+
+#: Prefetch factors that are tried beside the scenario's own.
+FACTORS = (1, 2, 4, 8)
+#: Workers for each core at the most; and where samples wait, without a core, at the least as many as this in all.
+PER_CORE, WAITING = 4, 64
+MOST_WORKERS = 256
+#: Worker counts are all tried up to here; beyond it those that differ by a sixteenth.
+EVERY = 32
+#: Bytes of a worker process of its own where that was not measured, to order settings alone: an interpreter with numpy
+#: and torch keeps about as much to itself (a judgement).
+WORKER = 1e8
+
+
+@dataclass(frozen=True, order=True)
+class Candidate:
+    """Workers of each accelerator and a prefetch factor; ``cost`` orders them: bytes, or where those of a batch are not
+    known, batches and workers.
+    """
+
+    cost: float
+    workers: int
+    prefetch_factor: int
+
+
+def candidates(scenario: Scenario, option: int, cores: float) -> list[Candidate]:
+    """Every setting worth trying with so many cores per accelerator, within memory and /dev/shm."""
+    factors = {*FACTORS, scenario.loader.prefetch_factor}
+    pairs = [(count, factor) for count in _counts(most_workers(scenario, option, cores)) for factor in factors]
+    return _fitting(scenario, option, pairs)
+
+
+def ladder(scenario: Scenario, option: int, cores: float) -> list[Candidate]:
+    """A few of `candidates`: from about one worker for each core to the most, each with the scenario's own prefetch
+    factor and with the largest that fits.
+    """
+    own, pairs = scenario.loader.prefetch_factor, list[tuple[int, int]]()
+    for count in _rungs(scenario, option, cores):
+        able = [factor for factor in FACTORS if _fits(scenario, option, count, factor)]
+        pairs += [(count, own), (count, max(able, default=1))]
+    return _fitting(scenario, option, pairs)
+
+
+def widest(scenario: Scenario, option: int, cores: float) -> Candidate:
+    """The most workers and credits worth trying, whether they fit into memory or not: no bound is looser than its."""
+    return _candidate(scenario, option, most_workers(scenario, option, cores), FACTORS[-1])
+
+
+def beyond_memory(scenario: Scenario, cores: float) -> list[Candidate]:
+    """Settings of option 2 like those of `ladder` that do not fit."""
+    pairs = [(count, factor) for count in _rungs(scenario, 2, cores) for factor in FACTORS]
+    return sorted(_candidate(scenario, 2, *pair) for pair in pairs if not fits(scenario, *pair))
+
+
+def _rungs(scenario: Scenario, option: int, cores: float) -> set[int]:
+    most, each = most_workers(scenario, option, cores), cores / scenario.loader.split
+    near = (each - 1, each, each + 1, 1.5 * each, 2 * each, 3 * each, most / 2, most)
+    return {min(most, max(1, math.floor(count))) for count in near}
+
+
+def most_workers(scenario: Scenario, option: int, cores: float) -> int:
+    """The most workers worth trying: more would share the same cores and wait for the same storage.
+
+    Workers that prepare whole batches are idle beyond the batches of an epoch.
+    """
+    if option == 1 or scenario.stages:
+        return 1
+    workload, loader = scenario.workload, scenario.loader
+    most = math.ceil(PER_CORE * cores / loader.split)
+    waiting = workload.batch_size * workload.fetch.mean if option == 2 else 0.0
+    if waiting:
+        busy = workload.batch_size * workload.preprocess.mean + workload.collate.mean + workload.send.mean
+        stretch = min(1.0 + waiting / busy, 16.0) if busy else 16.0
+        most = max(most, WAITING, math.ceil((cores + 1) * stretch / loader.split))
+    whole = loader.grain == "batch" and scenario.batches_per_epoch
+    return max(1, min(most, MOST_WORKERS, whole or most, loader.max_workers or most))
+
+
+def fits(scenario: Scenario, workers: int, prefetch_factor: int) -> bool:
+    """Whether nothing known says that memory or /dev/shm is too small for a setting of option 2."""
+    memory = memory_of(scenario, workers, prefetch_factor)
+    return memory is None or memory.fits
+
+
+def _counts(most: int) -> list[int]:
+    counts, count = [], 1
+    while count < most:
+        counts.append(count)
+        count += max(1, count // 16) if count >= EVERY else 1
+    return [*counts, most]
+
+
+def _fits(scenario: Scenario, option: int, workers: int, factor: int) -> bool:
+    return option != 2 or bool(scenario.stages) or fits(scenario, workers, factor)
+
+
+def _fitting(scenario: Scenario, option: int, pairs: Iterable[tuple[int, int]]) -> list[Candidate]:
+    """Those that fit, the least memory first; where none does, the least of all, and it is said."""
+    able = {_candidate(scenario, option, *pair) for pair in pairs if _fits(scenario, option, *pair)}
+    return sorted(able) or [_candidate(scenario, option, 1, 1)]
+
+
+def _candidate(scenario: Scenario, option: int, workers: int, factor: int) -> Candidate:
+    """Credits are option 2's alone, and option 1 has no workers."""
+    if option != 2 or scenario.stages:
+        return Candidate(float(workers), 0 if option == 1 else workers, scenario.loader.prefetch_factor)
+    memory = memory_of(scenario, workers, factor)
+    if memory is None:
+        return Candidate(float(batches_out(scenario, workers, factor) + workers), workers, factor)
+    own = 0.0 if memory.workers is not None or scenario.loader.in_process else WORKER * workers
+    return Candidate(memory.total + own, workers, factor)

@@ -1,0 +1,129 @@
+"""From a curve to its decisive counts: the fewest cores within the target, and the fewest that surely are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from coresim.advise.candidates import Candidate, candidates
+from coresim.advise.starved import FAR, short_of_cores
+from coresim.advise.sweep import NOISE, Point, Study, best_point, choose, lowest_idle
+from coresim.model.scenario import Scenario
+
+#: The probability of what is as likely as not.
+LIKELY = 0.5
+#: In a whole search each setting that is simulated in full has so many times the memory of the one before.
+STRIDE = 2.0
+#: Core counts up to which a curve has every one; beyond it those that differ by an eighth.
+EVERY = 16
+
+
+@dataclass(frozen=True)
+class Refined:
+    """A curve with its decisive counts, and its points with the fewest cores.
+
+    Attributes:
+        answer: within the target as likely as not; None: no point is.
+        sure: within it with the probability that was asked for; None: no point is.
+    """
+
+    curve: tuple[Point, ...]
+    answer: Point | None
+    sure: Point | None
+
+
+def spaced(most: int) -> list[int]:
+    """The core counts of a curve before it is refined."""
+    counts, count = [], 1
+    while count < most:
+        counts.append(count)
+        count += max(1, count // 8) if count >= EVERY else 1
+    return [*counts, most]
+
+
+def knee(points: Iterable[Point]) -> Point:
+    """The fewest cores whose idle is within a point of the least."""
+    ordered = sorted(points, key=lambda point: point.cores)
+    least = min(point.estimate.gpu_idle for point in ordered)
+    return next(point for point in ordered if point.estimate.gpu_idle <= least + 0.01)
+
+
+def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study: Study) -> Refined:
+    """Search every setting at the counts that decide.
+
+    A curve's points are the best of a few settings, at some counts. With the same setting another core never lengthens
+    a run, so a count is decisive where it is the fewest that reaches a probability, or the most that does not: there
+    all workers and credits are tried.
+    """
+    option, target = points[0].option, scenario.target.gpu_idle
+    found = {point.cores: point for point in points}
+    whole = set[tuple[int, float]]()
+
+    def probability(cores: int, share: float) -> float:
+        if (cores, share) not in whole and lowest_idle(scenario, option, cores) <= target:
+            whole.add((cores, share))
+            best = searched(scenario, option, cores, study, share)
+            found[cores] = _better(found.get(cores), best, target, share)
+        return found[cores].estimate.probability(target) if cores in found else 0.0
+
+    first = _fewest(found, LIKELY, 1, target, probability)
+    if first is None:
+        for cores in (max(found), knee(found.values()).cores):
+            tried = candidates(scenario, option, cores)
+            found[cores] = _better(found[cores], choose(scenario, option, cores, tried, study, STRIDE), target, LIKELY)
+    else:
+        probability(first, LIKELY)
+        if first > 1 and first - 1 not in found:
+            found[first - 1] = searched(scenario, option, first - 1, study)
+        _carry(scenario, found, first, study)
+    likely = None if first is None else found[first]
+    sure = None if first is None else _fewest(found, confidence, first, target, probability)
+    curve = tuple(found[cores] for cores in sorted(found))
+    return Refined(curve, likely, None if sure is None else found[sure])
+
+
+def _fewest(
+    found: dict[int, Point], share: float, least: int, target: float, probability: Callable[[int, float], float]
+) -> int | None:
+    """The fewest cores, ``least`` or more, that reach a probability: between the counts of the curve by bisection."""
+    counts = sorted(cores for cores in found if cores >= least)
+    reach = [cores for cores in counts if found[cores].estimate.probability(target) >= share]
+    good = reach[0] if reach else counts[-1]
+    if not reach and probability(good, share) < share:
+        return None
+    bad = max((cores for cores in counts if cores < good), default=least - 1)
+    # What the curve has too few cores for may be enough with other settings.
+    while bad >= least and probability(bad, share) >= share:
+        good, bad = bad, max((cores for cores in counts if cores < bad), default=least - 1)
+    while good - bad > 1:
+        cores = (good + bad) // 2
+        good, bad = (cores, bad) if probability(cores, share) >= share else (good, cores)
+    return good
+
+
+def searched(scenario: Scenario, option: int, cores: float, study: Study, confidence: float = LIKELY) -> Point:
+    """The best of all settings with so many cores; far from the target, of a few."""
+    if lowest_idle(scenario, option, cores) > scenario.target.gpu_idle + FAR:
+        return short_of_cores(scenario, option, cores, study)[0]
+    return choose(scenario, option, cores, candidates(scenario, option, cores), study, STRIDE, confidence)
+
+
+def _better(point: Point | None, best: Point, target: float, share: float) -> Point:
+    """The point of the search, unless the curve had a better one."""
+    if point is None or best.estimate.probability(target) >= share > point.estimate.probability(target):
+        return best
+    return best if best.estimate.gpu_idle <= point.estimate.gpu_idle + NOISE else point
+
+
+def _carry(scenario: Scenario, found: dict[int, Point], first: int, study: Study) -> None:
+    """What is good with fewer cores is so with more: no later point may idle more than the one before it."""
+    before = found[first]
+    for cores in sorted(count for count in found if count > first):
+        point = found[cores]
+        noise = max(NOISE, point.estimate.simulation_half_high)
+        if point.estimate.gpu_idle > before.estimate.gpu_idle + noise:
+            same = Candidate(0.0, before.workers, before.prefetch_factor)
+            again = best_point(scenario, point.option, cores, study, (same,))
+            better = again.estimate.gpu_idle <= before.estimate.gpu_idle
+            found[cores] = again if better else replace(before, cores=cores)
+        before = found[cores]

@@ -1,0 +1,126 @@
+"""The same phases for a loop of this very process: a notebook's, or a script's that asks for it itself."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from coresim.attaching.assemble import profile_of
+from coresim.attaching.hooks import hook
+from coresim.attaching.phases import Rank
+from coresim.attaching.session import FAILED, READY, Folder, Plan
+from coresim.errors import CoresimError, MissingPartError, how_to_install
+from coresim.measure.campaign import utc_now
+from coresim.model.profile import Profile
+
+LOADER = "torch.utils.data.dataloader"
+
+
+class Memory(Folder):
+    """A session with nobody at the other end: every word is said as soon as it is waited for."""
+
+    def __init__(self) -> None:
+        super().__init__(os.devnull)
+        self.written: dict[str, Any] = {}
+
+    def write(self, name: str, content: Any) -> None:
+        """Keep it."""
+        self.written[name] = content
+
+    def read(self, name: str) -> Any:
+        """What was kept under that name."""
+        return self.written.get(name)
+
+    def said(self, name: str) -> bool:
+        """Whatever is waited for."""
+        return True
+
+    def ranks(self) -> dict[int, dict[str, Any]]:
+        """There is one."""
+        return {}
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the rank told last."""
+        found: dict[str, Any] = self.written.get(f"rank.{os.getpid()}.json", {"state": "watch", "batches": 0})
+        return found
+
+
+class Attached:
+    """The next loop of this process that trains; its hooks go when it is measured, and the loop goes on."""
+
+    def __init__(self, plan: Plan) -> None:
+        try:
+            module = importlib.import_module(LOADER)
+        except ImportError:
+            raise MissingPartError(f"attach: torch is not installed; {how_to_install('torch')}") from None
+        self._memory, self._began = Memory(), utc_now()
+        base = module._BaseDataLoaderIter
+        self._rank = Rank(self._memory, plan, base.__next__)
+        self._unhook = hook(base, self._rank)
+
+    @property
+    def done(self) -> bool:
+        """Whether all is measured."""
+        return bool(self._memory.told["state"] == READY)
+
+    @property
+    def profile(self) -> Profile:
+        """What was measured.
+
+        Raises:
+            CoresimError: not all is measured yet; it says how far the loop is.
+        """
+        told = self._memory.told
+        if told["state"] == FAILED:
+            raise CoresimError(f"attach: {told['error']}")
+        if not self.done:
+            raise CoresimError(
+                f"attach: not measured yet: {told['batches']} batches so far; let the loop go on for a minute"
+            )
+        self.detach()
+        return profile_of([self._memory.found(os.getpid(), told)], program(), "coresim.attach()", self._began)
+
+    @property
+    def watched(self) -> dict[str, Any]:
+        """What the loop waited and did so far, with the settings of its loader; empty before it trains."""
+        self._rank.count()
+        told = self._memory.told
+        return self._memory.found(os.getpid(), told) if "rank" in told else {}
+
+    def detach(self) -> None:
+        """Take the hooks away; a loop that is being measured goes on without."""
+        self._rank.leave()
+        self._unhook()
+
+    def __repr__(self) -> str:
+        told = self._memory.told
+        state = "measured" if self.done else f"{told['state']}, {told['batches']} batches so far"
+        return f"<Attached: {state}>"
+
+
+def program() -> tuple[str, ...]:
+    """What runs in this process."""
+    return tuple(sys.orig_argv) if hasattr(sys, "ps1") is False and sys.argv[0] else ("python",)
+
+
+def watch_here() -> Attached:
+    """Only watch the loops of this process."""
+    return Attached(Plan(parent=os.getpid(), goes_on=True, only_watch=True))
+
+
+def attach(**times: float) -> Attached:
+    """Measure the next loop of this process that trains, as ``coresim recommend -- COMMAND`` measures a program's.
+
+    The loop is watched, fed with batches kept in memory, and waits while its loader runs alone; then it goes on, having
+    trained on a few hundred repeated batches. Several ranks are for ``coresim recommend -- torchrun ...``.
+
+    Args:
+        times: ``watch_s``, ``kept_s`` and ``budget_s`` of `coresim.attaching.session.Plan`, in seconds.
+
+    Raises:
+        MissingPartError: torch is not installed.
+    """
+    return Attached(Plan(parent=os.getpid(), goes_on=True, **times))  # type: ignore[arg-type]

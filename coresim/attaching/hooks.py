@@ -1,0 +1,66 @@
+"""What is changed in the user's process: the loader's iterator, and a hook that torch's optimizers call.
+
+The iterator's ``__init__`` and ``__next__`` are wrapped and nothing else of it: no type, no start method, no signal is
+changed. ``_BaseDataLoaderIter.__next__`` sees every loader that is built on torch's, whoever iterates it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from coresim.attaching.phases import Rank
+from coresim.attaching.session import Folder
+from coresim.attaching.trials import twin
+
+
+def install(folder: str, module: ModuleType) -> None:
+    """Hook the loader's module, just imported; everything else is found when a loop begins."""
+    session, base = Folder(folder), module._BaseDataLoaderIter
+    hook(base, Rank(session, session.read_plan(), base.__next__))
+
+
+def hook(base: Any, rank: Rank) -> Callable[[], None]:
+    """Tell the rank of every iterator that begins and of every batch that is asked for; what undoes it."""
+    begin, inner = base.__init__, base.__next__
+    optimizers: list[Any] = []
+
+    @functools.wraps(begin)
+    def __init__(self: Any, loader: Any, *args: Any, **options: Any) -> None:
+        # A copy, because an iterator that holds its loader may hold itself, and would then never end its workers.
+        if not rank.aside:
+            self._coresim_loader = twin(loader)
+        begin(self, loader, *args, **options)
+
+    @functools.wraps(inner)
+    def __next__(self: Any) -> Any:
+        if rank.aside:
+            return inner(self)
+        if not optimizers:
+            optimizers.extend(hook_optimizers(rank))
+        return rank.fetch(self)
+
+    def undo() -> None:
+        # Another tool may have wrapped what we did; then it is left, and does nothing more.
+        if base.__next__ is __next__:
+            base.__init__, base.__next__ = begin, inner
+        for handle in optimizers:
+            handle.remove()
+
+    base.__init__, base.__next__ = __init__, __next__
+    return undo
+
+
+def hook_optimizers(rank: Rank) -> list[Any]:
+    """Count the steps of all optimizers of the process; what undoes it, and nothing where torch has none yet."""
+    optimizers = sys.modules.get("torch.optim.optimizer")
+    if optimizers is None:
+        return []
+
+    def stepped(*_: Any) -> None:
+        rank.steps += 1
+
+    return [optimizers.register_optimizer_step_post_hook(stepped)]

@@ -1,0 +1,138 @@
+"""A recommendation in a terminal: ten lines that are the whole answer, and behind them the rest for who asks for it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from coresim.advise.recommend import Recommendation
+from coresim.report import text
+from coresim.report.subject import rests_on
+from coresim.report.text import WIDTH, interval, percent, plural
+
+#: Lines of the answer.
+LINES = 10
+#: How cautions begin that change the answer; what others are about widens it at the most.
+CHANGING = (
+    "a recorded step stands in",
+    "a built-in step was timed",
+    "the CUDA device here was not measured",
+    "libraries run threads",
+    "the quota stops",
+    "affinity is far below",
+    "shared memory is small",
+    "/dev/shm is small",
+)
+#: Two standard uncertainties of a step from which on nothing is gained by measuring anything else.
+VAGUE = 0.1
+Subject = tuple[tuple[str, str], ...]
+
+
+def answer_text(
+    answer: Recommendation,
+    basis: str | None,
+    notes: Sequence[str] = (),
+    rests: tuple[str, ...] = (),
+    subject: Subject = (),
+    verbose: bool = False,
+) -> str:
+    """The answer.
+
+    Args:
+        answer: what to print.
+        basis: what the step time rests on, one line.
+        notes: cautions from measuring, one line each: what, a semicolon, the remedy.
+        rests: what else the answer rests on, one line each.
+        subject: data set, GPU, host.
+        verbose: with all of the evidence.
+    """
+    told = merged(notes)
+    first = [note for note in told if note.startswith(CHANGING)]
+    others = [note for note in told if note not in first]
+    block = "\n".join(_within(_entries(answer, basis, rests, subject, first)))
+    if verbose:
+        return "\n\n".join([block, *text.recommendation_parts(answer, basis, rests), *_cautions([*first, *others])])
+    more = [*others, "--verbose shows the options, the curve and the evidence"]
+    return "\n".join([block, "", *(text.wrapped(line, "  ", "    ") for line in more)])
+
+
+def merged(notes: Sequence[str]) -> list[str]:
+    """Cautions with the same cure as one, in their order."""
+    alike: dict[str, list[str]] = {}
+    cures: dict[str, str] = {}
+    for note in dict.fromkeys(notes):
+        what, _, cure = note.partition("; ")
+        key = cure.partition(",")[0]
+        alike.setdefault(key, []).append(what)
+        cures[key] = max(cures.get(key, ""), cure, key=len)
+    return [", ".join(whats) + (f"; {cures[key]}" if cures[key] else "") for key, whats in alike.items()]
+
+
+def _entries(
+    answer: Recommendation, basis: str | None, rests: tuple[str, ...], subject: Subject, warnings: Sequence[str]
+) -> list[str]:
+    """What the first lines say, in their order."""
+    headline, *nearest = text.headline(answer).splitlines()
+    about = "; ".join(f"GPU {value}" if name == "GPU" else value for name, value in subject if name != "measured")
+    settings = text.loader_text(answer).replace("\n  ", "; ")
+    entries = [f"Warning: {warning}" for warning in warnings]
+    entries += [headline, *nearest[-1:]]
+    entries += [f"On: {about}"] if about else []
+    entries.append(f"How sure: {_sure(answer, basis, rests)}")
+    entries += [settings] if settings else []
+    return [*entries, f"What holds the GPU back: {_held(answer)}", f"Next: {next_step(answer)}"]
+
+
+def _sure(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> str:
+    checked = next((line for line in rests if line.startswith("validated here")), None)
+    parts = [f"{percent(answer.point.estimate.level)[:-4]} % interval {interval(answer.point.estimate)}"]
+    if answer.meets_target:
+        parts = [f"within the target with probability {answer.probability:.2f}"]
+    parts.append(rests_on(answer.scenario, basis))
+    parts.append("not checked against a real run here" if checked is None else checked.partition(",")[0])
+    return "; ".join(part for part in parts if part)
+
+
+def _held(answer: Recommendation) -> str:
+    verdict, own = answer.verdict, answer.own_host
+    found = verdict.name
+    if verdict.next_bottleneck and verdict.next_bottleneck != verdict.name:
+        found += f", next {verdict.next_bottleneck}"
+    if own is not None and own.cores != answer.point.cores:
+        idle = percent(own.point.estimate.gpu_idle)
+        found += f"; on this host's {plural(own.cores, 'core')}: {own.verdict.name}, idle {idle}"
+    return found
+
+
+def next_step(answer: Recommendation) -> str:
+    """The one thing to do now: what would meet the target, what makes the answer surer, or use it and check it."""
+    step, own = answer.scenario.accelerator.step, answer.own_host
+    if not answer.meets_target:
+        return f"{answer.verdict.advice} (GPU idle without it: {percent(answer.verdict.idle_without)})"
+    if 2 * step.uncertainty >= VAGUE:
+        return "time your own step (--step), or give it (--set 'accelerator.step=98 ms'): it moves the answer most"
+    if own is not None and own.point.estimate.gpu_idle > answer.scenario.target.gpu_idle:
+        return f"coresim whatif shows what would help on this host's {plural(own.cores, 'core')}"
+    return "use these settings; coresim validate runs the real loader beside the prediction"
+
+
+def _within(entries: Sequence[str]) -> list[str]:
+    """Each entry in lines of the text's width, the longest cut until all together are `LINES` at the most."""
+    most = [WIDTH * 3] * len(entries)
+
+    def lines() -> list[list[str]]:
+        cut = [textwrap.shorten(entry, size, placeholder=" ...") for entry, size in zip(entries, most, strict=True)]
+        return [text.wrapped(line, "" if place == 0 else "  ", "    ").splitlines() for place, line in enumerate(cut)]
+
+    while sum(map(len, found := lines())) > LINES:
+        # The first line and the settings are of use as a whole only.
+        able = [place for place, part in enumerate(found) if len(part) > 1 and not entries[place].startswith("With ")]
+        if not able:
+            break
+        longest = max(able, key=lambda place: (len(found[place]), place))
+        most[longest] = WIDTH * (len(found[longest]) - 1) - 4 * len(found[longest])
+    return [line for part in found for line in part]
+
+
+def _cautions(notes: Sequence[str]) -> list[str]:
+    return ["Cautions\n" + "\n".join(text.wrapped(note) for note in notes)] if notes else []

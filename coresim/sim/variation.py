@@ -1,0 +1,52 @@
+"""What of a line says how long a run must be: how much its times vary, and in what turns its workers deliver."""
+
+from __future__ import annotations
+
+import math
+
+from coresim.model.pipeline import Phase, Pipeline
+from coresim.sim.run import RunLength
+
+
+def turn_of(pipeline: Pipeline) -> int:
+    """Batches that the first stage's servers deliver in one turn."""
+    if not pipeline.stages:
+        return 1
+    first = pipeline.stages[0]
+    return math.ceil(first.servers / pipeline.batch_size) if first.grain == "sample" else first.servers
+
+
+def held_by(pipeline: Pipeline) -> int:
+    """Batches that a rank's line holds when it is full."""
+    return pipeline.credits or sum(stage.servers + (stage.buffer or 0) for stage in pipeline.stages)
+
+
+def is_random(pipeline: Pipeline) -> bool:
+    """Whether any time varies from one to the next; else all runs are the same."""
+    return any(_varies(phase) for _, phase, _ in pipeline.phases())
+
+
+def variation(pipeline: Pipeline) -> float:
+    """Standard deviation over mean of the time that all preparation of one batch takes."""
+    mean = variance = 0.0
+    inline = [(phase, 1) for phase in pipeline.trainer.inline]
+    staged = [
+        (phase, pipeline.batch_size if stage.grain == "sample" else 1)
+        for stage in pipeline.stages
+        for phase in stage.phases
+    ]
+    for phase, items in (*inline, *staged):
+        times, service = items * phase.repeats, phase.service
+        mean, variance = mean + times * service.mean, variance + times * (service.cv * service.mean) ** 2
+    return math.sqrt(variance) / mean if mean else 0.0
+
+
+def half_of(pipeline: Pipeline, length: RunLength) -> RunLength:
+    """Half of the window, in whole turns where it has any."""
+    window = length.steps - length.warm_up
+    turn = min(window, turn_of(pipeline))
+    return RunLength(length.warm_up + turn * math.ceil(window / turn / 2), length.warm_up)
+
+
+def _varies(phase: Phase) -> bool:
+    return phase.service.cv > 0.0 and phase.service.mean > 0.0

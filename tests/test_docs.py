@@ -1,0 +1,122 @@
+"""README and docs: every command that they show is one that the parser takes, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coresim.advise.remedies import REMEDIES
+from coresim.cli.main import VERBS, build_parser
+from coresim.model.overrides import override
+from coresim.model.presets import PRESETS
+from coresim.model.scenario import read_scenario
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+MOST_WORDS = 900
+#: What ends one command of a line and begins the next.
+BETWEEN = {"&&", "||", ";", "|"}
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The fenced blocks of that language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words behind ``coresim`` of each command in fenced sh blocks, up to the user's own command behind ``--``."""
+    for block in blocks(text, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            command: list[str] = []
+            for word in [*shlex.split(line, comments=True), ";"]:
+                if word not in BETWEEN:
+                    command.append(word)
+                    continue
+                if command and command[0].rpartition("/")[2] == "coresim":
+                    yield command[1 : command.index("--")] if "--" in command else command[1:]
+                command = []
+
+
+def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What the parser has against those words; nothing is run."""
+    try:
+        build_parser().parse_args(words)
+    except SystemExit:
+        return capsys.readouterr().err.strip()
+    return ""
+
+
+def missing_links(page: Path) -> list[str]:
+    """Relative links of a page that lead nowhere."""
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    return [link for link in links if "://" not in link and not (page.parent / link).exists()]
+
+
+SHOWN = [(page.name, words) for page in PAGES for words in commands(page.read_text())]
+
+
+@pytest.mark.parametrize(("page", "words"), SHOWN, ids=[f"{page}: {shlex.join(words)}" for page, words in SHOWN])
+def test_every_command_is_one_that_the_parser_takes(
+    page: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert complaint(words, capsys) == ""
+
+
+def test_every_verb_is_shown_somewhere() -> None:
+    text = " ".join(page.read_text() for page in PAGES)
+    assert [verb for verb in VERBS if f"coresim {verb}" not in text] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= MOST_WORDS
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert missing_links(page) == []
+
+
+def test_the_scenario_that_is_shown_is_the_one_in_the_repository() -> None:
+    (shown,) = blocks((ROOT / "docs" / "files.md").read_text(), "toml")
+    tables = tomllib.loads((ROOT / "docs" / "job.toml").read_text())
+    assert tomllib.loads(shown) == tables
+    read_scenario(tables)
+
+
+def test_settings_that_are_shown_can_be_set() -> None:
+    tables = tomllib.loads((ROOT / "docs" / "job.toml").read_text())
+    parser = build_parser()
+    settings = [text for _, words in SHOWN for text in getattr(parser.parse_args(words), "settings", ())]
+    assert settings
+    for setting in settings:
+        read_scenario(override(tables, [setting]))
+
+
+def test_the_lists_of_remedies_and_presets_are_whole() -> None:
+    remedies = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs" / "remedies.md").read_text(), flags=re.MULTILINE)
+    assert remedies == [remedy.name for remedy in REMEDIES]
+    rows = re.findall(r"^\| (`.*`) \|", (ROOT / "docs" / "frameworks.md").read_text(), flags=re.MULTILINE)
+    assert re.findall(r"`([\w.-]+)`", " ".join(rows)) == list(PRESETS)
+
+
+# The checks themselves
+
+
+def test_the_checks_see_what_they_look_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = (
+        "```sh\npip install x && .venv/bin/coresim recommend --gpus 3  # two\n"
+        "coresim whatif a \\\n  --cold -- b -c\n```\n"
+        "```text\ncoresim no\n```\n"
+    )
+    assert list(commands(text)) == [["recommend", "--gpus", "3"], ["whatif", "a", "--cold"]]
+    assert "--gpus" in complaint(["recommend", "--gpus", "3"], capsys)
+    assert "dance" in complaint(["dance"], capsys)
+    assert complaint(["whatif", "a", "--cold"], capsys) == ""
+    page = tmp_path / "page.md"
+    page.write_text("[a](nowhere.md) ![b](page.md) [c](https://example.org)")
+    assert missing_links(page) == ["nowhere.md"]

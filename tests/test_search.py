@@ -1,0 +1,117 @@
+"""The fewest cores, with whatever workers and credits fit: the search against all settings, one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coresim.advise.candidates import FACTORS, candidates, fits, most_workers
+from coresim.advise.recommend import Recommendation, recommend
+from coresim.advise.sweep import Study, lowest_idle, pipeline_of, predict
+from coresim.model.scenario import Scenario, read_scenario
+from coresim.sim.estimate import Plan, estimate
+from coresim.sim.fast import simulate
+
+ROUGH_DIFFERENCE = 0.015
+
+
+def job(batch: int, mean: str, cv: float, step: str, **sections: Any) -> Scenario:
+    preprocess = {"mean": mean, "cv": cv, "distribution": "lognormal"} if cv else mean
+    workload = {"batch_size": batch, "preprocess": preprocess, **sections.pop("workload", {})}
+    device = {"step": step, "sync": "block", **sections.pop("accelerator", {})}
+    return read_scenario({"workload": workload, "accelerator": device, **sections})
+
+
+def answer(scenario: Scenario, **more: Any) -> Recommendation:
+    return recommend(scenario, Study(simulate, Plan()), options=(2,), **more)
+
+
+def truth(found: Recommendation, steps: int = 20_000) -> float:
+    """GPU idle at the recommended setting, over long runs of their own."""
+    point = found.point
+    line = pipeline_of(found.scenario, point.option, point.cores, point.workers, point.prefetch_factor)
+    return estimate(line, Plan(steps, least=4, most=4, inputs=0, seed=77), simulate).gpu_idle
+
+
+def test_heavy_tails_take_credits_and_not_cores() -> None:
+    found = answer(job(4, "10 ms", 4, "10 ms"))
+    assert (found.meets_target, found.point.cores) == (True, 5)
+    assert found.point.workers * found.point.prefetch_factor >= 40
+    assert truth(found) <= 0.05
+
+
+def test_workers_are_cheap_and_cores_are_not() -> None:
+    found = answer(job(16, "5 ms", 2, "20 ms"))
+    assert found.point.cores == found.lower_bound.whole == 4
+    assert truth(found) <= 0.05
+
+
+@pytest.mark.parametrize("batch", [2, 8])
+@pytest.mark.parametrize("cv", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("step", ["9 ms", "23 ms"])
+def test_no_other_setting_does_with_fewer_cores(batch: int, cv: float, step: str) -> None:
+    scenario = job(batch, f"{24 / batch} ms", cv, step, accelerator={"sync": "spin"})
+    found = answer(scenario)
+    study, cores = Study(simulate, Plan(inputs=0)), found.point.cores - 1
+    if cores == 0:
+        return
+    idles = [
+        predict(scenario, 2, cores, workers, factor, study).gpu_idle
+        for workers in range(1, 4 * cores + 1)
+        for factor in FACTORS
+    ]
+    assert min(idles) > 0.05 - ROUGH_DIFFERENCE * cv
+
+
+def test_of_settings_that_idle_the_same_the_one_with_the_least_memory() -> None:
+    scenario = job(8, "5 ms", 0.5, "25 ms", workload={"batch_bytes": 1e6, "worker_bytes": 3e6})
+    found = answer(scenario)
+    study = Study(simulate, Plan(inputs=0))
+    cheaper = [one for one in candidates(scenario, 2, found.point.cores) if one.cost < _cost(scenario, found)]
+    for one in cheaper:
+        idle = predict(scenario, 2, found.point.cores, one.workers, one.prefetch_factor, study).gpu_idle
+        assert idle > found.point.estimate.gpu_idle + 0.001
+
+
+def _cost(scenario: Scenario, found: Recommendation) -> float:
+    return next(
+        one.cost
+        for one in candidates(scenario, 2, found.point.cores)
+        if (one.workers, one.prefetch_factor) == (found.point.workers, found.point.prefetch_factor)
+    )
+
+
+def test_where_samples_wait_many_workers_are_tried() -> None:
+    waiting = job(8, "0.5 ms", 0, "10 ms", workload={"fetch": "50 ms"})
+    assert most_workers(waiting, 2, 1) >= 64
+    assert most_workers(job(8, "0.5 ms", 0, "10 ms"), 2, 3) == 12
+    found = answer(waiting)
+    assert found.meets_target and found.point.cores == 1 and found.point.workers >= 41
+
+
+def test_all_that_is_tried_fits_and_one_setting_is_left_where_none_does() -> None:
+    tight = job(8, "5 ms", 0, "10 ms", workload={"batch_bytes": 1e6}, host={"shm_bytes": 20e6})
+    tried = candidates(tight, 2, 8)
+    assert tried == sorted(tried) and all(fits(tight, one.workers, one.prefetch_factor) for one in tried)
+    assert {one.prefetch_factor for one in tried} == set(FACTORS)
+    none = job(8, "5 ms", 0, "10 ms", workload={"batch_bytes": 1e9}, host={"shm_bytes": 1e6})
+    assert [(one.workers, one.prefetch_factor) for one in candidates(none, 2, 8)] == [(1, 1)]
+
+
+def test_the_bound_of_all_settings_is_below_each(seed: int = 5) -> None:
+    generator = np.random.default_rng(seed)
+    for _ in range(20):
+        threads = int(generator.choice([1, 4]))
+        scenario = job(
+            int(generator.integers(1, 9)), f"{generator.uniform(1, 20):.3f} ms", float(generator.choice([0, 1])),
+            f"{generator.uniform(5, 40):.3f} ms", loader={"library_threads": threads},
+            accelerator={"sync": str(generator.choice(["spin", "block"]))},
+            workload={"device_preprocess": f"{generator.choice([0, 4])} ms"},
+        )  # fmt: skip
+        cores = int(generator.integers(1, 6))
+        study = Study(simulate, Plan(steps=200, least=1, most=1, inputs=0))
+        for one in candidates(scenario, 2, cores)[::5]:
+            idle = predict(scenario, 2, cores, one.workers, one.prefetch_factor, study).gpu_idle
+            assert lowest_idle(scenario, 2, cores) <= idle + 0.05

@@ -1,0 +1,98 @@
+"""The answer in a terminal: ten lines are the whole of it, warnings that change it come first, no two are alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import coresim
+from coresim.cli.main import main
+from coresim.report.terminal import CHANGING, LINES, merged
+from coresim.report.text import WIDTH
+
+PROFILE = Path(__file__).parents[1] / "notebooks" / "profile.json"
+JOB = {
+    "workload": {"batch_size": 8, "preprocess": {"mean": "4 ms", "uncertainty": 0.02}, "batch_bytes": 1e6},
+    "accelerator": {"step": {"mean": "12 ms", "uncertainty": 0.01}},
+    "host": {"cores": 2, "memory_bytes": 1e9, "shm_bytes": 1e8},
+}
+BUSY = "preparing samples: the machine was busy: 83 of 738 repeats left out; close other programs and measure again"
+VARIES = (
+    "transport.send varies between processes: deviation 67%; close other programs and measure again, or give more time"
+)
+RECORDED = "a recorded step stands in for the one of your dataset: ResNet-50 on A100; time your own with --step"
+
+
+def told(*settings: str, max_cores: int | None = None, notes: tuple[str, ...] = (), verbose: bool = False) -> list[str]:
+    found = coresim.recommend(JOB, settings=settings, max_cores=max_cores, engine="fast")
+    return type(found)(found.result, "measured: a net", notes, (), found.subject).text(verbose).splitlines()
+
+
+def block(lines: list[str]) -> list[str]:
+    return lines[: lines.index("")] if "" in lines else lines
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (), ("workload.consumer=15 ms",), ("host.shm_bytes=1e6",), ("loader.library_threads=8", "host.cores=4"),
+        ("loader.preset=tf.data",), ("workload.fetch=300 ms", "host.storage_streams=1"), ("host.threads_per_core=2",),
+        ("target.gpu_idle=0.5", "accelerator.count=4"), ("accelerator.step.uncertainty=0.3",),
+    ],
+)  # fmt: skip
+def test_the_first_ten_lines_are_the_whole_answer(settings: tuple[str, ...]) -> None:
+    first = block(told(*settings, max_cores=6, notes=(BUSY, VARIES, RECORDED)))
+    assert len(first) <= LINES and all(len(line) <= WIDTH for line in first)
+    text = " ".join(" ".join(first).split())
+    for part in (" per GPU", "On: batch of 8", "How sure: ", "step: measured", "What holds the GPU back: ", "Next: "):
+        assert part in text, (part, first)
+    assert first[0].startswith("Warning: a recorded step stands in")
+    assert " ..." not in text or len(first) == LINES
+
+
+def test_what_to_do_next_is_what_helps_most() -> None:
+    def following(*settings: str, max_cores: int | None = None) -> str:
+        text = " ".join(" ".join(block(told(*settings, max_cores=max_cores))).split())
+        return text.partition("Next: ")[2]
+
+    assert following("workload.consumer=15 ms", max_cores=4).startswith("send fewer, larger tensors")
+    assert following("accelerator.step.uncertainty=0.2", max_cores=6).startswith("time your own step (--step)")
+    assert "coresim whatif shows what would help on this host's 2 cores" in following()
+    assert following("host.cores=8").startswith("use these settings; coresim validate")
+
+
+def test_warnings_that_change_the_answer_come_first_and_no_two_are_alike() -> None:
+    lines = told(notes=(BUSY, VARIES, BUSY, RECORDED))
+    assert lines[0].startswith("Warning: a recorded step stands in for the one of your dataset: ResNet-50 on A100")
+    behind = " ".join(" ".join(lines[lines.index("") :]).split())
+    assert behind.count("close other programs and measure again, or give more time") == 1
+    assert behind.count("83 of 738") == 1 and "transport.send varies between processes" in behind
+    assert behind.endswith("--verbose shows the options, the curve and the evidence")
+
+
+def test_cautions_of_one_cure_are_one() -> None:
+    assert merged([BUSY, BUSY]) == [BUSY]
+    assert merged([BUSY, RECORDED, VARIES]) == [
+        "preparing samples: the machine was busy: 83 of 738 repeats left out, transport.send varies between processes:"
+        " deviation 67%; close other programs and measure again, or give more time",
+        RECORDED,
+    ]
+    assert merged(["no cure"]) == ["no cure"]
+
+
+def test_cautions_that_change_the_answer_are_cautions_that_are_given() -> None:
+    sources = "".join(path.read_text() for path in (Path(coresim.__file__).parent).rglob("*.py"))
+    for beginning in CHANGING:
+        assert sources.count(f'"{beginning}') >= 2, beginning
+
+
+def test_verbose_has_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["recommend", str(PROFILE), "--max-cores", "3", "--options", "2"]
+    assert main(words) == 4
+    short = capsys.readouterr().out
+    assert main([*words, "--verbose"]) == 4
+    long = capsys.readouterr().out
+    assert len(block(short.splitlines())) <= LINES and block(long.splitlines()) == block(short.splitlines())
+    for part in ("Rests on", "Options  ", "Lower bound:", "GPU idle over cores per GPU", "Cautions"):
+        assert part in long and part not in short
