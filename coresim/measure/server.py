@@ -20,6 +20,7 @@ from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
 from coresim.measure.pressure import measure_pressure
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link, limit_threads
 from coresim.measure.protocol import Progress
+from coresim.measure.receiving import measure_receiving, same_batch
 from coresim.measure.siblings import measure_siblings, sibling_cpus
 from coresim.measure.staged import StagedSubject
 from coresim.measure.subject import PATIENCE, Layout, Subject
@@ -82,7 +83,8 @@ class Calibrated(NamedTuple):
 class Ask:
     """One calibration that the process is told to make; see `coresim.measure.calibrate.calibrate`.
 
-    ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all.
+    ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all. ``receiving_s``:
+    the same of receiving batches that take no time to prepare.
     """
 
     threads: bool = False
@@ -90,6 +92,7 @@ class Ask:
     rounds: int = ROUNDS
     pin_memory: bool = False
     pressure_s: float = 0.0
+    receiving_s: float = 0.0
 
 
 class Server:
@@ -264,6 +267,8 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     )
     cautions = costs.cautions(found)
     measurements = [*costs.measurements(found), *_pressed(rig.subject(ask.threads), ask.pressure_s, cautions)]
+    if ask.receiving_s > 0 and importlib.util.find_spec("torch") is not None:
+        measurements += measure_receiving(same_batch(rig.batch()), budget_s=ask.receiving_s)
     return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts)
 
 

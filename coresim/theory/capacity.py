@@ -28,8 +28,8 @@ def saturation(speed: tuple[Number, ...]) -> int | None:
 def most_work(speed: tuple[Number, ...], cores: float, tasks: int, siblings: float = 0.0) -> float:
     """Most CPU seconds per second that ``tasks`` tasks can get: the maximum of min(tasks, x) s(x) over x <= cores.
 
-    s is linear between whole x, so the maximum is at a whole x, at the cores, or where x s(x) is level in between. To it
-    comes, for tasks beyond the cores, what ``siblings`` add: no less than they add to the work of all cores.
+    s is linear between whole x, so the maximum is at a whole x, at the cores, or where x s(x) is level in between. To
+    it comes, for tasks beyond the cores, what ``siblings`` add: no less than they add to the work of all cores.
     """
     whole, s, x, at = _turns(speed)
     within = x <= cores
