@@ -95,6 +95,8 @@ def all_runs(ledgers: Mapping[str, Ledger]) -> str:
         return "No run has an undisturbed trial."
     best, worst = min(errors, key=errors.__getitem__), max(errors, key=errors.__getitem__)
     mean = sum(errors.values()) / len(errors)
+    if len(errors) == 1:
+        return f"One run is here, {best}: the mean error of GPU idle is {points(mean)}."
     return (
         f"Over all {len(errors)} runs here, those that were stopped or disliked included, the mean error of GPU idle is"
         f" {points(mean)}: {points(errors[best])} in the best ({best}), {points(errors[worst])} in the worst ({worst})."

@@ -214,6 +214,20 @@ def test_the_second_of_two_validations_of_one_ledger_is_told(folder: Path, capsy
     assert not list(folder.glob("*ledger*")) and not list(folder.glob(".*ledger*"))
 
 
+def test_a_home_that_cannot_be_written_is_no_reason_not_to_answer(folder: Path) -> None:
+    known = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    done = run("recommend", "scenario.toml", "--max-cores", "2", env={**known, "HOME": "/proc"})
+    assert done.returncode in (0, 4) and "Traceback" not in done.stderr and " per GPU" in done.stdout
+
+
+def test_two_runs_at_once_answer_alike(folder: Path) -> None:
+    words = [sys.executable, "-m", "coresim", "plan", "F", "--jobs", "1", "--results", "rows.csv"]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = [process.communicate(timeout=200) for process in both]
+    assert [process.returncode for process in both] == [0, 0], answers
+    assert answers[0][0] == answers[1][0] and len(read_results("rows.csv")) == 2
+
+
 # Signals
 
 BOOT = """

@@ -65,6 +65,7 @@ HOMES = {
 #: Outside of the command line, what speaks and why.
 SPEAKERS = {
     ("coresim/__main__.py", "sys.exit"),  # it is the command
+    ("coresim/attaching/here.py", "sys.argv"),  # the profile names the script that it was attached in
     ("coresim/callbacks.py", "print"),  # a trainer's callback has nobody else to tell
 }
 

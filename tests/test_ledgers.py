@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_up import script
 
 from coresim import stats
 from coresim.sim.fast import simulate
@@ -44,3 +45,15 @@ def test_every_ledger_names_a_grid_that_was_declared_here(path: Path):
     assert recorded.grid_sha256 == grid.sha256
     assert {point.setting for point in recorded.points} <= set(grid.settings)
     assert path.name in (FOLDER / "README.md").read_text()
+
+
+def test_the_page_says_what_the_ledgers_say():
+    """All but the tables that simulate anew, which take minutes."""
+    state, page = script("state"), (FOLDER / "README.md").read_text()
+    ledgers = {path.name: load_ledger(path) for path in LEDGERS}
+    assert page.startswith(state.head(ledgers))
+    for name, recorded in ledgers.items():
+        note = FOLDER / name.replace(".ledger.json", ".note.md")
+        for part in (state._about(name, recorded), note.read_text().strip(), state._misses(recorded),
+                     state._rules(recorded), state._kinds(recorded), state._noise(recorded)):  # fmt: skip
+            assert part in page

@@ -355,7 +355,7 @@ def test_recommend_shows_the_latest_ledger_of_its_host_and_workload(
     from coresim.cli.main import main
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    main(["recommend", str(profile_path), "--max-cores", "2", "--options", "2"])
+    main(["recommend", str(profile_path), "--max-cores", "2", "--options", "2", "--verbose"])
     assert "not validated here" in capsys.readouterr().out
     known = replace(
         ledger(point(SETTING, 0.3, 0.28, 0.3)),
@@ -363,7 +363,7 @@ def test_recommend_shows_the_latest_ledger_of_its_host_and_workload(
         jobs=(Job("images", profile().workload, COSTS),),
     )
     keep(known)
-    main(["recommend", str(profile_path), "--max-cores", "2", "--options", "2"])
+    main(["recommend", str(profile_path), "--max-cores", "2", "--options", "2", "--verbose"])
     assert "1.0 points on average over 1 settings" in capsys.readouterr().out.replace("\n    ", " ")
     main(["recommend", str(profile_path), "--max-cores", "2", "--options", "2", "--json"])
     assert "1.0 points" in json.loads(capsys.readouterr().out)["metadata"]["validation"]

@@ -60,7 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--options",
         type=option_list,
-        help="which options to consider (default: those that the preset can be; of a program, its own: 2)",
+        help="which options to consider (default: all that the preset can be; of a program 2)",
     )
     parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")

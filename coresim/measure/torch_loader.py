@@ -9,7 +9,6 @@ work too.
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -156,7 +155,8 @@ class _Start:
 
     def __call__(self, worker: int) -> None:
         if self._own is not None:
-            self._own(worker)
+            with _blamed("the loader's worker_init_fn", "fix it"):
+                self._own(worker)
         _FACTORY.create_fetcher = staticmethod(_Fetcher)
 
 
@@ -164,29 +164,30 @@ class _Fetcher:
     """In the place of torch's fetchers; what goes wrong is told as one line."""
 
     def __init__(self, kind: Any, dataset: Any, batched: bool, collate: Any, drop_last: bool) -> None:
-        self._reader = Reader(dataset, kind == _FACTORY.Iterable, batched, collate)
-        self._sent = os.getpid() == _TRAINER
+        with _blamed("iterating over the data set", "fix the data set"):
+            self._reader = Reader(dataset, kind == _FACTORY.Iterable, batched, collate)
+        self._sent = data.get_worker_info() is None  # the trainer sends nothing
 
     def fetch(self, index: Any) -> tuple[Any, Note]:
         """A batch with its note."""
-        try:
+        remedy = "fix the data set or the collate function, or leave that sample out"
+        with _blamed(f"preparing the batch of samples {f'{index}'[:60]}", remedy):
             found = self._reader.fetch(index)
-        except InputError:
-            raise
-        except Exception as error:
-            shown = f"{index}"[:60]
-            raise InputError(
-                f"preparing the batch of samples {shown} raised {describe(error)}; fix the data set or the collate "
-                "function, or leave that sample out"
-            ) from error
         if not self._sent:
             pickles(found[0])
             self._sent = True
         return found
 
 
-#: The process that imported this module first: a forked worker has another number.
-_TRAINER = os.getpid()
+@contextlib.contextmanager
+def _blamed(what: str, remedy: str) -> Iterator[None]:
+    """What goes wrong is told as one line."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what} raised {describe(error)}; {remedy}") from error
 
 
 @contextlib.contextmanager

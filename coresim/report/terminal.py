@@ -20,7 +20,7 @@ CHANGING = (
     "libraries run threads",
     "the quota stops",
     "affinity is far below",
-    "shared memory is small",
+    "the machine was busy all the while",
     "/dev/shm is small",
 )
 #: Two standard uncertainties of a step from which on nothing is gained by measuring anything else.

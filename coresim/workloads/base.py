@@ -139,10 +139,7 @@ class DatasetWorkload(Workload):
 
     def _sample(self, index: int, _: np.random.Generator) -> Any:
         read = (lambda: self.dataset[index]) if self.is_map else self._next
-        value = self._guard(read, f"sample {index}", "fix the dataset or leave that sample out")
-        if value is None:
-            raise InputError(f"{self.name}: sample {index} is None; return its values instead")
-        return value
+        return self._guard(read, f"sample {index}", "fix the dataset or leave that sample out")
 
     def _guard(self, call: Callable[[], Any], what: str, remedy: str) -> Any:
         try:
@@ -251,6 +248,9 @@ def _collate_of(dataset: Any) -> Collate:
 
 def default_collate(samples: list[Any]) -> Any:
     """Stack arrays, numbers and torch tensors; tuples, lists and mappings recursively; keep anything else a list."""
+    if any(sample is None for sample in samples):
+        # torch's own default refuses it too.
+        raise TypeError("a sample, or a part of it, is None: return its values, or leave it out when collating")
     first = samples[0]
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(first, torch.Tensor):

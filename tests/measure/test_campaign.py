@@ -463,11 +463,15 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert out == "" and "preparing samples" in err and "50%" in err and "100%" in err
 
 
-def test_a_real_quick_run(tmp_path: Path) -> None:
+def test_a_real_quick_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything for real, as fast as it goes: names and shapes only, never seconds."""
-    temporary = {path.name for path in Path(campaign.tempfile.gettempdir()).glob("coresim-*")}
+    # A temporary folder of its own: others on the machine have theirs.
+    room = tmp_path / "room"
+    room.mkdir()
+    monkeypatch.setenv("TMPDIR", str(room))
+    monkeypatch.setattr(campaign.tempfile, "tempdir", None)
     made = run_campaign(Request(workload="tiny", batch_size=4, quick=True, budget=2.0), command="test")
-    assert {path.name for path in Path(campaign.tempfile.gettempdir()).glob("coresim-*")} <= temporary
+    assert campaign.tempfile.gettempdir() == str(room) and list(room.iterdir()) == []
     names = {m.name for m in made.measurements}
     expected = {"prepare.sample", "prepare.collate", "prepare.send", "receive.cpu", "worker.start", "worker.first"}
     assert names >= expected | {"worker.private", "machine.speed", "scaling.1", "bandwidth.triad.1"}

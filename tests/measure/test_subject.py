@@ -214,6 +214,18 @@ def test_a_batch_that_cannot_be_sent_names_its_type(kind: str) -> None:
         pipe.next()
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_a_sample_that_is_none_is_one_line_unless_the_user_s_collation_leaves_it_out(kind: str) -> None:
+    for samples in ([1, None, 2], [(1, 2), (3, None)], [None, np.zeros(2)]):
+        subject = subject_of(kind, samples, len(samples))
+        with running(subject) as pipe, pytest.raises(InputError, match=r"^[^\n]*None[^\n]*$"):
+            pipe.next()
+    if kind != "staged":
+        left_out = subject_of(kind, [1, None, 2], 3, lambda found: [value for value in found if value is not None])
+        with running(left_out) as pipe:
+            assert sorted(numbers(pipe, 1)[0]) == [1, 2]
+
+
 class Deadly(list[int]):
     def __getitem__(self, index: int) -> int:  # type: ignore[override]
         os.kill(os.getpid(), 9)

@@ -1,0 +1,77 @@
+"""The states of hand-overs that were seen, by hand on made-up trials."""
+
+from __future__ import annotations
+
+import pytest
+from kit import made_note
+
+from coresim.measure.handover import waits_by_state
+from coresim.measure.trial import Step, Trial
+
+
+def step(asked: float, ready: float, got: float, cpu: float = 0.01) -> Step:
+    return Step(asked, ready, got, got, got + 1.0, cpu)
+
+
+def almost(found: dict[str, list[float]]) -> dict[str, object]:
+    return {state: pytest.approx(waits) for state, waits in found.items()}
+
+
+#: One worker, two batches out: batch n is dealt when batch n - 2 is wanted.
+ONE = Trial(
+    0.0,
+    (
+        step(1.2, 1.0, 1.31),  # batch 1 is made from 1.0 to 2.0: its maker is at work
+        step(2.9, 2.0, 3.01),  # and so it is at batch 2, from 2.0 to 3.0
+        step(5.0, 3.0, 5.02),  # batch 3 was over at 4.0: it rests
+        step(5.5, 4.0, 5.53),  # batch 4 was dealt at 5.0: it is at work
+        step(5.8, 6.0, 6.11),  # not ready: batch 5 is begun when it is
+        step(6.2, 7.0, 7.03),  # nothing comes after the last one
+    ),
+    (
+        made_note(0.0, 1.0), made_note(1.1, 2.0), made_note(2.2, 3.0),
+        made_note(3.3, 4.0), made_note(5.1, 6.0), made_note(6.1, 7.0),
+    ),
+)  # fmt: skip
+
+
+def test_the_maker_is_seen_to_rest_to_be_at_work_or_to_begin_another_batch() -> None:
+    seen = waits_by_state(ONE, workers=1, prefetch_factor=2, cpus=2)
+    assert almost(seen) == {
+        "work_free": [0.1, 0.1, 0.02], "rest_free": [0.01, 0.02], "begin_free": [0.1],
+    }  # fmt: skip
+
+
+def test_a_worker_that_waits_for_its_own_threads_lock_has_begun() -> None:
+    """The note of a batch says when its first sample was begun; before that, its worker waited for the lock."""
+    late = ONE.notes[1]._replace(began=1.9)
+    trial = Trial(0.0, ONE.steps, (ONE.notes[0], late, *ONE.notes[2:]))
+    # Of the first batches nobody knows when they were dealt: the note itself is taken.
+    assert almost(waits_by_state(trial, 1, 2, 2)) == {
+        "work_free": [0.1, 0.02], "rest_free": [0.1, 0.01, 0.02], "begin_free": [0.1],
+    }  # fmt: skip
+    later = Trial(0.0, ONE.steps, (*ONE.notes[:4], ONE.notes[4]._replace(began=5.9), ONE.notes[5]))
+    assert waits_by_state(later, 1, 2, 2) == waits_by_state(ONE, 1, 2, 2)
+
+
+def test_with_one_batch_out_its_maker_rests_until_it_is_received() -> None:
+    steps = (step(0.5, 1.0, 1.04), step(3.0, 2.5, 3.02))
+    trial = Trial(0.0, steps, (made_note(0.0, 1.0), made_note(1.1, 2.5)))
+    assert almost(waits_by_state(trial, 1, 1, 2)) == {"rest_free": [0.03, 0.01]}
+
+
+def test_who_else_is_at_work_crowds_the_cores() -> None:
+    notes = (made_note(0.0, 1.0), made_note(0.0, 9.0, worker=8))
+    trial = Trial(0.0, (step(4.0, 1.0, 4.03), step(9.5, 9.0, 9.52)), notes)
+    # Three want two cores: of 30 ms the trainer's own 10 ms take half as long again.
+    assert almost(waits_by_state(trial, 2, 2, 2)) == {"rest_shared": [0.015], "rest_free": [0.01]}
+    # Of one core three and then two want a part; no wait is less than none.
+    assert almost(waits_by_state(trial, 2, 2, 1)) == {"rest_crowded": [0.0, 0.0]}
+    assert almost(waits_by_state(trial, 2, 2, 8)) == {"rest_free": [0.02, 0.01]}
+
+
+def test_a_batch_that_is_there_before_it_is_asked_for_waits_from_then_on() -> None:
+    trial = Trial(0.0, (step(4.0, 1.0, 4.5, cpu=0.0),), (made_note(0.0, 1.0),))
+    assert almost(waits_by_state(trial, 1, 2, 2)) == {"rest_free": [0.5]}
+    late = Trial(0.0, (step(0.5, 1.0, 1.5, cpu=0.0),), (made_note(0.0, 1.0),))
+    assert almost(waits_by_state(late, 1, 2, 2)) == {"rest_free": [0.5]}

@@ -1,0 +1,177 @@
+"""How fast the machine is meanwhile: the same work on each CPU in turn, by a process that ends with its user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from kit import made_note, until
+
+from coresim.errors import CoresimError
+from coresim.measure import pace
+from coresim.measure.pace import LOOKS, Sampler
+from coresim.measure.subject import Subject
+
+
+class Work(Subject):
+    """Samples that spin on the CPU for milliseconds that a file says, and note what they were."""
+
+    MS = 3.0
+    samples = 100
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.slower(1.0)
+
+    def slower(self, factor: float) -> None:
+        (self.folder / "ms").write_text(str(self.MS * factor))
+
+    def seed(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def sample(self, index: int) -> None:
+        end = time.thread_time() + float((self.folder / "ms").read_text()) / 1000.0
+        while time.thread_time() < end:
+            pass
+        with (self.folder / f"drawn-{os.getpid()}").open("a") as file:
+            file.write(f"{index} {int(self.rng.integers(10**6))}\n")
+
+    def drawn(self) -> list[list[str]]:
+        """What each process noted."""
+        return [file.read_text().splitlines() for file in sorted(self.folder.glob("drawn-*"))]
+
+
+def seen_now(sampler: Sampler, seconds: float) -> float:
+    """What a worker would see that is at work from now on."""
+    began = time.perf_counter()
+    time.sleep(seconds)
+    return sampler.seen([made_note(began, time.perf_counter(), cpu_number=min(os.sched_getaffinity(0)))])
+
+
+def test_the_sampler_repeats_the_same_work_and_shows_a_slower_machine(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    with Sampler(work, share=0.2) as sampler:
+        usual = seen_now(sampler, 0.3)
+        work.slower(3.0)
+        time.sleep(0.1)
+        found = seen_now(sampler, 0.5)
+        taken = sampler.cpu_s
+    assert found == pytest.approx(3.0 * usual, rel=0.25)  # CPU times both, of work that spins until it has spent them
+    assert taken > 0.0
+    (drawn,) = work.drawn()
+    assert len(set(drawn[LOOKS:])) == 1  # the lightest sample, with the same random numbers
+
+
+def test_it_pauses_so_long_that_it_takes_its_share_of_each_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before every CPU that it visits: right after another one it would find warmer caches there, and read fast."""
+    with stopped(tmp_path) as sampler:
+        sampler._cpus, sampler._rows, sampler._head = [0, 1, 2], np.zeros((4, 4)), np.zeros(2)
+        happened: list[str] = []
+        pauses: list[float] = []
+
+        def pause(seconds: float, parent: int) -> None:
+            happened.append("pause")
+            pauses.append(seconds)
+
+        monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: happened.append("visit"))
+        monkeypatch.setattr(os, "getppid", lambda: 1 if len(happened) < 12 else 2)
+        monkeypatch.setattr(pace, "_visit", lambda subject, indices: 0.003)
+        monkeypatch.setattr(sampler, "_pause", pause)
+        sampler._rounds(Work(tmp_path), 1)
+    assert happened == ["visit", "pause"] * 6
+    # A round visits three CPUs for 3 ms each, and lasts 3 ms over the share.
+    assert pauses == pytest.approx([0.003 / pace.SHARE / 3] * 6)
+
+
+def stopped(folder: Path) -> Sampler:
+    """A sampler whose process is gone."""
+    sampler = Sampler(Work(folder))
+    sampler._process.kill()
+    sampler._process.join()
+    return sampler
+
+
+def test_the_sampler_ends_with_its_user_and_with_its_process(tmp_path: Path) -> None:
+    with Sampler(Work(tmp_path)) as sampler:
+        process = sampler._process
+    assert not process.is_alive()
+    code = """
+import sys
+from pathlib import Path
+from test_pace import Work, Sampler
+sampler = Sampler(Work(Path(sys.argv[1])))
+print(sampler._process.pid, flush=True)
+sys.stdin.read()
+"""
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parents[1])])
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": paths},
+    )  # fmt: skip
+    assert child.stdout is not None and child.stdin is not None
+    pid = int(child.stdout.readline())
+    child.kill()
+    child.communicate()
+    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_sampler_whose_user_is_gone_before_it_looks_makes_no_round(tmp_path: Path) -> None:
+    with stopped(tmp_path) as sampler:
+        before = sampler._head.copy()
+        sampler._rounds(Work(tmp_path), os.getpid())  # not this process's parent
+        assert (sampler._head == before).all()
+
+
+def test_a_sampler_that_died_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    with stopped(tmp_path) as sampler, pytest.raises(CoresimError, match="has died"):
+        seen_now(sampler, 0.1)
+
+
+def test_a_sample_that_fails_ends_the_sampler_alone(tmp_path: Path) -> None:
+    class Broken(Work):
+        def sample(self, index: int) -> None:
+            raise ValueError("torn")
+
+    with Sampler(Broken(tmp_path)) as sampler:
+        until(lambda: not sampler._process.is_alive())
+        assert sampler._process.exitcode == 1
+
+
+def test_a_stream_s_place_is_taken_by_work_of_our_own(tmp_path: Path) -> None:
+    class Stream(Work):
+        samples = 0
+
+    with Sampler(Stream(tmp_path)) as sampler:
+        assert seen_now(sampler, 0.05) > 0.0
+    assert not Stream(tmp_path).drawn()
+
+
+def test_speeds_are_averaged_over_the_cpus_that_the_workers_were_on(tmp_path: Path) -> None:
+    with stopped(tmp_path) as sampler:
+        sampler._cpus = [0, 1]
+        # Rounds end at 1, 2 and 3 s; the second CPU is half as fast, the first one too in the last round.
+        sampler._rows = np.array([[1.0, 1.0, 2.0], [2.0, 1.0, 2.0], [3.0, 2.0, 2.0], [9.0, 9.0, 9.0]])
+        sampler._head = np.array([3.0, 0.0])
+        fast, slow = made_note(0.5, 1.9, cpu_number=0), made_note(0.5, 1.9, cpu_number=1)
+        assert sampler.seen([fast]) == 1.0
+        assert sampler.seen([slow]) == 2.0
+        assert sampler.seen([fast, slow]) == pytest.approx(1.0 / 0.75)
+        assert sampler.seen([made_note(2.5, 2.9, cpu_number=0)]) == 2.0
+
+
+def test_when_the_room_for_rounds_is_full_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "ROWS", 4)
+    with stopped(tmp_path) as sampler:
+        sampler._cpus = [0]
+        # Six rounds were made: the fifth and the sixth stand where the first and the second stood.
+        sampler._rows = np.array([[5.0, 5.0], [6.0, 6.0], [3.0, 3.0], [4.0, 4.0]])
+        sampler._head = np.array([6.0, 0.0])
+        assert sampler.seen([made_note(4.5, 4.9)]) == 5.0
+        assert sampler.seen([made_note(2.5, 2.9)]) == 3.0

@@ -1,0 +1,146 @@
+"""Option 3's stages in threads: order, room, what each part costs, and how they end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kit import numbers, running, subject_of, until
+
+from coresim.errors import InputError
+from coresim.measure.staged import Buffer, Closed, StagedSubject, copied
+from coresim.workloads.base import Workload
+
+
+def test_a_buffer_keeps_the_order_and_its_room() -> None:
+    buffer = Buffer(2)
+    buffer.put(0, "a")
+    buffer.put(1, "b")
+    late = threading.Thread(target=buffer.put, args=(3, "d"), daemon=True)  # it is not its turn
+    full = threading.Thread(target=buffer.put, args=(2, "c"), daemon=True)  # there is no room
+    late.start()
+    full.start()
+    assert [buffer.take() for _ in range(4)] == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
+    buffer.close()
+    for ended in (buffer.take, lambda: buffer.put(4, "e")):
+        with pytest.raises(Closed):
+            ended()
+
+
+def test_who_waits_at_a_buffer_ends_when_it_is_closed() -> None:
+    buffer, ended = Buffer(1), []
+
+    def wait() -> None:
+        try:
+            buffer.take()
+        except Closed:
+            ended.append(True)
+
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    buffer.close()
+    until(lambda: len(ended) == 2)
+
+
+def test_a_slow_fetch_holds_up_no_batch() -> None:
+    released = threading.Event()
+
+    class Slow(list[int]):
+        def __getitem__(self, index: int) -> int:  # type: ignore[override]
+            if index == 0:
+                released.wait(20.0)
+            return index
+
+    with running(subject_of("staged", Slow(range(12)), 4), workers=1, seed=3) as pipe:
+        try:
+            first = [value for batch in numbers(pipe, 3) for value in batch]
+            released.set()
+            # How soon its thread gets a turn is the scheduler's business.
+            came = next(number for number in range(10_000) if 0 in numbers(pipe, 1)[0])
+        finally:
+            released.set()
+    assert 0 not in first and came >= 0
+
+
+class Steps(Workload):
+    """The fetch waits, the next two steps spin on the CPU, for times that a test can tell apart."""
+
+    batch_size = 4
+
+    def __len__(self) -> int:
+        return 8
+
+    def fetch(self, index: int) -> int:
+        time.sleep(0.02)
+        return index
+
+    def decode(self, raw: int) -> int:
+        until_spent(0.002)
+        return raw
+
+    def transform(self, x: int, rng: np.random.Generator) -> np.ndarray:
+        until_spent(0.001)
+        return np.full(1000, x)
+
+    def collate(self, samples: list[Any]) -> Any:
+        until_spent(0.004)
+        return {"x": samples, "names": ("a", ["b"])}
+
+
+def until_spent(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_each_part_of_a_batch_is_noted_where_it_was_done(tmp_path: Path) -> None:
+    work = Steps(tmp_path)
+    subject = StagedSubject(work, work.collate)
+    assert subject.threads and subject.loader == "stages in threads of our own"
+    with running(subject, workers=1, fetchers=2) as pipe:
+        notes = [pipe.next()[1] for _ in range(3)]
+    for note in notes:
+        assert note.fetch >= 4 * 0.02
+        # The fetch is no part of the time that the worker's thread takes; its CPU time is a sample's.
+        assert all(0.003 <= cpu < 0.02 for cpu in note.cpu)
+        assert 0.004 <= note.collate < 0.02 and note.copy > 0.0
+        assert note.made - note.began >= sum(note.wall) + note.collate >= 0.016
+
+
+def test_the_last_stage_gives_a_copy(tmp_path: Path) -> None:
+    tensor = [np.zeros(3), {"x": (np.ones(2), "text")}, None]
+    again = copied(tensor)
+    assert again is not tensor and again[0] is not tensor[0] and again[1]["x"][0] is not tensor[1]["x"][0]
+    assert (again[0] == 0).all() and (again[1]["x"][0] == 1).all() and again[1]["x"][1] == "text" and again[2] is None
+
+    class Device:
+        moved: int = 0
+
+        def transfer(self, batch: Any) -> Any:
+            self.moved += 1
+            return "there", batch
+
+    device = Device()
+    with running(subject_of("staged", range(12))) as pipe:
+        pipe.transfer = device.transfer  # type: ignore[attr-defined]
+        found = [pipe.next()[0] for _ in range(12)]
+    assert found[-1][0] == "there" and device.moved >= 6
+
+
+def test_what_one_thread_raises_ends_all() -> None:
+    threads = threading.active_count()
+
+    class Broken(list[int]):
+        def __getitem__(self, index: int) -> int:  # type: ignore[override]
+            raise ValueError("torn")
+
+    with running(subject_of("staged", Broken(range(4))), workers=3) as pipe:
+        for _ in range(2):  # it is told as often as one asks
+            with pytest.raises(InputError, match="raised ValueError: torn"):
+                pipe.next()
+        until(lambda: threading.active_count() == threads)
