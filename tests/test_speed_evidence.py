@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
 from coresim.errors import InputError
-from coresim.measure import crew, droop, host, lock, pressure, receiving, siblings, topology
+from coresim.measure import crew, droop, host, pressure, siblings, topology
 from coresim.measure.protocol import Clock
 from coresim.measure.speed import channels_of, evidence, is_whole, speed_table
 from coresim.measure.tree import Tree
@@ -224,29 +223,3 @@ def test_an_interruption_leaves_no_work_on_the_other_thread() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         siblings.measure_siblings(work, (CPUS[0], CPUS[-1]), budget_s=5.0)
-
-
-def test_threads_under_the_lock_are_timed_by_all_that_they_get_done() -> None:
-    found = lock.measure_lock(counts=(1, 2), budget_s=0.1)
-    assert [(m.name, len(m.flat)) for m in found] == [("lock.1", 1), ("lock.2", 1)]
-    # Two threads under one lock take as long as one for each turn, or longer; on their own they would take half.
-    assert found[1].mean > 0.7 * found[0].mean > 0
-
-
-@pytest.mark.torch
-def test_receiving_batches_that_take_no_time_ends_every_worker() -> None:
-    torch = pytest.importorskip("torch")
-    batch = {"x": torch.ones(4, 3), "rest": (np.arange(5), "name")}
-    found = receiving.measure_receiving(receiving.same_batch(batch), counts=(1, 2), budget_s=0.2)
-    assert [m.name for m in found] == ["cap.1", "cap.cpu.1", "cap.2", "cap.cpu.2"]
-    for wall, cpu in zip(found[::2], found[1::2], strict=True):
-        assert len(wall.flat) == len(cpu.flat) >= receiving.LEAST and min(wall.flat) > 0
-
-
-@pytest.mark.torch
-def test_a_batch_goes_the_way_that_it_would_go() -> None:
-    torch = pytest.importorskip("torch")
-    batches = receiving.same_batch({"x": torch.ones(4, 3), "rest": (np.arange(5), "name")})(1)
-    got = next(batches)
-    batches.close()  # type: ignore[attr-defined]
-    assert got["x"].is_shared() and isinstance(got["rest"][0], np.ndarray) and got["rest"][1] == "name"

@@ -10,9 +10,7 @@ build       --    the data set is made and built, in the one process of `coresim
 step        0     `coresim.measure.step_time`; where a CUDA device is timed, 90 s on top
 loader      20    `coresim.measure.calibrate`: the job's own loader runs
 pressure    2     `coresim.measure.pressure`: the job beside cores that stream memory
-receiving   2     `coresim.measure.receiving`: batches that take no time to prepare, where torch is installed
 spin        1     `coresim.measure.droop`: the clock of one and of all cores
-lock        1     `coresim.measure.lock`: threads that need the interpreter's lock
 bandwidth   3     `coresim.measure.bandwidth`
 storage     3     `coresim.measure.storage`, where the workload names files
 ========== ====== ==========================================================
@@ -36,7 +34,6 @@ from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.cpu_step import measure_cpu_step
 from coresim.measure.droop import measure_droop
 from coresim.measure.host import read_host
-from coresim.measure.lock import measure_lock
 from coresim.measure.parts import optional_parts
 from coresim.measure.processes import Child, Link
 from coresim.measure.server import BUILDING, Ask, Facts, Server
@@ -49,18 +46,15 @@ from coresim.model.profile import AcceleratorSource, Profile
 from coresim.workloads.base import WorkloadSpec
 from coresim.workloads.registry import DEFAULT, target_of
 
-BUDGET = 32.0
+BUDGET = 28.0
 QUICK_BUDGET = 10.0
 LEAST_BUDGET = 2.0
-SHARES = {
-    "loader": 0.63, "pressure": 0.06, "receiving": 0.06, "spin": 0.03, "lock": 0.03, "bandwidth": 0.09, "storage": 0.1,
-}  # fmt: skip
+SHARES = {"loader": 0.7, "pressure": 0.07, "spin": 0.03, "bandwidth": 0.1, "storage": 0.1}
 LABELS = {
     "build": BUILDING,
     "step": "finding the step time",
     "loader": "running the loader",
     "spin": "spinning on all cores",
-    "lock": "threads under one lock",
     "bandwidth": "memory bandwidth",
     "storage": "reading files",
 }
@@ -74,8 +68,7 @@ SPANS = {
     "build": (0.0, 0.08),
     "step": (0.08, 0.12),
     "loader": (0.12, 0.79),
-    "spin": (0.79, 0.81),
-    "lock": (0.81, 0.82),
+    "spin": (0.79, 0.82),
     "bandwidth": (0.82, 0.92),
     "storage": (0.92, 1.0),
 }
@@ -143,7 +136,6 @@ class Tools:
     check_quiet: Callable[[], Sequence[Caution]] = protocol.check_quiet
     server: Callable[..., Server] = Server
     spin: Callable[..., list[Measurement]] = measure_droop
-    lock: Callable[..., list[Measurement]] = measure_lock
     bandwidth: Callable[..., list[Measurement]] = measure_bandwidth
     storage: Callable[..., list[Measurement]] = measure_storage
     accelerator: Callable[[AcceleratorConfig], AcceleratorResult] = measure_accelerator
@@ -214,8 +206,7 @@ class _Campaign:
         with tools.server(self._spec, build_timeout=request.build_timeout, progress=building) as server:
             facts = server.facts
             source = self._step(facts, server)
-            shares = {name: SHARES[name] * request.seconds for name in ("loader", "pressure", "receiving")}
-            ask = Ask(budget_s=shares["loader"], pressure_s=shares["pressure"], receiving_s=shares["receiving"])
+            ask = Ask(budget_s=SHARES["loader"] * request.seconds, pressure_s=SHARES["pressure"] * request.seconds)
             self._tell("loader", 0.0)
             loader = server.calibrate(ask, progress=lambda _, done: self._tell("loader", done))
         self._found += loader.measurements
@@ -253,7 +244,6 @@ class _Campaign:
         """What says why a cost is what it is, and carries it beyond what was run."""
         tools, seconds = self._tools, self._request.seconds
         self._measure("spin", tools.spin, budget_s=SHARES["spin"] * seconds)
-        self._measure("lock", tools.lock, budget_s=SHARES["lock"] * seconds)
         self._measure("bandwidth", tools.bandwidth, budget_s=SHARES["bandwidth"] * seconds)
         if facts.files:
             self._measure("storage", tools.storage, facts.files, budget_s=SHARES["storage"] * seconds)

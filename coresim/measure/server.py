@@ -20,7 +20,6 @@ from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
 from coresim.measure.pressure import measure_pressure
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link, limit_threads
 from coresim.measure.protocol import Progress
-from coresim.measure.receiving import measure_receiving, same_batch
 from coresim.measure.siblings import measure_siblings, sibling_cpus
 from coresim.measure.staged import StagedSubject
 from coresim.measure.subject import PATIENCE, Layout, Subject
@@ -31,6 +30,8 @@ from coresim.workloads.base import Workload, WorkloadSpec, seed_everything
 MOST_FILES = 4096
 #: Samples that are prepared under pressure, again and again.
 PRESSED = 4
+#: Share of that time which the hardware threads of one core get, where there are some.
+SIBLINGS = 1 / 3
 #: How often a wait on the process is told of, and from when on, s.
 TICK_S, QUIET_S = 1.0, 5.0
 BUILDING = "building the data set"
@@ -83,8 +84,7 @@ class Calibrated(NamedTuple):
 class Ask:
     """One calibration that the process is told to make; see `coresim.measure.calibrate.calibrate`.
 
-    ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all. ``receiving_s``:
-    the same of receiving batches that take no time to prepare.
+    ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all.
     """
 
     threads: bool = False
@@ -92,7 +92,6 @@ class Ask:
     rounds: int = ROUNDS
     pin_memory: bool = False
     pressure_s: float = 0.0
-    receiving_s: float = 0.0
 
 
 class Server:
@@ -267,8 +266,6 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     )
     cautions = costs.cautions(found)
     measurements = [*costs.measurements(found), *_pressed(rig.subject(ask.threads), ask.pressure_s, cautions)]
-    if ask.receiving_s > 0 and importlib.util.find_spec("torch") is not None:
-        measurements += measure_receiving(same_batch(rig.batch()), budget_s=ask.receiving_s)
     return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts)
 
 
@@ -287,8 +284,10 @@ def _pressed(subject: Subject, seconds: float, cautions: list[Caution]) -> list[
             subject.sample(place)
 
     pair = sibling_cpus()
-    shared = measure_siblings(work, pair, budget_s=seconds / 2, cautions=cautions) if pair else []
-    return [*measure_pressure(work, budget_s=seconds, cautions=cautions), *shared]
+    if pair is None:
+        return measure_pressure(work, budget_s=seconds, cautions=cautions)
+    shared = measure_siblings(work, pair, budget_s=SIBLINGS * seconds, cautions=cautions)
+    return [*measure_pressure(work, budget_s=(1.0 - SIBLINGS) * seconds, cautions=cautions), *shared]
 
 
 def _store(batch: Any, path: Path) -> None:

@@ -16,8 +16,6 @@ What is decided here, and why:
   only a step that does not wait has a ``launch``.
 * Being handed a batch takes the trainer's own CPU time, ``consumer``, and a wait that depends on what the maker of the
   batch does and on how crowded the cores are, ``handover`` (`coresim.model.handover`).
-* Receiving grows with the senders, and threads lose by passing the interpreter's lock, as measured with batches and
-  with work that take nothing else: ``consumer_growth`` and ``lock_passing``.
 * How much of a sample decodes is ``decode_share``; a data set of the user's own is one step, not known to decode.
 * A step time from the catalogue or the user is taken for that of a loop that does not wait each step.
 * A cost is as uncertain as one more run would show: by how far the rounds of the calibration are apart, by how the
@@ -27,7 +25,7 @@ What is decided here, and why:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +54,7 @@ SAMPLE, WAIT, STEP, SPEED, OTHERS = (
 #: How far a prediction is off, relatively, where the costs are known: of rates, and of the time of a hand-over, which
 #: has more than one mode. Seen in trials made while the model was built; none of them is in a ledger.
 MODEL, HANDOVER = 0.03, 0.3
-BUSY, CAP, LOCK = "accelerator.step.busy.", "cap.cpu.", "lock."
+BUSY = "accelerator.step.busy."
 Values = Sequence[Sequence[float]]
 
 
@@ -140,7 +138,6 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         if (found := profile.get(f"receive.{state}")) is not None
     }
     known = {
-        "consumer_growth": _growth(profile, CAP, lambda count: count - 1.0),
         "handover": handover or None,
         "startup": _duration(profile, "worker.start"),
         "worker_startup": _duration(profile, "worker.first"),
@@ -246,23 +243,9 @@ def _mean(profile: Profile, name: str) -> float | None:
 def _loader(profile: Profile) -> dict[str, Any]:
     """The threads that libraries run unless they are limited, as they were when everything else was measured."""
     found, spread = profile.get("threads.worked"), profile.get("threads.spread")
-    passing = _growth(profile, LOCK, lambda count: 1.0 - 1.0 / count)
-    known: dict[str, Any] = {} if passing is None else {"lock_passing": passing}
     if found is None or spread is None or spread.mean < SPREAD or found.mean <= 1:
-        return known
-    return known | {"default_threads": round(found.mean)}
-
-
-def _growth(profile: Profile, prefix: str, shape: Callable[[int], float]) -> float | None:
-    """The share g of what was measured with one, for 1 + g shape(K) with K of them; by least squares, from 0 to 1."""
-    alone = profile.get(f"{prefix}1")
-    named = [(m.name.removeprefix(prefix), m) for m in profile.measurements if m.name.startswith(prefix)]
-    known = {int(name): stats.median(m.flat) for name, m in named if name.isdecimal() and name != "1"}
-    if alone is None or not known:
-        return None
-    more = {count: seconds / stats.median(alone.flat) - 1.0 for count, seconds in known.items()}
-    fitted = sum(shape(count) * grown for count, grown in more.items()) / sum(shape(count) ** 2 for count in more)
-    return min(1.0, max(0.0, fitted))
+        return {}
+    return {"default_threads": round(found.mean)}
 
 
 def _streams(profile: Profile) -> float | None:
