@@ -22,7 +22,7 @@ from typing import NamedTuple
 from coresim import stats
 from coresim.errors import CoresimError, InputError
 from coresim.files import write_text
-from coresim.model.crowding import LOCK_DEVIATION, LOCK_PASSING, lock_rate
+from coresim.model import lock
 from coresim.model.speed import fit
 from coresim.model.speed_draws import ASSUMED, LEVEL_DEVIATIONS, Assumed, Evidence, Point
 
@@ -146,7 +146,7 @@ def two_given(curve: Curve) -> Curve | None:
 
 
 def by_model(assumed: Assumed = ASSUMED) -> Model:
-    """Predictions of `coresim.model.speed`, and of threads under the lock by `coresim.model.crowding`."""
+    """Predictions of `coresim.model.speed`, and of threads under the lock by `coresim.model.lock`."""
 
     def of(curve: Curve) -> Callable[[int], Predicted]:
         if curve.lock:
@@ -173,14 +173,15 @@ def evidence(curve: Curve) -> Evidence:
 def _locked(curve: Curve, assumed: Assumed, count: int) -> Predicted:
     """With two given, the time that passing takes is what the second shows."""
     one, *more = sorted(curve.given)
-    passing, deviation = LOCK_PASSING, LOCK_DEVIATION
+    passing, deviation = lock.PASSING, lock.DEVIATION
     if more:
         share = (1.0 - 1.0 / more[0]) or 1.0
         seen, noise = (curve.given[one] / curve.given[more[0]] - 1.0) / share, PUBLISHED * math.sqrt(2.0) / share
         weight = deviation**2 / (deviation**2 + noise**2)
         passing, deviation = passing + weight * (seen - passing), deviation * math.sqrt(1.0 - weight)
-    value = curve.given[one] * lock_rate(count, passing) / lock_rate(one, passing)
-    spread = deviation * (1.0 - 1.0 / count) * lock_rate(count, passing)
+    longer = lock.longer(count, passing)
+    value = curve.given[one] * lock.longer(one, passing) / longer
+    spread = deviation * (1.0 - 1.0 / count) / longer
     return _capped(curve, value, math.hypot(spread, assumed.misfit), assumed.misfit)
 
 

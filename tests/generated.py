@@ -85,6 +85,7 @@ def _shared(rng: random.Random, number: _Numbers) -> dict[str, Any]:
         "allreduce": number.maybe(),
         "startup": number.maybe(),
         "worker_startup": number.maybe(),
+        "siblings": number.kind(rng.choice((0, 0, Fraction(1, 4), Fraction(1, 3)))),
     }
 
 

@@ -44,6 +44,7 @@ def assemble(
         provenance=made,
         speed=speed.values,
         speed_uncertainty=speed.uncertainties,
+        siblings=speed.sibling,
         speed_basis="; ".join(speed.basis),
         cautions=tuple(cautions),
         measurements=tuple(found),

@@ -113,14 +113,14 @@ def measure_pressure(
     levels = [(0, 0.0), *pressures(len(cpus) - 1)]
     found: dict[int, list[float]] = {_percent(*level): [] for level in levels}
     seconds, total, kept = budget_s / (ROUNDS * len(levels)), 0, 0
-    with streams(cpus[1:], cache_bytes) as press, _staying_on(cpus[0]):
+    with streams(cpus[1:], cache_bytes) as press, staying_on(cpus[0]):
         protocol.warm_up(work, clock, budget=1.0)
         for turn in range(ROUNDS):
             for place, level in enumerate(levels):
                 what = f"the job beside {level[0]} streaming cores"
                 protocol.tell(progress, what, (turn + place / len(levels)) / ROUNDS)
                 press(*level)
-                timings = _repeated(work, clock, seconds)
+                timings = protocol.repeated(work, clock, seconds)
                 clean = protocol.clean(timings)
                 total, kept = total + len(timings), kept + len(clean)
                 found[_percent(*level)] += [timing.cpu for timing in clean]
@@ -133,17 +133,9 @@ def _percent(count: int, rate: float) -> int:
     return round(100 * count * rate)
 
 
-def _repeated(work: Callable[[], object], clock: Clock, seconds: float) -> list[protocol.Timing]:
-    work()  # the streams, or their end, are new to it
-    until = clock.wall() + seconds
-    timings = [protocol.timed(work, clock)]
-    while clock.wall() < until:
-        timings.append(protocol.timed(work, clock))
-    return timings
-
-
 @contextlib.contextmanager
-def _staying_on(cpu: int) -> Iterator[None]:
+def staying_on(cpu: int) -> Iterator[None]:
+    """This process on one hardware thread, where the system can do that."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

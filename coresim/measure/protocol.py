@@ -69,6 +69,16 @@ def timed(work: Callable[[], object], clock: Clock, loops: int = 1) -> Timing:
     return Timing((clock.wall() - start) / loops, cpu / loops)
 
 
+def repeated(work: Callable[[], object], clock: Clock, seconds: float) -> list[Timing]:
+    """Time the work again and again for so long, once at the least; what began just before is new to the first call."""
+    work()
+    until = clock.wall() + seconds
+    timings = [timed(work, clock)]
+    while clock.wall() < until:
+        timings.append(timed(work, clock))
+    return timings
+
+
 def real_clock() -> Clock:
     """This process's clocks, with the steps that they show."""
     return Clock(wall_tick=resolution(time.perf_counter), cpu_tick=resolution(time.process_time))

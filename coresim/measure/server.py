@@ -20,6 +20,7 @@ from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
 from coresim.measure.pressure import measure_pressure
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link, limit_threads
 from coresim.measure.protocol import Progress
+from coresim.measure.siblings import measure_siblings, sibling_cpus
 from coresim.measure.staged import StagedSubject
 from coresim.measure.subject import PATIENCE, Layout, Subject
 from coresim.model.caution import Caution
@@ -30,6 +31,8 @@ from coresim.workloads.named import WorkloadSpec
 MOST_FILES = 4096
 #: Samples that are prepared under pressure, again and again.
 PRESSED = 4
+#: Share of that time which the hardware threads of one core get, where there are some.
+SIBLINGS = 1 / 3
 #: How often a wait on the process is told of, and from when on, s.
 TICK_S, QUIET_S = 1.0, 5.0
 IMPORTING, BUILDING = "importing your module", "building the data set"
@@ -273,7 +276,10 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
 
 
 def _pressed(subject: Subject, seconds: float, cautions: list[Caution]) -> list[Measurement]:
-    """The same few samples beside cores that stream memory; not of a stream, which gives none of them again."""
+    """The same few samples beside cores that stream memory, and on both hardware threads of one core.
+
+    Not of a stream, which gives none of them again.
+    """
     if not subject.samples or seconds <= 0:
         return []
     places = [place * subject.samples // PRESSED for place in range(min(PRESSED, subject.samples))]
@@ -283,7 +289,11 @@ def _pressed(subject: Subject, seconds: float, cautions: list[Caution]) -> list[
         for place in places:
             subject.sample(place)
 
-    return measure_pressure(work, budget_s=seconds, cautions=cautions)
+    pair = sibling_cpus()
+    if pair is None:
+        return measure_pressure(work, budget_s=seconds, cautions=cautions)
+    shared = measure_siblings(work, pair, budget_s=SIBLINGS * seconds, cautions=cautions)
+    return [*measure_pressure(work, budget_s=(1.0 - SIBLINGS) * seconds, cautions=cautions), *shared]
 
 
 def _store(batch: Any, path: Path) -> None:

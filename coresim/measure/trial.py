@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
     Attributes:
         asked, ready, got: when the trainer asked, when a worker had the batch, when it was in the trainer's hands.
-        start, end: of the step on the device.
+        start, end: of the step on the device; of several ranks, the end of the last one's.
         cpu: CPU time of the trainer to receive the batch.
     """
 
@@ -92,6 +92,7 @@ def run_trial(
     warm_up: int,
     *,
     wait: Callable[[float], None] = sleep_until,
+    join: Callable[[float], float] = float,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.thread_time,
 ) -> Trial:
@@ -102,6 +103,7 @@ def run_trial(
         steps_s: seconds of each step on the device.
         warm_up: steps that do not count, at least one.
         wait: blocks until a moment of the clock.
+        join: of several ranks, waits for all and gives the latest moment at which one's device was done.
         clock: wall seconds.
         cpu_clock: CPU seconds of the trainer's thread.
     """
@@ -120,6 +122,7 @@ def run_trial(
             start = end + (got - asked)
         end = start + step_s
         wait(end)
+        end = join(end)
         found.append(Step(asked, ready, got, start, end, used))
         notes.append(note)
     side = (_side_cpu() - side) / len(found)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from coresim.errors import InputError
+from coresim.model import lock
 from coresim.model.crowding import crowding
 from coresim.model.handover import STATES, usual
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
@@ -46,6 +47,7 @@ def build(
         batch_size=workload.batch_size,
         credits=credits,
         speed=host.speed,
+        siblings=host.siblings,
         storage_streams=host.storage_streams,
         slowdown=device.slowdown,
         ranks=device.count,
@@ -100,6 +102,9 @@ def _organise(
         return tuple(_own_stage(table) for table in scenario.stages), _trainer(scenario), None
     if option == 1:
         return (), replace(_trainer(scenario, _preparation(scenario), receives=False), run_ahead=0), None
+    # Many senders keep the one receiver from its work: more wake-ups, more open files, colder caches.
+    growth = 1.0 + scenario.workload.consumer_growth * (workers - 1)
+    scenario = with_services(scenario, growth, "consumer") if growth > 1.0 else scenario
     if option == 3:
         return _staged(scenario, workers), _trainer(scenario, receives=False, copies=False), None
     stages, copied = _loader(scenario, workers)
@@ -195,8 +200,8 @@ def _workers(scenario: Scenario, workers: int, ordered: bool) -> Iterator[Stage]
         if loader.copy_mode == "worker" and not workload.copy.is_zero:
             phases = (*phases, Phase("copy", "wait", workload.copy))
         yield Stage("loader", 1 if shares else workers, phases, ordered=ordered, dispatch=loader.dispatch)
-    if loader.gil:
-        yield _interpreter(scenario, ordered)
+    if loader.gil and loader.in_process:
+        yield _interpreter(scenario, workers, ordered)
     if loader.grain == "sample":
         # Even where it takes no time: it clears the place in which a batch is gathered, for the next one.
         yield Stage("batch", 1, (Phase("collate", "cores", workload.collate),))
@@ -221,23 +226,25 @@ def _with_split(scenario: Scenario, threads: int) -> Scenario:
     return replace(scenario, loader=replace(scenario.loader, split=threads))
 
 
-def _interpreter(scenario: Scenario, ordered: bool) -> Stage:
+def _interpreter(scenario: Scenario, threads: int, ordered: bool, buffer: int | None = None) -> Stage:
     """The lock as a server of its own, behind the work and holding no core: it bounds the rate.
 
     Work that holds the lock for h of its S seconds, in N threads, runs at min(N / S, 1 / h) when times are constant
-    (the bottleneck law); the trainer's launches hold the same lock, and are added to h. The wait for the lock is
-    longer than in the real one by at most h per item.
+    (the bottleneck law); h grows with N (`coresim.model.lock`). The trainer's launches hold the same lock, and are
+    added to h. The wait for the lock is longer than in the real one by at most h per item.
     """
     workload, loader = scenario.workload, scenario.loader
-    sample = loader.grain in ("sample", "in_place")
+    sample = loader.grain in ("sample", "in_place") and buffer is None
+    passing = lock.longer(threads, loader.lock_passing)
+    share, spread = loader.gil * passing, lock.DEVIATION * (1.0 - 1.0 / threads) / passing
     size = 1 if sample else workload.batch_size
     held = [
-        Phase("lock", "wait", workload.preprocess.scaled(loader.gil), repeats=size),
-        Phase("lock of collate", "wait", ZERO if sample else workload.collate.scaled(loader.gil)),
+        Phase("lock", "wait", workload.preprocess.scaled(share, spread), repeats=size),
+        Phase("lock of collate", "wait", ZERO if sample else workload.collate.scaled(share, spread)),
         Phase("lock of launch", "wait", scenario.accelerator.launch.scaled(size / workload.batch_size)),
     ]
     phases = _timed(*held, least=held[0])
-    return Stage("interpreter", 1, phases, grain="sample" if sample else "batch", ordered=ordered)
+    return Stage("interpreter", 1, phases, grain="sample" if sample else "batch", buffer=buffer, ordered=ordered)
 
 
 def _copy_stage(scenario: Scenario, buffer: int) -> Stage:
@@ -256,7 +263,8 @@ def _staged(scenario: Scenario, workers: int) -> tuple[Stage, ...]:
     # The pool of fetchers is one server whose times are the gaps between the pool's completions.
     first = () if workload.fetch.is_zero else (Stage("fetch", 1, (fetch,), buffer=loader.buffer),)
     prepare = Stage("preprocess", workers, _preparation(scenario, False), buffer=loader.buffer, ordered=loader.ordered)
-    return (*first, prepare, _copy_stage(scenario, loader.buffer))
+    held = (_interpreter(scenario, workers, loader.ordered, loader.buffer),) if loader.gil else ()
+    return (*first, prepare, *held, _copy_stage(scenario, loader.buffer))
 
 
 def _fetches(scenario: Scenario) -> int:

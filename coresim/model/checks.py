@@ -1,4 +1,4 @@
-"""Checks of a description: what is wrong is put together only where something is wrong."""
+"""Checks of a description, where what is wrong is put together only where something is; and its tables."""
 
 from __future__ import annotations
 
@@ -29,3 +29,15 @@ def check_count(value: object, what: str, *parts: object, least: int = 1) -> Non
     """InputError unless it is a whole number of at least ``least``."""
     good = isinstance(value, int) and not isinstance(value, bool) and value >= least
     check(good, what + " = {!r}: a whole number of at least {} is needed", *parts, value, least)
+
+
+def at(table: tuple[Any, ...], position: Any) -> Any:
+    """A table at a fractional position, linear between its points and constant beyond its ends."""
+    if position <= 0:
+        return table[0]
+    if position >= len(table) - 1:
+        return table[-1]
+    low = math.floor(position)
+    if low == position:
+        return table[low]
+    return table[low] + (position - low) * (table[low + 1] - table[low])

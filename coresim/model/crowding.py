@@ -48,19 +48,3 @@ def crowding(scenario: Scenario, workers: int, cores: float) -> Crowding | None:
     excess = threads / cores - 1.0
     factor = 1.0 + LOSS * excess
     return Crowding(threads, cores, factor, math.log((1.0 + MOST * excess) / factor) / 2)
-
-
-#: How much longer the interpreter's lock takes from thread to thread than to itself, over the time that it is held, and
-#: its standard deviation. Between our own threads (0.0, `calibration/probe_threads.py`) and published ones (0.3: 717
-#: arrays/s by one thread, 631, 597, 565 and 544 by 2, 4, 8 and 32, github:facebookresearch/spdl
-#: docs/source/plots/data_format.txt).
-LOCK_PASSING, LOCK_DEVIATION = 0.15, 0.1
-
-
-def lock_rate(threads: int, passing: float = LOCK_PASSING) -> float:
-    """Work that threads do together under the interpreter's lock, beside what one does alone.
-
-    The next of ``threads`` that gets the lock is another one in 1 - 1 / threads of all turns, and then what it needs
-    must come from another core's caches, and the system must wake it: a share ``passing`` of the time that it is held.
-    """
-    return 1.0 / (1.0 + passing * (1.0 - 1.0 / threads))

@@ -65,13 +65,12 @@ epoch.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from coresim.model.checks import are_positive, check, check_count, is_finite
+from coresim.model.checks import are_positive, at, check, check_count, is_finite
 from coresim.model.handover import STATES
 from coresim.model.service import ZERO, Service
 
@@ -170,8 +169,9 @@ class Pipeline:
     """A whole job: the line of stages, the trainer, the accelerator, and the host that they share.
 
     ``speed_uncertainty`` is the relative standard uncertainty of ``speed`` beyond one core; engines do not read it.
-    ``cores``, ``speed``, ``slowdown``, ``storage_streams``, ``startup``, ``worker_startup`` and ``allreduce`` may be
-    floats, integers or Fractions; times are in seconds.
+    ``siblings`` is the share of a core that a second hardware thread adds to each core when all are busy.
+    ``cores``, ``speed``, ``siblings``, ``slowdown``, ``storage_streams``, ``startup``, ``worker_startup`` and
+    ``allreduce`` may be floats, integers or Fractions; times are in seconds.
     """
 
     stages: tuple[Stage, ...]
@@ -181,6 +181,7 @@ class Pipeline:
     batch_size: int = 1
     credits: int | None = None
     speed: tuple[Number, ...] = (1.0,)
+    siblings: Number = 0
     storage_streams: Number | None = None
     slowdown: tuple[Number, ...] = (1.0,)
     ranks: int = 1
@@ -207,8 +208,8 @@ class Pipeline:
         batches = bool(self.stages) and all(stage.grain == "batch" for stage in self.stages)
         check(batches or not self.trainer.handover, "handover is for stages that make batches")
         check(self.hosts == 1 or self.barrier, "several hosts without a barrier are independent: simulate one")
-        for number in (self.allreduce, self.startup, self.worker_startup):
-            check(is_finite(number) and number >= 0, "time {!r}: must be finite and not negative", number)
+        for number in (self.allreduce, self.startup, self.worker_startup, self.siblings):
+            check(is_finite(number) and number >= 0, "{!r}: must be finite and not negative", number)
         self._check_bounds()
 
     def _check_bounds(self) -> None:
@@ -268,12 +269,18 @@ class Pipeline:
         return 1.0 if isinstance(self.cores, float) else Fraction(1)
 
     def core_rate(self, tasks: int) -> Number:
-        """Progress per second of each of ``tasks`` runnable tasks: s(k) k / tasks with k = min(tasks, cores)."""
-        return self.core_work(min(tasks, self.cores)) / tasks
+        """Progress per second of each of ``tasks`` runnable tasks: s(k) k / tasks with k = min(tasks, cores).
+
+        Tasks beyond the cores, up to one more for each, add what a second hardware thread of a core adds.
+        """
+        work = self.core_work(min(tasks, self.cores))
+        if self.siblings and tasks > self.cores:
+            work = work * (1 + self.siblings * min(1, (tasks - self.cores) / self.cores))
+        return work / tasks
 
     def core_work(self, busy: Number) -> Number:
         """CPU seconds per second that so many busy cores do together: s(k) k."""
-        return _at(self.speed, busy - 1) * busy * self.one
+        return at(self.speed, busy - 1) * busy * self.one
 
     def storage_rate(self, reads: int) -> Number:
         """Progress per second of each of ``reads`` storage phases: all at full speed up to ``storage_streams``."""
@@ -283,16 +290,4 @@ class Pipeline:
 
     def accelerator_rate(self, tasks: int) -> Number:
         """Progress per second of a step while ``tasks`` are runnable: 1 / slowdown at that many busy cores."""
-        return self.one / _at(self.slowdown, min(tasks, self.cores))
-
-
-def _at(table: tuple[Number, ...], position: Number) -> Number:
-    """A table at a fractional position, linear between its points and constant beyond its ends."""
-    if position <= 0:
-        return table[0]
-    if position >= len(table) - 1:
-        return table[-1]
-    low = math.floor(position)
-    if low == position:
-        return table[low]
-    return table[low] + (position - low) * (table[low + 1] - table[low])
+        return self.one / at(self.slowdown, min(tasks, self.cores))

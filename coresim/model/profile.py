@@ -16,6 +16,7 @@ from coresim.model.keys import (
     COUNT,
     COUNT_OR_NONE,
     FLAG,
+    FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
     TABLE,
@@ -152,6 +153,7 @@ class Profile:
     speed_uncertainty: tuple[float, ...] = key(
         UNCERTAINTIES, "relative standard uncertainty of s(k): of each, or one number for all k > 1", (0.0,)
     )
+    siblings: float = key(FRACTION, "share of a core that a second hardware thread adds where all cores are busy", 0.0)
     speed_basis: str = key(TEXT, "what the speeds beyond the measured cores assume", "")
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)

@@ -28,6 +28,7 @@ from coresim.model.keys import (
     unknown_key,
     write_section,
 )
+from coresim.model.lock import PASSING
 from coresim.model.presets import PRESETS, Preset
 from coresim.model.service import ZERO, Service
 from coresim.model.storage import from_storage, tiers
@@ -45,6 +46,7 @@ class Workload:
     collate: Service = key(SERVICE, "CPU time to collate one batch, in the worker", ZERO)
     send: Service = key(SERVICE, "CPU time of a worker process to hand one batch over, beyond collating", ZERO)
     consumer: Service = key(SERVICE, "CPU time of the trainer to receive one batch from a worker, serial", ZERO)
+    consumer_growth: float = key(FRACTION, "share of it that each worker beyond the first adds", 0.0)
     handover: Handover = key(HANDOVER, "waiting for a batch that is ready, beyond consumer; holds no core", NO_HANDOVER)
     pin: Service = key(SERVICE, "CPU time to copy one batch to pinned memory, in the pin thread", ZERO)
     copy: Service = key(SERVICE, "time to copy one batch from host to device", ZERO)
@@ -96,12 +98,9 @@ class Host:
 
     cores: float | None = key(POSITIVE, "physical cores that the job may use, on the whole host", None)
     threads_per_core: int = key(PARTS, "hardware threads per physical core", 1)
-    speed: tuple[float, ...] = key(
-        TABLE, "s(k): speed of each busy core with k = 1, 2, 3, ... busy; the last holds on", (1.0,)
-    )
-    speed_uncertainty: tuple[float, ...] = key(
-        UNCERTAINTIES, "relative standard uncertainty of s(k): of each, or one number for all k > 1", (0.0,)
-    )
+    speed: tuple[float, ...] = key(TABLE, "s(k): speed of each of k = 1, 2, ... busy cores; the last holds on", (1.0,))
+    speed_uncertainty: tuple[float, ...] = key(UNCERTAINTIES, "relative, of each s(k), or one for all k > 1", (0.0,))
+    siblings: float = key(FRACTION, "share of a core that a second hardware thread adds where all cores are busy", 0.0)
     storage_streams: float | None = key(POSITIVE, "fetches that run at once at full speed; absent: no limit", None)
     memory_bytes: float | None = key(POSITIVE, "memory that the job may use", None)
     shm_bytes: float | None = key(POSITIVE, "size of /dev/shm", None)
@@ -143,9 +142,8 @@ class Loader:
     in_process: bool = key(
         FLAG, "whether workers are threads of the trainer's process: nothing to start or to receive", False
     )
-    gil: float = key(
-        FRACTION, "share of preprocessing during which a worker holds the one lock of the trainer's interpreter", 0.0
-    )
+    gil: float = key(FRACTION, "of threads: share of preprocessing that holds the lock of the interpreter", 0.0)
+    lock_passing: float = key(FRACTION, "share of that time that passing the lock between threads adds", PASSING)
     library_threads: int = key(PARTS, "threads that a library (OpenMP, OpenCV, torch) runs in every worker", 1)
     default_threads: int = key(PARTS, "the same where nothing limits them: warned of, not predicted with", 1)
     copy_mode: str = key(
@@ -187,11 +185,6 @@ class Scenario:
     stages: tuple[StageTable, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.loader.gil and not self.loader.in_process:
-            raise InputError(
-                f"loader.gil = {self.loader.gil:g}: processes have a lock each; set"
-                " loader.in_process = true, or gil = 0"
-            )
         if self.accelerator.step.is_zero:
             raise InputError("accelerator.step = 0: a step must take time; measure it or look it up")
         if self.workload.samples_per_epoch is not None and self.batches_per_epoch == 0:

@@ -12,6 +12,7 @@ from coresim.model.build import OPTIONS
 from coresim.model.crowding import crowding
 from coresim.model.scenario import Scenario
 from coresim.report.doubt import recorded_words, sure_words
+from coresim.report.node import node_words
 from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
 from coresim.report.storage import storage_lines
 from coresim.sim.estimate import Estimate
@@ -65,12 +66,12 @@ def headline(answer: Recommendation, basis: str | None = None) -> str:
         return (
             f"No core count tried keeps the GPU idle within {percent(target)}. {why}: {verdict.name}.\n"
             f"What would: {verdict.advice} (GPU idle without it: {percent(verdict.idle_without)}).\n"
-            f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}: {idle}."
+            f"Nearest: {node_words(answer)}{plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}: {idle}."
         )
     span = core_range(answer).removeprefix("interval ")
     return (
-        f"{plural(point.cores, 'CPU core')} per GPU{recorded_words(answer, basis)}; {sure_words(answer)} ({span}),"
-        f" {setting_words(point)}: {idle}, target {percent(target)}."
+        f"{node_words(answer)}{plural(point.cores, 'CPU core')} per GPU{recorded_words(answer, basis)};"
+        f" {sure_words(answer)} ({span}), {setting_words(point)}: {idle}, target {percent(target)}."
     )
 
 

@@ -22,6 +22,8 @@ def rates(pipeline: Pipeline, number: Any) -> tuple[NDArray[Any], ...]:
     crowded, tasks[0] = tasks > cores, 1
     core = speed[np.minimum(np.maximum(at - 1, 0), len(speed) - 1)] * tasks * one / tasks
     core[crowded] = pipeline.core_work(cores) / tasks[crowded]
+    if pipeline.siblings:
+        core[crowded] = [pipeline.core_rate(int(count)) for count in at[crowded]]
     storage, streams = np.full(len(at), one, number), pipeline.storage_streams
     if streams is not None:
         storage[tasks > streams] = streams * one / tasks[tasks > streams]

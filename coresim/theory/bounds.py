@@ -223,7 +223,7 @@ def _bound(name: str, capacity: float, seconds: float, formula: str, why: str | 
 
 
 def _capacity(pipeline: Pipeline, tasks: int) -> float:
-    return most_work(pipeline.speed, float(pipeline.cores), tasks)
+    return most_work(pipeline.speed, float(pipeline.cores), tasks, float(pipeline.siblings))
 
 
 def _work(phase: Phase) -> float:

@@ -25,15 +25,17 @@ def saturation(speed: tuple[Number, ...]) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def most_work(speed: tuple[Number, ...], cores: float, tasks: int) -> float:
+def most_work(speed: tuple[Number, ...], cores: float, tasks: int, siblings: float = 0.0) -> float:
     """Most CPU seconds per second that ``tasks`` tasks can get: the maximum of min(tasks, x) s(x) over x <= cores.
 
-    s is linear between whole x, so the maximum is at a whole x, at the cores, or where x s(x) is level in between.
+    s is linear between whole x, so the maximum is at a whole x, at the cores, or where x s(x) is level in between. To
+    it comes, for tasks beyond the cores, what ``siblings`` add: no less than they add to the work of all cores.
     """
     whole, s, x, at = _turns(speed)
     within = x <= cores
     most = min(tasks, cores) * float(np.interp(cores, whole, s))
-    return max(most, float(np.max(np.minimum(tasks, x) * at, where=within, initial=0.0)))
+    most = max(most, float(np.max(np.minimum(tasks, x) * at, where=within, initial=0.0)))
+    return most * (1.0 + siblings * min(1.0, max(0.0, tasks / cores - 1.0)))
 
 
 @lru_cache(maxsize=64)

@@ -21,12 +21,13 @@ from coresim.units import short
 _LISTS = {
     "batch_size": int, "option": int, "workers": int, "cores": int, "prefetch_factor": int, "ratio": float,
     "sync": str, "ordered": bool, "at": int, "step_s": float,
-    "model": str, "precision": str, "pin_memory": bool, "limit": str,
+    "model": str, "precision": str, "pin_memory": bool, "limit": str, "ranks": int, "straggler": float,
 }  # fmt: skip
 DEFAULTS: dict[str, list[Any]] = {
     "option": [2], "workers": [1], "cores": [2], "prefetch_factor": [2], "sync": ["block"], "ordered": [True],
     "model": [""], "precision": ["fp32"], "pin_memory": [False],
     "at": [0], "step_s": [0.0], "limit": ["affinity"],
+    "ranks": [1], "straggler": [1.0],
 }  # fmt: skip
 
 
@@ -38,7 +39,9 @@ class Setting:
     of workers face the same step time. ``step_s`` > 0 is the step time itself, in seconds; then the ratio is not used.
     ``model`` is what is really trained: a network, in its ``precision``, or the user's own step (``module:name``),
     whose precision is its own and ""; "" is the emulated accelerator. A model has its own step time. ``limit`` says
-    how the cores are limited: by ``affinity`` to as many CPUs, or by a CPU ``quota`` over all CPUs.
+    how the cores are limited: by ``affinity`` to as many CPUs, or by a CPU ``quota`` over all CPUs. ``ranks`` trainers,
+    each with a loader of its own, share the cores and wait for the slowest at each step; reads of the first wait
+    ``straggler`` times as long as those of the others.
     """
 
     workload: str
@@ -57,6 +60,8 @@ class Setting:
     pin_memory: bool = False
     repeats: int = 1
     limit: str = "affinity"
+    ranks: int = 1
+    straggler: float = 1.0
 
     def __post_init__(self) -> None:
         where = f"grid: {self.workload}"
@@ -65,17 +70,27 @@ class Setting:
         _require(self.sync in ("block", "spin"), f"{where}: sync {self.sync!r}; use block or spin")
         _require(self.limit in ("affinity", "quota"), f"{where}: limit {self.limit!r}; use affinity or quota")
         _require(self.step_s >= 0, f"{where}: step_s {self.step_s!r}; seconds, or 0 for a ratio")
-        least = {"batch_size": 1, "workers": 0, "cores": 1, "prefetch_factor": 1, "at": 0, "repeats": 1}
+        least = {"batch_size": 1, "workers": 0, "cores": 1, "prefetch_factor": 1, "at": 0, "repeats": 1, "ranks": 1}
         for name, bound in least.items():
             _require(getattr(self, name) >= bound, f"{where}: {name} {getattr(self, name)!r}; at least {bound}")
         _require(self.option == 1 or self.workers > 0, f"{where}: option {self.option} needs at least one worker")
         pins = f"{where}: pin_memory with option {self.option}; only option 2 has a thread that pins, leave it out"
         _require(self.option == 2 or not self.pin_memory, pins)
+        _require(self.straggler >= 1, f"{where}: straggler {self.straggler!r}; 1, or how many times as long it waits")
+        alone = self.option != 2 or bool(self.model) or self.limit != "affinity"
+        only = f"{where}: {self.ranks} ranks; they go with option 2, no model and cores by affinity"
+        _require(self.ranks == 1 or not alone, only)
+        _require(self.ranks > 1 or self.straggler == 1, f"{where}: a straggler needs ranks that wait for it; add ranks")
 
     @property
     def trains(self) -> str:
         """What is really trained, in words; "" where the accelerator is emulated."""
         return f"{self.model} {self.precision}".strip() if self.model else ""
+
+    @property
+    def busy(self) -> int:
+        """CPUs that its workers keep busy at the most."""
+        return max(1, min(self.ranks * self.workers, self.cores))
 
     @property
     def job(self) -> tuple[object, ...]:

@@ -22,6 +22,7 @@ from coresim.sim.estimate import LEAST_ROWS, Engine, idle_of
 from coresim.sim.run import Run, RunLength
 from coresim.theory.queues import buffer_idle, rate_idle
 from coresim.validate.grid import Setting
+from coresim.validate.straggler import straggling
 from coresim.validate.training import RUN_AHEAD, StepCost
 
 LEVEL = 0.8
@@ -89,16 +90,17 @@ def rate_period(costs: Costs, setting: Setting) -> float:
     scenario = costs.scenario
     workload = scenario.workload
     wait, work = workload.batch_size * workload.fetch.mean, workload.batch_size * workload.preprocess.mean
+    wait *= setting.straggler
     work += workload.collate.mean
     if setting.option == 1:
         return wait + work
-    busy = min(setting.workers, setting.cores)
+    busy = setting.busy
     speeds = scenario.host.speed
     speed = speeds[min(busy, len(speeds)) - 1]
     if setting.option == 3:
         return max(wait / FETCHERS, work / busy / speed)
     work += workload.send.mean
-    return max((wait + work) / setting.workers, work / busy / speed)
+    return max((wait + work) / setting.workers, setting.ranks * work / busy / speed)
 
 
 def step_time(costs: Costs, setting: Setting) -> float:
@@ -142,7 +144,8 @@ def scenario_of(costs: Costs, setting: Setting, without: str = "") -> Scenario:
         scenario = replace(scenario, workload=replace(workload, fetch=later))
     if costs.training is not None:
         return _in_training(scenario, costs.training)
-    return replace(scenario, accelerator=Accelerator(step=Service(step_time(costs, setting)), sync=setting.sync))
+    device = Accelerator(step=Service(step_time(costs, setting)), sync=setting.sync, count=setting.ranks)
+    return replace(scenario, accelerator=device)
 
 
 def _in_training(scenario: Scenario, step: StepCost) -> Scenario:
@@ -164,8 +167,8 @@ def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, s
     own inputs within their uncertainty, so the noise of a short run is in it too.
     """
     pipeline = _pipeline(scenario_of(costs, setting), setting)
-    runs = _runs(pipeline, length, engine, seed)
-    idles = [idle_of(run) for run in _perturbed(pipeline, length, engine, seed)]
+    runs = _runs(pipeline, length, engine, seed, setting.straggler)
+    idles = [idle_of(run) for run in _perturbed(pipeline, length, engine, seed, setting.straggler)]
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return Prediction(stats.mean([idle_of(run) for run in runs]), low, high, _period(runs, length))
 
@@ -176,7 +179,7 @@ def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engi
     pipeline = _pipeline(scenario, setting)
     if effect == "core sharing":
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))
-    return stats.mean([idle_of(run) for run in _runs(pipeline, length, engine, seed=1)])
+    return stats.mean([idle_of(run) for run in _runs(pipeline, length, engine, 1, setting.straggler)])
 
 
 def by_rates(costs: Costs, setting: Setting) -> float:
@@ -194,22 +197,23 @@ def _pipeline(scenario: Scenario, setting: Setting) -> Pipeline:
     return build(scenario, setting.option, setting.cores, max(1, setting.workers), setting.prefetch_factor)
 
 
-def _rows(length: RunLength) -> int:
-    return max(LEAST_ROWS, length.steps)
+def _rows(pipeline: Pipeline, length: RunLength, straggler: float) -> int:
+    """Batches to draw for each rank; where one has times of its own, as many as it may be dealt."""
+    return max(LEAST_ROWS, length.steps + (pipeline.credits or 0) if straggler > 1.0 else length.steps)
 
 
-def _runs(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int) -> list[Run]:
-    return [engine(pipeline, draw(pipeline, _rows(length), seed, number), length) for number in range(NOMINAL)]
+def _runs(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float) -> list[Run]:
+    rows = _rows(pipeline, length, straggler)
+    drawn = [draw(pipeline, rows, seed, number) for number in range(NOMINAL)]
+    return [engine(pipeline, straggling(pipeline, draws, rows, straggler), length) for draws in drawn]
 
 
-def _perturbed(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int) -> list[Run]:
+def _perturbed(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float) -> list[Run]:
+    rows = _rows(pipeline, length, straggler)
+    drawn = [draw(pipeline, rows, seed, number, inputs=PERTURBED) for number in range(PERTURBED)]
     return [
-        engine(
-            perturb_speed(pipeline, seed, number, PERTURBED),
-            draw(pipeline, _rows(length), seed, number, inputs=PERTURBED),
-            length,
-        )
-        for number in range(PERTURBED)
+        engine(perturb_speed(pipeline, seed, number, PERTURBED), straggling(pipeline, draws, rows, straggler), length)
+        for number, draws in enumerate(drawn)
     ]
 
 

@@ -77,7 +77,11 @@ def is_calibrated(point: Point) -> bool:
     Such points are a kind of their own: they say little of what the model adds.
     """
     s = point.setting
-    return (s.option, s.workers, s.prefetch_factor, s.ordered, s.sync) == (2, 1, 2, True, "block") and s.cores > 1
+    return (
+        (s.option, s.workers, s.prefetch_factor, s.ordered, s.sync) == (2, 1, 2, True, "block")
+        and s.cores > 1
+        and s.ranks == 1
+    )
 
 
 def headline(points: Iterable[Point]) -> list[Point]:
@@ -215,7 +219,7 @@ def cost_changes(point: Point, costs: Costs) -> Mapping[str, float]:
     found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
     # In option 3 the calibration has the time that a thread needs for a sample, which trials do not note.
     if point.setting.option != 3 and workload.preprocess.mean > 0:
-        speed = speeds[min(max(1, point.setting.workers), point.setting.cores, len(speeds)) - 1]
+        speed = speeds[min(point.setting.busy, len(speeds)) - 1]
         found[SAMPLE] = stats.mean([t.sample_s for t in trials]) * speed / workload.preprocess.mean - 1.0
     if point.setting.option == 2 and workload.consumer.mean > 0:
         found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / workload.consumer.mean - 1.0

@@ -170,8 +170,7 @@ def _run_job(
 
 def _usual_pace(paces: Mapping[int, float], setting: Setting) -> float:
     """The usual pace beside as many busy CPUs as the setting has, or the most below that was seen."""
-    busy = max(1, min(setting.workers, setting.cores))
-    return paces[max((count for count in paces if count <= busy), default=min(paces))]
+    return paces[max((count for count in paces if count <= setting.busy), default=min(paces))]
 
 
 def _calibrated(

@@ -24,6 +24,7 @@ from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Measured
 from coresim.validate.limits import QuotaGroup, on_cpus
+from coresim.validate.ranks import run_ranks
 from coresim.validate.training import StepCost, Training, is_own, run_training
 from coresim.workloads.images import EncodedImageWorkload
 
@@ -109,27 +110,40 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: Sampler) 
         pin_memory=setting.pin_memory,
     )
     began, mine, all_busy = time.perf_counter(), _own_seconds() + sampler.cpu_s, busy_seconds()
-    pipe = rig.subject(threads=setting.option == 3).open(layout, seed=time.perf_counter_ns() % 2**32)
-    try:
-        trial = _run(pipe, order, training)
-    finally:
-        pipe.close()
+    found = _ranks(rig, layout, order) if setting.ranks > 1 else [_alone(rig, layout, order, training)]
     others = (busy_seconds() - all_busy) - (_own_seconds() + sampler.cpu_s - mine)
     span = time.perf_counter() - began
-    notes = trial.notes
+    trial, notes = found[0], [note for one in found for note in one.notes]
+    period = sum(one.seconds_per_step for one in found) / len(found)
+    steps = [step for one in found for step in one.steps]
     return Measured(
-        idle=trial.idle,
-        seconds_per_step=trial.seconds_per_step,
+        # The steps of several ranks end together, those of some after they are done.
+        idle=trial.idle if len(found) == 1 else 1.0 - order.step_s / period,
+        seconds_per_step=period,
         step_starts_us=_microseconds(trial, [step.start for step in trial.steps]),
         step_ends_us=_microseconds(trial, [step.end for step in trial.steps]) if training else (),
         wall_gots_us=_microseconds(trial, [step.got for step in trial.steps]),
-        lateness_s=0.0 if training else trial.lateness,
+        lateness_s=0.0 if training else sum(one.lateness for one in found) / len(found),
         sample_s=sum(sum(note.cpu) / len(note.cpu) for note in notes) / len(notes),
         collate_s=sum(note.collate for note in notes) / len(notes),
-        receive_s=sum(step.cpu for step in trial.steps) / len(trial.steps),
+        receive_s=sum(step.cpu for step in steps) / len(steps),
         others_cores=max(0.0, others / span),
         pace=sampler.seen(notes) / order.usual_pace,
     )
+
+
+def _ranks(rig: Rig, layout: Layout, order: Order) -> list[Trial]:
+    setting, length = order.setting, order.length
+    wait = spin_until if setting.sync == "spin" else sleep_until
+    return run_ranks(rig, layout, setting.ranks, [order.step_s] * length.steps, length.warm_up, wait, setting.straggler)
+
+
+def _alone(rig: Rig, layout: Layout, order: Order, training: Training | None) -> Trial:
+    pipe = rig.subject(threads=order.setting.option == 3).open(layout, seed=time.perf_counter_ns() % 2**32)
+    try:
+        return _run(pipe, order, training)
+    finally:
+        pipe.close()
 
 
 def _run(pipe: Pipe, order: Order, training: Training | None) -> Trial:

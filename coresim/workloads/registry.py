@@ -62,6 +62,10 @@ WORKLOADS = {
         "coresim.workloads.small_images:WaitingWorkload",
         "most of the time waits without a core: a stand-in for a network, which sleeps",
     ),
+    "slow-reads": Entry(
+        "coresim.workloads.waiting:SlowReadsWorkload",
+        "hardly anything but waiting, with a heavy tail: a stand-in for a slow store, which sleeps",
+    ),
     "audio-wav": Entry("coresim.workloads.audio:WavWorkload", "speech from WAV to log-mel spectrograms: no decoding"),
     "audio-flac": Entry(
         "coresim.workloads.audio:FlacWorkload", "speech from FLAC to log-mel spectrograms", "soundfile"

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from coresim.errors import InputError
-from coresim.measure import crew, droop, host, pressure, topology
+from coresim.measure import crew, droop, host, pressure, siblings, topology
 from coresim.measure.protocol import Clock
 from coresim.measure.speed import channels_of, evidence, is_whole, speed_table
 from coresim.measure.tree import Tree
@@ -187,3 +187,39 @@ def test_an_interrupted_measurement_leaves_the_process_where_it_was() -> None:
         with pytest.raises(Stop):
             pressure.measure_pressure(lambda: None, cpus=CPUS, cache_bytes=2**20, clock=Clock(), progress=stop)
     assert os.sched_getaffinity(0) == usual
+
+
+def test_siblings_are_two_allowed_threads_of_one_core(tmp_path: Path) -> None:
+    for cpu, text in {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}.items():
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(text + "\n")
+    assert siblings.sibling_cpus(tmp_path, [0, 1, 2, 3]) == (0, 2)
+    assert siblings.sibling_cpus(tmp_path, [0, 1, 3]) == (1, 3)
+    assert siblings.sibling_cpus(tmp_path, [0, 1]) is None
+    assert siblings.sibling_cpus(tmp_path / "none", [0, 1]) is None
+
+
+def test_the_same_work_on_both_threads_of_a_core_and_nobody_is_left_behind() -> None:
+    usual = os.sched_getaffinity(0)
+    places: list[frozenset[int]] = []
+
+    def work() -> None:
+        places.append(frozenset(os.sched_getaffinity(0)))
+        sum(range(20_000))
+
+    found = siblings.measure_siblings(work, (CPUS[0], CPUS[-1]), budget_s=0.1, cautions=[])
+    assert [m.name for m in found] == ["sibling.1", "sibling.2"] and all(v > 0 for m in found for v in m.flat)
+    assert set(places) == {frozenset(CPUS[:1])} and os.sched_getaffinity(0) == usual
+
+
+def test_an_interruption_leaves_no_work_on_the_other_thread() -> None:
+    calls = iter(range(10**9))
+
+    def work() -> None:
+        if next(calls) == 40:
+            raise KeyboardInterrupt
+        sum(range(20_000))
+
+    with pytest.raises(KeyboardInterrupt):
+        siblings.measure_siblings(work, (CPUS[0], CPUS[-1]), budget_s=5.0)

@@ -40,7 +40,7 @@ FULL: dict[str, Any] = {
         "worker_bytes": 5e8, "pin": {"mean": "1 ms", "cv": 0.5, "distribution": "gamma", "uncertainty": 0.02},
         "preprocess": {"values": [3, 5, 11, 7, 0.1], "unit": "ms", "mean": "5.1 ms", "uncertainty": 0.1},
         "fetch": "0.25 ms", "collate": {"mean": "2 ms", "cv": 0.1}, "send": "1.5 ms",
-        "consumer": {"values": ["1 ms", "2 ms"]},
+        "consumer": {"values": ["1 ms", "2 ms"]}, "consumer_growth": 0.02,
         "copy": {"mean": "700 us", "distribution": "exponential"}, "sample_bytes": 1.1e5, "dataset_bytes": 9e9,
         "device_preprocess": "2 ms", "decode_share": 0.6, "handover": {"rest_free": "1 ms", "work_crowded": "4 ms"},
     },
@@ -49,14 +49,14 @@ FULL: dict[str, Any] = {
         "slowdown": [1, 1.5], "name": "a device", "cpu_step": "2 s",
     },
     "host": {
-        "cores": 3.5, "threads_per_core": 2, "speed": [1, 0.9], "speed_uncertainty": 0.05, "storage_streams": 8,
-        "memory_bytes": 64e9, "shm_bytes": 32e9, "storage": "ssd-nvme",
+        "cores": 3.5, "threads_per_core": 2, "speed": [1, 0.9], "speed_uncertainty": 0.05, "siblings": 0.1,
+        "storage_streams": 8, "memory_bytes": 64e9, "shm_bytes": 32e9, "storage": "ssd-nvme",
     },
     "loader": {
         "preset": "pytorch-unordered", "dispatch": "shared", "ordered": True, "workers": 3, "prefetch_factor": 5,
         "fetchers": 4, "buffer": 3, "split": 2, "copy_mode": "overlap", "pin_memory": True, "persistent_workers": False,
         "grain": "sample", "credits": "queue", "max_workers": 9, "in_process": True, "gil": 0.25, "library_threads": 2,
-        "default_threads": 3, "more_queued": 1,
+        "default_threads": 3, "more_queued": 1, "lock_passing": 0.2,
     },
     "target": {"gpu_idle": 0.1},
     "stage": [{

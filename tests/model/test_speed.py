@@ -7,7 +7,7 @@ import math
 import pytest
 
 from coresim.errors import InputError
-from coresim.model.crowding import lock_rate
+from coresim.model.lock import longer
 from coresim.model.speed import SpeedTable, fit
 from coresim.model.speed_draws import ASSUMED, CORNER, Evidence, Point, Spread
 
@@ -172,7 +172,6 @@ def test_what_is_assumed_can_be_replaced() -> None:
 
 def test_threads_under_one_lock_lose_more_than_they_wait() -> None:
     """github:facebookresearch/spdl docs/source/plots/data_format.txt: 717 arrays/s by one thread."""
-    assert lock_rate(1) == 1.0
+    assert longer(1) == 1.0 and longer(1000, 0.0) == 1.0
     for threads, published in ((2, 631), (4, 597), (8, 565), (32, 544)):
-        assert lock_rate(threads, 0.3) == pytest.approx(published / 717, rel=0.025)
-    assert lock_rate(1000, 0.0) == 1.0
+        assert 1 / longer(threads, 0.3) == pytest.approx(published / 717, rel=0.025)

@@ -150,3 +150,11 @@ def test_the_lower_bound_is_never_above_the_answer():
         for sync in ("spin", "block"):
             answer = coresim.recommend(job(preprocess=preprocess, accelerator={"sync": sync}))
             assert answer.result.lower_bound.whole <= answer.cores_per_gpu
+
+
+def test_a_second_hardware_thread_adds_its_share_of_each_core_and_a_third_adds_nothing():
+    """Two cores whose siblings add a quarter: of a batch of 10 x 2 ms, 2, 3, 4 and 8 workers do 2 to 2.5 at once."""
+    tables = job(step="1 us", host={"siblings": 0.25})
+    for workers, together in ((1, 1.0), (2, 2.0), (3, 2.25), (4, 2.5), (8, 2.5)):
+        period = 20e-3 / together
+        assert idle(tables, 2, workers, cores=2) == pytest.approx(1 - 1e-6 / period, rel=1e-6)

@@ -1,0 +1,143 @@
+"""Trials of several ranks on this host: each has a loader of its own, and a real barrier ends every step.
+
+The barrier is gloo's, as in data-parallel training on CPUs: the ranks tell one another when their devices are done, and
+the latest of these moments ends the step of all. What passing the barrier takes beyond that is lateness, which is taken
+out of the moments as that of the timer is (`coresim.measure.trial`).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from coresim.errors import CoresimError, InputError
+from coresim.measure.server import Rig
+from coresim.measure.subject import PATIENCE, Layout
+from coresim.measure.trial import Trial, run_trial
+from coresim.workloads.base import describe
+
+#: How often the ranks are looked after, s, and how long they may take to end.
+LOOK_S, STOP_S = 0.5, 10.0
+
+
+def run_ranks(
+    rig: Rig,
+    layout: Layout,
+    ranks: int,
+    step_s: Sequence[float],
+    warm_up: int,
+    wait: Callable[[float], None],
+    straggler: float = 1.0,
+) -> list[Trial]:
+    """One trial of so many ranks; only in a process that may fork.
+
+    Args:
+        rig: the data set.
+        layout: of each rank's loader.
+        ranks: how many.
+        step_s: seconds of each step.
+        warm_up: steps that do not count.
+        wait: blocks until a moment of `time.perf_counter`.
+        straggler: how many times as long the first rank's reads wait.
+
+    Raises:
+        InputError: a rank's data set fails, or it has no reads that could wait longer.
+        CoresimError: a rank died or hangs.
+    """
+    if straggler != 1.0 and not hasattr(rig.workload, "stretch"):
+        raise InputError(f"straggler = {straggler:g}: {rig.workload.name} has no waits to stretch; use slow-reads")
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory(prefix="coresim-ranks-") as folder:
+        links, processes = [], []
+        try:
+            for rank in range(ranks):
+                mine, theirs = fork.Pipe(duplex=False)
+                job = (rig, layout, (rank, ranks, folder), step_s, warm_up, wait, straggler if rank == 0 else 1.0)
+                process = fork.Process(target=_rank, args=(theirs, *job))
+                process.start()
+                theirs.close()
+                links.append(mine)
+                processes.append(process)
+            found = [_received(link, process) for link, process in zip(links, processes, strict=True)]
+            for process in processes:
+                process.join(STOP_S)
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+    return found
+
+
+def _received(link: Connection, process: multiprocessing.process.BaseProcess) -> Trial:
+    until = time.monotonic() + PATIENCE
+    while not link.poll(LOOK_S):
+        if not process.is_alive() and not link.poll(0):
+            raise CoresimError(f"a rank of the trial ended with exit code {process.exitcode}; is memory short?")
+        if time.monotonic() > until:
+            raise CoresimError(f"a rank of the trial said nothing for {PATIENCE:g} s, so it was stopped")
+    found: Trial | CoresimError = link.recv()
+    if isinstance(found, CoresimError):
+        raise found
+    return found
+
+
+def _rank(
+    link: Connection,
+    rig: Rig,
+    layout: Layout,
+    place: tuple[int, int, str],
+    step_s: Sequence[float],
+    warm_up: int,
+    wait: Callable[[float], None],
+    stretch: float,
+) -> None:
+    """One rank's life."""
+    try:
+        link.send(_trial(rig, layout, place, step_s, warm_up, wait, stretch))
+    except CoresimError as error:
+        link.send(type(error)(str(error)))
+    except Exception as error:
+        link.send(CoresimError(f"a rank of the trial raised {describe(error)}"))
+
+
+def _trial(
+    rig: Rig,
+    layout: Layout,
+    place: tuple[int, int, str],
+    step_s: Sequence[float],
+    warm_up: int,
+    wait: Callable[[float], None],
+    stretch: float,
+) -> Trial:
+    import torch.distributed as dist  # noqa: PLC0415 (torch is optional and heavy)
+
+    rank, ranks, folder = place
+    if stretch != 1.0:
+        rig.workload.stretch = stretch  # type: ignore[attr-defined]
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = Path(folder, "store").as_uri()
+    dist.init_process_group("gloo", store, timedelta(seconds=PATIENCE), ranks, rank)
+    try:
+        pipe = rig.subject(threads=False).open(layout, seed=(time.perf_counter_ns() + rank) % 2**32)
+        try:
+            return run_trial(pipe, step_s, warm_up, wait=wait, join=latest)
+        finally:
+            pipe.close()
+    finally:
+        dist.destroy_process_group()
+
+
+def latest(moment: float) -> float:
+    """The latest of all ranks' moments, once all have come to this one."""
+    import torch  # noqa: PLC0415 (torch is optional and heavy)
+    from torch.distributed import ReduceOp, all_reduce  # noqa: PLC0415
+
+    shared = torch.tensor([moment], dtype=torch.float64)
+    all_reduce(shared, ReduceOp.MAX)
+    return float(shared[0])
