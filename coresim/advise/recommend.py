@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import widest
@@ -32,7 +33,7 @@ from coresim.theory.capacity import saturation
 
 #: Probability of the surer of the two answers: nine in ten.
 CONFIDENCE = 0.9
-#: Cores of the surer answer over those of the other from which on it is said what leaves them apart.
+#: From this ratio of the two answers' cores on it is said what leaves them apart.
 WIDE = 1.25
 
 
@@ -101,8 +102,7 @@ class Recommendation:
         elasticities: what moves GPU idle at ``point``, the strongest first.
         epoch_start: what each start of an epoch costs at ``point``; None for option 1.
         unlimited: what library threads do to ``point`` where nothing limits them; None: nothing, or not known.
-        per_rate: cores per 1,000 samples/s.
-        uncertain: the inputs that leave the number of cores uncertain, what adds most first.
+        per_rate, uncertain: what `coresim.advise.uncertain` says of the number of cores.
     """
 
     scenario: Scenario
@@ -209,7 +209,9 @@ def _answers(
     if max_cores is not None and max_cores < 1:
         raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
     asked = replace(study, plan=replace(study.plan, target=scenario.target.gpu_idle))
-    return tuple(_answer(scenario, option, max_cores, confidence, asked) for option in _kinds(scenario, options))
+    # A pipeline of the user's own is one option, whatever it is called.
+    kinds = (3,) if scenario.stages else options or scenario.preset.options
+    return tuple(_answer(scenario, option, max_cores, confidence, asked) for option in kinds)
 
 
 def _narrowed(scenario: Scenario, point: Point, study: Study) -> Point:
@@ -231,11 +233,6 @@ def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:
         return found
     each = f"{found.numbers}; for each of {count} accelerators {found.cores / count:.5g}"
     return replace(found, cores=found.cores / count, whole=math.ceil(found.cores / count), numbers=each)
-
-
-def _kinds(scenario: Scenario, options: tuple[int, ...] | None) -> tuple[int, ...]:
-    """A pipeline of the user's own is one option, whatever it is called."""
-    return (3,) if scenario.stages else options or scenario.preset.options
 
 
 def _answer(scenario: Scenario, option: int, max_cores: int | None, confidence: float, study: Study) -> OptionAnswer:
@@ -272,8 +269,8 @@ def _as_good(point: Point, fewest: Point, answers: tuple[OptionAnswer, ...], tar
     return point.option < fewest.option and there.gpu_idle - there.input_half_low <= target and there.input_half_low > 0
 
 
-def _fewest(answer: OptionAnswer, holds: object) -> int | None:
-    return next((point.cores for point in answer.curve if holds(point)), None)  # type: ignore[operator]
+def _fewest(answer: OptionAnswer, holds: Callable[[Point], bool]) -> int | None:
+    return next((point.cores for point in answer.curve if holds(point)), None)
 
 
 def _setting(scenario: Scenario, point: Point) -> Setting:
@@ -287,7 +284,7 @@ def _own_host(scenario: Scenario, chosen: OptionAnswer, point: Point, study: Stu
     cores, target = scenario.host.cores / scenario.accelerator.count, scenario.target.gpu_idle
     near = replace(study, plan=replace(study.plan, target=target))
     own = point if cores == point.cores else searched(scenario, point.option, cores, near)
-    setting = Setting(scenario, own.option, cores, own.workers, own.prefetch_factor)
+    setting = replace(_setting(scenario, own), cores=cores)
     met = own.estimate.probability(target) >= LIKELY
     return OwnHost(cores, own, judge(setting, target, study, met), _today(scenario, cores, near))
 

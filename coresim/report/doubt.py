@@ -5,20 +5,12 @@ from __future__ import annotations
 from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.advise.uncertain import PerRate
-from coresim.units import format_duration
 
 _LONGER = "measure for longer on a quiet machine (--budget '2 min')"
-#: What each input is, and what makes it better known.
+#: What makes each input better known.
 _CURES = {
-    "step": (
-        "the step time",
-        "time yours on that GPU (--step MODULE:NAME), or give it (--set 'accelerator.step=98 ms')",
-    ),
-    "speed": (
-        "how busy cores slow one another beyond the cores that were measured",
-        "measure on a host with as many cores (coresim measure)",
-    ),
-    "preprocess": ("the cost of preparing a sample", _LONGER),
+    "step": "time your own step (--step) or give it (--set 'accelerator.step=98 ms')",
+    "speed": "measure on a host with more cores (how busy cores slow one another)",
 }
 #: From this gain in samples/s on another setting is worth the change.
 WORTH = 0.02
@@ -54,39 +46,26 @@ def rate_words(rate: PerRate) -> str:
     return f"{rate.cores:.3g} cores per 1,000 samples/s{span}"
 
 
-def rate_line(answer: Recommendation) -> str:
-    """Cores for a rate of samples, which no step time changes, and the rate that the answer is for."""
-    step = format_duration(answer.scenario.accelerator.step.mean)
-    return f"{rate_words(answer.per_rate)}, whatever the step; a step of {step} takes {_rate(answer):,.0f} samples/s."
-
-
 def doubt_line(answer: Recommendation) -> str | None:
     """What to measure to bring the two core counts together, where they are more than a quarter apart; else None."""
     cause = answer.doubt
     if cause is None:
         return None
-    what, cure = _CURES.get(cause.name, (f"the time to {cause.name}", _LONGER))
-    share = f"{100 * cause.share:.0f} % of the doubt is"
-    return f"{share} {what} (\u00b1{200 * cause.uncertainty:.0f} %): {cure}."
+    cure = _CURES.get(cause.name, f"{_LONGER}: the cost to {cause.name}")
+    return f"Next: {cure}; \u00b1{200 * cause.uncertainty:.0f} %, {100 * cause.share:.0f} % of the doubt"
 
 
-def own_line(answer: Recommendation) -> str | None:
-    """What the cores that are there could do with the best loader settings, and what that gains over today's."""
+def own_words(answer: Recommendation) -> str | None:
+    """What the cores that are there do with the best loader settings, and what that gains over today's."""
     own = answer.own_host
-    if own is None:
+    if own is None or (own.cores == answer.point.cores and own.today is None):
         return None
-    cores = f"the {own.cores:g} core{'' if own.cores == 1 else 's'} per GPU that are there"
-    best, now = own.point, own.today
-    if now is None or own.gain is None:
-        if own.cores == answer.point.cores:
-            return None
-        return f"Without another core, on {cores}: {_words(best)}; {own.verdict.name}."
+    there = f"on this host's {own.cores:g} core{'' if own.cores == 1 else 's'} per GPU {own.verdict.name}"
+    if own.today is None or own.gain is None:
+        return f"{there}: {_words(own.point)}"
     if own.gain < WORTH:
-        return f"Today's setting is as good as any on {cores}: {_words(now)}; {own.verdict.name}."
-    return (
-        f"Without another core, on {cores}: {_words(best)} instead of {_words(now)}:"
-        f" {100 * own.gain:+.1f} % samples/s; {own.verdict.name}."
-    )
+        return f"{there}: today's setting is as good as any, {_words(own.today)}"
+    return f"{there}: {_words(own.point)}, today {_words(own.today)}: {100 * own.gain:+.1f} % samples/s"
 
 
 def _rate(answer: Recommendation) -> float:
@@ -95,5 +74,5 @@ def _rate(answer: Recommendation) -> float:
 
 def _words(point: Point) -> str:
     count = f"{point.workers} worker{'' if point.workers == 1 else 's'}"
-    loader = "no workers" if point.option == 1 else f"{count}, prefetch factor {point.prefetch_factor}"
-    return f"{loader} (GPU idle {100 * point.estimate.gpu_idle:.1f} %)"
+    loader = "no workers" if point.option == 1 else f"{count}, prefetch {point.prefetch_factor}"
+    return f"{loader}, idle {100 * point.estimate.gpu_idle:.1f} %"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from coresim.advise.recommend import Recommendation
 from coresim.report import doubt, text
@@ -23,6 +24,8 @@ CHANGING = (
     "the machine was busy all the while",
     "/dev/shm is small",
 )
+#: How entries begin that are of little use in part.
+WHOLE = ("With ", "Next: ")
 #: Two standard uncertainties of a step from which on nothing is gained by measuring anything else.
 VAGUE = 0.1
 Subject = tuple[tuple[str, str], ...]
@@ -49,7 +52,8 @@ def answer_text(
     told = merged(notes)
     first = [note for note in told if note.startswith(CHANGING)]
     others = [note for note in told if note not in first]
-    block = "\n".join(_within(_entries(answer, basis, rests, subject, first)))
+    entries = _entries(answer, basis, rests, subject, first)
+    block = "\n".join(_within(entries, {len(first)}))
     if verbose:
         return "\n\n".join([block, *text.recommendation_parts(answer, basis, rests), *_cautions([*first, *others])])
     more = [*others, "--verbose shows the options, the curve and the evidence"]
@@ -73,17 +77,20 @@ def _entries(
 ) -> list[str]:
     """What the first lines say, in their order."""
     headline, *nearest = text.headline(answer, basis).splitlines()
-    uncertain = doubt.doubt_line(answer)
+    measure_first = doubt.doubt_line(answer)
     about = "; ".join(f"GPU {value}" if name == "GPU" else value for name, value in subject if name != "measured")
     settings = text.loader_text(answer).replace("\n  ", "; ")
+    if f"({plural(answer.point.cores, 'core')}, " in settings:
+        settings = re.sub(r" \([^)]*\):", ":", settings, count=1)  # the first line says so already
     entries = [f"Warning: {warning}" for warning in warnings]
-    entries += [headline, *nearest[-1:], *([uncertain] if uncertain else []), doubt.rate_line(answer)]
+    *before, last = [headline, *nearest[-1:]]
+    entries += [*before, f"{last.removesuffix('.')}; {doubt.rate_words(answer.per_rate)}."]
+    entries += [measure_first] if measure_first else []
     entries += [f"On: {about}"] if about else []
     entries.append(f"How sure: {_sure(answer, basis, rests)}")
     entries += [settings] if settings else []
     entries.append(f"What holds the GPU back: {_held(answer)}")
-    own = doubt.own_line(answer)
-    return [*entries, *([own] if own else []), f"Next: {next_step(answer)}"]
+    return entries if measure_first else [*entries, f"Next: {next_step(answer)}"]
 
 
 def _sure(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> str:
@@ -98,9 +105,9 @@ def _sure(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> 
 
 def _held(answer: Recommendation) -> str:
     verdict = answer.verdict
-    if verdict.next_bottleneck and verdict.next_bottleneck != verdict.name:
-        return f"{verdict.name}, next {verdict.next_bottleneck}"
-    return verdict.name
+    following = verdict.next_bottleneck and verdict.next_bottleneck != verdict.name
+    parts = [f"{verdict.name}, next {verdict.next_bottleneck}" if following else verdict.name]
+    return "; ".join([*parts, *filter(None, [doubt.own_words(answer)])])
 
 
 def next_step(answer: Recommendation) -> str:
@@ -108,15 +115,19 @@ def next_step(answer: Recommendation) -> str:
     step, own = answer.scenario.accelerator.step, answer.own_host
     if not answer.meets_target:
         return f"{answer.verdict.advice} (GPU idle without it: {percent(answer.verdict.idle_without)})"
-    if 2 * step.uncertainty >= VAGUE and answer.doubt is None:
+    if 2 * step.uncertainty >= VAGUE:
         return "time your own step (--step), or give it (--set 'accelerator.step=98 ms'): it moves the answer most"
     if own is not None and own.point.estimate.gpu_idle > answer.scenario.target.gpu_idle:
         return f"coresim whatif shows what would help on this host's {plural(own.cores, 'core')}"
     return "use these settings; coresim validate runs the real loader beside the prediction"
 
 
-def _within(entries: Sequence[str]) -> list[str]:
-    """Each entry in lines of the text's width, the longest cut until all together are `LINES` at the most."""
+def _within(entries: Sequence[str], whole: Set[int] = frozenset()) -> list[str]:
+    """Each entry in lines of the text's width, the longest cut until all together are `LINES` at the most.
+
+    ``whole``: the places of entries that are not cut; those that begin as one of `WHOLE` are cut last.
+    """
+    kept = {place for place, entry in enumerate(entries) if entry.startswith(WHOLE)}
     most = [WIDTH * 3] * len(entries)
 
     def lines() -> list[list[str]]:
@@ -124,8 +135,8 @@ def _within(entries: Sequence[str]) -> list[str]:
         return [text.wrapped(line, "" if place == 0 else "  ", "    ").splitlines() for place, line in enumerate(cut)]
 
     while sum(map(len, found := lines())) > LINES:
-        # The first line and the settings are of use as a whole only.
-        able = [place for place, part in enumerate(found) if len(part) > 1 and not entries[place].startswith("With ")]
+        long = [place for place, part in enumerate(found) if len(part) > 1 and place not in whole]
+        able = [place for place in long if place not in kept] or long
         if not able:
             break
         longest = max(able, key=lambda place: (len(found[place]), place))

@@ -84,5 +84,14 @@ def test_a_wrong_output_does_not_fit(outputs: dict[str, Any], capsys: pytest.Cap
 
 def test_all_schemas_at_once_are_those_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     together = printed(capsys, "schema")
-    assert list(together) == ["scenario", "fleet", "recommend", "simulate", "compare", "machines", "plan"]
+    assert list(together) == [
+        "scenario",
+        "fleet",
+        "recommend",
+        "recommend-steps",
+        "simulate",
+        "compare",
+        "machines",
+        "plan",
+    ]
     assert all(printed(capsys, "schema", name) == schema for name, schema in together.items())
