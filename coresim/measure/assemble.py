@@ -10,7 +10,8 @@ import numpy as np
 
 from coresim import __version__
 from coresim.measure.parts import version_of
-from coresim.measure.server import Calibrated, Facts
+from coresim.measure.rig import Facts
+from coresim.measure.server import Calibrated
 from coresim.measure.speed import speed_table
 from coresim.model.caution import Caution
 from coresim.model.host import HostFacts

@@ -36,7 +36,8 @@ from coresim.measure.droop import measure_droop
 from coresim.measure.host import read_host
 from coresim.measure.parts import optional_parts
 from coresim.measure.processes import Child, Link
-from coresim.measure.server import BUILDING, IMPORTING, Ask, Facts, Server
+from coresim.measure.rig import Facts
+from coresim.measure.server import BUILDING, IMPORTING, Ask, Server
 from coresim.measure.step_time import Job, StepRequest, find_step_time
 from coresim.measure.storage import measure_storage
 from coresim.model.caution import Caution

@@ -96,11 +96,15 @@ def plot_answer_timeline(answer: Recommendation, engine: Engine) -> Figure:
 def draw_timelines(
     figure: Figure, scenario: Scenario, shown: Sequence[Shown], engine: Engine, steps: int = 6, seed: int = 1
 ) -> Figure:
-    """The first ``steps`` batches of each setting, one panel each, over the time that the fastest of them takes."""
+    """The first ``steps`` batches of each setting, one panel each.
+
+    The time shown is what the fastest of them takes, or the first three steps of the slowest where that is longer: many
+    workers that begin together deliver their first batches late.
+    """
     lines, traces = zip(*(traced(scenario, setting, engine, steps, seed) for setting in shown), strict=True)
     heights = [3 + sum(min(stage.servers, SERVERS_SHOWN + 1) for stage in line.stages) for line in lines]
     panels = figure.subplots(len(lines), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    end = min(float(trace.end[steps - 1]) for trace in traces)
+    end = max(min(float(trace.end[steps - 1]) for trace in traces), max(float(trace.end[2]) for trace in traces))
     for setting, line, trace, ax in zip(shown, lines, traces, panels, strict=True):
         _gantt(ax, line, trace, end)
         ax.set_title(title_of(setting, line, scenario), loc="left")

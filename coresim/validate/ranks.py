@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from coresim.errors import CoresimError, InputError
-from coresim.measure.server import Rig
+from coresim.measure.rig import Rig
 from coresim.measure.subject import PATIENCE, Layout
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import describe

@@ -17,7 +17,7 @@ from coresim.measure.calibrate import BUDGET_S, ROUNDS
 from coresim.measure.pace import Sampler
 from coresim.measure.processes import Link
 from coresim.measure.protocol import busy_seconds
-from coresim.measure.server import Rig
+from coresim.measure.rig import Rig
 from coresim.measure.subject import Layout, Pipe
 from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.sim.run import RunLength

@@ -13,7 +13,7 @@ import pytest
 from attach_kit import ENVIRON, PROGRAMS, left_behind
 
 from coresim.errors import InputError, MissingPartError
-from coresim.measure.server import loader_of
+from coresim.measure.rig import loader_of
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout
 from coresim.workloads.base import DatasetWorkload

@@ -21,7 +21,8 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure import campaign, models
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, Tools, run_campaign
-from coresim.measure.server import Ask, Calibrated, Facts
+from coresim.measure.rig import Facts
+from coresim.measure.server import Ask, Calibrated
 from coresim.measure.speed import speed_table
 from coresim.measure.step_time import NETS, ImportedStep, StepRequest, StoredBatch
 from coresim.model.caution import Caution

@@ -81,7 +81,7 @@ def test_it_needs_no_torch():
     code = """
 import sys
 sys.modules["torch"] = None
-from coresim.measure.server import loader_of
+from coresim.measure.rig import loader_of
 from coresim.measure.subject import Layout
 from coresim.workloads.base import DatasetWorkload
 workload = DatasetWorkload(range(8), "mine")

@@ -1,0 +1,109 @@
+"""The data set in its process, ready to be run, and the loader that runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coresim.measure.processes import limit_threads
+from coresim.measure.staged import StagedSubject
+from coresim.measure.subject import Layout, Subject
+from coresim.workloads.base import Workload, seed_everything
+from coresim.workloads.named import WorkloadSpec
+
+MOST_FILES = 4096
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a data set once it is built.
+
+    Attributes:
+        name: what the report calls it.
+        loader: which loader runs it, in words.
+        batch_size: samples per batch.
+        samples: distinct samples; ``sys.maxsize`` for a stream.
+        steps: the names of its steps, in order.
+        bytes_per_sample: bytes read per sample, or None where unknown.
+        build_s: wall seconds that building took.
+        files: the stored files, evenly thinned to some thousands; empty where unknown.
+    """
+
+    name: str
+    loader: str
+    batch_size: int
+    samples: int
+    steps: tuple[str, ...]
+    bytes_per_sample: float | None
+    build_s: float
+    files: tuple[Path, ...] = field(repr=False, default=())
+
+
+class Rig:
+    """The data set in its process, ready to be run.
+
+    Attributes:
+        workload: the data set.
+        subjects: by whether its workers are threads, made when first asked for.
+    """
+
+    def __init__(self, spec: WorkloadSpec) -> None:
+        began = time.perf_counter()
+        self.spec, self.workload = spec, spec.build()
+        self.build_s = time.perf_counter() - began
+        limit_threads()
+        self._subjects: dict[bool, Subject] = {}
+
+    def subject(self, threads: bool) -> Subject:
+        """The loader of processes, or the stages in threads."""
+        if threads not in self._subjects:
+            self._subjects[threads] = (
+                StagedSubject(self.workload, _collation(self.workload)) if threads else loader_of(self.workload)
+            )
+        return self._subjects[threads]
+
+    def facts(self) -> Facts:
+        """What is known of the data set."""
+        workload, subject = self.workload, self.subject(threads=False)
+        files = workload.files()
+        return Facts(
+            name=workload.name,
+            loader=subject.loader,
+            batch_size=workload.batch_size,
+            samples=len(workload) if subject.samples else sys.maxsize,
+            steps=tuple(step.name for step in workload.steps()),
+            bytes_per_sample=workload.bytes_per_sample(),
+            build_s=self.build_s,
+            files=tuple(files[:: -(-len(files) // MOST_FILES) or 1]),
+        )
+
+    def batch(self) -> Any:
+        """One collated batch, its samples over again where there are fewer."""
+        pipe = self.subject(threads=False).open(Layout(workers=0), seed=0)
+        seed_everything(0)
+        return pipe.next()[0]
+
+
+def loader_of(workload: Workload) -> Subject:
+    """torch's DataLoader where torch is installed, else our own."""
+    if importlib.util.find_spec("torch") is None:
+        from coresim.measure.stand_in import StandInSubject  # noqa: PLC0415 (only one of the two is needed)
+
+        return StandInSubject(workload)
+    from coresim.measure import torch_loader  # noqa: PLC0415 (torch is optional and heavy)
+
+    torch_loader.limit_threads_here()
+    return torch_loader.of_workload(workload)
+
+
+def _collation(workload: Workload) -> Callable[[list[Any]], Any]:
+    if importlib.util.find_spec("torch") is None:
+        return workload.collate
+    from coresim.measure.torch_loader import collation  # noqa: PLC0415 (torch is optional and heavy)
+
+    return collation(workload)
