@@ -1,9 +1,10 @@
-"""README and docs: every command that they show is one that the parser takes, and every link leads somewhere."""
+"""README and docs: every command that they show is one that the parser takes, those that need nothing else are run."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coresim.advise.remedies import REMEDIES
-from coresim.cli.main import VERBS, build_parser
+from coresim.cli.main import VERBS, build_parser, main
 from coresim.model.overrides import override
 from coresim.model.presets import PRESETS
 from coresim.model.scenario import read_scenario
@@ -65,6 +66,40 @@ def test_every_command_is_one_that_the_parser_takes(
     page: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert complaint(words, capsys) == ""
+
+
+#: What a command is run with: files that are here, or nothing.
+FILES = {"docs/job.toml": ROOT / "docs" / "job.toml", "profile.json": ROOT / "notebooks" / "profile.json"}
+RUN = [
+    pytest.param(words, marks=[pytest.mark.slow] * ("profile.json" in words), id=shlex.join(words))
+    for _, words in SHOWN
+    if words[0] in ("machines", "presets", "storage") or {*words[1:2]} & {*FILES}
+]
+
+
+@pytest.fixture
+def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with the files that the pages speak of."""
+    for name, file in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(file, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("reader_folder")
+@pytest.mark.parametrize("words", RUN)
+def test_commands_answer_where_they_need_no_measuring(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    # 4 is an answer too: no core count meets the target.
+    assert main(words) in (0, 4)
+    assert capsys.readouterr().out or Path(words[-1]).stat().st_size > 0
+
+
+@pytest.mark.usefixtures("reader_folder")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_that_is_shown_runs(page: Path) -> None:
+    for block in blocks(page.read_text(), "python"):
+        if "import coresim" in block:
+            exec(compile(block, str(page), "exec"), {})
 
 
 def test_every_verb_is_shown_somewhere() -> None:
