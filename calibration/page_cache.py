@@ -2,9 +2,9 @@
 
 A fresh process in a control group of little memory reads a set of files in a new random order each epoch, as a loader
 does, and the kernel's own account says how many bytes came from storage. The result, with where it was measured, goes
-to ``page_cache.json`` beside this file; `tests/test_storage.py` holds `coresim.model.page_cache` to it. Needs a control
-group in which this process may make another (root, or a delegated group); where there is none it says so and writes
-nothing. Three minutes; some 50 GB are read.
+to ``page_cache.json`` beside this file; `tests/model/test_storage.py` holds `coresim.model.page_cache` to it. Needs a
+control group in which this process may make another (root, or a delegated group); where there is none it says so and
+writes nothing. Three minutes; some 50 GB are read.
 """
 
 from __future__ import annotations

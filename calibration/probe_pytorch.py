@@ -2,7 +2,7 @@
 
 A batch sampler is asked for the next batch at the instant of its dispatch, so it shows which pick-up returned which
 credit; each batch says which worker made it. Where the loader delivers out of order, no two events are nearer than
-80 ms in the model (tests/test_probes.py checks that), so that the order is no matter of luck.
+80 ms in the model (tests/calibration/test_probes.py checks that), so that the order is no matter of luck.
 """
 
 from __future__ import annotations

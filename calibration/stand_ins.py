@@ -2,7 +2,7 @@
 
 Neither installs here, so each is built anew, in threads and queues, from what its source does with its buffers, and is
 asked what the other probes ask of real frameworks (`probing`). `caffe_times` and `dali_times` are the same rules in
-virtual time, exact. Both are held to the model by `tests/test_stand_ins.py`.
+virtual time, exact. Both are held to the model by `tests/calibration/test_stand_ins.py`.
 
 Caffe 1.0, src/caffe/layers/base_data_layer.cpp and .cu: one thread takes a free buffer, loads a batch into it, copies
 it to the device, waits for the copy, and queues it as full. The net takes a full one, and only then returns the one

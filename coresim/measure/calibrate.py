@@ -138,7 +138,8 @@ def calibrate(
         budget_s: wall seconds for all runs; each run has a few batches of every worker, whatever that takes.
         counts: numbers of workers; by default `worker_counts`.
         pin_memory: whether a thread copies batches to pinned memory.
-        rounds: independent repeats, at least; disturbed ones are made again, `MOST_ROUNDS` at most.
+        rounds: independent repeats, at least; disturbed ones are made again, `MOST_ROUNDS` at most and while there is
+            time.
         progress: told the fraction done after every batch.
 
     Raises:
@@ -149,8 +150,11 @@ def calibrate(
     share = budget_s / rounds / len(counts)
     with Sampler(subject) as sampler:
         made, began = _Maker(subject, sampler, share, pin_memory), time.perf_counter()
-        number = 0
-        while number < rounds or (number < MOST_ROUNDS and made.too_few(rounds, cpus)):
+        number, longest = 0, budget_s * MOST_ROUNDS / rounds
+        # Slow batches need all of that time for the rounds that everything needs.
+        while number < rounds or (
+            number < MOST_ROUNDS and time.perf_counter() - began < longest and made.too_few(rounds, cpus)
+        ):
             for place, count in enumerate(counts):
                 if count > cpus and not subject.threads and not made.handing_over_counts():
                     continue  # what a crowd does to hand-overs is all that these runs are for
@@ -259,7 +263,8 @@ class _Pacing:
         self._before = self._task_times()
         if 3 * (time.perf_counter() - began) < self._seconds and self.kinds:
             yield from self._batches()
-        yield from self._steps(DRAINED, self._pipe.stop(), 0.0, 0.9)
+        # Stages in threads have no end to run to: slow batches are as few of them as a loader gives.
+        yield from self._steps(DRAINED, self._pipe.stop() or max(0, 2 * self._workers - len(self.kinds)), 0.0, 0.9)
         self._after = self._task_times()
 
     def _batches(self) -> Iterator[float]:

@@ -199,8 +199,10 @@ def _busy_cpu(run: Run) -> float:
 
 def _thread_time(run: Run) -> float:
     streamed = [step for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
+    if len(streamed) < 2:  # of batches so slow that there are only a few, each tells for itself
+        return stats.mean([value for note in later(run) or run.trial.notes for value in note.wall])
     span = streamed[-1].end - streamed[0].end
-    return span / max(1, len(streamed) - 1) * run.workers / len(run.trial.notes[0].wall)
+    return span / (len(streamed) - 1) * run.workers / len(run.trial.notes[0].wall)
 
 
 def _workers(found: Calibration, lone: Sequence[Run]) -> Iterator[Measurement]:

@@ -35,6 +35,9 @@ _BOOT = (
 
 Job = Callable[..., Any]
 
+#: The longest path of a Unix socket, bytes (sun_path in linux/un.h, less its end), and what the names of our folder
+#: and of the folder and the socket of multiprocessing in it take.
+_SOCKET_PATH, _SOCKET_NAMES = 107, len("/coresim-12345678/pymp-12345678/listener-12345678")
 #: What is read of the last that a process said.
 _LAST_BYTES = 4000
 #: What Python says of an object that cannot be pickled: ``TypeError: cannot pickle '_thread.lock' object`` or
@@ -94,7 +97,7 @@ class Child:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
         self._read = 0
         # What multiprocessing keeps in files (sockets of a loader's workers) must not outlive a process that is killed.
-        self._room = tempfile.TemporaryDirectory(prefix="coresim-", ignore_cleanup_errors=True) if own_files else None
+        self._room = _room() if own_files else None
         files = {"TMPDIR": self._room.name} if self._room else {}
         boot = _BOOT.format(path=[entry or os.getcwd() for entry in sys.path], link=theirs.fileno(), life=life.fileno())
         self._process = subprocess.Popen(
@@ -195,6 +198,13 @@ class Child:
         last = lines[-1].strip()[:200] if lines else ""
         said = f"; it last said: {last}" if last else ""
         return DeathError(f"{self.doing}: the worker process {how}{hint}{said}", code, last)
+
+
+def _room() -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder in which multiprocessing can open sockets: not where TMPDIR is too long for their paths."""
+    usual = tempfile.gettempdir()
+    short = len(os.fsencode(usual)) + _SOCKET_NAMES <= _SOCKET_PATH
+    return tempfile.TemporaryDirectory(prefix="coresim-", dir=usual if short else "/tmp", ignore_cleanup_errors=True)
 
 
 class Link:

@@ -110,7 +110,7 @@ print(sampler._process.pid, flush=True)
 sys.stdin.read()
 """
     here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parents[1])])
+    paths = os.pathsep.join(map(str, [here, *here.parents[:2]]))
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONPATH": paths},

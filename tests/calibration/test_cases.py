@@ -14,7 +14,7 @@ import pytest
 
 def _load_script() -> ModuleType:
     """The script that writes the table; ``calibration`` is a folder of scripts, not a package."""
-    path = Path(__file__).parents[1] / "calibration" / "cases.py"
+    path = Path(__file__).parents[2] / "calibration" / "cases.py"
     spec = importlib.util.spec_from_file_location("calibration_cases", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

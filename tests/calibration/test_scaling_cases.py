@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "calibration" / "scaling.py"
+SCRIPT = Path(__file__).parents[2] / "calibration" / "scaling.py"
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from coresim.sim.draws import draw
 from coresim.sim.reference import simulate
 from coresim.sim.run import RunLength, Trace
 
-CALIBRATION = Path(__file__).resolve().parents[1] / "calibration"
+CALIBRATION = Path(__file__).resolve().parents[2] / "calibration"
 STEPS = 40
 
 

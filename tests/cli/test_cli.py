@@ -258,7 +258,7 @@ def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(tmp_path, secon
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert out == ""
     assert "Traceback" not in err
     assert not psutil.wait_procs(children, timeout=20)[1]

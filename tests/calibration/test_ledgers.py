@@ -14,7 +14,7 @@ from coresim.validate.grid import load_grid
 from coresim.validate.ledger import load_ledger
 from coresim.validate.score import repredict, score, with_own_costs
 
-FOLDER = Path(__file__).parents[1] / "calibration"
+FOLDER = Path(__file__).parents[2] / "calibration"
 LEDGERS = sorted(FOLDER.glob("*.ledger.json"))
 
 

@@ -30,7 +30,7 @@ from coresim.stats import t_interval
 from coresim.theory.birth_death import closed_line, example
 
 F = Fraction
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 #: Two workers with batches of their own, nothing but preprocessing and steps.
 LOADER = Stage("load", 2, (Phase("pre"),), dispatch="round_robin")
 

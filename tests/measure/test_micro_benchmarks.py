@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Listener
 from pathlib import Path
 
 import psutil
@@ -154,6 +156,21 @@ def test_a_child_is_single_threaded_and_pinned() -> None:
     cpu = max(os.sched_getaffinity(0))
     with Child(environment_job, cpu=cpu) as child:
         assert child.receive() == ("done", ("1", {cpu}))
+
+
+def socket_job(link: Link) -> str:
+    with Listener(family="AF_UNIX") as listener:
+        return Path(listener.address).parents[1].name[:8]
+
+
+def test_a_child_opens_sockets_wherever_temporary_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("long" * 20)
+    deep.mkdir()
+    monkeypatch.setenv("TMPDIR", str(deep))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with Child(socket_job) as child:
+        assert child.receive() == ("done", "coresim-")
+    assert list(deep.iterdir()) == []
 
 
 def test_a_silent_child_is_given_up_and_stopped() -> None:

@@ -17,7 +17,7 @@ from coresim.sim.draws import Draws, draw
 from coresim.sim.reference import simulate
 from coresim.sim.run import RunLength, Trace
 
-PROBES = Path(__file__).resolve().parents[1] / "calibration" / "probes"
+PROBES = Path(__file__).resolve().parents[2] / "calibration" / "probes"
 #: The nearest that two events of an order may be, s: a busy machine is later than this only rarely.
 APART = 0.08
 

@@ -22,7 +22,7 @@ from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.service import Service
 from coresim.model.storage import data_bytes, misses_of, missing, stored, tiers
 
-MEASURED = Path(__file__).parents[1] / "calibration" / "page_cache.json"
+MEASURED = Path(__file__).parents[2] / "calibration" / "page_cache.json"
 JOB = '[workload]\nbatch_size = 32\npreprocess = "1 ms"\nsample_bytes = 120e3\n[accelerator]\nstep = "60 ms"\n'
 
 

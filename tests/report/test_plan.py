@@ -33,7 +33,7 @@ from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, Measured, Point
 from coresim.validate.predict import Prediction
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = "<script>alert('x')</script> | $\\frac$ & `*_"
 TABLES = {
     "workload": {"batch_size": 8, "preprocess": {"mean": "4 ms", "uncertainty": 0.1}, "fetch": "1 ms"},

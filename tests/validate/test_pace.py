@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from made_up import with_work
-from test_validate import COSTS, SETTING, ledger, measured, point
+from validate.test_validate import COSTS, SETTING, ledger, measured, point
 
 from coresim.report.validation import validation_document, validation_text
 from coresim.sim.fast import simulate

@@ -9,7 +9,7 @@ import pytest
 from made_up import COSTS as TRAINED_COSTS
 from made_up import SETTING as TRAINED
 from made_up import STEP, with_work
-from test_validate import COSTS, SETTING
+from validate.test_validate import COSTS, SETTING
 
 from coresim.sim.fast import simulate
 from coresim.sim.run import RunLength

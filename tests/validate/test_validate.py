@@ -340,7 +340,7 @@ def test_built_in_grids():
 
 
 def test_the_declared_grid_has_the_eight_jobs_and_most_points_near_the_knee():
-    grid = load_grid(Path(__file__).parents[1] / "calibration" / "grid.toml")
+    grid = load_grid(Path(__file__).parents[2] / "calibration" / "grid.toml")
     assert len(grid.settings) >= 250
     assert len({setting.workload for setting in grid.settings}) == 8
     near = sum(0.8 <= setting.ratio <= 1.25 for setting in grid.settings)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "coresim").rglob("*.py"))
 
 #: A room imports from lower floors only; rooms of one floor do not know each other, except on the ground.

@@ -12,7 +12,7 @@ import pytest
 
 from coresim.workloads import formats as kinds
 
-SCRIPT = Path(__file__).parents[1] / "calibration" / "formats.py"
+SCRIPT = Path(__file__).parents[2] / "calibration" / "formats.py"
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 from made_up import at, ledger
+from model.test_profile import profile, with_steps
 from shared import SCENARIO
-from test_profile import profile, with_steps
 
 from coresim.advise.memory import memory_of
 from coresim.advise.starved import uncertainty

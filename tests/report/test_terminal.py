@@ -11,7 +11,7 @@ from coresim.cli.main import main
 from coresim.report.terminal import CHANGING, LINES, merged
 from coresim.report.text import WIDTH
 
-PROFILE = Path(__file__).parents[1] / "notebooks" / "profile.json"
+PROFILE = Path(__file__).parents[2] / "notebooks" / "profile.json"
 JOB = {
     "workload": {"batch_size": 8, "preprocess": {"mean": "4 ms", "uncertainty": 0.02}, "batch_bytes": 1e6},
     "accelerator": {"step": {"mean": "12 ms", "uncertainty": 0.01}},

@@ -16,7 +16,7 @@ from coresim.model.overrides import override
 from coresim.model.presets import PRESETS
 from coresim.model.scenario import read_scenario
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MOST_WORDS = 900
 #: What ends one command of a line and begins the next.

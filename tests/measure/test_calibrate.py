@@ -1,0 +1,236 @@
+"""A calibration of a loader whose costs are made up: rounds, what each batch is taken for, and what comes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from line import Line, LinePipe, bench_of  # noqa: F401 (a fixture)
+
+from coresim.errors import InputError
+from coresim.measure import calibrate as module
+from coresim.measure.calibrate import (
+    DRAINED,
+    FIRST,
+    MOST_ROUNDS,
+    PACED_STEP,
+    RESTED,
+    ROUNDS,
+    STREAMED,
+    calibrate,
+    worker_counts,
+)
+from coresim.measure.costs import cautions, measurements
+from coresim.measure.subject import Subject
+from coresim.model.handover import STATES
+
+Make = Callable[..., Line]
+
+
+def named(found: module.Calibration) -> dict[str, Any]:
+    return {measurement.name: measurement for measurement in measurements(found)}
+
+
+def means(found: module.Calibration) -> dict[str, float]:
+    return {name: measurement.mean for name, measurement in named(found).items()}
+
+
+def test_made_up_costs_are_found_again(bench_of: Make) -> None:  # noqa: F811
+    found = calibrate(bench_of(cpus=2, slower=lambda workers: {1: 1.0, 2: 1.25}.get(workers, 2.0)), budget_s=60.0)
+    made = means(found)
+    assert made["prepare.sample"] == pytest.approx(0.01)
+    assert made["prepare.collate"] == pytest.approx(0.02)
+    assert made["prepare.send"] == pytest.approx(0.005)
+    assert made["receive.cpu"] == pytest.approx(0.001) and made["receive.cpu.2"] == pytest.approx(0.001)
+    assert made["receive.rest_free"] == pytest.approx(0.002)
+    assert made["scaling.2"] / made["scaling.1"] == pytest.approx(1.25)
+    assert made["worker.start"] == pytest.approx(0.01) and made["worker.first"] == pytest.approx(0.3)
+    assert made["machine.speed"] == 1.0 and "prepare.wait" not in made
+    assert found.sampled == pytest.approx(0.02) and found.batch_facts == (80, 1)
+    assert cautions(found) == []
+
+
+def test_at_least_three_rounds_of_newly_started_workers_stand_behind_every_cost(bench_of: Make) -> None:  # noqa: F811
+    line = bench_of(cpus=2)
+    found = calibrate(line, budget_s=60.0)
+    # 1, 2 and 3 workers by turns, three times over; each round has an order of samples of its own.
+    assert line.bench.opened == [(workers, number) for number in range(ROUNDS) for workers in (1, 2, 3)]
+    assert line.bench.closed == len(line.bench.opened)
+    # A state of hand-overs may come up in some rounds alone.
+    rounds = {
+        name: len(cost.values) for name, cost in named(found).items() if name.removeprefix("receive.") not in STATES
+    }
+    assert len(rounds) > 10 and set(rounds.values()) == {3}
+    once = calibrate(bench_of(cpus=2), budget_s=60.0, rounds=1, counts=(2,))
+    assert [run.workers for run in once.runs] == [2]
+
+
+def test_first_calls_are_apart_from_later_ones(bench_of: Make) -> None:  # noqa: F811
+    """A collation whose first call imports for a hundred times as long, and a sample that connects."""
+    line = bench_of(
+        cpus=1, collate=lambda call: 2.0 if call == 0 else 0.02, sample=lambda call: 0.5 if call == 0 else 0.01
+    )
+    made = named(calibrate(line, budget_s=60.0))
+    assert max(made["prepare.collate"].flat) == pytest.approx(0.02)
+    assert max(made["prepare.sample"].flat) == pytest.approx(0.01)
+    assert max(made["scaling.1"].flat) == pytest.approx(0.01)
+    assert max(made["prepare.send"].flat) == pytest.approx(0.005)
+    # They are in what a new worker costs: 0.3 s to start, 4 times 0.49 s and 1.98 s more than usual.
+    assert made["worker.first"].mean == pytest.approx(0.3 + 4 * 0.49 + 1.98)
+
+
+def test_each_batch_is_taken_for_something(bench_of: Make) -> None:  # noqa: F811
+    found = calibrate(bench_of(cpus=2), budget_s=60.0, counts=(2,))
+    paces = set()
+    for run in found.runs:
+        kinds = [kind for kind, _ in Counter(run.kinds).items()]
+        assert kinds == [FIRST, STREAMED, PACED_STEP, RESTED, DRAINED]
+        assert len(run.kinds) == len(run.trial.steps) and run.kinds.count(FIRST) == 1  # and the very first, of warm-up
+        assert run.kinds.count(DRAINED) == 4
+        by_kind = {kind: [s.end - s.start for s, of in zip(run.trial.steps, run.kinds, strict=True) if of == kind]
+                   for kind in kinds}  # fmt: skip
+        assert set(by_kind[STREAMED]) == set(by_kind[DRAINED]) == {0.0}
+        # Steps about as long as the two workers need for a batch, and pauses longer than one needs for its own.
+        (paced,), (pause,) = ({round(value, 9) for value in by_kind[kind]} for kind in (PACED_STEP, RESTED))
+        paces.add(paced)
+        assert pause > 0.065 and paced == pytest.approx(module.RATIOS[run.round] * pause / 2 / module.PAUSE)
+    assert len(paces) == ROUNDS  # other ones in each round, so that hand-overs are seen in every state
+
+
+def test_a_calibration_keeps_to_its_time(bench_of: Make) -> None:  # noqa: F811
+    for budget in (6.0, 60.0):
+        line = bench_of(cpus=2)
+        calibrate(line, budget_s=budget)
+        assert 0.6 * budget < line.bench.works.now < 1.6 * budget
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_of_slow_batches_a_few_are_enough(bench_of: Make, workers: int) -> None:  # noqa: F811
+    """A batch takes 42 s, and all runs together may take one."""
+    line = bench_of(cpus=2, sample=lambda call: 10.0, collate=lambda call: 2.0)
+    made = named(calibrate(line, budget_s=1.0, counts=(workers,)))
+    # Those that are out when the loader starts, two of each worker; how slow they are is known after the first run.
+    assert line.bench.taken[1:] == [2 * workers] * 2 if workers == 1 else [3 * workers] * 2
+    assert line.bench.taken[0] == 3 * workers
+    assert made["prepare.sample"].mean == pytest.approx(10.0) and made["prepare.collate"].mean == pytest.approx(2.0)
+    assert len(made["prepare.sample"].values) == 3
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_slow_batches_of_threads_are_told_by_each(
+    bench_of: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+) -> None:
+    """Stages in threads have no last batch to run to."""
+    line = bench_of(cpus=2, sample=lambda call: 10.0, collate=lambda call: 2.0)
+    line.threads = True
+    monkeypatch.setattr(LinePipe, "stop", lambda self: 0)
+    made = named(calibrate(line, budget_s=1.0, counts=(workers,)))
+    assert all(taken >= 2 * workers for taken in line.bench.taken)
+    assert made["prepare.sample"].mean == pytest.approx(10.0)
+    assert made[f"scaling.{workers}"].mean == pytest.approx(10.0)
+
+
+def test_runs_that_others_disturbed_are_made_again_and_do_not_count(bench_of: Make) -> None:  # noqa: F811
+    """Beside half a core of others', in the second round, work takes twice as long."""
+    line = bench_of(cpus=2, others=lambda run: 0.5 if run == 1 else 0.0)
+    line.bench.made.slower = lambda workers: 2.0 if len(line.bench.opened) == 2 else 1.0
+    found = calibrate(line, budget_s=60.0, counts=(1,))
+    assert [run.round for run in found.runs] == [0, 1, 2, 3]
+    assert [found.disturbed(run) for run in found.runs] == [False, True, False, False]
+    assert found.runs[1].others == pytest.approx(0.5, rel=0.1)
+    assert means(found)["prepare.sample"] == pytest.approx(0.01)
+    assert len(named(found)["prepare.sample"].values) == 3
+
+
+def test_slow_batches_on_a_busy_machine_do_not_take_twice_their_time(bench_of: Make) -> None:  # noqa: F811
+    line = bench_of(cpus=2, sample=lambda call: 10.0, others=lambda run: 1.0)
+    found = calibrate(line, budget_s=1.0)
+    assert {run.round for run in found.runs} == set(range(ROUNDS))
+
+
+def test_a_machine_that_is_never_quiet_is_measured_as_it_is_and_told(bench_of: Make) -> None:  # noqa: F811
+    found = calibrate(bench_of(cpus=2, others=lambda run: 1.0), budget_s=60.0, counts=(1,))
+    assert len(found.runs) == MOST_ROUNDS == len(named(found)["prepare.sample"].values)
+    (told,) = cautions(found)
+    assert told.what == "the machine was busy all the while" and "1.0 cores" in told.value and told.remedy
+
+
+def test_costs_are_told_at_the_usual_pace_beside_as_many_busy_cpus(bench_of: Make) -> None:  # noqa: F811
+    """In the last round all takes half as long again, the sampler's work too; beside two workers it is slower."""
+    line = bench_of(cpus=2)
+    line.bench.made.slower = lambda workers: (1.5 if len(line.bench.opened) > 6 else 1.0) * (1.1 if workers == 2 else 1)
+    line.bench.made.pace = lambda run: (0.006 if run >= 6 else 0.004) * (1.2 if run % 3 == 1 else 1.0)
+    found = calibrate(line, budget_s=60.0)
+    assert found.usual_pace == {1: 0.004, 2: pytest.approx(0.0048), 3: 0.004}
+    made = named(found)
+    assert [values[0] for values in made["prepare.sample"].values] == pytest.approx([0.01] * 3)
+    assert made["scaling.2"].flat == pytest.approx((0.011,) * 3)  # what crowding costs is not hidden in the pace
+    assert [values[0] for values in made["machine.speed"].values] == pytest.approx([1.0, 1.0, 1 / 1.5])
+    assert [told.what for told in cautions(found)] == ["the machine changed its speed"]
+
+
+@pytest.mark.parametrize(("handover", "runs"), [(0.1, (1, 2, 3)), (0.0, (1, 2))])
+def test_a_crowd_is_run_only_where_it_is_notable_what_it_does_to_hand_overs(
+    bench_of: Make,  # noqa: F811
+    handover: float,
+    runs: tuple[int, ...],
+) -> None:
+    line = bench_of(cpus=2, handover=handover, receive=handover / 10)
+    assert calibrate(line, budget_s=60.0, rounds=1).counts == runs
+
+
+def test_it_tells_how_far_it_is(bench_of: Make) -> None:  # noqa: F811
+    told: list[float] = []
+    line = bench_of(cpus=2)
+    calibrate(line, budget_s=60.0, progress=told.append)
+    assert told == sorted(told) and told[0] == 0.0 and 0.95 < told[-1] <= 1.0
+    assert len(told) == sum(line.bench.taken)  # a sign of life with every batch
+
+
+def test_a_failure_ends_the_workers_and_is_told(bench_of: Make) -> None:  # noqa: F811
+    def torn(call: int) -> float:
+        if call == 5:
+            raise InputError("torn")
+        return 0.01
+
+    line = bench_of(cpus=2, sample=torn)
+    with pytest.raises(InputError, match="torn"):
+        calibrate(line, budget_s=60.0)
+    assert line.bench.closed == len(line.bench.opened) == 1
+
+
+def test_threads_and_memory_of_workers_are_looked_at_while_they_run(
+    bench_of: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from coresim.measure.worker import Memory
+
+    line = bench_of(cpus=2)
+    monkeypatch.setattr("line.LinePipe.pids", lambda pipe: tuple(range(100, 100 + pipe._workers)))
+    monkeypatch.setattr(module.worker, "memory_of", lambda pid: None if pid == 101 else Memory(pid, 5))
+    seen = iter(range(1000))
+    monkeypatch.setattr(module.worker, "task_times", lambda pid: {"a": float(next(seen)), "b": 0.0, "c": 7.0})
+    found = calibrate(line, budget_s=60.0, rounds=1, counts=(2,))
+    assert found.runs[0].memory == (Memory(100, 5),)  # of a worker that has ended nothing is known
+    assert found.runs[0].threads == (1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "processes", "threads"),
+    [
+        (1, (1, 2), (1, 2)),
+        (2, (1, 2, 3), (1, 2)),
+        (6, (1, 2, 4, 6, 7), (1, 2, 4, 6)),
+        (8, (1, 2, 4, 8, 9), (1, 2, 4, 8)),
+    ],
+)
+def test_numbers_of_workers_double_up_to_the_cores_that_are_there(
+    cpus: int, processes: tuple[int, ...], threads: tuple[int, ...]
+) -> None:
+    own: Any = SimpleNamespace(threads=True)
+    assert (worker_counts(cpus, Subject()), worker_counts(cpus, own)) == (processes, threads)

@@ -1,0 +1,231 @@
+"""From runs to measurements, by hand on made-up runs: what counts, in which unit, and what is warned of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kit import made_note
+
+from coresim.measure.calibrate import DRAINED, FIRST, PACED_STEP, RESTED, STREAMED, Calibration, Run
+from coresim.measure.costs import CONTRADICTION, MOST_VALUES, cautions, contradiction, measurements
+from coresim.measure.notes import Note
+from coresim.measure.subject import Subject
+from coresim.measure.trial import Step, Trial
+from coresim.measure.worker import Memory
+from coresim.model.measurement import Measurement
+
+#: Of a run's eight batches: the very first, and what the others were taken for.
+KINDS = (STREAMED, STREAMED, STREAMED, PACED_STEP, RESTED, DRAINED, DRAINED)
+
+
+def subject(**other: Any) -> Subject:
+    made = Subject()
+    for name, value in {"loader": "a loader", "batch_size": 2, **other}.items():
+        setattr(made, name, value)
+    return made
+
+
+def note(number: int, **other: Any) -> Note:
+    """Of one worker that begins a batch of two samples each second: 0.3 s each, 0.2 s to collate, 0.2 s to send."""
+    known: dict[str, Any] = {"wall": (0.3, 0.3), "cpu": (0.3, 0.3), "collate": 0.2}
+    return made_note(float(number), number + 0.8, **(known | other))
+
+
+def run(
+    *notes: Note, workers: int = 1, round: int = 0, kinds: tuple[str, ...] = KINDS, receive: float = 0.01, **other: Any
+) -> Run:
+    """The trainer asks before each batch is made, which takes ``receive`` to be handed over, all of it CPU time."""
+    made = list(notes) or [note(number) for number in range(len(kinds) + 1)]
+    steps = [Step(n.made - 0.1, n.made, n.made + receive, n.made + receive, n.made + receive, receive) for n in made]
+    trial = Trial(steps[0].end, tuple(steps[1:]), tuple(made[1:]), (made[0],))
+    known: dict[str, Any] = {"start_s": 0.05, "pace": 1.0, "others": 0.0}
+    return Run(workers, round, trial, kinds, **(known | other))
+
+
+def calibration(*runs: Run, of: Subject | None = None, cpus: int = 2, pinned: bool = False) -> Calibration:
+    paces = {one.workers: 1.0 for one in runs}
+    return Calibration(of or subject(), runs, cpus, paces, sampled=0.02, pinned=pinned)
+
+
+def named(found: Calibration) -> dict[str, Measurement]:
+    made = {measurement.name: measurement for measurement in measurements(found)}
+    assert all(m.how and m.unit and m.values and all(m.values) for m in made.values())
+    return made
+
+
+def test_what_one_worker_s_later_batches_cost_is_the_cost() -> None:
+    found = named(calibration(run(), run(round=1), run(round=2)))
+    assert [found[name].unit for name in ("prepare.sample", "prepare.collate", "worker.start")] == [
+        "s/sample", "s/batch", "s/worker",
+    ]  # fmt: skip
+    assert found["prepare.sample"].values == ((0.3,) * 14,) * 3
+    assert found["prepare.collate"].values == ((0.2,) * 7,) * 3
+    assert found["prepare.send"].flat == pytest.approx((0.2,) * len(found["prepare.send"].flat))
+    assert found["receive.cpu"].values == ((0.01,) * 7,) * 3
+    assert found["worker.start"].values == ((0.05,),) * 3
+    assert "1 worker" in found["prepare.sample"].how and "a loader" in found["prepare.sample"].how
+
+
+def test_first_batches_are_no_cost_but_a_start() -> None:
+    slow = note(0, process=0.5, cpu=(1.0, 0.3), wall=(1.0, 0.3), collate=2.2)
+    second = note(1, cpu=(9.0, 9.0), collate=9.0)  # of another worker's first batch
+    made = run(slow, second, *(note(number) for number in range(2, 8)), kinds=(FIRST, *KINDS[1:]))
+    found = named(calibration(made))
+    assert max(found["prepare.sample"].flat) == 0.3 and max(found["prepare.collate"].flat) == 0.2
+    # What starting took, and of the first batch what is more than the usual 0.8 s.
+    assert found["worker.first"].flat == pytest.approx((0.5 + 3.5 - 0.8,))
+
+
+def test_costs_are_told_at_the_usual_speed_of_the_machine() -> None:
+    slow = [note(n, cpu=(0.6, 0.6), collate=0.4) for n in range(8)]
+    found = named(calibration(run(), run(*slow, round=1, pace=2.0, receive=0.02)))
+    for name, value in (("prepare.sample", 0.3), ("prepare.collate", 0.2), ("receive.cpu", 0.01), ("scaling.1", 0.3)):
+        assert found[name].process_means == pytest.approx((value, value))
+    assert found["machine.speed"].values == ((1.0,), (0.5,))
+    assert found["worker.start"].flat == (0.05, 0.05)  # wall seconds
+
+
+@pytest.mark.parametrize(("waited", "there"), [(0.02, False), (0.1, True)])
+def test_waiting_of_samples_is_told_where_it_is_notable(waited: float, there: bool) -> None:
+    notes = [note(n, wall=(0.3 + waited, 0.3)) for n in range(8)]
+    found = named(calibration(run(*notes)))
+    assert ("prepare.wait" in found) == there
+    if there:
+        assert found["prepare.wait"].values == (pytest.approx((waited, 0.0) * 7),)
+        assert found["prepare.sample"].mean == pytest.approx(0.3)
+
+
+def test_steps_have_their_shares_of_a_sample() -> None:
+    """Of the samples that were split, and of a run without any there is none."""
+    steps = [note(n, steps=(0.0, 0.1, 0.3) if n % 4 == 1 else (0.0, 0.0, 0.0)) for n in range(8)]
+    of = subject(steps=("fetch", "decode", "transform"))
+    found = named(calibration(run(*steps), run(*(note(n, steps=(0.0,) * 3) for n in range(8)), round=1), of=of))
+    assert [found[f"prepare.step.{name}"].flat for name in of.steps] == [
+        (0.0,), (pytest.approx(0.075),), (pytest.approx(0.225),),
+    ]  # fmt: skip
+    assert not [name for name in named(calibration(run(), of=subject(steps=("sample",)))) if "step" in name]
+
+
+def test_sending_is_what_is_between_batches_of_a_worker_that_had_the_next_to_make() -> None:
+    """After the fifth batch the worker rests: two are out, and the trainer asks late."""
+    moments = (0, 1, 2, 3, 4, 9, 10, 11)
+    notes = [note(moment) for moment in moments]
+    made = run(*notes)
+    late = made.trial.steps[2]._replace(asked=8.5)  # batch 3, whose pick-up deals batch 5
+    steps = (*made.trial.steps[:2], late, *made.trial.steps[3:])
+    found = named(calibration(replace(made, trial=replace(made.trial, steps=steps))))
+    assert max(found["prepare.send"].flat) == pytest.approx(0.2)
+
+
+def test_scaling_is_work_without_a_pause_up_to_the_cores() -> None:
+    def crowd(workers: int, cpu: float) -> Run:
+        notes = [note(n, worker=n % workers, cpu=(cpu, cpu)) for n in range(8)]
+        rested = notes[5]._replace(cpu=(9.0, 9.0))  # kind RESTED
+        return run(*notes[:5], rested, *notes[6:], workers=workers)
+
+    found = named(calibration(crowd(1, 0.3), crowd(2, 0.4), crowd(3, 0.9)))
+    assert found["scaling.1"].mean == 0.3 and found["scaling.2"].mean == pytest.approx(0.4)
+    assert "scaling.3" not in found  # more than there are cores
+    assert {"receive.cpu", "receive.cpu.2", "receive.cpu.3"} <= set(found)
+
+
+def test_waiting_for_hand_overs_is_told_by_its_state_where_it_was_seen_often() -> None:
+    found = named(calibration(run(receive=0.25), run(round=1, receive=0.25)))
+    waits = {name: m for name, m in found.items() if name.startswith("receive.") and not name.startswith("receive.cpu")}
+    # 12 of 14 batches are picked up as they are made, and the next is begun; the last of each run has no next one.
+    assert {name: len(m.flat) for name, m in waits.items()} == {"receive.begin_free": 12}
+    assert waits["receive.begin_free"].unit == "s/batch" and len(waits["receive.begin_free"].values) == 2
+    assert set(waits["receive.begin_free"].flat) == {0.0}  # all of it was the trainer's own CPU time
+
+
+def test_what_was_seen_too_rarely_is_better_than_nothing() -> None:
+    found = named(calibration(run(kinds=(STREAMED, DRAINED, DRAINED))))
+    assert {"receive.begin_free", "receive.rest_free"} <= set(found)
+
+
+def test_memory_and_threads_of_workers() -> None:
+    two = [note(n, worker=n % 2) for n in range(8)]
+    runs = (
+        run(threads=(3, 2.5)), run(round=1, threads=None), run(round=2, threads=(4, 2.0)),
+        run(*two, workers=2, memory=(Memory(10, 30), Memory(20, 40))),
+        run(*two, workers=2, round=1, memory=(Memory(12, 30),)),
+        run(*two, workers=2, round=2),
+        run(*two, workers=3, memory=(Memory(99, 99),)),  # more than there are cores
+    )  # fmt: skip
+    found = named(calibration(*runs))
+    assert found["worker.private"].values == ((10.0, 20.0), (12.0,))
+    assert found["worker.shared"].values == ((30.0, 40.0), (30.0,)) and found["worker.shared"].unit == "B/worker"
+    assert found["worker.start"].values == ((0.025,),) * 3  # one after the other
+    assert found["threads.worked"].values == ((3.0,), (4.0,)) and found["threads.spread"].values == ((2.5,), (2.0,))
+
+
+def test_pinning_is_what_the_trainer_s_other_threads_spend() -> None:
+    pinned = run()
+    pinned = replace(pinned, trial=replace(pinned.trial, side_cpu=0.04), pace=2.0)
+    assert named(calibration(pinned, pinned=True))["prepare.pin"].values == ((0.02,),)
+    assert "prepare.pin" not in named(calibration(pinned))  # torch has other threads too
+
+
+def test_a_loader_in_the_trainer_hands_nothing_over() -> None:
+    found = named(calibration(run(workers=0), run(workers=0, round=1)))
+    assert set(found) == {"prepare.sample", "prepare.collate", "machine.speed", "machine.others"}
+
+
+def test_threads_share_the_interpreter_and_copy_themselves() -> None:
+    """Two threads get a batch done each second, of two samples that take 0.3 s by the clock; they wait for the lock."""
+    notes = [note(n, cpu=(0.1, 0.1), fetch=0.5, copy=0.03) for n in range(8)]
+    runs = (run(*notes), run(*notes, workers=2))
+    found = named(calibration(*runs, of=subject(threads=True)))
+    assert found["prepare.sample"].mean == 0.3 and "wall" in found["prepare.sample"].how
+    assert found["prepare.wait"].mean == 0.25  # the fetches, in threads of their own
+    assert found["receive.cpu"].mean == pytest.approx(0.03)
+    # One sample takes one thread half a second, and two threads a whole one between them.
+    assert found["scaling.1"].mean == pytest.approx(0.5) and found["scaling.2"].mean == pytest.approx(1.0)
+    assert not {"prepare.send", "worker.first", "worker.start"} & set(found)
+
+
+def test_of_many_values_some_are_kept_with_the_mean_of_all() -> None:
+    many = [note(n, cpu=tuple(0.001 * (1 + place) for place in range(2 * MOST_VALUES))) for n in range(8)]
+    kept = named(calibration(run(*(n._replace(wall=n.cpu) for n in many))))["prepare.sample"].values[0]
+    assert MOST_VALUES // 2 < len(kept) <= MOST_VALUES
+    assert sum(kept) / len(kept) == pytest.approx(0.001 * (1 + 2 * MOST_VALUES) / 2)
+    assert min(kept) < 0.05 and max(kept) > 0.7  # over all of their range
+
+
+def test_a_disturbed_run_counts_only_where_there_are_too_few_others() -> None:
+    noisy = run(*(note(n, cpu=(0.9, 0.9)) for n in range(8)), round=1, others=0.2)
+    quiet = [run(round=number) for number in (0, 2, 3)]
+    found = calibration(*quiet, noisy)
+    assert named(found)["machine.others"].values == ((0.0,), (0.0,), (0.0,), (0.1,))  # of two CPUs
+    assert found.disturbed(noisy) and found.of(1) == quiet and found.counts == (1,)
+    assert named(found)["prepare.sample"].mean == pytest.approx(0.3)
+    assert calibration(*quiet[:2], noisy).of(1) == [*quiet[:2], noisy]
+
+
+def whats(*runs: Run) -> list[str]:
+    return [caution.what for caution in cautions(calibration(*runs))]
+
+
+def test_what_makes_a_calibration_less_certain_is_told_with_the_remedy() -> None:
+    assert whats(run(), run(round=1)) == []
+    assert whats(run(others=0.5), run(round=1, others=0.5), run(round=2)) == ["the machine was busy all the while"]
+    assert whats(run(pace=0.9), run(round=1, pace=1.2)) == ["the machine changed its speed"]
+    assert whats(run(threads=(4, 3.0))) == ["libraries run threads inside workers"]
+    assert whats(run(threads=(4, 1.1))) == whats(run(threads=(1, 3.0))) == []
+    assert all(c.value and c.remedy for c in cautions(calibration(run(others=0.5, threads=(4, 3.0)))))
+
+
+def test_parts_that_do_not_make_up_a_batch_contradict_it() -> None:
+    """A batch comes each second: 0.6 s of samples, 0.2 s of collating, 0.2 s of sending."""
+    assert contradiction(calibration(run())) == pytest.approx(0.0, abs=1e-6)
+    missing = run(*(note(n, wall=(0.1, 0.1), collate=0.05) for n in range(8)))
+    # What is not in the parts is taken for sending, as long as the worker had more to make; here it had.
+    assert contradiction(calibration(missing)) == pytest.approx(0.0, abs=1e-6)
+    starved = run()
+    steps = tuple(s._replace(got=s.got + 2.0 * place) for place, s in enumerate(starved.trial.steps))
+    held_up = replace(starved, trial=replace(starved.trial, steps=steps))
+    assert contradiction(calibration(held_up)) == pytest.approx(2.0, rel=0.01) and CONTRADICTION < 2.0
+    assert whats(held_up) == ["the parts of a batch contradict what it took"]
+    assert contradiction(calibration(run(workers=0))) == 0.0
