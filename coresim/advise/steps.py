@@ -16,7 +16,7 @@ STEPS = (0.01, 0.03, 0.1)
 
 @dataclass(frozen=True)
 class StepUnknown:
-    """Cores per 1,000 samples/s, and a recommendation for each of `STEPS`."""
+    """An answer for each step, and cores per 1,000 samples/s at the longest, where cores slow one another least."""
 
     per_rate: PerRate
     answers: tuple[Recommendation, ...]
@@ -35,4 +35,4 @@ def for_steps(
         device = replace(scenario.accelerator, step=Service(step), name=None)
         job = replace(scenario, accelerator=device)
         answers.append(recommend(job, replace(study, cache={}), options, max_cores, confidence))
-    return StepUnknown(answers[len(answers) // 2].per_rate, tuple(answers))
+    return StepUnknown(answers[-1].per_rate, tuple(answers))

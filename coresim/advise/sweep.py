@@ -82,25 +82,9 @@ def predict(
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))
     key = (study.plan, pipeline)
     if key not in study.cache:
-        found = estimate(pipeline, study.plan, study.engine, study.cache)
-        study.cache[key] = _within_bounds(found, least_idle(pipeline))
-    known: Estimate = study.cache[key]
-    return known
-
-
-def _within_bounds(found: Estimate, least: float) -> Estimate:
-    """The estimate, with no less idle than the least that is possible in the long run: a window may have happened to
-    begin with a fuller line than it ended.
-    """
-    if found.gpu_idle >= least:
-        return found
-    slower = (1.0 - least) / (1.0 - found.gpu_idle)
-    return replace(
-        found,
-        gpu_idle=least,
-        gpu_idle_high=max(least, found.gpu_idle_high),
-        throughput_samples_per_s=found.throughput_samples_per_s * slower,
-    )
+        study.cache[key] = estimate(pipeline, study.plan, study.engine, study.cache)
+    found: Estimate = study.cache[key]
+    return found
 
 
 def sensible_maximum(scenario: Scenario) -> int:

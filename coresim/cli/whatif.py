@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
         found = what_if(scenario, study, args.remedy, args.option)
         today = check_today(profile, study) if profile else None
     if args.json:
-        print(json.dumps(what_if_document(found) | {"today": today_document(today) if today else None}, indent=1))
+        observed = today_document(today) if today else None
+        print(json.dumps(what_if_document(found) | {"observed": observed}, indent=1))
     else:
         print(*filter(None, [today and today_text(today), what_if_text(found)]), sep="\n\n")
     return EXIT_ANSWERED if today is None or today.trusted else EXIT_NOT_TRUSTED

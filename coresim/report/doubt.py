@@ -36,7 +36,7 @@ def recorded_words(answer: Recommendation, basis: str | None) -> str:
     if basis is None or not basis.startswith("catalogue:"):
         return ""
     # "catalogue: ResNet-50 v1.5 on NVIDIA A100 80GB, mixed, batch 256: ..."
-    what = basis.removeprefix("catalogue:").strip().partition(",")[0]
+    what = basis.removeprefix("catalogue:").strip().partition(",")[0].partition(" (")[0]
     return f" for the {_rate(answer):,.0f} samples/s recorded of {what}"
 
 

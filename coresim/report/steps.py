@@ -46,7 +46,7 @@ class ForSteps:
 
 def steps_text(answer: StepUnknown, notes: tuple[str, ...] = (), rests: tuple[str, ...] = ()) -> str:
     """The whole answer."""
-    lines = [f"Step time unknown: {rate_words(answer.per_rate)}, whatever the step.", ""]
+    lines = [f"Step time unknown: {rate_words(answer.per_rate)}, more where many cores slow one another.", ""]
     lines += [_line(found) for found in answer.answers]
     lines += ["", wrapped(REMEDY, "", "  ")]
     for title, more in (("Rests on", rests), ("Cautions", notes)):

@@ -1,0 +1,98 @@
+"""A profile's times for another batch size than the one it was measured with."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up import profile
+
+import coresim
+from coresim.cli.main import main
+from coresim.errors import InputError
+from coresim.model.overrides import override
+from coresim.model.profile import profile_tables
+from coresim.model.scenario import Scenario, read_scenario
+
+OWN = 256
+
+
+def scenario(*settings: str) -> Scenario:
+    return read_scenario(override(profile_tables(profile(), "profile", None, settings), settings))
+
+
+@pytest.mark.parametrize("batch", [64, 512, 1000])
+def test_every_time_of_a_batch_follows_it(batch: int) -> None:
+    before, after, ratio = scenario(), scenario(f"workload.batch_size={batch}"), batch / OWN
+    assert (before.workload.batch_size, after.workload.batch_size) == (OWN, batch)
+    assert after.accelerator.step.mean == pytest.approx(ratio * before.accelerator.step.mean)
+    assert after.workload.collate.mean == pytest.approx(ratio * before.workload.collate.mean)
+    assert after.workload.batch_bytes == pytest.approx(ratio * (before.workload.batch_bytes or 0.0))
+    # Parts that do not depend on the size of a batch: between no change and proportion.
+    own, other = before.workload, after.workload
+    waits = [(own.handover.rest_free, other.handover.rest_free), (own.handover.work_shared, other.handover.work_shared)]
+    for was, now in [(own.send, other.send), (own.consumer, other.consumer), *waits]:
+        assert was is not None and now is not None
+        assert now.mean == pytest.approx(math.sqrt(ratio) * was.mean)
+        ends = sorted((was.mean, ratio * was.mean))
+        added = math.sqrt(now.uncertainty**2 - was.uncertainty**2)
+        # Two standard uncertainties reach both ends.
+        assert math.log(now.mean / ends[0]) == pytest.approx(2 * added)
+        assert math.log(ends[1] / now.mean) == pytest.approx(2 * added)
+    # What is of a sample stays.
+    assert own.preprocess == other.preprocess and own.worker_bytes == other.worker_bytes
+
+
+def test_a_step_of_another_batch_is_less_certain_by_doublings() -> None:
+    before, after = scenario().accelerator.step, scenario("batch_size=1024").accelerator.step
+    assert after.uncertainty**2 == pytest.approx(before.uncertainty**2 + 0.1**2)
+
+
+def test_what_is_set_beside_the_batch_stays_as_it_is_set() -> None:
+    found = scenario("workload.batch_size=512", "accelerator.step=98 ms", "workload.collate=1 ms")
+    assert found.accelerator.step.mean == pytest.approx(0.098)
+    assert found.workload.collate.mean == pytest.approx(0.001)
+
+
+def test_the_same_batch_changes_nothing() -> None:
+    assert scenario(f"workload.batch_size={OWN}") == scenario()
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "many", "1.5", "true"])
+def test_a_batch_that_is_none_is_refused(value: str) -> None:
+    with pytest.raises(InputError, match="batch_size"):
+        scenario(f"workload.batch_size={value}")
+
+
+def test_cores_do_not_depend_on_the_batch_where_cores_bind() -> None:
+    few, many = (coresim.recommend(profile(), settings=[f"batch_size={size}"]) for size in (256, 512))
+    # The work of a sample and the samples per second are the same.
+    assert many.result.per_rate.cores == pytest.approx(few.result.per_rate.cores, rel=0.05)
+    assert abs(many.cores_per_gpu - few.cores_per_gpu) <= 0.1 * few.cores_per_gpu
+
+
+def test_the_answer_says_what_was_taken_in_proportion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "profile.json"
+    profile().save(path)
+    main(["recommend", str(path), "--set", "workload.batch_size=512", "--verbose"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "taken in proportion from a batch of 256 to 512, ±10 %" in told
+    assert "measured with 256 samples; the step, collating and copying are taken in proportion" in told
+
+
+def whatif(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    main(["whatif", *arguments, "--remedy", "more-cores", "--json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_whatif_follows_the_batch_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "profile.json"
+    profile().save(path)
+    own = whatif(capsys, str(path))["today"]
+    other = whatif(capsys, str(path), "--set", "batch_size=512")["today"]
+    # Samples/s and idle are about the same; a step that kept its time would halve the idle.
+    assert other["gpu_idle"] == pytest.approx(own["gpu_idle"], abs=0.03)
