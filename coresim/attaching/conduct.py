@@ -95,7 +95,7 @@ class _Conductor:
         self._folder.say(f"turn.{first}")
         self._wait("loader", lambda: "loader" in self._training()[first]["found"])
         self._folder.say(f"go.{TOGETHER}")
-        self._wait("together", self._in(READY))
+        self._wait("together" if len(self._training()) > 1 else "loader", self._in(READY))
         for number in range(len(self._request.trials)):
             self._folder.say(f"go.{TRIAL}.{number}")
             self._wait("trial", self._tried(number + 1))
