@@ -208,9 +208,8 @@ def test_a_real_training_that_starves_on_its_loader(tmp_path, capsys: pytest.Cap
     assert main(["watch", "--json", "--interval", "500 ms", "--time", "12 s", "--", *command]) == 0
     found = json.loads(capsys.readouterr().out)
     activity = found["activity"]
-    # Workers that cannot prepare fast enough are busy, and the trainer is not.
-    assert activity["job_cores"] > 0.3
-    assert activity["main_cores"] < 0.5 * activity["job_cores"]
+    # Workers that cannot prepare fast enough are busy, and the trainer is not, whatever else runs here.
+    assert 0 < activity["main_cores"] < 0.5 * activity["job_cores"]
     assert len(activity["worker_cores"]) == len(activity["worker_states"]) == 2
     assert {tick["allowed"] for tick in found["ticks"]} == {len(os.sched_getaffinity(0))}
     assert activity["verdict"] in ("too few workers", "too few cores", UNKNOWN)
