@@ -32,7 +32,8 @@ class SlowReadsWorkload(TinyWorkload):
         """Seconds that each read waits."""
         rng = np.random.default_rng(11)
         found: np.ndarray = rng.lognormal(math.log(self.mean) - self.spread**2 / 2, self.spread, self.drawn)
-        return np.minimum(found, self.longest)
+        found = np.minimum(found, self.longest)
+        return found
 
     def fetch(self, index: int) -> np.ndarray:
         """Wait, then a copy of the row."""
