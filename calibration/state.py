@@ -36,6 +36,8 @@ BOUNDS = (
 )
 #: The worst workload's mean error, and the bias; shares.
 WORKLOAD_BOUND, BIAS_BOUND = 0.035, 0.005
+#: Workers from which on a setting is a kind of its own.
+MANY = 8
 #: A kind of setting counts as covered where its 80 % interval holds so many of its trials.
 COVERED = (0.65, 0.95)
 #: The same for real training on a CUDA device.
@@ -289,6 +291,10 @@ def _kind(point: Point) -> str:
         return "the calibrated setting: one worker"
     if s.trains:
         return s.trains + (", pinned" if s.pin_memory else "")
+    if s.ranks > 1:
+        return f"{s.ranks} ranks" + (", a straggler" if s.straggler > 1.0 else "")
+    if s.workers >= MANY:
+        return f"{s.workers} workers" + ("" if s.ordered else ", out of order")
     if s.limit == "quota":
         return "one core by quota"
     if s.cores == 1:

@@ -66,6 +66,10 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         type=option_list,
         help="which options to consider (default: all that the preset can be; of a program 2)",
     )
+    parser.add_argument(
+        "--gpus", type=whole_number(1, MOST_PARTS), metavar="N",
+        help="GPUs of the node, one rank each, that share its cores and wait for one another: the answer is for all",
+    )  # fmt: skip
     parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
     parser.add_argument(
@@ -132,6 +136,8 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     settings = settings_of(args)
     if args.idle_target is not None:
         settings.append(f"target.gpu_idle={args.idle_target!r}")
+    if args.gpus is not None:
+        settings.append(f"accelerator.count={args.gpus}")
     if args.input:
         for name in _MEASURING:
             given = getattr(args, name)

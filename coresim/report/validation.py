@@ -151,6 +151,8 @@ def label(point: Point) -> str:
     words = (
         f"option {s.option}, {s.workers} workers, {s.cores} cores, prefetch {s.prefetch_factor}, batch {s.batch_size}"
     )
+    words += f", {s.ranks} ranks" if s.ranks > 1 else ""
+    words += f", one waits {s.straggler:g} times" if s.straggler > 1.0 else ""
     words += f", {s.trains}" if s.trains else ""
     words += ", pinned" if s.pin_memory else ""
     words += ", spin" if s.sync == "spin" else ""
@@ -162,6 +164,7 @@ def _short(point: Point) -> str:
     """A setting in still fewer words."""
     s = point.setting
     words = f"{s.option}: {s.workers}w/{s.cores}c pf{s.prefetch_factor} b{s.batch_size}"
+    words += (f" x{s.ranks}" if s.ranks > 1 else "") + (f" late{s.straggler:g}" if s.straggler > 1.0 else "")
     words += (f" {s.trains}" if s.trains else "") + (" pin" if s.pin_memory else "")
     words += (" spin" if s.sync == "spin" else "") + ("" if s.ordered else " unord")
     return words + (" quota" if s.limit == "quota" else "")

@@ -17,13 +17,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from coresim.errors import CoresimError, InputError
+from coresim.measure.processes import DeathError
 from coresim.measure.rig import Rig
 from coresim.measure.subject import PATIENCE, Layout
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import describe
 
-#: How often the ranks are looked after, s, and how long they may take to end.
-LOOK_S, STOP_S = 0.5, 10.0
+#: How long the ranks may take to end, s.
+STOP_S = 10.0
 
 
 def run_ranks(
@@ -64,26 +65,28 @@ def run_ranks(
                 theirs.close()
                 links.append(mine)
                 processes.append(process)
-            found = [_received(link, process) for link, process in zip(links, processes, strict=True)]
+            told = [_received(link, process) for link, process in zip(links, processes, strict=True)]
             for process in processes:
                 process.join(STOP_S)
         finally:
             for process in processes:
                 process.kill()
                 process.join()
-    return found
+    # Where one fails, the barrier fails in the others: what began it is told.
+    errors = [one for kind in (InputError, DeathError, CoresimError) for one in told if isinstance(one, kind)]
+    if errors:
+        raise errors[0]
+    return [one for one in told if isinstance(one, Trial)]
 
 
-def _received(link: Connection, process: multiprocessing.process.BaseProcess) -> Trial:
-    until = time.monotonic() + PATIENCE
-    while not link.poll(LOOK_S):
-        if not process.is_alive() and not link.poll(0):
-            raise CoresimError(f"a rank of the trial ended with exit code {process.exitcode}; is memory short?")
-        if time.monotonic() > until:
-            raise CoresimError(f"a rank of the trial said nothing for {PATIENCE:g} s, so it was stopped")
-    found: Trial | CoresimError = link.recv()
-    if isinstance(found, CoresimError):
-        raise found
+def _received(link: Connection, process: multiprocessing.process.BaseProcess) -> Trial | CoresimError:
+    if not link.poll(PATIENCE):
+        return CoresimError(f"a rank of the trial said nothing for {PATIENCE:g} s, so it was stopped")
+    try:
+        found: Trial | CoresimError = link.recv()
+    except EOFError:
+        process.join(STOP_S)
+        return DeathError(f"a rank of the trial ended with exit code {process.exitcode}; is memory short?")
     return found
 
 
