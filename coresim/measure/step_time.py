@@ -172,7 +172,7 @@ def _stand_in_cautions(request: StepRequest, job: Job, row: StepRow, instead: st
     remedy = "time your own with --step, or give --step-time; --gpu and --model choose another record"
     if instead:
         yield Caution("the CUDA device here was not measured", instead, f"a record of {row.gpu} stands in: {remedy}")
-    if job.own_data and request.model is None:
+    if job.own_data and request.gpu is not None and request.model is None:
         yield Caution("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
 
 

@@ -273,7 +273,10 @@ def test_a_recorded_step_stands_in_where_there_is_no_device() -> None:
     assert source.kind == "catalogue" and source.basis.startswith("catalogue: ResNet-50 v1.5 on A100")
     assert "judged within ±" in source.basis and 0.1 < source.uncertainty < 0.5 and source.step_time_s
     assert "accelerator" not in fakes.calls
-    with_data = run(Fakes(), dataset="my:data")
+    own = run(Fakes(), dataset="my:data")
+    assert own.accelerator.kind == "unknown" and not any("stands in" in caution.what for caution in own.cautions)
+    with_data = run(Fakes(), dataset="my:data", gpu="a100")
+    assert with_data.accelerator.kind == "catalogue"
     assert any("stands in for the one of your dataset" in caution.what for caution in with_data.cautions)
     assert not any("stands in" in caution.what for caution in made.cautions)
 
