@@ -16,7 +16,7 @@ import pytest
 
 from coresim.cli.main import main
 from coresim.errors import CoresimError, InputError
-from coresim.measure.server import loader_of
+from coresim.measure.rig import loader_of
 from coresim.measure.subject import Layout
 from coresim.measure.trial import run_trial, sleep_until
 from coresim.report.validation import label
