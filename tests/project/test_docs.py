@@ -144,12 +144,12 @@ def test_the_lists_of_remedies_and_presets_are_whole() -> None:
 
 def test_the_checks_see_what_they_look_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = (
-        "```sh\npip install x && .venv/bin/coresim recommend --gpus 3  # two\n"
+        "```sh\npip install x && .venv/bin/coresim recommend --cards 3  # two\n"
         "coresim whatif a \\\n  --cold -- b -c\n```\n"
         "```text\ncoresim no\n```\n"
     )
-    assert list(commands(text)) == [["recommend", "--gpus", "3"], ["whatif", "a", "--cold"]]
-    assert "--gpus" in complaint(["recommend", "--gpus", "3"], capsys)
+    assert list(commands(text)) == [["recommend", "--cards", "3"], ["whatif", "a", "--cold"]]
+    assert "--cards" in complaint(["recommend", "--cards", "3"], capsys)
     assert "dance" in complaint(["dance"], capsys)
     assert complaint(["whatif", "a", "--cold"], capsys) == ""
     page = tmp_path / "page.md"
