@@ -10,7 +10,7 @@ from coresim.advise.candidates import widest
 from coresim.advise.curves import curve
 from coresim.advise.epochs import EpochStart, epoch_start
 from coresim.advise.memory import MemoryCap
-from coresim.advise.refine import LIKELY, knee, refine, searched, spaced
+from coresim.advise.refine import LIKELY, fewest_of, knee, refine, searched, spaced
 from coresim.advise.sensitivity import Elasticity, elasticities
 from coresim.advise.sweep import (
     LARGEST_SWEEP,
@@ -91,13 +91,12 @@ class Recommendation:
         point: the recommended setting, with the fewest cores that meet the target as likely as not; where no core
             count does, the knee of the best option.
         confidence: the probability that ``sure`` has.
-        sure: the setting with the fewest cores that meet the target with that probability; None: no core count does.
-        cores_low, cores_high: fewest cores whose interval reaches, and lies wholly within, the target; None: none does.
+        sure: of all options, the setting with the fewest cores that meet the target with that probability; or None.
+        cores_low, cores_high: fewest cores whose interval reaches, and lies within, the target; None: none does.
         verdict: what binds at ``point``; where none meets the target, at the most cores that were tried.
         options: each option's curve and answer.
         lower_bound: cores below which no schedule reaches the target.
-        saturating_cores: fewest cores that do 95 % of the work that any number can (memory bandwidth); None where that
-            is not known, or not reached by as many cores as s(k) is known for.
+        saturating_cores: fewest cores that do 95 % of the work that any number can; None: not known by its s(k).
         own_host: the same job on the host's own cores, if the scenario says how many there are.
         elasticities: what moves GPU idle at ``point``, the strongest first.
         epoch_start: what each start of an epoch costs at ``point``; None for option 1.
@@ -176,10 +175,10 @@ def recommend(
     # At the knee cores bind as much as what else binds: without an answer, ask where cores are ample.
     judged = point if met else chosen.curve[-1]
     return Recommendation(
-        scenario=scenario,
+        scenario,
         point=point,
         confidence=confidence,
-        sure=chosen.sure,
+        sure=fewest_of((found.sure for found in answers), point.option),
         cores_low=_fewest(chosen, lambda found: found.estimate.gpu_idle_low <= target),
         cores_high=_fewest(chosen, lambda found: found.estimate.gpu_idle_high <= target),
         verdict=judge(_setting(scenario, judged), target, study, met),
@@ -264,6 +263,8 @@ def _choose(answers: tuple[OptionAnswer, ...], target: float) -> Point:
 
 def _as_good(point: Point, fewest: Point, answers: tuple[OptionAnswer, ...], target: float) -> bool:
     """Whether a simpler option may need as few cores: at ``fewest.cores`` uncertain inputs hide what it lacks."""
+    if point.cores > min((answer.sure.cores for answer in answers if answer.sure), default=point.cores):
+        return False
     curve = next(answer.curve for answer in answers if answer.option == point.option)
     there = max((found for found in curve if found.cores <= fewest.cores), key=lambda found: found.cores).estimate
     return point.option < fewest.option and there.gpu_idle - there.input_half_low <= target and there.input_half_low > 0

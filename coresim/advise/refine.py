@@ -48,6 +48,12 @@ def knee(points: Iterable[Point]) -> Point:
     return next(point for point in ordered if point.estimate.gpu_idle <= least + 0.01)
 
 
+def fewest_of(points: Iterable[Point | None], option: int | None = None) -> Point | None:
+    """The setting with the fewest cores; of several that of ``option``, else the simplest one; None: no setting."""
+    there = (point for point in points if point is not None)
+    return min(there, key=lambda point: (point.cores, point.option != option, point.option), default=None)
+
+
 def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study: Study) -> Refined:
     """Search every setting at the counts that decide.
 

@@ -57,10 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="a scenario (.toml) or a saved profile (.json); absent: measure here, or -- and your program",
     )  # fmt: skip
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
-    parser.add_argument(
-        "--confidence", type=share, default=0.9, metavar="SHARE",
-        help="how sure the larger of the two core counts is to meet the target (default 90%%)",
-    )  # fmt: skip
+    add_confidence(parser)
     parser.add_argument(
         "--options",
         type=option_list,
@@ -87,6 +84,14 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     add_set(parser)
     add_json(parser)
     parser.set_defaults(run=run)
+
+
+def add_confidence(parser: argparse.ArgumentParser) -> None:
+    """The flag of the surer of the two core counts."""
+    parser.add_argument(
+        "--confidence", type=share, default=0.9, metavar="SHARE",
+        help="how sure the larger of the two core counts is to meet the target (default 90%%)",
+    )  # fmt: skip
 
 
 def option_list(text: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from coresim.cli.attach import add_attach, read_job, source_of
 from coresim.cli.common import add_set, metadata, share, study_of, whole_number
 from coresim.cli.measure import check_writable, progress_on_stderr
-from coresim.cli.recommend import option_list
+from coresim.cli.recommend import add_confidence, option_list
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
 
@@ -27,6 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )  # fmt: skip
     parser.add_argument("--title", metavar="TEXT", help="title of the report (default: names the input)")
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
+    add_confidence(parser)
     parser.add_argument(
         "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
     )
@@ -56,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     scenario, profile = read_job(args, [*args.settings, *target])
     source = source_of(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
-        answer = answer_of(recommend(scenario, study, args.options, args.max_cores), profile, source, args.settings)
+        found = recommend(scenario, study, args.options, args.max_cores, args.confidence)
+        answer = answer_of(found, profile, source, args.settings)
         today = check_today(profile, study) if profile else None
         if today:
             answer = replace(answer, rests=(" ".join(today_text(today).split()), *answer.rests))

@@ -107,11 +107,13 @@ def recommended(answer: Recommendation) -> dict[str, Any]:
 
 
 def sure(answer: Recommendation) -> dict[str, Any]:
-    """The setting with the fewest cores that surely meet the target; nulls where no core count tried does."""
+    """Of all options the setting with the fewest cores that surely meet the target; nulls where none tried does."""
     point = answer.sure
     probability = None if point is None else point.estimate.probability(answer.scenario.target.gpu_idle)
     return {
         "confidence": answer.confidence,
+        "option": point and point.option,
+        "option_name": point and OPTIONS[point.option],
         "cores_per_gpu": point and point.cores,
         "workers": point and point.workers,
         "prefetch_factor": point and point.prefetch_factor,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.advise.uncertain import PerRate
+from coresim.model.build import OPTIONS
 
 _LONGER = "measure for longer on a quiet machine (--budget '2 min')"
 #: What makes each input better known.
@@ -22,13 +23,14 @@ def sureness(confidence: float) -> str:
 
 
 def sure_words(answer: Recommendation) -> str:
-    """The fewest cores that surely meet the target, beside those that do as likely as not."""
-    words = sureness(answer.confidence)
-    if answer.sure is None:
+    """The fewest cores that surely meet the target, with their option where it is not the recommended one."""
+    words, sure = sureness(answer.confidence), answer.sure
+    if sure is None:
         return f"no core count tried is {words}"
-    if answer.sure.cores == answer.point.cores:
-        return words
-    return f"{answer.sure.cores} to be {words}"
+    other = "" if sure.option == answer.point.option else f" with option {sure.option} ({OPTIONS[sure.option]})"
+    if sure.cores == answer.point.cores:
+        return f"{words}{other}"
+    return f"{sure.cores}{other} to be {words}"
 
 
 def recorded_words(answer: Recommendation, basis: str | None) -> str:

@@ -16,6 +16,7 @@ from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.report import text
 from coresim.report.content import Chart, Report, Section, Table
+from coresim.report.doubt import sure_words
 from coresim.report.subject import rests_on, warnings
 from coresim.report.validation import label, one_line
 from coresim.sim.estimate import Engine
@@ -110,7 +111,7 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
     if answer.notes:
         yield "Warnings", warnings(answer.notes)
     if result.meets_target:
-        yield "Cores per GPU", f"{point.cores} ({text.core_range(result)})"
+        yield "Cores per GPU", f"{point.cores} ({text.core_range(result)}); {sure_words(result)}"
     yield "Settings", text.setting_words(point)
     loader = text.loader_text(result)
     if loader:

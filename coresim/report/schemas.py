@@ -39,8 +39,8 @@ _RECOMMENDED = _object(
 )  # fmt: skip
 _SURE = _object(
     {
-        "confidence": _SHARE, "cores_per_gpu": _WHOLE_OR_NULL, "workers": _WHOLE_OR_NULL,
-        "prefetch_factor": _WHOLE_OR_NULL, "memory_bytes": _AMOUNT_OR_NULL,
+        "confidence": _SHARE, "option": {"enum": [1, 2, 3, None]}, "cores_per_gpu": _WHOLE_OR_NULL,
+        "workers": _WHOLE_OR_NULL, "prefetch_factor": _WHOLE_OR_NULL, "memory_bytes": _AMOUNT_OR_NULL,
         "probability_within_target": {**_SHARE, "type": ["number", "null"]},
     }
 )  # fmt: skip

@@ -88,6 +88,8 @@ def test_no_answer_contradicts_itself() -> None:
         if sure["cores_per_gpu"] is not None:
             assert sure["cores_per_gpu"] >= point.cores
             assert sure["probability_within_target"] >= found.confidence
+            assert sure["cores_per_gpu"] == min(one.sure.cores for one in found.options if one.sure)
+            assert found.sure in [one.sure for one in found.options]
         if best["probability_within_target"] >= found.confidence:
             assert sure["cores_per_gpu"] == point.cores
 

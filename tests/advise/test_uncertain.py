@@ -37,6 +37,23 @@ def test_an_uncertain_step_is_told_first_with_what_to_run() -> None:
     assert sure_words(found) == f"{found.sure.cores} to be nine in ten sure"
 
 
+def test_what_another_option_surely_does_is_told_with_its_name() -> None:
+    # Option 2 copies between its steps, 3.0 ms of the 4.7 that the target leaves of 90 ms; option 3 beside them.
+    tables = {
+        "workload": {"batch_size": 16, "preprocess": "2 ms", "copy": {"mean": "3 ms", "uncertainty": 0.6}},
+        "accelerator": {"step": "90 ms", "sync": "block"},
+    }
+    found = recommend(read_scenario(tables), Study(simulate, PLAN), (2, 3))
+    likely, surely = found.options
+    assert found.point == likely.answer and likely.sure is None
+    assert found.sure is not None and found.sure == surely.sure
+    assert found.sure.cores == found.point.cores and sure_words(found) == "nine in ten sure with option 3 (staged)"
+    told = recommendation_document(found, {})["sure"]
+    assert (told["option"], told["option_name"], told["workers"]) == (3, "staged", found.sure.workers)
+    alone = recommend(read_scenario(tables), Study(simulate, PLAN), (2,))
+    assert alone.sure is None and sure_words(alone) == "no core count tried is nine in ten sure"
+
+
 def test_what_is_certain_needs_no_measuring() -> None:
     found = answer({"mean": "20 ms"}, {"mean": "5 ms"})
     assert found.sure == found.point and doubt_line(found) is None and found.uncertain == ()
