@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from coresim.model.option import Option
 from coresim.report.figures import plot_validation, save_figure
 from coresim.report.validation import cost_text, label, misses, points, sweeps_agree
 from coresim.sim.fast import simulate
@@ -285,7 +286,7 @@ def _kinds(ledger: Ledger) -> str:
 
 def _kind(point: Point) -> str:
     s = point.setting
-    if s.option != 2:
+    if s.option != Option.OVERLAPPED:
         return f"option {s.option}"
     if is_calibrated(point):
         return "the calibrated setting: one worker"

@@ -19,6 +19,7 @@ from coresim.advise.sweep import NOISE
 from coresim.advise.task import FLEET_PLAN, Cores, Outcome, Task, run_task
 from coresim.errors import InputError
 from coresim.model.fleet import Candidate, Fleet, Workload
+from coresim.model.option import Option
 from coresim.sim.estimate import Plan
 
 
@@ -29,7 +30,7 @@ class Row:
     key: str
     workload: Workload
     candidate: Candidate
-    option: int
+    option: Option
     outcome: Outcome
     notes: tuple[str, ...]
 
@@ -191,7 +192,7 @@ def _run(tasks: Sequence[Task], executor: Executor | None) -> Iterator[tuple[Tas
             future.cancel()
 
 
-def _run_all(tasks: Sequence[Task]) -> list[dict[tuple[Cores, int], Outcome]]:
+def _run_all(tasks: Sequence[Task]) -> list[dict[tuple[Cores, Option], Outcome]]:
     return [run_task(task) for task in tasks]
 
 
@@ -202,7 +203,7 @@ class _Cell:
     key: str
     workload: Workload
     candidate: Candidate
-    option: int
+    option: Option
     notes: tuple[str, ...]
     job: tuple[str, Carried]
     cores: Cores
@@ -258,7 +259,7 @@ class _Book:
         scenario = cells[0].workload.scenario
         return Task(name, scenario, carried, tuple(options), tuple(cores), self.plan, self.engine)
 
-    def enter(self, task: Task, found: Mapping[tuple[Cores, int], Outcome]) -> Iterator[Row]:
+    def enter(self, task: Task, found: Mapping[tuple[Cores, Option], Outcome]) -> Iterator[Row]:
         """Note a task's outcomes; the rows that they complete."""
         for cell in self.waiting[task.workload, task.carried]:
             self.known[cell.key] = found[cell.cores, cell.option]

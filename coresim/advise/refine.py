@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from coresim.advise.candidates import Candidate, candidates
 from coresim.advise.starved import FAR, short_of_cores
 from coresim.advise.sweep import NOISE, Point, Study, best_point, choose, lowest_idle
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 
 #: The probability of what is as likely as not.
@@ -101,7 +102,7 @@ def _fewest(
     return good
 
 
-def searched(scenario: Scenario, option: int, cores: float, study: Study, confidence: float = LIKELY) -> Point:
+def searched(scenario: Scenario, option: Option, cores: float, study: Study, confidence: float = LIKELY) -> Point:
     """The best of all settings with so many cores; far from the target, of a few."""
     if lowest_idle(scenario, option, cores) > scenario.target.gpu_idle + FAR:
         return short_of_cores(scenario, option, cores, study)[0]

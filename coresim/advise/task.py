@@ -12,6 +12,7 @@ from coresim.advise.carry import Carried
 from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.starved import SIMULATED, predicted, short_of_cores
 from coresim.advise.sweep import Point, Study
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Engine, Estimate, Plan
 
@@ -54,13 +55,13 @@ class Task:
     workload: str
     scenario: Scenario
     carried: Carried
-    options: tuple[int, ...]
+    options: tuple[Option, ...]
     cores: tuple[Cores, ...]
     plan: Plan
     engine: str
 
 
-def run_task(task: Task) -> dict[tuple[Cores, int], Outcome]:
+def run_task(task: Task) -> dict[tuple[Cores, Option], Outcome]:
     """The outcome of each core count and option of a task."""
     study = Study(_engine(task.engine), task.plan)
     scenario = task.carried.scenario(task.scenario)
@@ -72,7 +73,7 @@ def run_task(task: Task) -> dict[tuple[Cores, int], Outcome]:
     return found
 
 
-def _outcome(scenario: Scenario, option: int, cores: Cores, needed: Point | None, study: Study) -> Outcome:
+def _outcome(scenario: Scenario, option: Option, cores: Cores, needed: Point | None, study: Study) -> Outcome:
     used = float(needed.cores if needed else useful_cores(scenario))
     had = cores.had or min(used, cores.most or math.inf)
     if needed and had >= needed.cores:

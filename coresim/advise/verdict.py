@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import fits
 from coresim.advise.sweep import NOISE, Study, predict
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario, with_services
 from coresim.theory.capacity import saturation
 
@@ -20,7 +21,7 @@ class Setting:
     """A scenario at one setting, per accelerator."""
 
     scenario: Scenario
-    option: int
+    option: Option
     cores: float
     workers: int
     prefetch_factor: int
@@ -53,7 +54,7 @@ def _more_credits(setting: Setting) -> Setting:
 
 def _more_cores(setting: Setting) -> Setting:
     grown = replace(setting, cores=4 * setting.cores)
-    return grown if setting.option == 1 else _more_workers(grown)
+    return grown if setting.option == Option.NO_OVERLAP else _more_workers(grown)
 
 
 def _free_bandwidth(setting: Setting) -> Setting:
@@ -121,7 +122,7 @@ def _possible(advice: str, name: str, setting: Setting) -> str:
     most = setting.scenario.loader.max_workers
     if name != "too few workers":
         return advice
-    if setting.option == 2 and not fits(setting.scenario, setting.workers + 1, setting.prefetch_factor):
+    if setting.option == Option.OVERLAPPED and not fits(setting.scenario, setting.workers + 1, setting.prefetch_factor):
         return f"more memory or a larger /dev/shm, or smaller batches: more than {setting.workers} workers do not fit"
     if most is None or setting.workers < most:
         return advice
@@ -145,7 +146,7 @@ def _worst(setting: Setting, idle: float, study: Study, noise: float = NOISE) ->
     there are more of them: that whatever binds would bind less on faster cores is no cause of its own.
     """
     best = (GPU_BOUND, idle, "more cores will not help: a faster step would")
-    none = {"too few workers"} if setting.option == 1 else {"no overlap"}
+    none = {"too few workers"} if setting.option == Option.NO_OVERLAP else {"no overlap"}
     if saturation(setting.scenario.host.speed) is None:
         none.add("bandwidth")
     for name, remove, advice in CAUSES:

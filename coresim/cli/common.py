@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.errors import InputError
 from coresim.model.keys import MOST
+from coresim.model.option import Option
 from coresim.units import LARGEST, in_bounds, short
 
 if TYPE_CHECKING:
@@ -47,6 +48,24 @@ def settings_of(args: argparse.Namespace) -> list[str]:
         choice(*PRESETS).read(args.preset, "--preset")
     preset = [] if args.preset is None else [f"loader.preset={json.dumps(args.preset)}"]
     return [*preset, *args.settings]
+
+
+def add_option(parser: argparse.ArgumentParser, default: Option | None, text: str) -> None:
+    """The ``--option`` flag; ``text`` says what is taken without it."""
+    numbers = ",".join(map(str, Option))
+    parser.add_argument(
+        "--option", type=option_number, metavar=f"{{{numbers}}}", default=default, help=f"organisation {text}"
+    )
+
+
+def option_number(text: str) -> Option:
+    """An argparse type: the number of an option."""
+    try:
+        return Option(int(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{short(text)} is not an option; write {', '.join(map(str, Option))}"
+        ) from None
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

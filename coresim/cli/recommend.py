@@ -26,6 +26,7 @@ from coresim.cli.common import (
 from coresim.cli.measure import add_arguments, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
+from coresim.model.option import Option
 
 if TYPE_CHECKING:
     from coresim.attaching.today import Checked
@@ -89,12 +90,12 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.set_defaults(run=run)
 
 
-def option_list(text: str) -> tuple[int, ...]:
+def option_list(text: str) -> tuple[Option, ...]:
     """An argparse type: a list of options such as 2,3."""
-    names = text.split(",")
-    if not set(names) <= {"1", "2", "3"}:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of options; write 1,2,3 or some of them")
-    return tuple(sorted({int(name) for name in names}))
+    try:
+        return tuple(sorted({Option(int(name)) for name in text.split(",")}))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of options; write 1,2,3 or some of them") from None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,9 +123,9 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_ANSWERED if answer.meets_target else EXIT_NO_CORE_COUNT
 
 
-def _own_option(profile: Profile | None) -> tuple[int, ...] | None:
+def _own_option(profile: Profile | None) -> tuple[Option, ...] | None:
     """What a program has that was attached to: a loader with workers. Another organisation would be another program."""
-    return (2,) if profile is not None and profile.today is not None else None
+    return (Option.OVERLAPPED,) if profile is not None and profile.today is not None else None
 
 
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:

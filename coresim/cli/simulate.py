@@ -8,6 +8,7 @@ from typing import Any
 
 from coresim.cli.common import (
     add_json,
+    add_option,
     add_preset,
     add_set,
     add_storage,
@@ -25,9 +26,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Register the verb."""
     parser = subparsers.add_parser("simulate", help="simulate one setting", description=__doc__)
     parser.add_argument("input", help="a scenario (.toml) or a saved profile (.json)")
-    parser.add_argument(
-        "--option", type=int, choices=(1, 2, 3), help="organisation of the pipeline (default 2, or what --preset is)"
-    )
+    add_option(parser, None, "of the pipeline (default 2, or what --preset is)")
     parser.add_argument(
         "--workers",
         type=whole_number(0, MOST_PARTS),

@@ -23,6 +23,7 @@ from coresim.model.keys import (
     unknown_key,
 )
 from coresim.model.machines import Machine, find_machine, load_machines, read_machines
+from coresim.model.option import Option
 from coresim.model.overrides import override
 from coresim.model.profile import Profile, check_step, load_document, profile_tables
 from coresim.model.scenario import Scenario, read_scenario
@@ -49,7 +50,7 @@ def _table_of(kind: Kind) -> Kind:
     return Kind(read, {"type": "object", "additionalProperties": kind.schema})
 
 
-_OPTION = Kind(lambda value, where: int(choice("1", "2", "3").read(short(value), where)), {"enum": [1, 2, 3]})
+_OPTION = Kind(lambda value, where: Option(int(choice("1", "2", "3").read(short(value), where))), {"enum": [1, 2, 3]})
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,9 @@ class FleetTable:
 
     machines: tuple[str, ...] = key(_list_of(TEXT), 'names of coresim machines, or ["all"]', ())
     machine_file: str | None = key(TEXT, "CSV file of your own machines, all of which are candidates", None)
-    options: tuple[int, ...] = key(_list_of(_OPTION), "organisations of the pipeline to consider", (2,))
+    options: tuple[Option, ...] = key(
+        _list_of(_OPTION), "organisations of the pipeline to consider", (Option.OVERLAPPED,)
+    )
     cpu_speed: dict[str, float] = key(
         _table_of(POSITIVE), "speed of a core by CPU name, on any one scale; measured by you on a like job", None
     )
@@ -157,7 +160,7 @@ class Fleet:
 
     workloads: tuple[Workload, ...]
     candidates: tuple[Candidate, ...]
-    options: tuple[int, ...] = (2,)
+    options: tuple[Option, ...] = (Option.OVERLAPPED,)
     cpu_speed: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.advise.uncertain import PerRate
+from coresim.model.option import Option
 
 _LONGER = "measure for longer on a quiet machine (--budget '2 min')"
 #: What makes each input better known.
@@ -74,5 +75,5 @@ def _rate(answer: Recommendation) -> float:
 
 def _words(point: Point) -> str:
     count = f"{point.workers} worker{'' if point.workers == 1 else 's'}"
-    loader = "no workers" if point.option == 1 else f"{count}, prefetch {point.prefetch_factor}"
+    loader = "no workers" if point.option == Option.NO_OVERLAP else f"{count}, prefetch {point.prefetch_factor}"
     return f"{loader}, idle {100 * point.estimate.gpu_idle:.1f} %"

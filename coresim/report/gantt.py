@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coresim.model.build import OPTIONS, build
+from coresim.model.build import build
+from coresim.model.option import Option
 from coresim.report.text import plural
 from coresim.sim.draws import draw
 from coresim.sim.estimate import LEAST_ROWS
@@ -30,7 +31,7 @@ SERVERS_SHOWN = 6
 class Shown(NamedTuple):
     """A setting whose timeline is drawn; ``cores`` of the whole host, ``workers`` of each accelerator."""
 
-    option: int
+    option: Option
     cores: float
     workers: int
     prefetch_factor: int | None = None
@@ -74,7 +75,7 @@ def title_of(setting: Shown, line: Pipeline, scenario: Scenario) -> str:
     started = whole.startup + whole.worker_startup
     after = f", after a start of {format_duration(started)}" if started else ""
     cores = plural(setting.cores / scenario.accelerator.count, "core")
-    own = "your stages" if scenario.stages else OPTIONS[setting.option]
+    own = "your stages" if scenario.stages else setting.option.label
     workers = f", {plural(setting.workers, 'worker')}" if line.stages and not scenario.stages else ""
     return f"Option {setting.option}: {own} ({cores}{workers}){after}"
 

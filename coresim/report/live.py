@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from matplotlib.ticker import MaxNLocator
 
-from coresim.model.build import OPTIONS
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.report.figures import COLOURS, STATE_COLOURS
 from coresim.report.gantt import TIME_LABEL, Row, Shown, rows_of, title_of, traced
@@ -75,15 +75,15 @@ def what_if_svg(scenario: Scenario, knobs: Knobs, engine: Engine) -> tuple[Estim
     return found[knobs.option][knobs.cores], panels_svg((above, below), WIDTH, below.top + below.height + 44)
 
 
-def _curve_panel(found: dict[int, dict[int, Estimate]], knobs: Knobs, target: float) -> Panel:
+def _curve_panel(found: dict[Option, dict[int, Estimate]], knobs: Knobs, target: float) -> Panel:
     top, last = 24.0, max(found[knobs.option])
 
     def at(cores: float, idle: float) -> tuple[float, float]:
         return _across(cores, last), top + CURVE_HEIGHT * (1 - idle)
 
-    def line(option: int, estimates: dict[int, Estimate]) -> Line:
+    def line(option: Option, estimates: dict[int, Estimate]) -> Line:
         points = (at(cores, estimate.gpu_idle) for cores, estimate in estimates.items())
-        label = f"{option} {OPTIONS[option]}"
+        label = f"{option} {option.label}"
         return Line(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), COLOURS[option], DASHES[option], label)
 
     y = at(0, target)[1]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from coresim.advise.recommend import Recommendation
 from coresim.advise.surface import surface_of
 from coresim.advise.sweep import Point
-from coresim.model.build import OPTIONS
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.report import text
@@ -173,7 +172,7 @@ def _curve_tables(result: Recommendation) -> Iterator[Table]:
     for option in result.options:
         best = option.answer or option.knee
         cores = f"{best.cores}" if option.answer else f"none ({best.cores})"
-        rows.append((f"{option.option} {OPTIONS[option.option]}", cores, f"{option.knee.cores}", *_cells(best)))
+        rows.append((f"{option.option} {option.option.label}", cores, f"{option.knee.cores}", *_cells(best)))
     columns = ("option", "cores per GPU", "knee, cores", "workers", "GPU idle", "samples/s")
     note = "; ".join(["none: no core count reaches the target; in brackets the knee", *text.cap_lines(result)]) + "."
     yield Table(columns, tuple(rows), "The options", note)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coresim import stats
+from coresim.model.option import Option
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, Point
 
@@ -93,7 +94,7 @@ def _scans(points: Iterable[Point]) -> list[list[Point]]:
     """All scans of three or more worker counts, by step time."""
     scans: dict[Setting, list[Point]] = {}
     for point in points:
-        if point.setting.option == 2 and point.setting.at:
+        if point.setting.option == Option.OVERLAPPED and point.setting.at:
             scans.setdefault(replace(point.setting, workers=1, repeats=1), []).append(point)
     return [found for found in scans.values() if len(found) >= 3]
 

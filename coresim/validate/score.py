@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coresim import stats
+from coresim.model.option import Option
 from coresim.model.service import read_service
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
@@ -78,7 +79,7 @@ def is_calibrated(point: Point) -> bool:
     """
     s = point.setting
     return (
-        (s.option, s.workers, s.prefetch_factor, s.ordered, s.sync) == (2, 1, 2, True, "block")
+        (s.option, s.workers, s.prefetch_factor, s.ordered, s.sync) == (Option.OVERLAPPED, 1, 2, True, "block")
         and s.cores > 1
         and s.ranks == 1
     )
@@ -105,7 +106,7 @@ def near_knee(points: Iterable[Point], jobs: Sequence[Job] = ()) -> list[Point]:
         points: any.
         jobs: their ledger's; needed where a setting names a model, whose step is its own and makes the ratio.
     """
-    chosen = (p for p in points if p.setting.option != 1 and not p.setting.at and not p.setting.step_s)
+    chosen = (p for p in points if p.setting.option != Option.NO_OVERLAP and not p.setting.at and not p.setting.step_s)
     return [p for p in chosen if KNEE[0] <= _ratio(p, jobs) <= KNEE[1]]
 
 
@@ -218,10 +219,10 @@ def cost_changes(point: Point, costs: Costs) -> Mapping[str, float]:
     workload, speeds = scenario.workload, scenario.host.speed
     found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
     # In option 3 the calibration has the time that a thread needs for a sample, which trials do not note.
-    if point.setting.option != 3 and workload.preprocess.mean > 0:
+    if point.setting.option != Option.STAGED and workload.preprocess.mean > 0:
         speed = speeds[min(point.setting.busy, len(speeds)) - 1]
         found[SAMPLE] = stats.mean([t.sample_s for t in trials]) * speed / workload.preprocess.mean - 1.0
-    if point.setting.option == 2 and workload.consumer.mean > 0:
+    if point.setting.option == Option.OVERLAPPED and workload.consumer.mean > 0:
         found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / workload.consumer.mean - 1.0
     return found
 

@@ -19,6 +19,7 @@ from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.host import read_host
 from coresim.measure.server import Ask, Server
 from coresim.model.measurement import Measurement
+from coresim.model.option import Option
 from coresim.model.profile import AcceleratorSource
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
@@ -187,7 +188,7 @@ def _calibrated(
         server.send(Train(first, effort.device))
         device, training = server.receive()[1]
     tell("calibrating", 0)
-    ask = Ask(first.option == 3, effort.budget_s, effort.rounds, first.pin_memory)
+    ask = Ask(first.option == Option.STAGED, effort.budget_s, effort.rounds, first.pin_memory)
     found = server.calibrate(ask, progress=lambda what, done: tell(f"{what}, {20 * int(5 * done)} %", 0))
     host = read_host(load_window=0.0)
     measurements = [*found.measurements, *bandwidth]

@@ -20,6 +20,7 @@ from coresim.measure.protocol import busy_seconds
 from coresim.measure.rig import Rig
 from coresim.measure.subject import Layout, Pipe
 from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
+from coresim.model.option import Option
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Measured
@@ -104,7 +105,7 @@ def _limited(order: Order) -> AbstractContextManager[None]:
 def _trial(rig: Rig, order: Order, training: Training | None, sampler: Sampler) -> Measured:
     setting = order.setting
     layout = Layout(
-        workers=0 if setting.option == 1 else setting.workers,
+        workers=0 if setting.option == Option.NO_OVERLAP else setting.workers,
         prefetch_factor=setting.prefetch_factor,
         ordered=setting.ordered,
         pin_memory=setting.pin_memory,
@@ -139,7 +140,7 @@ def _ranks(rig: Rig, layout: Layout, order: Order) -> list[Trial]:
 
 
 def _alone(rig: Rig, layout: Layout, order: Order, training: Training | None) -> Trial:
-    pipe = rig.subject(threads=order.setting.option == 3).open(layout, seed=time.perf_counter_ns() % 2**32)
+    pipe = rig.subject(threads=order.setting.option == Option.STAGED).open(layout, seed=time.perf_counter_ns() % 2**32)
     try:
         return _run(pipe, order, training)
     finally:
