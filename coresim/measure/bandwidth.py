@@ -21,9 +21,9 @@ import psutil
 from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import protocol
-from coresim.measure.crew import crew, levels, physical_cpus, rounds, serve
 from coresim.measure.processes import Link
 from coresim.measure.protocol import Cautions, Clock, Progress
+from coresim.measure.worker_pool import levels, physical_cpus, rounds, serve, worker_pool
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
 
@@ -82,7 +82,7 @@ def _measure(
     """``bandwidth.<kernel>.K``; a value is the sum over the K processes of one round."""
     sums: dict[int, list[float]] = {}
     total = kept = 0
-    with crew(_bandwidth_job, kernel, size, cpus=cpus, doing="measuring memory bandwidth") as children:
+    with worker_pool(_bandwidth_job, kernel, size, cpus=cpus, doing="measuring memory bandwidth") as children:
         for count, members in rounds(children, levels(len(cpus)), budget, listen):
             clean = [protocol.clean(timings) for timings in members.values()]
             total += sum(map(len, members.values()))

@@ -16,9 +16,9 @@ import numpy as np
 
 from coresim.measure import protocol
 from coresim.measure.bandwidth import array_bytes, available_memory, last_level_cache
-from coresim.measure.crew import physical_cpus
 from coresim.measure.processes import START_TIMEOUT, Child, Link
 from coresim.measure.protocol import Cautions, Clock, Progress
+from coresim.measure.worker_pool import physical_cpus
 from coresim.model.measurement import Measurement
 
 #: A triad goes over so much of its arrays before it looks whether it is to rest.

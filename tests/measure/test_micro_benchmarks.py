@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from coresim.errors import CoresimError, InputError
-from coresim.measure import bandwidth, crew, storage
+from coresim.measure import bandwidth, storage, worker_pool
 from coresim.measure.processes import Child, HangError, Link
 from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
@@ -48,7 +48,7 @@ def by_name(measurements: list[Measurement]) -> dict[str, Measurement]:
 
 
 def test_bandwidth_of_every_count() -> None:
-    cpus = crew.physical_cpus()[:2]
+    cpus = worker_pool.physical_cpus()[:2]
     told: list[str] = []
     found = bandwidth.measure_bandwidth(
         cpus=cpus, cache_bytes=2**20, budget_s=0.3, progress=lambda what, done: told.append(what)
@@ -111,8 +111,8 @@ def test_saturation_is_the_fewest_cores_within_five_per_cent() -> None:
 
 
 def test_many_cores_are_measured_at_some_counts() -> None:
-    assert crew.levels(1) == [1] and crew.levels(8) == list(range(1, 9))
-    assert crew.levels(64) == [1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40, 60, 64]
+    assert worker_pool.levels(1) == [1] and worker_pool.levels(8) == list(range(1, 9))
+    assert worker_pool.levels(64) == [1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40, 60, 64]
 
 
 def test_one_hardware_thread_per_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_one_hardware_thread_per_core(tmp_path: Path, monkeypatch: pytest.Monkey
         (tmp_path / f"cpu{cpu}" / "topology").mkdir(parents=True)
         (tmp_path / f"cpu{cpu}" / "topology" / "thread_siblings_list").write_text(siblings + "\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 5, 6, 9})
-    assert crew.physical_cpus(tmp_path) == (0, 1, 6, 9)
+    assert worker_pool.physical_cpus(tmp_path) == (0, 1, 6, 9)
 
 
 def test_bandwidth_arrays_leave_memory_to_others(tmp_path: Path) -> None:

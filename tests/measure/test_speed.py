@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from coresim.errors import InputError
-from coresim.measure import crew, droop, host, pressure, siblings, topology
+from coresim.measure import droop, host, pressure, siblings, topology, worker_pool
 from coresim.measure.protocol import Clock
 from coresim.measure.speed import channels_of, evidence, is_whole, speed_table
 from coresim.measure.tree import Tree
@@ -20,7 +20,7 @@ from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.machines import Machine
 from coresim.model.measurement import Measurement
 
-CPUS = crew.physical_cpus()[:2]
+CPUS = worker_pool.physical_cpus()[:2]
 HOST = HostFacts(
     (CoreTerm("physical", 16, ""),), physical_cores=16, sockets=2, threads_per_core=2, hypervisor=False,
     cpu_model="AMD EPYC 7742 64-Core Processor",
