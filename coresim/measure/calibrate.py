@@ -7,7 +7,7 @@ batches cost), with steps in between (hand-overs in every state), and after paus
 The first batch of every worker is kept apart from the later ones: first calls import, allocate and connect. A *round*
 is one run for each k = 1, 2, 4, ... up to the cores that are there, and one with a worker more than there are cores.
 Rounds alternate, so that a drift touches all alike; every round starts new workers, so that rounds are independent
-repeats. CPU times are taken at the machine speed that was sampled during the run (`coresim.measure.pace`).
+repeats. CPU times are taken at the machine speed that was sampled during the run (`coresim.measure.machine_speed`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from coresim import stats
 from coresim.measure import worker
-from coresim.measure.pace import Sampler
+from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.protocol import busy_seconds
 from coresim.measure.subject import FirstBatch, Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
@@ -148,7 +148,7 @@ def calibrate(
     cpus = len(os.sched_getaffinity(0))
     counts = worker_counts(cpus, subject) if counts is None else counts
     share = budget_s / rounds / len(counts)
-    with Sampler(subject) as sampler:
+    with SpeedSampler(subject) as sampler:
         made, began = _Maker(subject, sampler, share, pin_memory), time.perf_counter()
         number, longest = 0, budget_s * MOST_ROUNDS / rounds
         # Slow batches need all of that time for the rounds that everything needs.
@@ -176,7 +176,7 @@ class _Maker:
     """Makes runs, and keeps them."""
 
     subject: Subject
-    sampler: Sampler
+    sampler: SpeedSampler
     seconds: float
     pin_memory: bool
     runs: list[Run] = field(default_factory=list)

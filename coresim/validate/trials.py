@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from coresim.measure.calibrate import BUDGET_S, ROUNDS
-from coresim.measure.pace import Sampler
+from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.processes import Link
 from coresim.measure.protocol import busy_seconds
 from coresim.measure.rig import Rig
@@ -67,7 +67,7 @@ class Trials:
 
     def __init__(self) -> None:
         self._training: Training | None = None
-        self._sampler: Sampler | None = None
+        self._sampler: SpeedSampler | None = None
         self._open = ExitStack()
 
     def __call__(self, link: Link, rig: Rig, message: Any) -> None:
@@ -77,7 +77,7 @@ class Trials:
             return
         order: Order = message
         if self._sampler is None:
-            self._sampler = self._open.enter_context(Sampler(rig.subject(threads=False)))
+            self._sampler = self._open.enter_context(SpeedSampler(rig.subject(threads=False)))
         with _limited(order):
             link.send("measured", _trial(rig, order, self._training, self._sampler))
 
@@ -102,7 +102,7 @@ def _limited(order: Order) -> AbstractContextManager[None]:
     return order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores])
 
 
-def _trial(rig: Rig, order: Order, training: Training | None, sampler: Sampler) -> Measured:
+def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSampler) -> Measured:
     setting = order.setting
     layout = Layout(
         workers=0 if setting.option == Option.NO_OVERLAP else setting.workers,
