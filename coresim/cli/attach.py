@@ -86,14 +86,14 @@ def measured(args: argparse.Namespace) -> Profile:
 def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Profile, list[dict[str, Any]]]:
     """Run the program of ``args.command``; the profile of its job, and what each of its ranks told."""
     from coresim.attaching.assemble import profile_of
-    from coresim.attaching.written import caution, checkpoints, named_folders
+    from coresim.attaching.written import checkpoint_warning, checkpoints, named_folders
     from coresim.measure.campaign import utc_now
 
     began, said = utc_now(), shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     since = time.time()
     found = _run(args, trials)
     folders = [*(told["settings"]["folder"] for told in found), *named_folders(args.command)]
-    written = caution(checkpoints(folders, since))
+    written = checkpoint_warning(checkpoints(folders, since))
     return profile_of(found, args.command, said, began, written), found
 
 

@@ -24,8 +24,8 @@ from coresim.measure import protocol
 from coresim.measure.processes import Link
 from coresim.measure.protocol import Cautions, Clock, Progress
 from coresim.measure.worker_pool import levels, physical_cpus, rounds, serve, worker_pool
-from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 
 MOVED = {"copy": 16, "triad": 40}
 CACHES = 2
@@ -62,7 +62,7 @@ def measure_bandwidth(
     if 3 * size < 4 * cache:
         value = f"3 arrays of {size} B, cache {cache} B"
         protocol.add(
-            cautions, [Caution("memory is short for the bandwidth test", value, "free memory and measure again")]
+            cautions, [HostWarning("memory is short for the bandwidth test", value, "free memory and measure again")]
         )
     found = []
     for number, kernel in enumerate(MOVED):
@@ -89,7 +89,7 @@ def _measure(
             kept += sum(map(len, clean))
             moved = MOVED[kernel] * (size // 8)
             sums.setdefault(count, []).append(sum(moved / stats.median([t.wall for t in part]) for part in clean))
-    protocol.add(cautions, protocol.dirty_caution(f"memory bandwidth ({kernel})", total - kept, total))
+    protocol.add(cautions, protocol.dirty_warning(f"memory bandwidth ({kernel})", total - kept, total))
     how = f"numpy {kernel}, {MOVED[kernel]} B counted per element, arrays of {size} B; one value per round, summed"
     return [Measurement(f"bandwidth.{kernel}.{count}", "B/s", (tuple(found),), how) for count, found in sums.items()]
 

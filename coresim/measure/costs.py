@@ -11,9 +11,9 @@ from coresim.measure.calibrate import PACED_STEP, STREAMED, Calibration, Run
 from coresim.measure.handover import LEAST_SEEN, waits_by_state
 from coresim.measure.notes import Note
 from coresim.measure.subject import Layout
-from coresim.model.caution import Caution
 from coresim.model.crowding import CURE, SPREAD
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 
 #: Values that are kept of one round.
 MOST_VALUES = 400
@@ -238,28 +238,30 @@ def _first(run: Run) -> float:
     return took
 
 
-def cautions(found: Calibration) -> list[Caution]:
+def cautions(found: Calibration) -> list[HostWarning]:
     """Reasons to trust the calibration less, each with the remedy."""
     remedy = "close other programs and measure again"
     result = []
     disturbed = [run for run in found.runs if found.disturbed(run)]
     if 2 * len(disturbed) > len(found.runs):
         cores = stats.mean([run.others for run in disturbed])
-        result.append(Caution("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy))
+        result.append(
+            HostWarning("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy)
+        )
     paces = [slower(found, run) for run in found.runs]
     if max(paces) - min(paces) > CONTRADICTION:
         value = f"{min(paces):.2f} to {max(paces):.2f} of its usual CPU time for the same work"
-        result.append(Caution("the machine changed its speed", value, f"{remedy}, or take the interval seriously"))
+        result.append(HostWarning("the machine changed its speed", value, f"{remedy}, or take the interval seriously"))
     lone = found.of(1)
     counts = [run.threads for run in lone if run.threads]
     if counts and stats.median([spread for _, spread in counts]) >= SPREAD and max(count for count, _ in counts) > 1:
         count, spread = max(counts)
         value = f"{count} threads, {spread:.1f} times the work of the busiest"
-        result.append(Caution("libraries run threads inside workers", value, CURE))
+        result.append(HostWarning("libraries run threads inside workers", value, CURE))
     missed = contradiction(found)
     if abs(missed) > CONTRADICTION:
         value = f"a batch took {missed:+.0%} against the sum of its parts"
-        result.append(Caution("the parts of a batch contradict what it took", value, remedy))
+        result.append(HostWarning("the parts of a batch contradict what it took", value, remedy))
     return result
 
 

@@ -45,7 +45,7 @@ def measure_droop(
                 clean = protocol.clean(timings)
                 total, kept = total + len(timings), kept + len(clean)
                 found[count].setdefault(place, []).extend(timing.cpu for timing in clean)
-    protocol.add(cautions, protocol.dirty_caution("spinning", total - kept, total))
+    protocol.add(cautions, protocol.dirty_warning("spinning", total - kept, total))
     how = f"fresh processes, pinned to a core each, all at work at once; CPU time of {TURNS} turns of an empty loop"
     return [
         Measurement(f"{NAME}{count}", "s", tuple(map(tuple, members.values())), how) for count, members in found.items()

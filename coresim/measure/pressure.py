@@ -124,7 +124,7 @@ def measure_pressure(
                 clean = protocol.clean(timings)
                 total, kept = total + len(timings), kept + len(clean)
                 found[_percent(*level)] += [timing.cpu for timing in clean]
-    protocol.add(cautions, protocol.dirty_caution("the job under pressure", total - kept, total))
+    protocol.add(cautions, protocol.dirty_warning("the job under pressure", total - kept, total))
     how = "CPU time of the same work on one core, while other cores stream memory (triad) for a share of the time"
     return [Measurement(f"{NAME}{percent}", "s", (tuple(values),), how) for percent, values in found.items()]
 

@@ -70,7 +70,7 @@ def measure_siblings(
             clean = protocol.clean(timings)
             total, kept = total + len(timings), kept + len(clean)
             values += [timing.cpu for timing in clean]
-    protocol.add(cautions, protocol.dirty_caution("hardware threads of one core", total - kept, total))
+    protocol.add(cautions, protocol.dirty_warning("hardware threads of one core", total - kept, total))
     how = "CPU time of the same samples on one hardware thread of a core, alone and beside the same on the other"
     return [Measurement(f"{NAME}{threads}", "s", (tuple(values),), how) for threads, values in found.items()]
 

@@ -17,11 +17,11 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.models import load_torch
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family
-from coresim.model.caution import Caution
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource
 from coresim.model.profile_tables import relative_error
+from coresim.model.warning import HostWarning
 from coresim.units import format_duration
 from coresim.workloads.named import load_object
 
@@ -107,7 +107,7 @@ class StepTime:
 
     source: AcceleratorSource
     measurements: tuple[Measurement, ...] = ()
-    cautions: tuple[Caution, ...] = ()
+    cautions: tuple[HostWarning, ...] = ()
 
 
 def find_step_time(
@@ -168,12 +168,14 @@ def _recorded(request: StepRequest, job: Job, instead: str | None = None) -> Ste
     return StepTime(source, (), tuple(_stand_in_cautions(request, job, found.row, instead)))
 
 
-def _stand_in_cautions(request: StepRequest, job: Job, row: StepRow, instead: str | None) -> Iterator[Caution]:
+def _stand_in_cautions(request: StepRequest, job: Job, row: StepRow, instead: str | None) -> Iterator[HostWarning]:
     remedy = "time your own with --step, or give --step-time; --gpu and --model choose another record"
     if instead:
-        yield Caution("the CUDA device here was not measured", instead, f"a record of {row.gpu} stands in: {remedy}")
+        yield HostWarning(
+            "the CUDA device here was not measured", instead, f"a record of {row.gpu} stands in: {remedy}"
+        )
     if job.own_data and request.gpu is not None and request.model is None:
-        yield Caution("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
+        yield HostWarning("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
 
 
 def _measured_or_remedy(
@@ -204,14 +206,14 @@ def _measured(request: StepRequest, job: Job, measure: Callable[[AcceleratorConf
     return StepTime(source, result.measurements, tuple(_cautions(request, job, result)))
 
 
-def _cautions(request: StepRequest, job: Job, result: AcceleratorResult) -> list[Caution]:
+def _cautions(request: StepRequest, job: Job, result: AcceleratorResult) -> list[HostWarning]:
     found = []
     if not result.settled:
         remedy = "give a larger --budget; other programs on the GPU, or heat, do this too"
-        found.append(Caution("the training step", "still changing after its warm-up", remedy))
+        found.append(HostWarning("the training step", "still changing after its warm-up", remedy))
     if job.own_data and request.step is None:
         value, remedy = str(result.provenance["step"]), "give your own with --step package.module:name"
-        found.append(Caution("a built-in step was timed with your dataset", value, remedy))
+        found.append(HostWarning("a built-in step was timed with your dataset", value, remedy))
     return found
 
 

@@ -238,7 +238,7 @@ def _sensitivity(result: Recommendation) -> Section:
 
 
 def _basis(answer: Answer, unchecked: bool) -> Section:
-    cautions = tuple(f"Caution: {note}" for note in answer.notes)
+    cautions = tuple(f"Warning: {note}" for note in answer.notes)
     lines = text.basis_lines(answer.result, answer.basis, answer.rests)
     return Section("What it rests on", (*lines, *cautions, *ASSUMPTIONS, *((NO_LEDGER,) if unchecked else ())))
 

@@ -18,7 +18,7 @@ from coresim.attaching.observe import steady
 from coresim.attaching.rank import Rank
 from coresim.attaching.session import Folder, Plan
 from coresim.attaching.trials import twin
-from coresim.attaching.written import caution, checkpoints, named_folders
+from coresim.attaching.written import checkpoint_warning, checkpoints, named_folders
 from coresim.cli.attach import split
 from coresim.errors import InputError
 
@@ -169,8 +169,8 @@ def test_new_checkpoints_are_found_and_old_ones_and_other_files_are_not(tmp_path
         path.write_text("x")
     os.utime(old, (10.0, 10.0))
     assert checkpoints([str(tmp_path), str(tmp_path)], since=1000.0) == [str(new)]
-    assert caution([]) == []
-    told = caution([f"{number}.pt" for number in range(5)])
+    assert checkpoint_warning([]) == []
+    told = checkpoint_warning([f"{number}.pt" for number in range(5)])
     assert told[0].value == "0.pt, 1.pt, 2.pt and 2 more"
     assert "do not go on from it" in told[0].remedy
 

@@ -18,8 +18,8 @@ import pytest
 from coresim.errors import CoresimError, InputError
 from coresim.measure import bandwidth, storage, worker_pool
 from coresim.measure.processes import Child, HangError, Link
-from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 
 IMAGES = "coresim.workloads.images:ImageWorkload"
@@ -62,7 +62,7 @@ def test_bandwidth_of_every_count() -> None:
 
 def test_storage_cold_and_warm_or_an_honest_caution(images: WorkloadSpec) -> None:
     files = sorted(Path(images.folder).glob("*.jpg"))[:16]
-    cautions: list[Caution] = []
+    cautions: list[HostWarning] = []
     named = by_name(storage.measure_storage(files, processes=1, budget_s=0.2, cautions=cautions))
     states = {"warm"} if cautions else {"warm", "cold"}
     whats = ("latency", "read", "bandwidth")
@@ -77,7 +77,7 @@ def test_memory_is_never_reported_as_cold_storage(images: WorkloadSpec) -> None:
     path = folder / f"coresim-test-{os.getpid()}"
     path.write_bytes(b"x" * 100_000)
     try:
-        cautions: list[Caution] = []
+        cautions: list[HostWarning] = []
         named = by_name(storage.measure_storage([path], processes=1, budget_s=0.1, cautions=cautions))
     finally:
         path.unlink()
