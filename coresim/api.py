@@ -25,12 +25,12 @@ from coresim.model.overrides import override
 from coresim.model.profile import Profile, check_step, load_document, profile_tables
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.answer import Answer, Measured, Simulated, answer_of
-from coresim.report.basis import profile_notes
 from coresim.report.content import Section, Table
 from coresim.report.fleet import Planned
 from coresim.report.output import format_of
 from coresim.report.output import write_report as write
 from coresim.report.plan import plan_report
+from coresim.report.provenance import profile_notes
 from coresim.report.results import ResultFile
 from coresim.report.steps import ForSteps
 from coresim.sim.estimate import Engine, Plan, estimate

@@ -1,4 +1,4 @@
-"""One task of a fleet plan: one job carried to one kind of host, with several core counts.
+"""One task of a fleet plan: one job transferred to one kind of host, with several core counts.
 
 A task is a picklable value and `run_task` a plain function, so that any executor runs it, here or on another machine.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from coresim.advise.carry import Carried
 from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.starved import SIMULATED, predicted, short_of_cores
 from coresim.advise.sweep import Point, Study
+from coresim.advise.transfer import Transferred
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Engine, Estimate, Plan
 
-#: Short runs: a fleet asks which machine, and inputs that were carried there widen the interval far more.
+#: Short runs: a fleet asks which machine, and inputs that were transferred there widen the interval far more.
 FLEET_PLAN = Plan(steps=120, least=2, most=2, inputs=4)
 
 
@@ -50,11 +50,11 @@ class Cores:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker simulates: one job carried to one kind of host, with several core counts."""
+    """What a worker simulates: one job transferred to one kind of host, with several core counts."""
 
     workload: str
     scenario: Scenario
-    carried: Carried
+    transferred: Transferred
     options: tuple[Option, ...]
     cores: tuple[Cores, ...]
     plan: Plan
@@ -64,7 +64,7 @@ class Task:
 def run_task(task: Task) -> dict[tuple[Cores, Option], Outcome]:
     """The outcome of each core count and option of a task."""
     study = Study(_engine(task.engine), task.plan)
-    scenario = task.carried.scenario(task.scenario)
+    scenario = task.transferred.scenario(task.scenario)
     found = {}
     for option in task.options:
         needed = cores_needed(scenario, option, replace(study, plan=study.rough), predicted)

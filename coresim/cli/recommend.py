@@ -182,7 +182,7 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, check
 
 
 def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> None:
-    from coresim.report.basis import profile_notes
+    from coresim.report.provenance import profile_notes
     from coresim.report.steps import ForSteps, steps_document
 
     source = args.input or "measured here"
@@ -194,9 +194,9 @@ def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> Non
 
 
 def _about(args: argparse.Namespace, source: str, profile: Profile | None) -> dict[str, Any]:
-    from coresim.report.basis import step_basis
+    from coresim.report.provenance import step_provenance
 
-    basis = step_basis(profile, None, args.settings)
+    basis = step_provenance(profile, None, args.settings)
     about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
     about["validation"] = _validated(profile) if profile else None
     about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []

@@ -16,20 +16,20 @@ _ROOM = 1.25
 _TRAINER_BYTES, _WORKER_BYTES = 8e9, 1e9
 
 
-def asked_cores(row: Row) -> int:
+def requested_cores(row: Row) -> int:
     """Whole physical cores per GPU to ask for: those needed, or all that there are where those are fewer."""
     had = max(1, math.floor(row.outcome.cores_had))
     return had if row.outcome.cores_needed is None else min(row.outcome.cores_needed, had)
 
 
-def asks(row: Row) -> dict[str, str]:
+def scheduler_requests(row: Row) -> dict[str, str]:
     """The request by system; CPUs of schedulers are hardware threads, so cores times threads per core.
 
     ``slurm``: lines of a batch script. ``kubernetes``: YAML of a pod's container and volume, requests equal to limits,
     so that the kubelet's static policy gives whole CPUs, with a comment on what the memory is for. ``docker``: flags
     of ``docker run``. ``dataloader``: arguments.
     """
-    gpus, cpus = row.candidate.gpu_count, asked_cores(row) * (row.candidate.threads_per_core or 1)
+    gpus, cpus = row.candidate.gpu_count, requested_cores(row) * (row.candidate.threads_per_core or 1)
     shm = shm_mib(row)
     return {
         "slurm": f"#SBATCH --gpus-per-node={gpus}\n#SBATCH --cpus-per-gpu={cpus}",
