@@ -24,7 +24,7 @@ WORKER = 1e8
 
 
 @dataclass(frozen=True, order=True)
-class Candidate:
+class LoaderCandidate:
     """Workers of each accelerator and a prefetch factor; ``cost`` orders them: bytes, or where those of a batch are not
     known, batches and workers.
     """
@@ -34,14 +34,14 @@ class Candidate:
     prefetch_factor: int
 
 
-def candidates(scenario: Scenario, option: Option, cores: float) -> list[Candidate]:
+def candidates(scenario: Scenario, option: Option, cores: float) -> list[LoaderCandidate]:
     """Every setting worth trying with so many cores per accelerator, within memory and /dev/shm."""
     factors = {*FACTORS, scenario.loader.prefetch_factor}
     pairs = [(count, factor) for count in _counts(most_workers(scenario, option, cores)) for factor in factors]
     return _fitting(scenario, option, pairs)
 
 
-def ladder(scenario: Scenario, option: Option, cores: float) -> list[Candidate]:
+def ladder(scenario: Scenario, option: Option, cores: float) -> list[LoaderCandidate]:
     """A few of `candidates`: from about one worker for each core to the most, each with the scenario's own prefetch
     factor and with the largest that fits.
     """
@@ -52,12 +52,12 @@ def ladder(scenario: Scenario, option: Option, cores: float) -> list[Candidate]:
     return _fitting(scenario, option, pairs)
 
 
-def widest(scenario: Scenario, option: Option, cores: float) -> Candidate:
+def widest(scenario: Scenario, option: Option, cores: float) -> LoaderCandidate:
     """The most workers and credits worth trying, whether they fit into memory or not: no bound is looser than its."""
     return _candidate(scenario, option, most_workers(scenario, option, cores), FACTORS[-1])
 
 
-def beyond_memory(scenario: Scenario, cores: float) -> list[Candidate]:
+def beyond_memory(scenario: Scenario, cores: float) -> list[LoaderCandidate]:
     """Settings of option 2 like those of `ladder` that do not fit."""
     option = Option.OVERLAPPED
     pairs = [(count, factor) for count in _rungs(scenario, option, cores) for factor in FACTORS]
@@ -106,18 +106,20 @@ def _fits(scenario: Scenario, option: Option, workers: int, factor: int) -> bool
     return option != Option.OVERLAPPED or bool(scenario.stages) or fits(scenario, workers, factor)
 
 
-def _fitting(scenario: Scenario, option: Option, pairs: Iterable[tuple[int, int]]) -> list[Candidate]:
+def _fitting(scenario: Scenario, option: Option, pairs: Iterable[tuple[int, int]]) -> list[LoaderCandidate]:
     """Those that fit, the least memory first; where none does, the least of all, and it is said."""
     able = {_candidate(scenario, option, *pair) for pair in pairs if _fits(scenario, option, *pair)}
     return sorted(able) or [_candidate(scenario, option, 1, 1)]
 
 
-def _candidate(scenario: Scenario, option: Option, workers: int, factor: int) -> Candidate:
+def _candidate(scenario: Scenario, option: Option, workers: int, factor: int) -> LoaderCandidate:
     """Credits are option 2's alone, and option 1 has no workers."""
     if option != Option.OVERLAPPED or scenario.stages:
-        return Candidate(float(workers), 0 if option == Option.NO_OVERLAP else workers, scenario.loader.prefetch_factor)
+        return LoaderCandidate(
+            float(workers), 0 if option == Option.NO_OVERLAP else workers, scenario.loader.prefetch_factor
+        )
     memory = memory_of(scenario, workers, factor)
     if memory is None:
-        return Candidate(float(batches_out(scenario, workers, factor) + workers), workers, factor)
+        return LoaderCandidate(float(batches_out(scenario, workers, factor) + workers), workers, factor)
     own = 0.0 if memory.workers is not None or scenario.loader.in_process else WORKER * workers
-    return Candidate(memory.total + own, workers, factor)
+    return LoaderCandidate(memory.total + own, workers, factor)

@@ -18,7 +18,7 @@ from coresim.advise.sweep import NOISE
 from coresim.advise.task import FLEET_PLAN, Cores, Outcome, Task, run_task
 from coresim.advise.transfer import Transferred, transfer
 from coresim.errors import InputError
-from coresim.model.fleet import Candidate, Fleet, Workload
+from coresim.model.fleet import Candidate, Fleet, FleetWorkload
 from coresim.model.option import Option
 from coresim.sim.estimate import Plan
 
@@ -28,7 +28,7 @@ class Row:
     """One option of one pair with its key: the hash of everything that the outcome depends on."""
 
     key: str
-    workload: Workload
+    workload: FleetWorkload
     candidate: Candidate
     option: Option
     outcome: Outcome
@@ -76,7 +76,7 @@ class Row:
 class Unknown:
     """A pair without a prediction, and why."""
 
-    workload: Workload
+    workload: FleetWorkload
     candidate: Candidate
     reason: str
 
@@ -100,7 +100,7 @@ class FleetPlan:
     rows: tuple[Row, ...]
     unknown: tuple[Unknown, ...]
 
-    def pairs(self, workload: Workload) -> list[Row]:
+    def pairs(self, workload: FleetWorkload) -> list[Row]:
         """The best option on each candidate, the best candidate first."""
         best: dict[str, Row] = {}
         for row in self.rows:
@@ -201,7 +201,7 @@ class _Cell:
     """One pair and option: where its outcome is to be entered."""
 
     key: str
-    workload: Workload
+    workload: FleetWorkload
     candidate: Candidate
     option: Option
     notes: tuple[str, ...]
@@ -235,7 +235,7 @@ class _Book:
                     key = _digest(digest, cores, option)
                     yield _Cell(key, workload, candidate, option, transferred.notes, (workload.name, bare), cores)
 
-    def _transferred(self, workload: Workload, candidate: Candidate, job: str) -> tuple[Transferred, str] | str:
+    def _transferred(self, workload: FleetWorkload, candidate: Candidate, job: str) -> tuple[Transferred, str] | str:
         """The job on that kind of host and the digest of both, or why that is not known."""
         try:
             transferred = transfer(workload, candidate, self.fleet.cpu_speed)

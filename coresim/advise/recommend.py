@@ -25,7 +25,7 @@ from coresim.advise.sweep import (
 )
 from coresim.advise.threads import Unlimited, unlimited
 from coresim.advise.uncertain import PerRate, Uncertain, per_rate, uncertain
-from coresim.advise.verdict import Setting, Verdict, judge
+from coresim.advise.verdict import JudgedSetting, Verdict, judge
 from coresim.errors import InputError
 from coresim.model.option import Option, read_option
 from coresim.model.scenario import Scenario
@@ -274,8 +274,8 @@ def _fewest(answer: OptionAnswer, holds: Callable[[Point], bool]) -> int | None:
     return next((point.cores for point in answer.curve if holds(point)), None)
 
 
-def _setting(scenario: Scenario, point: Point) -> Setting:
-    return Setting(scenario, point.option, point.cores, point.workers, point.prefetch_factor)
+def _setting(scenario: Scenario, point: Point) -> JudgedSetting:
+    return JudgedSetting(scenario, point.option, point.cores, point.workers, point.prefetch_factor)
 
 
 def _own_host(scenario: Scenario, chosen: OptionAnswer, point: Point, study: Study) -> OwnHost | None:

@@ -17,7 +17,7 @@ import math
 from dataclasses import replace
 
 from coresim import stats
-from coresim.advise.candidates import Candidate, ladder, widest
+from coresim.advise.candidates import LoaderCandidate, ladder, widest
 from coresim.advise.sweep import NOISE, Point, Study, best_point, least_idle, lowest_idle, pipeline_of, predict
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
@@ -90,7 +90,7 @@ def _short_of_cores(scenario: Scenario, option: Option, cores: float, study: Stu
     return Point(option, math.ceil(cores), one.workers, one.prefetch_factor, found), BOUNDED
 
 
-def _line(scenario: Scenario, option: Option, cores: float, one: Candidate) -> Pipeline:
+def _line(scenario: Scenario, option: Option, cores: float, one: LoaderCandidate) -> Pipeline:
     return pipeline_of(scenario, option, cores, max(1, one.workers), one.prefetch_factor)
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coresim.advise.candidates import Candidate, beyond_memory, ladder, widest
+from coresim.advise.candidates import LoaderCandidate, beyond_memory, ladder, widest
 from coresim.advise.memory import MemoryCap, memory_of
 from coresim.model.build import build
 from coresim.model.option import Option
@@ -103,7 +103,9 @@ def sensible_maximum(scenario: Scenario) -> int:
     return max(4, min(LARGEST_SWEEP, max(math.ceil(1.5 * needed) + 4, own)))
 
 
-def best_point(scenario: Scenario, option: Option, cores: float, study: Study, more: Sequence[Candidate] = ()) -> Point:
+def best_point(
+    scenario: Scenario, option: Option, cores: float, study: Study, more: Sequence[LoaderCandidate] = ()
+) -> Point:
     """The best of a few settings with so many cores (`coresim.advise.candidates.ladder`, and ``more``)."""
     return choose(scenario, option, cores, sorted({*ladder(scenario, option, cores), *more}), study)
 
@@ -112,7 +114,7 @@ def choose(
     scenario: Scenario,
     option: Option,
     cores: float,
-    tried: Sequence[Candidate],
+    tried: Sequence[LoaderCandidate],
     study: Study,
     stride: float = 4.0,
     confidence: float = 0.0,
@@ -126,7 +128,7 @@ def choose(
     """
     target = scenario.target.gpu_idle
 
-    def full(one: Candidate) -> Estimate:
+    def full(one: LoaderCandidate) -> Estimate:
         return predict(scenario, option, cores, one.workers, one.prefetch_factor, study)
 
     if len(tried) == 1:
@@ -145,7 +147,7 @@ def choose(
     return _point(option, cores, best, found[best])
 
 
-def _chosen(found: dict[Candidate, Estimate], target: float, confidence: float) -> Candidate:
+def _chosen(found: dict[LoaderCandidate, Estimate], target: float, confidence: float) -> LoaderCandidate:
     """The least memory that idles least, or that is as sure as any."""
     least = min(estimate.gpu_idle for estimate in found.values())
     best = next(one for one in sorted(found) if found[one].gpu_idle <= least + NOISE)
@@ -156,11 +158,11 @@ def _chosen(found: dict[Candidate, Estimate], target: float, confidence: float) 
 
 
 def _rough(
-    scenario: Scenario, option: Option, cores: float, tried: Sequence[Candidate], study: Study
-) -> dict[Candidate, float]:
+    scenario: Scenario, option: Option, cores: float, tried: Sequence[LoaderCandidate], study: Study
+) -> dict[LoaderCandidate, float]:
     """Idle of short runs, until one is so near the least that is possible that more memory cannot help."""
     rough, floor = replace(study, plan=study.rough), lowest_idle(scenario, option, cores)
-    idles = dict[Candidate, float]()
+    idles = dict[LoaderCandidate, float]()
     for one in tried:
         pipeline = pipeline_of(scenario, option, cores, one.workers, one.prefetch_factor)
         if idles and least_idle(pipeline) > min(idles.values()) + NOISE / 2:
@@ -184,7 +186,7 @@ def lowest_idle(scenario: Scenario, option: Option, cores: float) -> float:
     return least_idle(pipeline_of(alone, option, cores, one.workers, one.prefetch_factor))
 
 
-def _point(option: Option, cores: float, one: Candidate, estimate: Estimate) -> Point:
+def _point(option: Option, cores: float, one: LoaderCandidate, estimate: Estimate) -> Point:
     return Point(option, math.ceil(cores), one.workers, one.prefetch_factor, estimate)
 
 
@@ -207,5 +209,5 @@ def memory_cap(scenario: Scenario, point: Point, study: Study) -> MemoryCap | No
     return None if memory is None else MemoryCap(point.workers, better.workers, memory)
 
 
-def _setting(one: Candidate) -> tuple[int, int]:
+def _setting(one: LoaderCandidate) -> tuple[int, int]:
     return one.workers, one.prefetch_factor

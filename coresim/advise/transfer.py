@@ -25,7 +25,7 @@ from typing import Any
 
 from coresim.errors import InputError
 from coresim.model.catalogue import find_step
-from coresim.model.fleet import Candidate, Workload
+from coresim.model.fleet import Candidate, FleetWorkload
 from coresim.model.machines import same_gpu
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
@@ -98,7 +98,7 @@ def condensed(service: Service, samples: int) -> Service:
     return Service(service.mean, service.cv, "gamma", uncertainty=service.uncertainty or own)
 
 
-def transfer(workload: Workload, candidate: Candidate, cpu_speed: dict[str, float]) -> Transferred:
+def transfer(workload: FleetWorkload, candidate: Candidate, cpu_speed: dict[str, float]) -> Transferred:
     """The job on that kind of host.
 
     Raises:
@@ -119,7 +119,7 @@ def _wider(service: Service, uncertainty: float) -> Service:
     return replace(service, uncertainty=math.hypot(service.uncertainty, uncertainty))
 
 
-def _step(workload: Workload, gpu: str | None) -> tuple[Service, str]:
+def _step(workload: FleetWorkload, gpu: str | None) -> tuple[Service, str]:
     own = workload.scenario.accelerator.step
     if gpu is None:
         return own, "the site's GPU is not said: taken for the workload's"

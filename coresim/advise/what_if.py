@@ -19,7 +19,7 @@ LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RemedyOutcome:
     """A job after a remedy (or today's, without one), on the cores that it has today.
 
     Attributes:
@@ -65,13 +65,13 @@ class WhatIf:
     scenario: Scenario
     option: Option
     chosen: Option
-    today: Outcome
-    outcomes: tuple[Outcome, ...]
+    today: RemedyOutcome
+    outcomes: tuple[RemedyOutcome, ...]
     need_cores: bool
     left_out: tuple[str, ...] = ()
 
     @property
-    def best(self) -> Outcome | None:
+    def best(self) -> RemedyOutcome | None:
         """What to do without more cores: the first that meets the idle target.
 
         Where none does, the one with the most samples/s of those that rest on the same as the first that helps.
@@ -123,7 +123,7 @@ def what_if(
     )
 
 
-def _evidence(found: Outcome) -> int:
+def _evidence(found: RemedyOutcome) -> int:
     return -1 if found.remedy is None else RESTS.index(found.remedy.rests)
 
 
@@ -164,7 +164,7 @@ def _cores_today(scenario: Scenario, option: Option, study: Study) -> float:
     return float(needed.cores if needed else 1)
 
 
-def _tried(remedy: Remedy, scenario: Scenario, option: Option, cores: float, study: Study) -> Outcome:
+def _tried(remedy: Remedy, scenario: Scenario, option: Option, cores: float, study: Study) -> RemedyOutcome:
     if remedy.more == "cores":
         needed = cores_needed(scenario, option, study)
         cores = float(needed.cores) if needed else 4 * cores
@@ -176,7 +176,7 @@ def _tried(remedy: Remedy, scenario: Scenario, option: Option, cores: float, stu
     return replace(found, price=remedy.price_of(scenario), possible=fits)
 
 
-def _alone(remedy: Remedy, scenario: Scenario, changed: Scenario, cores: float, study: Study) -> Outcome:
+def _alone(remedy: Remedy, scenario: Scenario, changed: Scenario, cores: float, study: Study) -> RemedyOutcome:
     """Without the accelerator nobody idles; what counts is how far the job stays behind the accelerator's own pace."""
     found = _outcome(remedy, (changed,), Option.NO_OVERLAP, cores, study)
     device = scenario.accelerator
@@ -194,14 +194,14 @@ def _alone(remedy: Remedy, scenario: Scenario, changed: Scenario, cores: float, 
 
 def _outcome(
     remedy: Remedy | None, variants: Sequence[Scenario], option: Option, cores: float, study: Study
-) -> Outcome:
+) -> RemedyOutcome:
     free = remedy is not None and bool(remedy.more)
     points = [_point(variant, option, cores, study, free) for variant in variants]
     needed = [cores_needed(variant, option, study) for variant in variants]
     counts = [point.cores if point else None for point in needed]
     middle = len(points) // 2
     estimates = [point.estimate for point in points]
-    return Outcome(
+    return RemedyOutcome(
         remedy=remedy,
         idle_low=min(found.gpu_idle_low for found in estimates),
         idle=sum(found.gpu_idle for found in estimates) / len(estimates),

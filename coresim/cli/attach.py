@@ -19,7 +19,7 @@ from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
-    from coresim.attaching.conduct import Request
+    from coresim.attaching.conduct import AttachRequest
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
 
@@ -111,8 +111,8 @@ def _run(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> list[dict[st
         return attach(request, _forward, progress)
 
 
-def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> Request:
-    from coresim.attaching.conduct import PATIENCE_S, Request
+def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> AttachRequest:
+    from coresim.attaching.conduct import PATIENCE_S, AttachRequest
     from coresim.attaching.foreign import parts_of
 
     patience = parse_duration(args.patience, "--patience") if args.patience else PATIENCE_S
@@ -120,7 +120,7 @@ def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> Request:
     hook = getattr(args, "loader_hook", None)
     if hook is not None:
         parts_of(hook)
-    request = Request(tuple(args.command), patience_s=patience, trials=trials, hook=hook)
+    request = AttachRequest(tuple(args.command), patience_s=patience, trials=trials, hook=hook)
     if getattr(args, "quick", False):
         request = replace(request, **_QUICK)
     if getattr(args, "budget", None):

@@ -38,7 +38,7 @@ from coresim.measure.parts import optional_parts
 from coresim.measure.processes import Child, Link
 from coresim.measure.rig import Facts
 from coresim.measure.server import BUILDING, IMPORTING, Ask, Server
-from coresim.measure.step_time import Job, StepRequest, find_step_time
+from coresim.measure.step_time import StepJob, StepRequest, find_step_time
 from coresim.measure.storage import measure_storage
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
@@ -235,7 +235,7 @@ class _Campaign:
         if request.step is not None and request.dataset is not None:
             batch = Path(self._spec.folder, "batch.pt")
             server.store_batch(batch)
-        job = Job(facts.batch_size, request.dataset is not None, batch, request.processes, request.seconds / BUDGET)
+        job = StepJob(facts.batch_size, request.dataset is not None, batch, request.processes, request.seconds / BUDGET)
         found = find_step_time(request, job, tools.parts, tools.accelerator)
         self._found += found.measurements
         self._cautions += found.cautions

@@ -83,7 +83,7 @@ class StepRequest:
 
 
 @dataclass(frozen=True)
-class Job:
+class StepJob:
     """What the campaign knows of the job when it asks for the step time.
 
     Attributes:
@@ -112,7 +112,7 @@ class StepTime:
 
 def find_step_time(
     request: StepRequest,
-    job: Job,
+    job: StepJob,
     parts: Callable[[], Sequence[Part]],
     measure: Callable[[AcceleratorConfig], AcceleratorResult],
 ) -> StepTime:
@@ -147,12 +147,12 @@ def has_cuda(parts: Sequence[Part]) -> bool:
     return {part.name for part in parts if part.present} >= {"torch", "CUDA device"}
 
 
-def _given(seconds: float, job: Job) -> StepTime:
+def _given(seconds: float, job: StepJob) -> StepTime:
     basis = f"given: {format_duration(seconds)} per step of {job.batch_size}, taken as exact"
     return StepTime(AcceleratorSource(kind="given", basis=basis, uncertainty=0.0, step_time_s=seconds))
 
 
-def _recorded(request: StepRequest, job: Job, instead: str | None = None) -> StepTime:
+def _recorded(request: StepRequest, job: StepJob, instead: str | None = None) -> StepTime:
     """A record of the catalogue; ``instead`` says why the device that is here was not measured."""
     gpu, model = request.gpu or DEFAULT_GPU, request.model or DEFAULT_MODEL
     found = find_step(gpu, model, job.batch_size, request.precision)
@@ -168,7 +168,7 @@ def _recorded(request: StepRequest, job: Job, instead: str | None = None) -> Ste
     return StepTime(source, (), tuple(_stand_in_cautions(request, job, found.row, instead)))
 
 
-def _stand_in_cautions(request: StepRequest, job: Job, row: StepRow, instead: str | None) -> Iterator[HostWarning]:
+def _stand_in_cautions(request: StepRequest, job: StepJob, row: StepRow, instead: str | None) -> Iterator[HostWarning]:
     remedy = "time your own with --step, or give --step-time; --gpu and --model choose another record"
     if instead:
         yield HostWarning(
@@ -179,7 +179,7 @@ def _stand_in_cautions(request: StepRequest, job: Job, row: StepRow, instead: st
 
 
 def _measured_or_remedy(
-    request: StepRequest, job: Job, measure: Callable[[AcceleratorConfig], AcceleratorResult]
+    request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
 ) -> StepTime:
     try:
         return _measured(request, job, measure)
@@ -188,7 +188,9 @@ def _measured_or_remedy(
         raise MissingPartError(f"{error}{remedy}") from None
 
 
-def _measured(request: StepRequest, job: Job, measure: Callable[[AcceleratorConfig], AcceleratorResult]) -> StepTime:
+def _measured(
+    request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
+) -> StepTime:
     result = measure(_config(request, job))
     step, facts = result["accelerator.step"], result.provenance
     error = relative_error(step.values)
@@ -206,7 +208,7 @@ def _measured(request: StepRequest, job: Job, measure: Callable[[AcceleratorConf
     return StepTime(source, result.measurements, tuple(_cautions(request, job, result)))
 
 
-def _cautions(request: StepRequest, job: Job, result: AcceleratorResult) -> list[HostWarning]:
+def _cautions(request: StepRequest, job: StepJob, result: AcceleratorResult) -> list[HostWarning]:
     found = []
     if not result.settled:
         remedy = "give a larger --budget; other programs on the GPU, or heat, do this too"
@@ -217,7 +219,7 @@ def _cautions(request: StepRequest, job: Job, result: AcceleratorResult) -> list
     return found
 
 
-def _config(request: StepRequest, job: Job) -> AcceleratorConfig:
+def _config(request: StepRequest, job: StepJob) -> AcceleratorConfig:
     # A step of the user's own has its own precision, and what the request says of nets is not used.
     model, precision = request.trained if request.step is None else (NETS[0], "fp32")
     return AcceleratorConfig(

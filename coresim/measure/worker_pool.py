@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, Job, Link
+from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, ChildJob, Link
 from coresim.measure.protocol import Timing
 
 ROUNDS = 5
@@ -35,7 +35,7 @@ def levels(most: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def worker_pool(job: Job, *args: Any, cpus: Sequence[int], doing: str) -> Iterator[list[Child]]:
+def worker_pool(job: ChildJob, *args: Any, cpus: Sequence[int], doing: str) -> Iterator[list[Child]]:
     """One pinned process per CPU, each of them ready (see `serve`) and at rest."""
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(Child(job, *args, cpu=cpu, doing=doing)) for cpu in cpus]

@@ -60,7 +60,7 @@ def build(
     )
 
 
-class Setting(NamedTuple):
+class SimulatedSetting(NamedTuple):
     """One point to simulate; ``cores`` of the whole host, ``workers`` of each accelerator."""
 
     option: Option
@@ -71,7 +71,7 @@ class Setting(NamedTuple):
 
 def resolve_setting(
     scenario: Scenario, option: int | None, workers: int | None, cores: float | None, prefetch_factor: int | None
-) -> Setting:
+) -> SimulatedSetting:
     """What is asked for, and the scenario's own where nothing is: no workers means option 1."""
     option = read_option(option) if option is not None else scenario.preset.usual_option
     count = scenario.accelerator.count
@@ -79,7 +79,7 @@ def resolve_setting(
     workers = scenario.loader.workers if workers is None else workers
     cores = cores or scenario.host.cores
     if option == Option.NO_OVERLAP or (workers == 0 and option == Option.OVERLAPPED):
-        return Setting(Option.NO_OVERLAP, 0, cores or float(_split(scenario) * count), factor)
+        return SimulatedSetting(Option.NO_OVERLAP, 0, cores or float(_split(scenario) * count), factor)
     if workers is None and cores is None:
         raise InputError("workers: missing, and the input has neither loader.workers nor host.cores; say how many")
     if workers == 0:
@@ -88,7 +88,7 @@ def resolve_setting(
     if workers is not None and most is not None and workers > most:
         raise InputError(f"workers = {workers}: loader.max_workers is {most}; say that many, or raise it")
     found = workers or min(max(1, math.floor((cores or 1.0) / count) - 1), most or 10**9)
-    return Setting(option, found, cores or float((found + 1) * count), factor)
+    return SimulatedSetting(option, found, cores or float((found + 1) * count), factor)
 
 
 @lru_cache(maxsize=64)

@@ -98,7 +98,7 @@ class FleetTable:
 
 
 @dataclass(frozen=True)
-class Workload:
+class FleetWorkload:
     """One job of the fleet; ``gpu`` and ``cpu``: what its times were measured on, None where that is not known."""
 
     name: str
@@ -158,7 +158,7 @@ class Candidate:
 class Fleet:
     """What a fleet file says, with its inputs read."""
 
-    workloads: tuple[Workload, ...]
+    workloads: tuple[FleetWorkload, ...]
     candidates: tuple[Candidate, ...]
     options: tuple[Option, ...] = (Option.OVERLAPPED,)
     cpu_speed: dict[str, float] = field(default_factory=dict)
@@ -219,7 +219,7 @@ def _sections(document: dict[str, Any], name: str, kind: type[Any]) -> list[Any]
     return [read_section(kind, table, f"{name}[{index}]") for index, table in enumerate(tables)]
 
 
-def _workload(table: WorkloadTable, folder: Path) -> Workload:
+def _workload(table: WorkloadTable, folder: Path) -> FleetWorkload:
     path = folder / table.path
     document = load_document(path)
     profile = document if isinstance(document, Profile) else None
@@ -229,7 +229,9 @@ def _workload(table: WorkloadTable, folder: Path) -> Workload:
     scenario = read_scenario(override(tables, list(table.set)), str(path))
     name, cpu = table.name or path.stem, table.cpu or (profile.host.cpu_model if profile else None)
     gpu = table.gpu or scenario.accelerator.name
-    return Workload(name, scenario, table.gpu_hours, gpu, cpu, table.model, table.precision, dict(table.steps or {}))
+    return FleetWorkload(
+        name, scenario, table.gpu_hours, gpu, cpu, table.model, table.precision, dict(table.steps or {})
+    )
 
 
 def _machines(table: FleetTable, folder: Path) -> Sequence[Machine]:

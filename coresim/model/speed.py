@@ -30,7 +30,7 @@ from coresim.model.speed_draws import (
     Assumed,
     Draws,
     Evidence,
-    Point,
+    SpeedPoint,
     Spread,
     posterior,
 )
@@ -54,7 +54,7 @@ class SpeedTable:
     sibling_uncertainty: float = 0.0
     basis: tuple[str, ...] = ()
 
-    def rate(self, threads: int, cores: int) -> Point:
+    def rate(self, threads: int, cores: int) -> SpeedPoint:
         """Work per second of so many busy threads on ``cores`` physical cores, in units of one core alone.
 
         Beyond the cores the threads are siblings, which add at most one to each core.
@@ -62,7 +62,7 @@ class SpeedTable:
         busy = min(threads, cores)
         shared = min(1.0, (threads - busy) / cores)
         value = busy * self.values[busy - 1] * (1.0 + shared * self.sibling)
-        return Point(threads, value, math.hypot(self.uncertainties[busy - 1], shared * self.sibling_uncertainty))
+        return SpeedPoint(threads, value, math.hypot(self.uncertainties[busy - 1], shared * self.sibling_uncertainty))
 
 
 def fit(evidence: Evidence, cores: int = 64, assumed: Assumed = ASSUMED) -> SpeedTable:
@@ -91,7 +91,7 @@ def _offsets(draws: Draws, evidence: Evidence, assumed: Assumed) -> dict[int, Sp
 
     That is a constant beyond the last measured, as the published curves bear out: what s(2) lacks, s(8) lacks too.
     """
-    first = evidence.speeds[0] if evidence.speeds else Point(1, 1.0, assumed.misfit)
+    first = evidence.speeds[0] if evidence.speeds else SpeedPoint(1, 1.0, assumed.misfit)
     found = {int(first.at): Spread(0.0, 0.0)}
     alone = draws.middle(np.log(draws.speed(first.at)))[0]
     for point in evidence.speeds[1:]:

@@ -31,7 +31,7 @@ CORNER = 4
 LEAST_DRAWS, ROUNDS = 200.0, 12
 
 
-class Point(NamedTuple):
+class SpeedPoint(NamedTuple):
     """One measured value; ``uncertainty`` is its relative standard uncertainty."""
 
     at: float
@@ -93,11 +93,11 @@ class Evidence:
         threads_per_core: hardware threads of one core.
     """
 
-    speeds: tuple[Point, ...] = ()
-    bandwidth: tuple[Point, ...] = ()
-    droop: tuple[Point, ...] = ()
-    pressure: tuple[Point, ...] = ()
-    sibling: tuple[Point, ...] = ()
+    speeds: tuple[SpeedPoint, ...] = ()
+    bandwidth: tuple[SpeedPoint, ...] = ()
+    droop: tuple[SpeedPoint, ...] = ()
+    pressure: tuple[SpeedPoint, ...] = ()
+    sibling: tuple[SpeedPoint, ...] = ()
     channels: float | None = None
     moved: float | None = None
     cores: int | None = None

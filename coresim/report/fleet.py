@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.fleet import FleetPlan, Mix, Row, Unknown
-from coresim.model.fleet import Workload
+from coresim.model.fleet import FleetWorkload
 from coresim.report.results import record_of
 from coresim.report.scheduler_requests import scheduler_requests
 from coresim.report.text import WIDTH, percent
@@ -54,7 +54,7 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _workload(workload: Workload, plan: FleetPlan, top: int) -> str:
+def _workload(workload: FleetWorkload, plan: FleetPlan, top: int) -> str:
     rows = plan.pairs(workload)
     missing = [found for found in plan.unknown if found.workload is workload]
     title = f"{workload.name}: {workload.gpu_hours:g} GPU-hours"

@@ -25,7 +25,7 @@ from coresim.advise.task import FLEET_PLAN, Outcome
 from coresim.advise.transfer import OTHER_CPU, OTHER_FORM, condensed, transfer
 from coresim.cli.main import main
 from coresim.errors import InputError, UnknownKeyError
-from coresim.model.fleet import Candidate, Fleet, Workload, fleet_schema, load_fleet
+from coresim.model.fleet import Candidate, Fleet, FleetWorkload, fleet_schema, load_fleet
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import read_scenario
 from coresim.model.service import Service, empirical
@@ -78,12 +78,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "fleet.toml"
 
 
-def job(**changes: object) -> Workload:
+def job(**changes: object) -> FleetWorkload:
     tables = {
         "workload": {"batch_size": 64, "preprocess": "6 ms", "collate": "2 ms"},
         "accelerator": {"step": "100 ms", "launch": "4 ms", "name": "A100-SXM4-80GB"},
     }
-    made = Workload("job", read_scenario(tables), 100.0, "A100-SXM4-80GB", "EPYC 7742")
+    made = FleetWorkload("job", read_scenario(tables), 100.0, "A100-SXM4-80GB", "EPYC 7742")
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -169,7 +169,7 @@ def test_cores_beyond_the_most_work_are_of_no_use() -> None:
 
 def test_a_plan_by_hand() -> None:
     # GPU-bound at 64 / 100 ms = 640 samples/s; 100 GPU-hours are 230.4 million samples.
-    free = Workload("free", read_scenario({
+    free = FleetWorkload("free", read_scenario({
         "workload": {"batch_size": 64, "preprocess": "0.1 ms"}, "accelerator": {"step": "100 ms", "name": "A100"},
     }), 100.0, "A100", "EPYC 7742")  # fmt: skip
     dear, cheap = host("dear", "A100", price_per_h=6.4), host("cheap", "A100", price_per_h=1.6, gpu_count=2)
@@ -301,7 +301,7 @@ def test_a_stopped_plan_goes_on_where_it_was(path: Path, tmp_path: Path, monkeyp
 
 
 def test_the_key_changes_with_what_the_outcome_depends_on() -> None:
-    def key(workload: Workload, candidate: Candidate, plan: Plan = FLEET_PLAN) -> str:
+    def key(workload: FleetWorkload, candidate: Candidate, plan: Plan = FLEET_PLAN) -> str:
         return fleets._Book(Fleet((workload,), (candidate,)), plan, "fast", {}).cells[0].key
 
     first = key(job(), host())
@@ -442,7 +442,7 @@ def starved(gpus: int, option: int, cores: float) -> tuple[Row, Row]:
         "accelerator": {"step": {"mean": "100 ms", "uncertainty": 0.1}, "launch": "4 ms", "name": "A100"},
         "host": {"speed": [1.0, 0.95], "speed_uncertainty": 0.05},
     }
-    work = Workload("job", read_scenario(tables), 100.0, "A100", "EPYC 7742")
+    work = FleetWorkload("job", read_scenario(tables), 100.0, "A100", "EPYC 7742")
     fleet = Fleet((work,), (host("box", "A100", gpu_count=gpus, cores_per_gpu=cores),), (option,))
     (row,) = plan_fleet(fleet).rows
     scenario = replace(work.scenario, accelerator=replace(work.scenario.accelerator, count=gpus))
