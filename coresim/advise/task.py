@@ -14,7 +14,8 @@ from coresim.advise.sweep import Point, Study
 from coresim.advise.transfer import Transferred
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
-from coresim.sim.estimate import Engine, Estimate, Plan
+from coresim.sim.engines import engine_named
+from coresim.sim.estimate import Estimate, Plan
 
 #: Short runs: a fleet asks which machine, and inputs that were transferred there widen the interval far more.
 FLEET_PLAN = Plan(steps=120, least=2, most=2, inputs=4)
@@ -63,7 +64,8 @@ class Task:
 
 def run_task(task: Task) -> dict[tuple[Cores, Option], Outcome]:
     """The outcome of each core count and option of a task."""
-    study = Study(_engine(task.engine), task.plan)
+    # In the worker, which may be another process on another machine.
+    study = Study(engine_named(task.engine), task.plan)
     scenario = task.transferred.scenario(task.scenario)
     found = {}
     for option in task.options:
@@ -96,14 +98,3 @@ def _outcome(scenario: Scenario, option: Option, cores: Cores, needed: Point | N
 
 def _whole(scenario: Scenario, point: Point, study: Study) -> Estimate:
     return predicted(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
-
-
-def _engine(name: str) -> Engine:
-    # In the worker, which may be another process on another machine.
-    if name == "reference":
-        from coresim.sim.reference import simulate as reference  # noqa: PLC0415 - SimPy is slow to import
-
-        return reference
-    from coresim.sim.fast import simulate as fast  # noqa: PLC0415
-
-    return fast

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import overridden, read_input, require
+from coresim.cli.common import read_input, require
 from coresim.cli.measure import check_writable, measure_profile, progress_on_stderr, request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.units import parse_duration
@@ -132,8 +132,7 @@ def read_job(
     args: argparse.Namespace, settings: list[str], cold: bool = False, storage: str | None = None
 ) -> tuple[Scenario, Profile | None]:
     """The scenario of ``args.input``, or of the program of ``args.command``; and the profile, if there is one."""
-    from coresim.model.profile import profile_tables
-    from coresim.model.scenario import read_scenario
+    from coresim.model.load import overridden, scenario_of
 
     if not args.command:
         require(args.input is not None, "what? give a scenario (.toml), a profile (.json), or -- and your program")
@@ -144,10 +143,7 @@ def read_job(
     profile, _ = attached(args)
     if args.save:
         profile.save(args.save)
-    source = source_of(args)
-    return read_scenario(
-        overridden(profile_tables(profile, source, None, settings), settings, storage), source
-    ), profile
+    return scenario_of(profile, source_of(args), settings, storage=storage), profile
 
 
 def source_of(args: argparse.Namespace) -> str:
@@ -195,8 +191,7 @@ def validate_program(args: argparse.Namespace) -> int:
     from coresim.attaching.assemble import trials_of
     from coresim.attaching.today import check, check_today
     from coresim.cli.common import study_of
-    from coresim.model.profile import profile_tables
-    from coresim.model.scenario import read_scenario
+    from coresim.model.load import scenario_of
     from coresim.report.today import today_document, today_text, trials_text
     from coresim.sim.estimate import Plan
 
@@ -207,7 +202,7 @@ def validate_program(args: argparse.Namespace) -> int:
     if keep:
         profile.save(args.output)
     assert profile.today is not None
-    scenario = read_scenario(profile_tables(profile, source_of(args)))
+    scenario = scenario_of(profile, source_of(args))
     with progress_on_stderr() as progress, study_of(Plan(), "fast", progress) as study:
         today = check_today(profile, study)
         assert today is not None

@@ -57,9 +57,7 @@ def _limit(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Compare and print; with ``--fail-over`` 6 if a real change for the worse is larger, 7 if none is told to be."""
     from coresim.advise.compare import compare, pooled
-    from coresim.model.overrides import override
-    from coresim.model.profile import profile_tables
-    from coresim.model.scenario import read_scenario
+    from coresim.model.load import scenario_of
     from coresim.sim.estimate import Plan
 
     old, new = (
@@ -69,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
     def read(profile: Profile) -> Scenario:
         path = args.old if profile is old else args.new
-        return read_scenario(override(profile_tables(profile, path, settings=args.settings), args.settings), path)
+        return scenario_of(profile, path, args.settings)
 
     with study_of(Plan(seed=args.seed, inputs=0), args.engine) as study:
         found = compare(old, new, read, study, args.option)

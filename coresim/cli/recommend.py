@@ -15,7 +15,6 @@ from coresim.cli.common import (
     add_storage,
     check_storage,
     metadata,
-    overridden,
     read_input,
     require,
     settings_of,
@@ -130,9 +129,8 @@ def _own_option(profile: Profile | None) -> tuple[Option, ...] | None:
 
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     """What to recommend for, from the file or from measuring."""
-    from coresim.model.profile import profile_tables
+    from coresim.model.load import overridden, scenario_of
     from coresim.model.rebatch import asked_batch
-    from coresim.model.scenario import read_scenario
 
     settings = settings_of(args)
     if args.idle_target is not None:
@@ -160,8 +158,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     if args.command:
         step = step_settings(args, asked_batch(profile.batch_size, settings) or profile.batch_size)
         args.settings, settings = [*step, *args.settings], [*step, *settings]
-    tables = profile_tables(profile, source, args.cold or None, settings)
-    return read_scenario(overridden(tables, settings, args.storage), source), profile
+    return scenario_of(profile, source, settings, args.cold or None, args.storage), profile
 
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, checked: Checked | None) -> None:

@@ -22,11 +22,10 @@ from coresim.model.keys import (
     section_schema,
     unknown_key,
 )
+from coresim.model.load import load_input
 from coresim.model.machines import Machine, find_machine, load_machines, read_machines
 from coresim.model.option import Option
-from coresim.model.overrides import override
-from coresim.model.profile import Profile, check_step, load_document, profile_tables
-from coresim.model.scenario import Scenario, read_scenario
+from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.units import short
 
@@ -221,12 +220,7 @@ def _sections(document: dict[str, Any], name: str, kind: type[Any]) -> list[Any]
 
 def _workload(table: WorkloadTable, folder: Path) -> FleetWorkload:
     path = folder / table.path
-    document = load_document(path)
-    profile = document if isinstance(document, Profile) else None
-    if profile:
-        check_step(profile, str(path), table.set)
-    tables = profile_tables(document, str(path), None, table.set) if isinstance(document, Profile) else document
-    scenario = read_scenario(override(tables, list(table.set)), str(path))
+    scenario, profile = load_input(path, table.set)
     name, cpu = table.name or path.stem, table.cpu or (profile.host.cpu_model if profile else None)
     gpu = table.gpu or scenario.accelerator.name
     return FleetWorkload(
