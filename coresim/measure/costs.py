@@ -79,14 +79,20 @@ def _waits(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[floa
         whole = sum(sum(note.wall) + note.fetch for run in lone for note in later(run))
         waited = sum(note.fetch for run in lone for note in later(run))
     else:
-        per_run = [
-            [max(0.0, wall - cpu) for note in later(run) for wall, cpu in zip(note.wall, note.cpu, strict=True)]
-            for run in lone
-        ]
+        per_run = [[value for note in later(run) for value in _waited(note)] for run in lone]
         whole, waited = sum(sum(note.wall) for run in lone for note in later(run)), sum(map(sum, per_run))
-    # Beside other programs a sample waits for their turns too.
-    turns = stats.mean([run.others for run in lone]) / found.cpus
+    # Where the system does not tell them apart, a sample's waits hold the turns of other programs.
+    told = all(note.queued is not None for run in lone for note in later(run))
+    turns = 0.0 if told else stats.mean([run.others for run in lone]) / found.cpus
     return per_run if waited > (NOTABLE_WAIT + turns) * whole else []
+
+
+def _waited(note: Note) -> list[float]:
+    """Per sample, the seconds in which it wanted no core: a batch's time on the run queue is shared out among them."""
+    waits = [max(0.0, wall - cpu) for wall, cpu in zip(note.wall, note.cpu, strict=True)]
+    whole = sum(waits)
+    kept = max(0.0, 1.0 - (note.queued or 0.0) / whole) if whole > 0 else 0.0
+    return [wait * kept for wait in waits]
 
 
 def _steps(found: Calibration, lone: Sequence[CalibrationRun], how: str) -> Iterator[Measurement]:

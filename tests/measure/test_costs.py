@@ -89,6 +89,15 @@ def test_costs_are_told_at_the_usual_speed_of_the_machine() -> None:
     assert found["worker.start"].flat == (0.05, 0.05)  # wall seconds
 
 
+def test_turns_of_other_programs_are_no_waiting_of_samples() -> None:
+    """Each sample takes 0.3 s of CPU time and 0.6 s without a core, of which a batch spends 0.9 s on the run queue."""
+    waits = {"wall": (0.9, 0.9), "cpu": (0.3, 0.3)}
+    found = named(calibration(run(*(note(n, queued=0.9, **waits) for n in range(8)))))
+    assert found["prepare.wait"].values == (pytest.approx((0.15,) * 14),)
+    found = named(calibration(run(*(note(n, queued=1.2, **waits) for n in range(8)))))
+    assert "prepare.wait" not in found
+
+
 @pytest.mark.parametrize(("waited", "there"), [(0.02, False), (0.1, True)])
 def test_waiting_of_samples_is_told_where_it_is_notable(waited: float, there: bool) -> None:
     notes = [note(n, wall=(0.3 + waited, 0.3)) for n in range(8)]
