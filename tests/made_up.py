@@ -14,7 +14,7 @@ from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.validate.grid import Setting
-from coresim.validate.ledger import Ledger, Measured, RecordedJob, RecordedPoint
+from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
 from coresim.validate.predict import Costs, Prediction, by_buffer, by_rates, step_time
 from coresim.validate.training import StepCost
 
@@ -75,10 +75,10 @@ def with_work(costs: Costs, **workload: Any) -> Costs:
     return replace(costs, tables={**costs.tables, "workload": {**costs.tables["workload"], **workload}})
 
 
-def measured(idle: float, dirty: str = "") -> Measured:
+def measured(idle: float, dirty: str = "") -> MeasuredTrial:
     ends = tuple(range(10_000, 60_000, 10_000))
     starts = tuple(end - 9000 for end in ends)
-    return Measured(
+    return MeasuredTrial(
         idle, STEP_S / (1 - idle), starts, ends, ends, 0.0, 0.002, 0.001, 0.0001, others_cores=0.0, dirty=dirty
     )
 

@@ -28,8 +28,8 @@ from coresim.model.speed_draws import (
     ASSUMED,
     Array,
     Assumed,
-    Draws,
     Evidence,
+    SpeedDraws,
     SpeedPoint,
     Spread,
     posterior,
@@ -86,7 +86,7 @@ def fit(evidence: Evidence, cores: int = 64, assumed: Assumed = ASSUMED) -> Spee
     return SpeedTable(tuple(values), tuple(uncertainties), gain, spread, _basis(draws, evidence))
 
 
-def _offsets(draws: Draws, evidence: Evidence, assumed: Assumed) -> dict[int, Spread]:
+def _offsets(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> dict[int, Spread]:
     """By cores: how far the measured curve leaves the model, as much of it as is not measurement noise.
 
     That is a constant beyond the last measured, as the published curves bear out: what s(2) lacks, s(8) lacks too.
@@ -102,7 +102,7 @@ def _offsets(draws: Draws, evidence: Evidence, assumed: Assumed) -> dict[int, Sp
     return found
 
 
-def _basis(draws: Draws, evidence: Evidence) -> tuple[str, ...]:
+def _basis(draws: SpeedDraws, evidence: Evidence) -> tuple[str, ...]:
     """What each factor rests on, for people."""
     seen = [f"{point.at:g}" for point in evidence.speeds]
     told = {"pressure": "the job under pressure", "moved": "the bytes it moves", "bandwidth": "the bandwidth"}
@@ -125,6 +125,6 @@ def _basis(draws: Draws, evidence: Evidence) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _share(draws: Draws, values: Array, form: str = ".0%") -> str:
+def _share(draws: SpeedDraws, values: Array, form: str = ".0%") -> str:
     low, _, high = draws.interval(values)
     return f"{low:{form}} to {high:{form}}"

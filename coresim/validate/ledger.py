@@ -24,7 +24,7 @@ VERSION = 5
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTrial:
     """One trial.
 
     Attributes:
@@ -70,10 +70,10 @@ class RecordedPoint:
     prediction: Prediction
     rate_idle: float
     buffer_idle: float
-    trials: tuple[Measured, ...] = ()
+    trials: tuple[MeasuredTrial, ...] = ()
 
     @property
-    def clean(self) -> tuple[Measured, ...]:
+    def clean(self) -> tuple[MeasuredTrial, ...]:
         """The trials that count."""
         return tuple(trial for trial in self.trials if not trial.dirty)
 
@@ -264,6 +264,6 @@ def _point(document: dict[str, Any]) -> RecordedPoint:
     return RecordedPoint(**{**document, **parts, "trials": trials})
 
 
-def _measured(document: dict[str, Any]) -> Measured:
+def _measured(document: dict[str, Any]) -> MeasuredTrial:
     lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us", "wall_gots_us")}
-    return Measured(**{**document, **lists})
+    return MeasuredTrial(**{**document, **lists})

@@ -24,7 +24,7 @@ from coresim.model.profile import AcceleratorSource
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Grid, Setting
-from coresim.validate.ledger import Ledger, Measured, RecordedJob, RecordedPoint
+from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
 from coresim.validate.limits import QuotaGroup
 from coresim.validate.predict import Costs, by_buffer, by_rates, predict, step_time, trial_length
 from coresim.validate.trials import Effort, Order, Train, Trials
@@ -218,7 +218,7 @@ def _attempt(
     length = RunLength(point.warm_up + point.steps, point.warm_up)
     limit = group if point.setting.limit == "quota" else None
     server.send(Order(point.setting, point.step_s, length, _usual_pace(paces, point.setting), limit))
-    measured: Measured = server.receive()[1]
+    measured: MeasuredTrial = server.receive()[1]
     return judged(replace(point, trials=(*point.trials, measured)))
 
 
@@ -229,12 +229,12 @@ def judged(point: RecordedPoint) -> RecordedPoint:
     return replace(point, trials=tuple(trials))
 
 
-def _work(point: RecordedPoint, trial: Measured) -> float:
+def _work(point: RecordedPoint, trial: MeasuredTrial) -> float:
     """CPU seconds of a worker per batch, at the calibration's pace."""
     return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.pace
 
 
-def disturbance(measured: Measured, slower: float, step_s: float) -> str:
+def disturbance(measured: MeasuredTrial, slower: float, step_s: float) -> str:
     """Why a trial does not count, or nothing.
 
     Args:

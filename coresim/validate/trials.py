@@ -23,7 +23,7 @@ from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.model.option import Option
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
-from coresim.validate.ledger import Measured
+from coresim.validate.ledger import MeasuredTrial
 from coresim.validate.limits import QuotaGroup, on_cpus
 from coresim.validate.ranks import run_ranks
 from coresim.validate.training import StepCost, Training, is_own, run_training
@@ -102,7 +102,7 @@ def _limited(order: Order) -> AbstractContextManager[None]:
     return order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores])
 
 
-def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSampler) -> Measured:
+def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSampler) -> MeasuredTrial:
     setting = order.setting
     layout = Layout(
         workers=0 if setting.option == Option.NO_OVERLAP else setting.workers,
@@ -117,7 +117,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
     trial, notes = found[0], [note for one in found for note in one.notes]
     period = sum(one.seconds_per_step for one in found) / len(found)
     steps = [step for one in found for step in one.steps]
-    return Measured(
+    return MeasuredTrial(
         # The steps of several ranks end together, those of some after they are done.
         idle=trial.idle if len(found) == 1 else 1.0 - order.step_s / period,
         seconds_per_step=period,

@@ -15,7 +15,7 @@ from coresim.report.validation import one_line, trusted, validation_document, va
 from coresim.sim.fast import simulate
 from coresim.validate.grid import Grid, Setting, fixed_step, job_grid, load_grid, quick_grid
 from coresim.validate.latest import keep, latest
-from coresim.validate.ledger import Ledger, Measured, RecordedJob, RecordedPoint, load_ledger
+from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint, load_ledger
 from coresim.validate.predict import (
     Costs,
     by_buffer,
@@ -100,8 +100,8 @@ def test_a_spinning_trainer_takes_a_core_from_the_workers():
     assert spin.idle > predict(COSTS, SETTING, length, simulate).idle + 0.1
 
 
-def measured(idle: float, **other: object) -> Measured:
-    clean = Measured(idle, 0.01 / (1 - idle), (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
+def measured(idle: float, **other: object) -> MeasuredTrial:
+    clean = MeasuredTrial(idle, 0.01 / (1 - idle), (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
     return replace(clean, **other)  # type: ignore[arg-type]
 
 
