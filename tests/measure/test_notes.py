@@ -17,7 +17,7 @@ from kit import Works
 from coresim.errors import InputError
 from coresim.measure import notes
 from coresim.measure.notes import SPLIT_EVERY, Note, Prepared, Reader, packed, pickles, queued_seconds, unpacked
-from coresim.workloads.base import Step, Workload
+from coresim.workloads.base import PreparationStep, Workload
 
 # Powers of two, so that sums and quotients of the fake times are exact.
 MS = 2.0**-10
@@ -169,8 +169,8 @@ def test_one_sample_in_eight_is_split_into_its_steps(works: Works) -> None:
 
 def test_what_shows_no_steps_is_not_split(works: Works) -> None:
     class Whole(Stepwise):
-        def steps(self) -> tuple[Step, ...]:
-            return (Step("sample", lambda index, _: self.decode(index)),)
+        def steps(self) -> tuple[PreparationStep, ...]:
+            return (PreparationStep("sample", lambda index, _: self.decode(index)),)
 
     _, found = Reader(Prepared(Whole(works)), False, True, list).fetch([0])
     assert sum(found.steps) == 0.0 and list(unpacked(found).cpu) == [2 * MS]
