@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coresim.model.build import batches_out
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 
 
@@ -67,13 +68,43 @@ class MemoryCap:
     memory: Memory
 
 
-def memory_of(scenario: Scenario, workers: int, prefetch_factor: int) -> Memory | None:
-    """The memory of a setting of option 2, or None where the batch's size is not known."""
+def memory_of(scenario: Scenario, workers: int, prefetch_factor: int, option: int = Option.OVERLAPPED) -> Memory | None:
+    """The memory of a setting, or None where a size that it needs is not known.
+
+    ``workers`` of each accelerator and ``prefetch_factor`` as in `coresim.model.build`. In a pipeline of the user's own
+    the batches of the stages are not known.
+    """
     workload, count = scenario.workload, scenario.accelerator.count
-    if workload.batch_bytes is None:
+    held = (
+        None if scenario.stages or workload.batch_bytes is None else _held(scenario, workers, prefetch_factor, option)
+    )
+    if held is None:
         return None
-    out = batches_out(scenario, workers, prefetch_factor) + 1
-    processes = not scenario.loader.in_process
+    processes = option != Option.NO_OVERLAP and not scenario.loader.in_process
     private = workload.worker_bytes * workers * count if workload.worker_bytes and processes else None
     host = scenario.host
-    return Memory(out * workload.batch_bytes * count, private, processes, host.shm_bytes, host.memory_bytes)
+    return Memory(held * count, private, processes, host.shm_bytes, host.memory_bytes)
+
+
+def _held(scenario: Scenario, workers: int, prefetch_factor: int, option: int) -> float | None:
+    """Bytes of the batches of one accelerator in host memory."""
+    size = scenario.workload.batch_bytes or 0.0
+    if option == Option.NO_OVERLAP:
+        return size  # the trainer makes a batch only when it has used the one before
+    if option == Option.OVERLAPPED:
+        return (batches_out(scenario, workers, prefetch_factor) + 1) * size
+    return _staged(scenario, workers, size)
+
+
+def _staged(scenario: Scenario, workers: int, size: float) -> float | None:
+    """Of option 3: each server holds a batch, and each queue between two stages ``buffer`` of them.
+
+    What is fetched and not prepared is as large as it is stored. Behind the copy a batch lies on the accelerator.
+    """
+    workload, buffer = scenario.workload, scenario.loader.buffer
+    prepared = workers + buffer + (1 + buffer if scenario.loader.gil else 0) + 1
+    if workload.fetch.is_zero:
+        return prepared * size
+    if workload.sample_bytes is None:
+        return None
+    return prepared * size + (1 + buffer) * workload.batch_size * workload.sample_bytes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
 from coresim.model.profile import Profile
-from coresim.report.provenance import profile_notes, step_provenance
+from coresim.report.provenance import input_lines, profile_notes, step_provenance
 from coresim.report.simulated import estimate_text
 from coresim.report.subject import subject_of
 from coresim.report.terminal import answer_text
@@ -109,6 +109,7 @@ def answer_of(
     """
     basis = step_provenance(profile, source, settings)
     notes, rests = profile_notes(profile, settings) if profile else ((), ())
+    rests = (*rests, *input_lines(result, profile, source, settings))
     return Answer(result, basis, notes, rests, subject_of(result.scenario, profile))
 
 

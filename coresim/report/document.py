@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from coresim.advise.memory import memory_of
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.crowding import CURE
-from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes, misses_of
+from coresim.report.node import node_of
 from coresim.report.schemas import SCHEMA_VERSION
 from coresim.report.settings import loader_settings, pins_memory
 from coresim.sim.estimate import Estimate
@@ -86,6 +85,7 @@ def recommended(answer: Recommendation) -> dict[str, Any]:
         "workers": point.workers,
         "prefetch_factor": point.prefetch_factor,
         "memory_bytes": _memory(answer.scenario, point),
+        "node": node_of(answer.scenario, point)._asdict(),
         "pin_memory": pins_memory(answer.scenario),
         "persistent_workers": loader.persistent_workers,
         "preset": loader.preset,
@@ -124,8 +124,7 @@ def sure(answer: Recommendation) -> dict[str, Any]:
 
 def _memory(scenario: Scenario, point: Point) -> float | None:
     """Bytes of host memory of all of the host's loaders; None where that is not known."""
-    memory = memory_of(scenario, point.workers, point.prefetch_factor) if point.option == Option.OVERLAPPED else None
-    return None if memory is None or scenario.stages else memory.total
+    return node_of(scenario, point).memory_bytes
 
 
 def _idle(estimate: Estimate) -> dict[str, float]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from coresim.advise.recommend import Recommendation
+from coresim.model import lock
+from coresim.model.option import Option
 from coresim.model.overrides import basis_after
 from coresim.model.profile import Profile
 from coresim.model.rebatch import asked_batch, step_spread
@@ -41,6 +44,70 @@ def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple
         known = ", ".join(f"{value / 1e9:.1f} GB/s with {plural(count, 'core')}" for count, value in curve)
         rests.append(f"memory bandwidth (STREAM triad): {known}; {_saturation(curve)}")
     return notes, tuple(rests)
+
+
+def input_lines(
+    answer: Recommendation, profile: Profile | None, source: str | None, settings: Sequence[str]
+) -> Iterator[str]:
+    """What else of the input changes the answer, each with its value and where it comes from; see `answer_of`."""
+    given = f"as given in {source}" if source and profile is None else "as given"
+    yield from _busy_line(answer, profile, given, settings)
+    workload, host, loader = answer.scenario.workload, answer.scenario.host, answer.scenario.loader
+    if host.siblings:
+        known = basis_after(settings, "host.siblings", given if profile is None else None)
+        # Where nothing overrides it, the profile's line on busy cores says where it is from.
+        if known:
+            gain = f"{100 * host.siblings:.0f} % of a core"
+            yield f"a second hardware thread adds {gain} where all cores are busy: {known}"
+    if workload.consumer_growth and not workload.consumer.is_zero and answer.point.option != Option.NO_OVERLAP:
+        known = basis_after(settings, "workload.consumer_growth", given)
+        growth = f"{100 * workload.consumer_growth:.2g} %"
+        yield f"each worker beyond the first adds {growth} to the time to receive a batch: {known}"
+    if (
+        loader.gil
+        and (loader.in_process or answer.point.option == Option.STAGED)
+        and answer.point.option != Option.NO_OVERLAP
+    ):
+        usual = f"assumed, \u00b1{200 * lock.DEVIATION:.0f} points; calibration/probe_lock.py measures it"
+        passing = basis_after(settings, "loader.lock_passing", usual if loader.lock_passing == lock.PASSING else given)
+        share = basis_after(settings, "loader.gil", given)
+        yield f"{100 * loader.gil:.0f} % of preprocessing holds the interpreter's lock: {share}"
+        yield f"passing the lock between threads adds up to {100 * loader.lock_passing:.0f} % to that: {passing}"
+
+
+def _busy_line(answer: Recommendation, profile: Profile | None, given: str, settings: Sequence[str]) -> Iterator[str]:
+    """s(k) where all of the answer's cores are busy, and what it is beyond those that were measured."""
+    host, count = answer.scenario.host, answer.scenario.accelerator.count
+    cores, known = answer.point.cores * count, len(host.speed)
+    if known == 1 or cores == 1:
+        return
+    most = min(cores, known)
+    value, spread = host.speed[most - 1], 2 * host.speed_uncertainty_at(most)
+    line = f"each of {cores} busy cores works at {100 * value:.0f} % of its speed alone"
+    line += f", \u00b1{100 * spread:.0f} %" if spread >= 0.005 else ""
+    measured = 0 if profile is None else _measured(profile)
+    from_profile = profile is not None and basis_after(settings, "host.speed", None) is None
+    if not from_profile:
+        yield f"{line}: {basis_after(settings, 'host.speed', given)}{_held(cores, known)}"
+    elif cores <= measured:
+        yield f"{line}: measured{_held(cores, known)}"
+    else:
+        lost = (host.speed[measured - 1] - value) / max(1, most - measured)
+        yield (
+            f"{line}: {measured} were measured; each beyond them is taken to cost {100 * lost:.1f} % of it, by what the"
+            f" line on busy cores says{_held(cores, known)}"
+        )
+
+
+def _held(cores: int, known: int) -> str:
+    return f"; s(k) is known for {known} cores, and more are taken to be no slower" if cores > known else ""
+
+
+def _measured(profile: Profile) -> int:
+    """The most busy cores that the calibration ran."""
+    prefix = "scaling."
+    names = [found.name.removeprefix(prefix) for found in profile.measurements if found.name.startswith(prefix)]
+    return max([1, *(int(name) for name in names if name.isdigit())])
 
 
 def _bandwidth(profile: Profile) -> list[tuple[int, float]]:

@@ -28,11 +28,13 @@ def _object(properties: dict[str, Any], title: str | None = None) -> dict[str, A
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema} if title else schema
 
 
+#: All accelerators of one host together.
+_NODE = _object({"gpus": _WHOLE, "cores": _WHOLE, "workers": _WHOLE, "memory_bytes": _AMOUNT_OR_NULL})
 #: Of the host's own cores, which may be a fraction for each accelerator.
 _OWN = {**_SETTING, "cores": _NUMBER, "option": {"enum": [1, 2, 3]}}
 _RECOMMENDED = _object(
     {
-        "option": {"enum": [1, 2, 3]}, "cores_per_gpu": _WHOLE, **_SETTING,
+        "option": {"enum": [1, 2, 3]}, "cores_per_gpu": _WHOLE, **_SETTING, "node": _NODE,
         "verdict": {"type": "string"}, "next_bottleneck": {"type": "string"},
         "meets_target": {"type": "boolean"}, "probability_within_target": _SHARE,
     }

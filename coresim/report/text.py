@@ -63,10 +63,12 @@ def headline(answer: Recommendation, basis: str | None = None) -> str:
         verdict, tried = answer.verdict, max(point.cores for option in answer.options for point in option.curve)
         short = verdict.name in ("too few cores", "too few workers")
         why = f"Limited to {plural(tried, 'core')} per GPU" if short else "More cores will not help"
+        node = node_words(answer).removesuffix("; ")
+        none = f"{node} come nearest: no" if node else "No"
         return (
-            f"No core count tried keeps the GPU idle within {percent(target)}. {why}: {verdict.name}.\n"
+            f"{none} core count tried keeps the GPU idle within {percent(target)}. {why}: {verdict.name}.\n"
             f"What would: {verdict.advice} (GPU idle without it: {percent(verdict.idle_without)}).\n"
-            f"Nearest: {node_words(answer)}{plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}: {idle}."
+            f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}: {idle}."
         )
     span = core_range(answer).removeprefix("interval ")
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import sys
 from pathlib import Path
@@ -18,12 +19,14 @@ def script() -> ModuleType:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:  # as python SCRIPT does
+        patch.syspath_prepend(str(SCRIPT.parent))
+        spec.loader.exec_module(module)
     return module
 
 
 def test_the_recorded_page_is_what_todays_model_says(script: ModuleType) -> None:
-    assert script.TABLE.read_text() == script.page(script.load()), "run calibration/scaling.py"
+    assert script.TABLE.read_text() == script.whole_page(), "run calibration/scaling.py"
 
 
 def test_every_point_has_its_source_and_what_is_given(script: ModuleType) -> None:
@@ -81,3 +84,42 @@ def test_a_row_that_cannot_be_read_is_named(
     assert script.main(["--cases", str(other)]) == 2
     assert match in capsys.readouterr().err
     assert script.main(["--cases", str(tmp_path / "gone.csv")]) == 2
+
+
+def test_every_natural_experiment_is_predicted_or_named_with_its_reason(script: ModuleType) -> None:
+    cases = script.node_cases.load()
+    assert len(cases) == len({case.case for case in cases}) == 25 and all(case.source for case in cases)
+    # Whoever gives all that a prediction needs is not left out.
+    assert all(not (case.rate_1 and case.rate_n and case.cores and case.workers) for case in cases if case.left_out)
+    page = script.TABLE.read_text()
+    assert all(f"- {case.case} ({case.machine}): {case.left_out}" in page for case in cases if case.left_out)
+
+
+def test_the_loss_of_a_node_is_of_its_shared_cores(script: ModuleType) -> None:
+    known = {case.case: case for case in script.node_cases.load()}
+    crowded = known["ResNet-50 AMP, DGX-1"]
+    assert crowded.loss == pytest.approx(1 - 8322 / 9600)
+    roomy = crowded._replace(cores=400)
+    losses = [script.node_cases.predicted(case, case) for case in (crowded._replace(gpus=1), roomy, crowded)]
+    # One GPU loses nothing to itself; 64 workers on 400 cores lose less than on 40.
+    assert losses[0] == pytest.approx(0, abs=1e-9) and losses[1] < losses[2]
+    bound = known["ResNet-50 FP32, DGX-1"]
+    assert abs(script.node_cases.predicted(bound, crowded)) < losses[2]
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [({"bound": "both"}, "bound must be"), ({"workers": ""}, "the reason in left_out"), ({"gpus": "x"}, "line 2")],
+)
+def test_a_node_case_that_cannot_be_read_is_named(
+    script: ModuleType, tmp_path: Path, change: dict[str, str], match: str
+) -> None:
+    with script.node_cases.CASES.open(newline="") as file:
+        row = next(csv.DictReader(file)) | change
+    other = tmp_path / "other.csv"
+    with other.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(row))
+        writer.writeheader()
+        writer.writerow(row)
+    with pytest.raises(script.InputError, match=match):
+        script.node_cases.load(other)

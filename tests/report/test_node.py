@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from pathlib import Path
 
 import pytest
+from shared import check
 
 import coresim
+from coresim.advise.memory import memory_of
 from coresim.cli.main import main
+from coresim.model.overrides import override
+from coresim.model.scenario import read_scenario
 from coresim.report.node import node_words
+from coresim.report.schemas import RECOMMEND_SCHEMA
 
 JOB = """
 [workload]
@@ -40,3 +47,39 @@ def test_the_first_line_is_of_the_node(job: Path, capsys: pytest.CaptureFixture[
 
 def test_one_gpu_is_no_node(job: Path) -> None:
     assert node_words(coresim.recommend(job, options=(2,), max_cores=4).result) == ""
+
+
+def test_the_node_leads_where_no_core_count_meets_the_target_too(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = ["--set", "accelerator.step=5 ms"]
+    assert main(["recommend", str(job), "--gpus", "4", "--options", "2", "--max-cores", "2", *slow]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("8 CPU cores for the node of 4 GPUs, ")
+    assert " of memory come nearest: no core count tried keeps the GPU idle within 5.0 %" in text
+    assert "Nearest: 2 CPU cores per GPU, option 2" in text
+
+
+def test_json_has_the_node_too(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recommend", str(job), "--gpus", "4", "--options", "2", "--max-cores", "6", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = document["recommendation"]
+    cores, workers, factor = (found[name] for name in ("cores_per_gpu", "workers", "prefetch_factor"))
+    memory = 4 * (factor * workers + 1) * 1e6 + 4 * workers * 2e6
+    assert found["node"] == {"gpus": 4, "cores": 4 * cores, "workers": 4 * workers, "memory_bytes": memory}
+    check(RECOMMEND_SCHEMA, document)
+
+
+@pytest.mark.parametrize(
+    ("option", "settings", "per_gpu"),
+    [
+        (1, [], 1e6),  # the batch in the trainer's hands; no worker process
+        (2, ["loader.in_process=true"], (3 * 2 + 1) * 1e6),
+        (3, [], (3 + 2 + 1) * 1e6 + 3 * 2e6),  # three at work, two that wait, one that is copied
+        (3, ["workload.fetch=1 ms"], None),  # how large what is fetched is, nobody said
+        (3, ["workload.fetch=1 ms", "workload.sample_bytes=1e5"], 6e6 + 3 * 10 * 1e5 + 3 * 2e6),
+        (3, ["loader.gil=0.1", "loader.in_process=true"], (3 + 2 + 1 + 2 + 1) * 1e6),  # what holds the lock, its queue
+    ],
+)
+def test_memory_of_every_option(option: int, settings: list[str], per_gpu: float | None) -> None:
+    tables = override(tomllib.loads(JOB), [*settings, "accelerator.count=4"])
+    found = memory_of(read_scenario(tables), 3, 2, option)
+    assert (None if found is None else found.total) == (None if per_gpu is None else pytest.approx(4 * per_gpu))

@@ -1,0 +1,177 @@
+"""The loss from one GPU to all of a node, predicted beside published: `calibration/scaling.py` writes it to SCALING.md.
+
+``node_cases.csv`` holds one published pair of rates per row, of one GPU and of a whole node, or the reason for which it
+is left out. A row gives enough if it has both rates, the host's cores and the loader workers of each GPU. *Loss* is
+1 - rate of n GPUs / (n x rate of one GPU). ``bound`` is what holds the one GPU back by the source:
+
+* ``loader``: nets of different cost have the same rate. The cost of a sample is what makes the workers of one GPU as
+  fast as that; the source does not give the step, which is taken as `STEP` of the loader's time for a batch.
+* ``step``: a step takes the batch over the rate of one GPU; the cost of a sample is that of the row ``cost_from``,
+  which ran the same loader on the same machine.
+
+Both are simulated, one rank and then all of them, with s(k) and siblings of `coresim.model.speed` from that one rate
+and the cores. Not given and left out: the time of the all-reduce, the hand-over, and how samples differ in cost.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from coresim import simulate
+from coresim.errors import InputError
+from coresim.model.speed import fit
+from coresim.model.speed_draws import Evidence, SpeedPoint
+
+CASES = Path(__file__).with_name("node_cases.csv")
+#: How exactly a published rate is known, and the bound of the aim, a share.
+PUBLISHED, BOUND = 0.04, 0.05
+#: Of a loader-bound row: its step over the loader's time for a batch. The batch where the source gives none.
+STEP, BATCH = 0.5, 256
+STEPS, REPLICATIONS = 200, 1  # no time varies
+
+
+class Case(NamedTuple):
+    """One published pair of rates, samples per second; ``left_out``: why it is not predicted, or ""."""
+
+    case: str
+    machine: str
+    cores: int
+    threads_per_core: int
+    gpus: int
+    workers: int
+    batch: int
+    bound: str
+    cost_from: str
+    rate_1: float
+    rate_n: float
+    left_out: str
+    source: str
+
+    @property
+    def loss(self) -> float:
+        """Published."""
+        return 1.0 - self.rate_n / (self.gpus * self.rate_1)
+
+
+class Row(NamedTuple):
+    """A case beside its prediction."""
+
+    case: Case
+    loss: float
+
+    @property
+    def error(self) -> float:
+        """Predicted minus published, a share."""
+        return self.loss - self.case.loss
+
+
+def load(path: Path = CASES) -> list[Case]:
+    """The cases of a file.
+
+    Raises:
+        InputError: a row cannot be understood.
+    """
+    found = []
+    for number, row in enumerate(csv.DictReader(path.read_text(encoding="utf-8").splitlines()), start=2):
+        try:
+            found.append(_case(row))
+        except (KeyError, ValueError, TypeError) as error:
+            raise InputError(f"{path}, line {number}: {error}; see the columns of {CASES.name}") from None
+    return found
+
+
+def _case(row: dict[str, str]) -> Case:
+    if not row["left_out"]:
+        if row["bound"] not in ("loader", "step") or (row["bound"] == "step") != bool(row["cost_from"]):
+            raise ValueError("bound must be loader, or step with a cost_from")
+        if not all(row[name] for name in ("cores", "workers", "rate_1", "rate_n")):
+            raise ValueError("cores, workers, rate_1 and rate_n are needed, or the reason in left_out")
+    whole = {name: int(row[name] or 0) for name in ("cores", "threads_per_core", "gpus", "workers")}
+    rates = {name: float(row[name] or 0) for name in ("rate_1", "rate_n")}
+    return Case(**row | whole | rates | {"batch": int(row["batch"] or BATCH)})  # type: ignore[arg-type]
+
+
+def tables(case: Case, cost_of: Case) -> dict[str, dict[str, object]]:
+    """The scenario of a case; ``cost_of`` is the loader-bound case that tells the cost of a sample."""
+    known = (SpeedPoint(cost_of.workers, cost_of.rate_1 / cost_of.workers, PUBLISHED),)
+    table = fit(Evidence(speeds=known, cores=cost_of.cores, threads_per_core=cost_of.threads_per_core), cost_of.cores)
+    cost = table.rate(cost_of.workers, cost_of.cores).value / cost_of.rate_1
+    step = case.batch / case.rate_1 * (STEP if case.bound == "loader" else 1.0)
+    return {
+        "workload": {"batch_size": case.batch, "preprocess": f"{float(cost)!r} s"},
+        "accelerator": {"step": f"{float(step)!r} s", "run_ahead": 1},
+        "host": {
+            "cores": case.cores,
+            "threads_per_core": case.threads_per_core,
+            "speed": list(table.values),
+            "siblings": float(table.sibling),
+        },
+    }
+
+
+def predicted(case: Case, cost_of: Case) -> float:
+    """The loss, from a simulation of one GPU and one of the node."""
+    scenario = tables(case, cost_of)
+    rates = []
+    for count in (1, case.gpus):
+        device = scenario["accelerator"] | {"count": count}
+        found = simulate(
+            scenario | {"accelerator": device}, option=2, workers=case.workers, cores=case.cores, steps=STEPS,
+            replications=REPLICATIONS,
+        )  # fmt: skip
+        rates.append(found.result.throughput_samples_per_s)
+    return 1.0 - rates[1] / (case.gpus * rates[0])
+
+
+def rows(cases: Sequence[Case]) -> list[Row]:
+    """Those that give enough, the largest misses first."""
+    by_name = {case.case: case for case in cases}
+    found = [Row(case, predicted(case, by_name[case.cost_from or case.case])) for case in cases if not case.left_out]
+    return sorted(found, key=lambda row: -abs(row.error))
+
+
+HEAD = """## From one GPU to a node: predicted and published
+
+Written from `calibration/node_cases.csv` by `calibration/node_cases.py`, which says how. Loss is what a node loses of
+its GPUs' single rates. Given are the rate of one GPU, the cores and the workers of each GPU; the rest is assumed.
+"""
+WHY = """A row that is bound by the loader is as good as s(k) and the siblings are: its loss is the work that all
+workers of the node lack. In a row that is bound by the step, the published loss holds the all-reduce too, whose time no
+source gives; the predicted one is only what the host's cores add."""
+
+
+def section(cases: Sequence[Case]) -> str:
+    """The part of SCALING.md."""
+    found = rows(cases)
+    within = [row for row in found if abs(row.error) <= BOUND]
+    met = "met" if len(within) == len(found) else "**not met**"
+    head = ["case", "cores", "workers per GPU", "one GPU is bound by", "published", "predicted", "error, points"]
+    lines = [head, ["---"] * len(head), *(_cells(row) for row in found)]
+    left_out = [f"- {case.case} ({case.machine}): {case.left_out}" for case in cases if case.left_out]
+    sources = [f"- {case.case}: {case.source}" for case in cases]
+    parts = [
+        HEAD,
+        f"- {met}: the loss from 1 to 8 GPUs within {100 * BOUND:.0f} points: {len(within)} of {len(found)}",
+        "\n".join("| " + " | ".join(line) + " |" for line in lines),
+        WHY,
+        "### Not predicted\n\n" + "\n".join(left_out),
+        "### Sources of the nodes\n\n" + "\n".join(sources),
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _cells(row: Row) -> list[str]:
+    case, error = row.case, f"{100 * row.error:+.1f}"
+    host = f"{case.cores} x {case.threads_per_core} threads"
+    shown = error if abs(row.error) <= BOUND else f"**{error}**"
+    return [case.case, host, str(case.workers), case.bound, f"{case.loss:.1%}", f"{row.loss:.1%}", shown]
+
+
+if __name__ == "__main__":
+    print(section(load()))
