@@ -185,7 +185,7 @@ def _bounds(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> st
         seen = " | ".join(f"{_percent(share)} {_met(share >= 0.95)}" for share in shares)
         rows.append(f"| recommended workers best, or within the noise ({len(scans[0])} scans) | 95 % | {seen} |")
     rows += _cores(list(seen_by.values()))
-    notes = [_rules(ledger)] if scans[0] else []
+    notes = [rules] if (rules := _rules(ledger)) else []
     if sweeps := sweeps_agree(ledger.scored):
         notes.append(f"Recommended workers best, or within the noise, in {sweeps}.")
     if cost := spent(ledger):
@@ -211,8 +211,10 @@ def _coverage(found: Sequence[RecordedPoint]) -> str:
 
 
 def _rules(ledger: Ledger) -> str:
-    """The recommendation beside what a child would choose: how often each is right, and what it loses."""
+    """The recommendation beside what a child would choose: how often each is right, and what it loses; "" without scans."""
     rules = {"recommended, predicted ahead": choices(ledger.scored)} | choices_of_rules(ledger.scored, ledger.cpus)
+    if not all(rules.values()):
+        return ""
     rows = [
         f"| {rule} | {len(made)} | {sum(c.agrees for c in made)} | {points(sum(c.lost for c in made) / len(made))} |"
         for rule, made in rules.items()

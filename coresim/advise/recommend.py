@@ -297,5 +297,4 @@ def _today(scenario: Scenario, cores: float, study: Study) -> Point | None:
     if workers is None or scenario.stages:
         return None
     option = Option.NO_OVERLAP if workers == 0 else scenario.preset.usual_option
-    estimate = predict(scenario, option, cores, workers, factor, study)
-    return Point(option, math.ceil(cores), workers, factor, estimate)
+    return Point(option, math.ceil(cores), workers, factor, predict(scenario, option, cores, workers, factor, study))

@@ -51,10 +51,12 @@ class SpeedSampler:
         self._cpus = sorted(os.sched_getaffinity(0))
         self._share = share
         width = 1 + len(self._cpus)
-        memory = mmap.mmap(-1, 8 * (2 + ROWS * width))
-        # Rounds made, and the sampler's own CPU seconds; then of each round when it ended and the CPUs' seconds.
-        self._head = np.frombuffer(memory, np.float64, 2)
-        self._rows = np.frombuffer(memory, np.float64, ROWS * width, 16).reshape(ROWS, width)
+        memory = mmap.mmap(-1, 8 * (4 + ROWS * width))
+        # Rounds made, the sampler's own CPU seconds, the sample it prepares and how many times over; then of each round
+        # when it ended and the CPUs' seconds.
+        self._head = np.frombuffer(memory, np.float64, 4)
+        self._rows = np.frombuffer(memory, np.float64, ROWS * width, 32).reshape(ROWS, width)
+        self._subject = subject
         # Told who its parent is: one that asks only when that has died already would serve another for ever.
         self._process = multiprocessing.get_context("fork").Process(
             target=self._sample, args=(subject, os.getpid()), daemon=True
@@ -69,6 +71,9 @@ class SpeedSampler:
     ) -> None:
         self._process.kill()
         self._process.join(STOP_S)
+        if self._head[3]:
+            # Speeds of one subject are compared from run to run, so all of them are told by the same work.
+            self._subject.timed_sample = int(self._head[2]), int(self._head[3])
 
     @property
     def cpu_s(self) -> float:
@@ -111,9 +116,9 @@ class SpeedSampler:
             os._exit(1)
 
     def _rounds(self, subject: Subject, parent: int) -> None:
-        took = [(_timed(subject, [index]), index) for index in range(min(PROBED, max(1, subject.samples)))]
-        lightest, index = min(took)
-        indices = [index] * max(1, math.ceil(TIMED_S / max(lightest, 1e-6)))
+        index, times = subject.timed_sample or _light_sample(subject)
+        self._head[2:] = index, times
+        indices = [index] * times
         while os.getppid() == parent:
             row = self._rows[int(self._head[0]) % ROWS]
             for place, cpu in enumerate(self._cpus):
@@ -122,12 +127,18 @@ class SpeedSampler:
                 # Each CPU is timed after an equal pause: right after another it finds warmer caches and reads fast.
                 self._pause(float(row[1 + place]) / self._share / len(self._cpus), parent)
             row[0] = time.perf_counter()
-            self._head[:] = self._head[0] + 1, time.process_time()
+            self._head[:2] = self._head[0] + 1, time.process_time()
 
     def _pause(self, seconds: float, parent: int) -> None:
         until = time.perf_counter() + seconds
         while os.getppid() == parent and time.perf_counter() < until:
             time.sleep(min(POLL_S, max(0.0, until - time.perf_counter())))
+
+
+def _light_sample(subject: Subject) -> tuple[int, int]:
+    """The lightest of a few samples, and how many times over it takes `TIMED_S`."""
+    lightest, index = min((_timed(subject, [index]), index) for index in range(min(PROBED, max(1, subject.samples))))
+    return index, max(1, math.ceil(TIMED_S / max(lightest, 1e-6)))
 
 
 def _timed(subject: Subject, indices: Sequence[int]) -> float:

@@ -99,6 +99,8 @@ class Subject:
         threads: whether its workers are threads of the trainer's process.
         steps: the names of the steps of one sample, where the data set shows them.
         samples: how many can be asked for by number; 0 for a stream.
+        timed_sample: the sample that tells the machine's speed, and how many times over it is prepared; None before
+            `coresim.measure.machine_speed` has chosen it.
     """
 
     name = "data set"
@@ -107,6 +109,7 @@ class Subject:
     threads = False
     steps: tuple[str, ...] = ()
     samples = 0
+    timed_sample: tuple[int, int] | None = None
 
     def open(self, layout: Layout, seed: int) -> Pipe:
         """Start the loader with so many workers; ``seed`` chooses the order of the samples."""

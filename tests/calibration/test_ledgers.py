@@ -16,6 +16,8 @@ from coresim.validate.score import repredict, score, with_own_costs
 
 FOLDER = Path(__file__).parents[2] / "calibration"
 LEDGERS = sorted(FOLDER.glob("*.ledger.json"))
+#: What the model's structure misses, a share: in most ledgers, and where the page says that it is more.
+STRUCTURE, WORSE = 0.045, {"workers.ledger.json": 0.09}
 
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
@@ -34,7 +36,7 @@ def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
     """A guard at what was seen when they were recorded, not the bound that is aimed at."""
     recorded = load_ledger(path)
     own = score(with_own_costs(replace(recorded, points=recorded.points[::5]), simulate))
-    assert own.idle_mean < 0.045
+    assert own.idle_mean < WORSE.get(path.name, STRUCTURE)
     assert own.idle_mean < own.rate_mean
 
 
