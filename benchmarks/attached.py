@@ -19,7 +19,7 @@ from pathlib import Path
 from coresim import stats
 from coresim.advise.recommend import recommend
 from coresim.attaching.assemble import profile_of, trials_of
-from coresim.attaching.conduct import Request, attach
+from coresim.attaching.conduct import AttachRequest, attach
 from coresim.attaching.today import Checked, check, check_today
 from coresim.cli.common import study_of
 from coresim.model.profile import profile_tables
@@ -60,7 +60,7 @@ def main(names: Sequence[str]) -> int:
 
 def _program(name: str) -> list[Checked]:
     command = COMMANDS[name]
-    ranks = attach(Request(command, trials=WORKERS), lambda _: None)
+    ranks = attach(AttachRequest(command, trials=WORKERS), lambda _: None)
     profile = profile_of(ranks, command, "benchmarks/attached.py", "")
     assert profile.today is not None
     scenario = read_scenario(profile_tables(profile, name))

@@ -19,12 +19,12 @@ from coresim.advise.fleet import _Book, plan_fleet
 from coresim.advise.task import FLEET_PLAN
 from coresim.cli.plan import begin
 from coresim.model.catalogue import chip
-from coresim.model.fleet import Fleet, Workload, candidate_of
+from coresim.model.fleet import Fleet, FleetWorkload, candidate_of
 from coresim.model.machines import load_machines
 from coresim.model.scenario import read_scenario
 
 
-def workload(number: int) -> Workload:
+def workload(number: int) -> FleetWorkload:
     """A job with a step time on every GPU: as on an A100, times a made-up factor for each other chip."""
     draw = random.Random(number)
     batch, step = draw.choice((32, 64, 128, 256)), draw.uniform(0.05, 0.5)
@@ -42,7 +42,7 @@ def workload(number: int) -> Workload:
     scenario = read_scenario(tables)
     chips = sorted({chip(machine.gpu) for machine in load_machines()})
     steps = {name: scenario.accelerator.step.scaled(draw.uniform(0.3, 4.0)) for name in chips}
-    return Workload(f"job {number}", scenario, draw.uniform(10, 1000), "A100", "EPYC 7742", steps=steps)
+    return FleetWorkload(f"job {number}", scenario, draw.uniform(10, 1000), "A100", "EPYC 7742", steps=steps)
 
 
 def main() -> None:

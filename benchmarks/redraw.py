@@ -26,7 +26,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from coresim.model.scenario import read_scenario
-from coresim.report.live import what_if_svg
+from coresim.report.interactive import what_if_svg
 from coresim.report.what_if import Knobs, curves
 from coresim.sim.fast import simulate
 

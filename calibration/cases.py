@@ -21,6 +21,7 @@ from coresim.advise.recommend import Recommendation, recommend
 from coresim.advise.sweep import Study
 from coresim.files import read_toml, write_text
 from coresim.model.build import build
+from coresim.model.option import Option
 from coresim.model.overrides import override
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario, read_scenario
@@ -40,11 +41,11 @@ Value = float | str
 class Setting:
     """How a case runs; the fields are those of ``[case.setting]`` and ``[case.runs.NAME]``."""
 
-    option: int = 2
+    option: int = Option.OVERLAPPED
     workers: int = 1
     cores: float = 1.0
     prefetch_factor: int | None = None
-    options: tuple[int, ...] = (1, 2, 3)
+    options: tuple[int, ...] = tuple(Option)
     most_workers: int = 1
     jobs: int = 1
     samples: tuple[float, ...] = ()

@@ -62,11 +62,11 @@ def cpu_times(loads: dict[str, Workload]) -> dict[str, np.ndarray]:
     for _ in range(ROUNDS):
         for index in range(min(map(len, loads.values()))):
             for name, load in loads.items():
-                least[name][index] = np.minimum(least[name][index], visit(load, index))
+                least[name][index] = np.minimum(least[name][index], timed_sample(load, index))
     return least
 
 
-def visit(load: Workload, index: int) -> list[float]:
+def timed_sample(load: Workload, index: int) -> list[float]:
     """CPU seconds of each step of one sample, with the same random numbers each time."""
     rng, value, times = seed_everything(index), index, []
     for step in load.steps():

@@ -24,7 +24,7 @@ from coresim.errors import CoresimError, InputError
 from coresim.files import write_text
 from coresim.model import lock
 from coresim.model.speed import fit
-from coresim.model.speed_draws import ASSUMED, LEVEL_DEVIATIONS, Assumed, Evidence, Point
+from coresim.model.speed_draws import ASSUMED, LEVEL_DEVIATIONS, Assumed, Evidence, SpeedPoint
 
 CASES = Path(__file__).with_name("scaling_cases.csv")
 TABLE = Path(__file__).with_name("SCALING.md")
@@ -166,7 +166,7 @@ def by_model(assumed: Assumed = ASSUMED) -> Model:
 
 def evidence(curve: Curve) -> Evidence:
     """What a curve gives."""
-    speeds = tuple(Point(count, value / count, PUBLISHED) for count, value in sorted(curve.given.items()))
+    speeds = tuple(SpeedPoint(count, value / count, PUBLISHED) for count, value in sorted(curve.given.items()))
     return Evidence(speeds=speeds, cores=curve.cores, threads_per_core=curve.threads_per_core)
 
 
@@ -258,7 +258,7 @@ def half_width(assumed: Assumed = ASSUMED) -> dict[str, float]:
     found = {}
     for cores in (FAR, 48, None):
         for second in (0.98, 0.95, 0.9):
-            speeds = (Point(1, 1.0, 0.02), Point(2, second, 0.02))
+            speeds = (SpeedPoint(1, 1.0, 0.02), SpeedPoint(2, second, 0.02))
             table = fit(Evidence(speeds=speeds, cores=cores), FAR, assumed)
             name = f"s(2) = {second:g}, host of {cores or 'unknown'} cores"
             found[name] = math.sinh(LEVEL_DEVIATIONS * table.uncertainties[FAR - 1])

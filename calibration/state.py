@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from coresim.model.option import Option
 from coresim.report.figures import plot_validation, save_figure
 from coresim.report.validation import cost_text, label, misses, points, sweeps_agree
 from coresim.sim.fast import simulate
 from coresim.validate.cores import NEAR, NEAR_SHARE, core_choices
-from coresim.validate.ledger import Ledger, Point, load_ledger
+from coresim.validate.ledger import Ledger, RecordedPoint, load_ledger
 from coresim.validate.scans import CHEAP, choices, choices_of_rules, spent
 from coresim.validate.score import (
     Score,
@@ -159,7 +160,7 @@ def _misses(ledger: Ledger) -> str:
     return f"### Misses: {len(found)} points by more than {points(LEAST_MISS)}\n\n" + "\n".join([head, *rows])
 
 
-def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
+def _bounds(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str:
     """Every bound beside the predictions made ahead, and beside those for the pace that was sampled."""
     both = [score(headline(found)) for found in seen_by.values()]
     bounds = CUDA_BOUNDS if on_cuda(ledger) else BOUNDS
@@ -196,12 +197,12 @@ def _bounds(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
     return "\n\n".join(["### Bounds", BOUNDS_TEXT, head + "\n".join(rows), *notes])
 
 
-def _worst(found: Sequence[Point]) -> float:
+def _worst(found: Sequence[RecordedPoint]) -> float:
     """The mean error of the workload that is missed most."""
     return max(s.idle_mean for s in grouped(headline(found), lambda p: p.setting.workload).values())
 
 
-def _coverage(found: Sequence[Point]) -> str:
+def _coverage(found: Sequence[RecordedPoint]) -> str:
     """The kinds of setting that are covered least and most, and whether both are within bounds."""
     kinds = {name: s.covered for name, s in grouped(found, _kind).items()}
     least, most = min(kinds, key=kinds.__getitem__), max(kinds, key=kinds.__getitem__)
@@ -222,7 +223,7 @@ def _rules(ledger: Ledger) -> str:
     return "\n".join([head, *rows])
 
 
-def _cores(seen: Sequence[Sequence[Point]]) -> list[str]:
+def _cores(seen: Sequence[Sequence[RecordedPoint]]) -> list[str]:
     """How often as many cores are recommended as measured best, where jobs were tried with several counts."""
     found = [core_choices(these) for these in seen]
     if not found[0]:
@@ -238,7 +239,7 @@ def _cores(seen: Sequence[Sequence[Point]]) -> list[str]:
     ]
 
 
-def _predicted(ledger: Ledger) -> dict[str, tuple[Point, ...]]:
+def _predicted(ledger: Ledger) -> dict[str, tuple[RecordedPoint, ...]]:
     """The points with the predictions made ahead, and with those at the sampled pace."""
     return {"predicted ahead": ledger.scored, "at the sampled pace": at_pace(ledger, simulate)}
 
@@ -247,7 +248,7 @@ def _bound(name: str, seen: Sequence[float], most: float) -> str:
     return f"| {name} | {_points(most)} | " + " | ".join(f"{_points(x)} {_met(x <= most)}" for x in seen) + " |"
 
 
-def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[Point, ...]]) -> str:
+def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str:
     """How much of the error is the model's structure, and how much the machine."""
     fed = {f"from what recommend measures, {name}": found for name, found in seen_by.items()} | {
         "ahead, by today's model from the same calibrations": repredict(ledger, simulate).scored,
@@ -283,9 +284,9 @@ def _kinds(ledger: Ledger) -> str:
     return "### Error of GPU idle by kind, in points\n\n" + "\n\n".join(tables)
 
 
-def _kind(point: Point) -> str:
+def _kind(point: RecordedPoint) -> str:
     s = point.setting
-    if s.option != 2:
+    if s.option != Option.OVERLAPPED:
         return f"option {s.option}"
     if is_calibrated(point):
         return "the calibrated setting: one worker"

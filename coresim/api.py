@@ -17,22 +17,22 @@ from coresim.advise.steps import for_steps
 from coresim.advise.sweep import Study
 from coresim.advise.task import FLEET_PLAN
 from coresim.attaching import here
-from coresim.errors import InputError
 from coresim.measure.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
 from coresim.model.fleet import Fleet, load_fleet
-from coresim.model.overrides import override
-from coresim.model.profile import Profile, check_step, load_document, profile_tables
+from coresim.model.load import load_input, scenario_of, with_profile
+from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.answer import Answer, Measured, Simulated, answer_of
-from coresim.report.basis import profile_notes
 from coresim.report.content import Section, Table
 from coresim.report.fleet import Planned
 from coresim.report.output import format_of
 from coresim.report.output import write_report as write
 from coresim.report.plan import plan_report
+from coresim.report.provenance import profile_notes
 from coresim.report.results import ResultFile
 from coresim.report.steps import ForSteps
+from coresim.sim.engines import engine_named
 from coresim.sim.estimate import Engine, Plan, estimate
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def recommend(
     source: Input | None = None,
     *,
     settings: Sequence[str] = (),
-    options: tuple[int, ...] | None = None,
+    options: Sequence[int] | None = None,
     max_cores: int | None = None,
     confidence: float = CONFIDENCE,
     seed: int = 1,
@@ -100,7 +100,7 @@ def recommend_for_steps(
     source: Input | None = None,
     *,
     settings: Sequence[str] = (),
-    options: tuple[int, ...] | None = None,
+    options: Sequence[int] | None = None,
     max_cores: int | None = None,
     confidence: float = CONFIDENCE,
     seed: int = 1,
@@ -230,30 +230,17 @@ def plan(
 
 def _resolve(source: Input, settings: Sequence[str], step_needed: bool = True) -> tuple[Scenario, Profile | None]:
     if isinstance(source, Scenario):
-        return (read_scenario(override(source.to_dict(), list(settings))) if settings else source), None
-    document = source if isinstance(source, Profile | dict) else load_document(source)
-    profile = document if isinstance(document, Profile) else None
-    tables: dict[str, Any]
-    if isinstance(document, Profile):
-        name = "profile" if isinstance(source, Profile) else str(source)
-        if step_needed:
-            check_step(document, name, settings)
-        tables = profile_tables(document, name, settings=settings)
-    else:
-        tables = document
-    return read_scenario(override(tables, list(settings))), profile
+        return (scenario_of(source.to_dict(), "scenario", settings) if settings else source), None
+    if isinstance(source, Profile | dict):
+        return with_profile(source, "profile" if isinstance(source, Profile) else "scenario", settings, step_needed)
+    return load_input(source, settings, step_needed)
 
 
 def _engine(name: str) -> Engine:
+    engine = engine_named(name)
     if name == "fast":
         from coresim.sim.fast import SLOW  # noqa: PLC0415
-        from coresim.sim.fast import simulate as fast  # noqa: PLC0415
 
         if SLOW:
             logging.getLogger("coresim").warning(SLOW)
-        return fast
-    if name == "reference":
-        from coresim.sim.reference import simulate as reference  # noqa: PLC0415
-
-        return reference
-    raise InputError(f"engine {name!r}: use fast or reference")
+    return engine

@@ -10,7 +10,7 @@ from typing import Any
 
 from coresim.advise.recommend import Recommendation, recommend
 from coresim.attaching.assemble import profile_of
-from coresim.attaching.conduct import Request, attach
+from coresim.attaching.conduct import AttachRequest, attach
 from coresim.cli.common import study_of
 from coresim.model.profile import Profile, profile_tables
 from coresim.model.scenario import read_scenario
@@ -42,7 +42,7 @@ def script(name: str, *flags: str) -> tuple[str, ...]:
 def run(command: tuple[str, ...], **options: Any) -> Seen:
     """Attach to a program through all phases."""
     said, phases = bytearray(), []
-    request = Request(command, **{**TIMES, **options})
+    request = AttachRequest(command, **{**TIMES, **options})
     ranks = attach(request, said.extend, lambda label, _: phases.append(label))
     profile = profile_of(ranks, command, "coresim measure", "2026-01-01T00:00:00+00:00")
     return Seen(ranks, said.decode(), phases, profile)

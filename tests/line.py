@@ -153,7 +153,7 @@ def bench_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Line]:
         monkeypatch.setattr(calibrate, "time", bench.works.time)
         monkeypatch.setattr(trial, "time", bench.works.time)
         monkeypatch.setattr(calibrate, "run_trial", partial(run_trial, **clock))
-        monkeypatch.setattr(calibrate, "Sampler", _Sampler)
+        monkeypatch.setattr(calibrate, "SpeedSampler", _Sampler)
         monkeypatch.setattr(calibrate, "busy_seconds", lambda: bench.busy)
         none = SimpleNamespace(user=0.0, system=0.0, children_user=0.0, children_system=0.0)
         monkeypatch.setattr(os, "times", lambda: none)

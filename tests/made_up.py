@@ -14,7 +14,7 @@ from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.validate.grid import Setting
-from coresim.validate.ledger import Job, Ledger, Measured, Point
+from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
 from coresim.validate.predict import Costs, Prediction, by_buffer, by_rates, step_time
 from coresim.validate.training import StepCost
 
@@ -75,29 +75,31 @@ def with_work(costs: Costs, **workload: Any) -> Costs:
     return replace(costs, tables={**costs.tables, "workload": {**costs.tables["workload"], **workload}})
 
 
-def measured(idle: float, dirty: str = "") -> Measured:
+def measured(idle: float, dirty: str = "") -> MeasuredTrial:
     ends = tuple(range(10_000, 60_000, 10_000))
     starts = tuple(end - 9000 for end in ends)
-    return Measured(
+    return MeasuredTrial(
         idle, STEP_S / (1 - idle), starts, ends, ends, 0.0, 0.002, 0.001, 0.0001, others_cores=0.0, dirty=dirty
     )
 
 
-def point(setting: Setting, predicted: float, *idles: float, dirty: int = 0) -> Point:
+def point(setting: Setting, predicted: float, *idles: float, dirty: int = 0) -> RecordedPoint:
     """A point with clean trials of so much idle, and disturbed ones."""
     prediction = Prediction(predicted, max(0.0, predicted - 0.02), predicted + 0.02, STEP_S / (1 - predicted))
     trials = (*(measured(idle) for idle in idles), *(measured(0.5, "other programs") for _ in range(dirty)))
     step_s = step_time(COSTS, setting)
-    return Point(0, setting, step_s, 20, 6, prediction, by_rates(COSTS, setting), by_buffer(COSTS, setting), trials)
+    return RecordedPoint(
+        0, setting, step_s, 20, 6, prediction, by_rates(COSTS, setting), by_buffer(COSTS, setting), trials
+    )
 
 
-def at(cores: int, workers: int, predicted: float, *idles: float, setting: Setting = SETTING) -> Point:
+def at(cores: int, workers: int, predicted: float, *idles: float, setting: Setting = SETTING) -> RecordedPoint:
     """A point of that many cores and workers."""
     return point(replace(setting, cores=cores, workers=workers), predicted, *idles)
 
 
-def ledger(points: Sequence[Point], **other: object) -> Ledger:
-    job = Job("images", "imagenet-like", COSTS)
+def ledger(points: Sequence[RecordedPoint], **other: object) -> Ledger:
+    job = RecordedJob("images", "imagenet-like", COSTS)
     made = Ledger("1", "coresim validate", "2026-01-01T00:00:00+00:00", "abc", "a CPU", 16,
                   "training tiny bf16 on cuda", "cuda_grid.toml", "f" * 64, len(points), (job,),
                   tuple(points))  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coresim.measure.device_queue import Host
+from coresim.measure.device_queue import DeviceHost
 from coresim.measure.emulated import Emulated, EmulatedDevice
 
 STEP, LAUNCH, COPY = 0.5, 0.0625, 0.25
@@ -12,7 +12,7 @@ STEP, LAUNCH, COPY = 0.5, 0.0625, 0.25
 SIZE = 1024
 
 
-class StillHost(Host):
+class StillHost(DeviceHost):
     """A host whose clocks move by its own work and waiting alone; copies of memory take it no time."""
 
     def __init__(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from coresim.advise.memory import memory_of
 from coresim.model.build import batches_out
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 
 #: Prefetch factors that are tried beside the scenario's own.
@@ -23,7 +24,7 @@ WORKER = 1e8
 
 
 @dataclass(frozen=True, order=True)
-class Candidate:
+class LoaderCandidate:
     """Workers of each accelerator and a prefetch factor; ``cost`` orders them: bytes, or where those of a batch are not
     known, batches and workers.
     """
@@ -33,14 +34,14 @@ class Candidate:
     prefetch_factor: int
 
 
-def candidates(scenario: Scenario, option: int, cores: float) -> list[Candidate]:
+def candidates(scenario: Scenario, option: Option, cores: float) -> list[LoaderCandidate]:
     """Every setting worth trying with so many cores per accelerator, within memory and /dev/shm."""
     factors = {*FACTORS, scenario.loader.prefetch_factor}
     pairs = [(count, factor) for count in _counts(most_workers(scenario, option, cores)) for factor in factors]
     return _fitting(scenario, option, pairs)
 
 
-def ladder(scenario: Scenario, option: int, cores: float) -> list[Candidate]:
+def ladder(scenario: Scenario, option: Option, cores: float) -> list[LoaderCandidate]:
     """A few of `candidates`: from about one worker for each core to the most, each with the scenario's own prefetch
     factor and with the largest that fits.
     """
@@ -51,33 +52,34 @@ def ladder(scenario: Scenario, option: int, cores: float) -> list[Candidate]:
     return _fitting(scenario, option, pairs)
 
 
-def widest(scenario: Scenario, option: int, cores: float) -> Candidate:
+def widest(scenario: Scenario, option: Option, cores: float) -> LoaderCandidate:
     """The most workers and credits worth trying, whether they fit into memory or not: no bound is looser than its."""
     return _candidate(scenario, option, most_workers(scenario, option, cores), FACTORS[-1])
 
 
-def beyond_memory(scenario: Scenario, cores: float) -> list[Candidate]:
+def beyond_memory(scenario: Scenario, cores: float) -> list[LoaderCandidate]:
     """Settings of option 2 like those of `ladder` that do not fit."""
-    pairs = [(count, factor) for count in _rungs(scenario, 2, cores) for factor in FACTORS]
-    return sorted(_candidate(scenario, 2, *pair) for pair in pairs if not fits(scenario, *pair))
+    option = Option.OVERLAPPED
+    pairs = [(count, factor) for count in _rungs(scenario, option, cores) for factor in FACTORS]
+    return sorted(_candidate(scenario, option, *pair) for pair in pairs if not fits(scenario, *pair))
 
 
-def _rungs(scenario: Scenario, option: int, cores: float) -> set[int]:
+def _rungs(scenario: Scenario, option: Option, cores: float) -> set[int]:
     most, each = most_workers(scenario, option, cores), cores / scenario.loader.split
     near = (each - 1, each, each + 1, 1.5 * each, 2 * each, 3 * each, most / 2, most)
     return {min(most, max(1, math.floor(count))) for count in near}
 
 
-def most_workers(scenario: Scenario, option: int, cores: float) -> int:
+def most_workers(scenario: Scenario, option: Option, cores: float) -> int:
     """The most workers worth trying: more would share the same cores and wait for the same storage.
 
     Workers that prepare whole batches are idle beyond the batches of an epoch.
     """
-    if option == 1 or scenario.stages:
+    if option == Option.NO_OVERLAP or scenario.stages:
         return 1
     workload, loader = scenario.workload, scenario.loader
     most = math.ceil(PER_CORE * cores / loader.split)
-    waiting = workload.batch_size * workload.fetch.mean if option == 2 else 0.0
+    waiting = workload.batch_size * workload.fetch.mean if option == Option.OVERLAPPED else 0.0
     if waiting:
         busy = workload.batch_size * workload.preprocess.mean + workload.collate.mean + workload.send.mean
         stretch = min(1.0 + waiting / busy, 16.0) if busy else 16.0
@@ -100,22 +102,24 @@ def _counts(most: int) -> list[int]:
     return [*counts, most]
 
 
-def _fits(scenario: Scenario, option: int, workers: int, factor: int) -> bool:
-    return option != 2 or bool(scenario.stages) or fits(scenario, workers, factor)
+def _fits(scenario: Scenario, option: Option, workers: int, factor: int) -> bool:
+    return option != Option.OVERLAPPED or bool(scenario.stages) or fits(scenario, workers, factor)
 
 
-def _fitting(scenario: Scenario, option: int, pairs: Iterable[tuple[int, int]]) -> list[Candidate]:
+def _fitting(scenario: Scenario, option: Option, pairs: Iterable[tuple[int, int]]) -> list[LoaderCandidate]:
     """Those that fit, the least memory first; where none does, the least of all, and it is said."""
     able = {_candidate(scenario, option, *pair) for pair in pairs if _fits(scenario, option, *pair)}
     return sorted(able) or [_candidate(scenario, option, 1, 1)]
 
 
-def _candidate(scenario: Scenario, option: int, workers: int, factor: int) -> Candidate:
+def _candidate(scenario: Scenario, option: Option, workers: int, factor: int) -> LoaderCandidate:
     """Credits are option 2's alone, and option 1 has no workers."""
-    if option != 2 or scenario.stages:
-        return Candidate(float(workers), 0 if option == 1 else workers, scenario.loader.prefetch_factor)
+    if option != Option.OVERLAPPED or scenario.stages:
+        return LoaderCandidate(
+            float(workers), 0 if option == Option.NO_OVERLAP else workers, scenario.loader.prefetch_factor
+        )
     memory = memory_of(scenario, workers, factor)
     if memory is None:
-        return Candidate(float(batches_out(scenario, workers, factor) + workers), workers, factor)
+        return LoaderCandidate(float(batches_out(scenario, workers, factor) + workers), workers, factor)
     own = 0.0 if memory.workers is not None or scenario.loader.in_process else WORKER * workers
-    return Candidate(memory.total + own, workers, factor)
+    return LoaderCandidate(memory.total + own, workers, factor)

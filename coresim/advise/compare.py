@@ -22,6 +22,7 @@ from coresim.advise.need import cores_needed
 from coresim.advise.sweep import Study
 from coresim.errors import InputError
 from coresim.model.measurement import Measurement
+from coresim.model.option import Option
 from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
 
@@ -38,7 +39,7 @@ class Comparison:
     """All changes, and the cores per GPU needed before and with every real change; None: no core count will do."""
 
     changes: tuple[Change, ...]
-    option: int
+    option: Option
     target: float
     cores_old: int | None
     cores_new: int | None
@@ -78,7 +79,9 @@ def pooled(profiles: Sequence[Profile]) -> Profile:
     return replace(first, measurements=tuple(joined))
 
 
-def compare(old: Profile, new: Profile, read: ReadProfile, study: Study, option: int = 2) -> Comparison:
+def compare(
+    old: Profile, new: Profile, read: ReadProfile, study: Study, option: Option = Option.OVERLAPPED
+) -> Comparison:
     """Compare two profiles of one job.
 
     Args:
@@ -107,7 +110,7 @@ def compare(old: Profile, new: Profile, read: ReadProfile, study: Study, option:
     return Comparison(priced, option, scenario.target.gpu_idle, before, after, tuple(_cautions(old, new)))
 
 
-def _cores(scenario: Scenario, option: int, study: Study) -> int | None:
+def _cores(scenario: Scenario, option: Option, study: Study) -> int | None:
     found = cores_needed(scenario, option, study)
     return found.cores if found else None
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from coresim.advise.starved import short_of_cores
 from coresim.advise.sweep import LARGEST_SWEEP, NOISE, Point, Study, lowest_idle
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 
 #: Core counts of a curve that are simulated before it is asked whether more can matter.
 PART = 8
 
 
-def curve(scenario: Scenario, option: int, counts: Iterable[int], study: Study) -> list[Point]:
+def curve(scenario: Scenario, option: Option, counts: Iterable[int], study: Study) -> list[Point]:
     """The best setting at each core count, in rising order, with its estimate.
 
     Far from the target (`coresim.advise.starved`) the workers and what uncertain inputs add come from the bounds.

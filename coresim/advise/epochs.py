@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from coresim import stats
 from coresim.advise.sweep import Point, Study, pipeline_of
+from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.draws import draw
@@ -38,7 +39,7 @@ def epoch_start(scenario: Scenario, point: Point, study: Study) -> EpochStart | 
     An epoch is long enough for the line to fill and to run on, so that what its start costs no longer depends on its
     length: a longer one loses the same.
     """
-    if point.option == 1 or scenario.stages:
+    if point.option == Option.NO_OVERLAP or scenario.stages:
         return None
     endless = replace(scenario, workload=replace(scenario.workload, samples_per_epoch=None))
     line = pipeline_of(endless, point.option, point.cores, point.workers, point.prefetch_factor)

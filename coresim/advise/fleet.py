@@ -1,6 +1,6 @@
 """Workloads on machines: for each pair the cores needed and had, the idle predicted, its price, and what is best.
 
-Pairs that come to the same simulated inputs (the same step time, GPU count and carried CPU times) are one *task*: their
+Pairs with the same simulated inputs (the same step time, GPU count and transferred CPU times) are one *task*: their
 search for the cores needed is done once, from the bound that no schedule beats, and all machines that have them share
 one run. Any `concurrent.futures.Executor` runs the tasks, in this process or on a cluster.
 """
@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from coresim import __version__
-from coresim.advise.carry import Carried, carry
 from coresim.advise.sweep import NOISE
 from coresim.advise.task import FLEET_PLAN, Cores, Outcome, Task, run_task
+from coresim.advise.transfer import Transferred, transfer
 from coresim.errors import InputError
-from coresim.model.fleet import Candidate, Fleet, Workload
+from coresim.model.fleet import Candidate, Fleet, FleetWorkload
+from coresim.model.option import Option
 from coresim.sim.estimate import Plan
 
 
@@ -27,9 +28,9 @@ class Row:
     """One option of one pair with its key: the hash of everything that the outcome depends on."""
 
     key: str
-    workload: Workload
+    workload: FleetWorkload
     candidate: Candidate
-    option: int
+    option: Option
     outcome: Outcome
     notes: tuple[str, ...]
 
@@ -75,7 +76,7 @@ class Row:
 class Unknown:
     """A pair without a prediction, and why."""
 
-    workload: Workload
+    workload: FleetWorkload
     candidate: Candidate
     reason: str
 
@@ -99,7 +100,7 @@ class FleetPlan:
     rows: tuple[Row, ...]
     unknown: tuple[Unknown, ...]
 
-    def pairs(self, workload: Workload) -> list[Row]:
+    def pairs(self, workload: FleetWorkload) -> list[Row]:
         """The best option on each candidate, the best candidate first."""
         best: dict[str, Row] = {}
         for row in self.rows:
@@ -191,7 +192,7 @@ def _run(tasks: Sequence[Task], executor: Executor | None) -> Iterator[tuple[Tas
             future.cancel()
 
 
-def _run_all(tasks: Sequence[Task]) -> list[dict[tuple[Cores, int], Outcome]]:
+def _run_all(tasks: Sequence[Task]) -> list[dict[tuple[Cores, Option], Outcome]]:
     return [run_task(task) for task in tasks]
 
 
@@ -200,11 +201,11 @@ class _Cell:
     """One pair and option: where its outcome is to be entered."""
 
     key: str
-    workload: Workload
+    workload: FleetWorkload
     candidate: Candidate
-    option: int
+    option: Option
     notes: tuple[str, ...]
-    job: tuple[str, Carried]
+    job: tuple[str, Transferred]
     cores: Cores
 
 
@@ -219,34 +220,34 @@ class _Book:
     def _cells(self) -> Iterator[_Cell]:
         for workload in self.fleet.workloads:
             job = _digest(__version__, workload.scenario.to_dict(), asdict(self.plan), self.engine)
-            known: dict[object, tuple[Carried, str] | str] = {}
+            known: dict[object, tuple[Transferred, str] | str] = {}
             for candidate in self.fleet.candidates:
                 what = (candidate.gpu, candidate.cpu, candidate.gpu_count)
                 if what not in known:
-                    known[what] = self._carried(workload, candidate, job)
+                    known[what] = self._transferred(workload, candidate, job)
                 found = known[what]
                 if isinstance(found, str):
                     self.unknown.append(Unknown(workload, candidate, found))
                     continue
-                (carried, digest), bare = found, replace(found[0], notes=())
+                (transferred, digest), bare = found, replace(found[0], notes=())
                 cores = Cores(candidate.cores_per_gpu, candidate.most_cores_per_gpu)
                 for option in self.fleet.options:
                     key = _digest(digest, cores, option)
-                    yield _Cell(key, workload, candidate, option, carried.notes, (workload.name, bare), cores)
+                    yield _Cell(key, workload, candidate, option, transferred.notes, (workload.name, bare), cores)
 
-    def _carried(self, workload: Workload, candidate: Candidate, job: str) -> tuple[Carried, str] | str:
+    def _transferred(self, workload: FleetWorkload, candidate: Candidate, job: str) -> tuple[Transferred, str] | str:
         """The job on that kind of host and the digest of both, or why that is not known."""
         try:
-            carried = carry(workload, candidate, self.fleet.cpu_speed)
-            carried.scenario(workload.scenario)
+            transferred = transfer(workload, candidate, self.fleet.cpu_speed)
+            transferred.scenario(workload.scenario)
         except InputError as error:
             return str(error)
         # What is said of it changes nothing that is simulated.
-        return carried, _digest(job, replace(carried, notes=()))
+        return transferred, _digest(job, replace(transferred, notes=()))
 
     def tasks(self) -> list[Task]:
         """What is not known yet, one task for each job and kind of host."""
-        self.waiting: dict[tuple[str, Carried], list[_Cell]] = {}
+        self.waiting: dict[tuple[str, Transferred], list[_Cell]] = {}
         for cell in self.cells:
             if cell.key not in self.known:
                 self.waiting.setdefault(cell.job, []).append(cell)
@@ -254,13 +255,13 @@ class _Book:
 
     def _task(self, cells: list[_Cell]) -> Task:
         options, cores = {cell.option: None for cell in cells}, {cell.cores: None for cell in cells}
-        name, carried = cells[0].job
+        name, transferred = cells[0].job
         scenario = cells[0].workload.scenario
-        return Task(name, scenario, carried, tuple(options), tuple(cores), self.plan, self.engine)
+        return Task(name, scenario, transferred, tuple(options), tuple(cores), self.plan, self.engine)
 
-    def enter(self, task: Task, found: Mapping[tuple[Cores, int], Outcome]) -> Iterator[Row]:
+    def enter(self, task: Task, found: Mapping[tuple[Cores, Option], Outcome]) -> Iterator[Row]:
         """Note a task's outcomes; the rows that they complete."""
-        for cell in self.waiting[task.workload, task.carried]:
+        for cell in self.waiting[task.workload, task.transferred]:
             self.known[cell.key] = found[cell.cores, cell.option]
             yield self._row(cell)
 

@@ -9,17 +9,18 @@ from functools import lru_cache
 
 from coresim.advise.candidates import ladder
 from coresim.advise.sweep import Point, Study, least_idle, lowest_idle, pipeline_of, predict, sensible_maximum
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate
 
 #: How a setting is simulated: `coresim.advise.sweep.predict`, or one that takes shorter runs.
-Predict = Callable[[Scenario, int, float, int, int, Study], Estimate]
+Predict = Callable[[Scenario, Option, float, int, int, Study], Estimate]
 #: Rounding must not turn "just enough" into "too few".
 ROUNDING = 1e-12
 
 
 def cores_needed(
-    scenario: Scenario, option: int, study: Study, predicted: Predict = predict, confidence: float | None = None
+    scenario: Scenario, option: Option, study: Study, predicted: Predict = predict, confidence: float | None = None
 ) -> Point | None:
     """The setting with the fewest cores per accelerator whose GPU idle is within the target; None: none has it.
 
@@ -57,7 +58,7 @@ def _bisect(low: int, high: int, within: Callable[[int], Point | None]) -> Point
 
 
 def _within(
-    scenario: Scenario, option: int, cores: int, study: Study, predicted: Predict, confidence: float
+    scenario: Scenario, option: Option, cores: int, study: Study, predicted: Predict, confidence: float
 ) -> Point | None:
     target = scenario.target.gpu_idle
     for one in sorted(ladder(scenario, option, cores), key=lambda one: (abs(one.workers - cores), one)):

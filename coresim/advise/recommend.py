@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import widest
@@ -25,8 +25,9 @@ from coresim.advise.sweep import (
 )
 from coresim.advise.threads import Unlimited, unlimited
 from coresim.advise.uncertain import PerRate, Uncertain, per_rate, uncertain
-from coresim.advise.verdict import Setting, Verdict, judge
+from coresim.advise.verdict import JudgedSetting, Verdict, judge
 from coresim.errors import InputError
+from coresim.model.option import Option, read_option
 from coresim.model.scenario import Scenario
 from coresim.theory.bounds import LowerBound, lower_bound_cores
 from coresim.theory.capacity import saturation
@@ -47,7 +48,7 @@ class OptionAnswer:
         capped: of the answer, or of the most cores that were tried; None: more workers and credits would not help.
     """
 
-    option: int
+    option: Option
     curve: tuple[Point, ...]
     answer: Point | None
     sure: Point | None = None
@@ -152,7 +153,7 @@ class Recommendation:
 def recommend(
     scenario: Scenario,
     study: Study,
-    options: tuple[int, ...] | None = None,
+    options: Sequence[int] | None = None,
     max_cores: int | None = None,
     confidence: float = CONFIDENCE,
 ) -> Recommendation:
@@ -194,7 +195,7 @@ def recommend(
     )
 
 
-def best_option(scenario: Scenario, study: Study) -> int:
+def best_option(scenario: Scenario, study: Study) -> Option:
     """The option that `recommend` chooses, without its evidence."""
     # What a study keeps of short runs is of one scenario, and it may have been asked for others.
     fresh = replace(study, cache={})
@@ -202,14 +203,14 @@ def best_option(scenario: Scenario, study: Study) -> int:
 
 
 def _answers(
-    scenario: Scenario, study: Study, options: tuple[int, ...] | None, max_cores: int | None, confidence: float
+    scenario: Scenario, study: Study, options: Sequence[int] | None, max_cores: int | None, confidence: float
 ) -> tuple[OptionAnswer, ...]:
     """The curve of each option."""
     if max_cores is not None and max_cores < 1:
         raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
     asked = replace(study, plan=replace(study.plan, target=scenario.target.gpu_idle))
     # A pipeline of the user's own is one option, whatever it is called.
-    kinds = (3,) if scenario.stages else options or scenario.preset.options
+    kinds = (Option.STAGED,) if scenario.stages else map(read_option, options or scenario.preset.options)
     return tuple(_answer(scenario, option, max_cores, confidence, asked) for option in kinds)
 
 
@@ -234,7 +235,7 @@ def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:
     return replace(found, cores=found.cores / count, whole=math.ceil(found.cores / count), numbers=each)
 
 
-def _answer(scenario: Scenario, option: int, max_cores: int | None, confidence: float, study: Study) -> OptionAnswer:
+def _answer(scenario: Scenario, option: Option, max_cores: int | None, confidence: float, study: Study) -> OptionAnswer:
     most = max_cores or sensible_maximum(scenario)
     points = curve(scenario, option, spaced(most), study)
     refined = refine(scenario, points, confidence, study)
@@ -244,7 +245,7 @@ def _answer(scenario: Scenario, option: int, max_cores: int | None, confidence: 
     return OptionAnswer(option, refined.curve, refined.answer, refined.sure, capped)
 
 
-def _can(scenario: Scenario, option: int, study: Study) -> bool:
+def _can(scenario: Scenario, option: Option, study: Study) -> bool:
     """Whether more cores than are sensible, as many as a sweep may have, meet the target."""
     target = scenario.target.gpu_idle
     if lowest_idle(scenario, option, LARGEST_SWEEP) > target:
@@ -274,8 +275,8 @@ def _fewest(answer: OptionAnswer, holds: Callable[[Point], bool]) -> int | None:
     return next((point.cores for point in answer.curve if holds(point)), None)
 
 
-def _setting(scenario: Scenario, point: Point) -> Setting:
-    return Setting(scenario, point.option, point.cores, point.workers, point.prefetch_factor)
+def _setting(scenario: Scenario, point: Point) -> JudgedSetting:
+    return JudgedSetting(scenario, point.option, point.cores, point.workers, point.prefetch_factor)
 
 
 def _own_host(scenario: Scenario, chosen: OptionAnswer, point: Point, study: Study) -> OwnHost | None:
@@ -292,9 +293,9 @@ def _own_host(scenario: Scenario, chosen: OptionAnswer, point: Point, study: Stu
 
 def _today(scenario: Scenario, cores: float, study: Study) -> Point | None:
     """The scenario's own workers and prefetch factor; option 1 where it has no workers."""
-    workers, factor, own = scenario.loader.workers, scenario.loader.prefetch_factor, scenario.preset.options
+    workers, factor = scenario.loader.workers, scenario.loader.prefetch_factor
     if workers is None or scenario.stages:
         return None
-    option = 1 if workers == 0 else 2 if 2 in own else own[0]
+    option = Option.NO_OVERLAP if workers == 0 else scenario.preset.usual_option
     estimate = predict(scenario, option, cores, workers, factor, study)
     return Point(option, math.ceil(cores), workers, factor, estimate)

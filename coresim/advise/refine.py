@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from coresim.advise.candidates import Candidate, candidates
+from coresim.advise.candidates import LoaderCandidate, candidates
 from coresim.advise.starved import FAR, short_of_cores
 from coresim.advise.sweep import NOISE, Point, Study, best_point, choose, lowest_idle
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 
 #: The probability of what is as likely as not.
@@ -107,7 +108,7 @@ def _fewest(
     return good
 
 
-def searched(scenario: Scenario, option: int, cores: float, study: Study, confidence: float = LIKELY) -> Point:
+def searched(scenario: Scenario, option: Option, cores: float, study: Study, confidence: float = LIKELY) -> Point:
     """The best of all settings with so many cores; far from the target, of a few."""
     if lowest_idle(scenario, option, cores) > scenario.target.gpu_idle + FAR:
         return short_of_cores(scenario, option, cores, study)[0]
@@ -128,7 +129,7 @@ def _carry(scenario: Scenario, found: dict[int, Point], first: int, study: Study
         point = found[cores]
         noise = max(NOISE, point.estimate.simulation_half_high)
         if point.estimate.gpu_idle > before.estimate.gpu_idle + noise:
-            same = Candidate(0.0, before.workers, before.prefetch_factor)
+            same = LoaderCandidate(0.0, before.workers, before.prefetch_factor)
             again = best_point(scenario, point.option, cores, study, (same,))
             better = again.estimate.gpu_idle <= before.estimate.gpu_idle
             found[cores] = again if better else replace(before, cores=cores)

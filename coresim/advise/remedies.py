@@ -9,8 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coresim.advise.changes import (
-    Change,
+from coresim.advise.prices import (
+    Price,
+    fits_in_memory,
+    gpu_share,
+    in_memory,
+    nothing_more,
+    prepared_once,
+    read_once,
+    stored_times,
+    whole_set,
+)
+from coresim.advise.transforms import (
+    Transform,
     batch_twice,
     both,
     decode,
@@ -25,17 +36,6 @@ from coresim.advise.changes import (
     step,
     threads,
     workload,
-)
-from coresim.advise.prices import (
-    Price,
-    fits_in_memory,
-    gpu_share,
-    in_memory,
-    nothing_more,
-    prepared_once,
-    read_once,
-    stored_times,
-    whole_set,
 )
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
@@ -69,7 +69,7 @@ class Remedy:
     rests: str
     basis: str
     price: str
-    changes: tuple[Change, ...]
+    changes: tuple[Transform, ...]
     more: str = ""
     numbers: Price = nothing_more
     possible: Callable[[Scenario], bool] = lambda scenario: True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from coresim.advise.sweep import Study, predict
-from coresim.advise.verdict import Setting
+from coresim.advise.verdict import JudgedSetting
 from coresim.model.scenario import Scenario, with_services
 from coresim.model.service import Service
 
@@ -25,7 +25,7 @@ class Elasticity:
     elasticity: float | None
 
 
-def elasticities(setting: Setting, study: Study) -> tuple[Elasticity, ...]:
+def elasticities(setting: JudgedSetting, study: Study) -> tuple[Elasticity, ...]:
     """Every input that is not zero (and the core count), the strongest first.
 
     Every run sees the same random numbers, so a difference is the input's and not the draw's.
@@ -40,13 +40,13 @@ def _service(scenario: Scenario, name: str) -> Service:
     return service
 
 
-def _idle(setting: Setting, study: Study) -> float:
+def _idle(setting: JudgedSetting, study: Study) -> float:
     return predict(
         setting.scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor, study
     ).gpu_idle
 
 
-def _elasticity(name: str, setting: Setting, study: Study) -> Elasticity:
+def _elasticity(name: str, setting: JudgedSetting, study: Study) -> Elasticity:
     up, down = (
         _idle(replace(setting, scenario=with_services(setting.scenario, 1.0 + sign * CHANGE, name)), study)
         for sign in (1.0, -1.0)
@@ -54,7 +54,7 @@ def _elasticity(name: str, setting: Setting, study: Study) -> Elasticity:
     return _difference(name, up, down, _idle(setting, study))
 
 
-def _of_cores(setting: Setting, study: Study) -> Elasticity:
+def _of_cores(setting: JudgedSetting, study: Study) -> Elasticity:
     """Fractional cores: as a quota would give them; the workers stay."""
     up, down = (_idle(replace(setting, cores=setting.cores * (1.0 + sign * CHANGE)), study) for sign in (1.0, -1.0))
     return _difference("cores", up, down, _idle(setting, study))

@@ -17,8 +17,9 @@ import math
 from dataclasses import replace
 
 from coresim import stats
-from coresim.advise.candidates import Candidate, ladder, widest
+from coresim.advise.candidates import LoaderCandidate, ladder, widest
 from coresim.advise.sweep import NOISE, Point, Study, best_point, least_idle, lowest_idle, pipeline_of, predict
+from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate, Plan, run_length
@@ -33,7 +34,7 @@ LEAST_STEPS = 48
 
 
 def predicted(
-    scenario: Scenario, option: int, cores: float, workers: int, prefetch_factor: int, study: Study
+    scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int, study: Study
 ) -> Estimate:
     """One setting, all GPUs of the host together simulated for as many steps as one alone (see `brief`).
 
@@ -58,10 +59,10 @@ def brief(plan: Plan, pipeline: Pipeline) -> Plan:
     return replace(plan, steps=min(length.steps, steps), grow=False)
 
 
-def short_of_cores(scenario: Scenario, option: int, cores: float, study: Study) -> tuple[Point, str]:
+def short_of_cores(scenario: Scenario, option: Option, cores: float, study: Study) -> tuple[Point, str]:
     """The setting for a host whose cores do not reach the target, and the basis of its interval."""
     # Without overlap one core for each GPU does all, or as many as a batch is split for.
-    if option == 1:
+    if option == Option.NO_OVERLAP:
         cores = min(cores, float(scenario.loader.split))
     what = ("short of cores", option, cores)
     if what not in study.cache:
@@ -70,12 +71,12 @@ def short_of_cores(scenario: Scenario, option: int, cores: float, study: Study) 
     return found
 
 
-def _short_of_cores(scenario: Scenario, option: int, cores: float, study: Study) -> tuple[Point, str]:
+def _short_of_cores(scenario: Scenario, option: Option, cores: float, study: Study) -> tuple[Point, str]:
     # The most workers and credits have the loosest bound, so what it says of them it says of all.
     most = widest(scenario, option, cores)
     name = tightest(_line(scenario, option, cores, most))[0]
     # Without overlap the cores' own bound says the same as the serial trainer's.
-    known = option == 1 or name.startswith("cores")
+    known = option == Option.NO_OVERLAP or name.startswith("cores")
     if lowest_idle(scenario, option, cores) <= scenario.target.gpu_idle + FAR or not known:
         return best_point(scenario, option, cores, study), SIMULATED
     # The least memory that can keep every core busy, and one more worker for when they wait for each other.
@@ -89,7 +90,7 @@ def _short_of_cores(scenario: Scenario, option: int, cores: float, study: Study)
     return Point(option, math.ceil(cores), one.workers, one.prefetch_factor, found), BOUNDED
 
 
-def _line(scenario: Scenario, option: int, cores: float, one: Candidate) -> Pipeline:
+def _line(scenario: Scenario, option: Option, cores: float, one: LoaderCandidate) -> Pipeline:
     return pipeline_of(scenario, option, cores, max(1, one.workers), one.prefetch_factor)
 
 

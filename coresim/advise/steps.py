@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coresim.advise.recommend import CONFIDENCE, Recommendation, recommend
@@ -25,7 +26,7 @@ class StepUnknown:
 def for_steps(
     scenario: Scenario,
     study: Study,
-    options: tuple[int, ...] | None = None,
+    options: Sequence[int] | None = None,
     max_cores: int | None = None,
     confidence: float = CONFIDENCE,
 ) -> StepUnknown:

@@ -10,9 +10,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coresim.advise.candidates import Candidate, beyond_memory, ladder, widest
+from coresim.advise.candidates import LoaderCandidate, beyond_memory, ladder, widest
 from coresim.advise.memory import MemoryCap, memory_of
 from coresim.model.build import build
+from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate
@@ -30,7 +31,7 @@ Progress = Callable[[str, float], None]
 class Point:
     """One setting of one option and what is predicted for it; ``cores`` and ``workers`` are per accelerator."""
 
-    option: int
+    option: Option
     cores: int
     workers: int
     prefetch_factor: int
@@ -67,13 +68,13 @@ class Study:
         )
 
 
-def pipeline_of(scenario: Scenario, option: int, cores: float, workers: int, prefetch_factor: int) -> Pipeline:
+def pipeline_of(scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int) -> Pipeline:
     """The pipeline of a host with ``cores`` cores *per accelerator*."""
     return build(scenario, option, cores * scenario.accelerator.count, workers, prefetch_factor)
 
 
 def predict(
-    scenario: Scenario, option: int, cores: float, workers: int, prefetch_factor: int, study: Study
+    scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int, study: Study
 ) -> Estimate:
     """The estimate of one setting."""
     pipeline = pipeline_of(scenario, option, cores, workers, prefetch_factor)
@@ -92,7 +93,9 @@ def sensible_maximum(scenario: Scenario) -> int:
 
     CPU work per step over the accelerator's time per step is the number of cores that would be busy if it never idled.
     """
-    work = sum(demand.seconds for demand in demands(build(scenario, 2, 1.0, 1)) if demand.resource == "cores")
+    work = sum(
+        demand.seconds for demand in demands(build(scenario, Option.OVERLAPPED, 1.0, 1)) if demand.resource == "cores"
+    )
     waits = 1.0 if scenario.accelerator.sync == "spin" else 0.0
     slowest = min(scenario.host.speed)
     needed = work / scenario.accelerator.step.mean / slowest + waits
@@ -100,16 +103,18 @@ def sensible_maximum(scenario: Scenario) -> int:
     return max(4, min(LARGEST_SWEEP, max(math.ceil(1.5 * needed) + 4, own)))
 
 
-def best_point(scenario: Scenario, option: int, cores: float, study: Study, more: Sequence[Candidate] = ()) -> Point:
+def best_point(
+    scenario: Scenario, option: Option, cores: float, study: Study, more: Sequence[LoaderCandidate] = ()
+) -> Point:
     """The best of a few settings with so many cores (`coresim.advise.candidates.ladder`, and ``more``)."""
     return choose(scenario, option, cores, sorted({*ladder(scenario, option, cores), *more}), study)
 
 
 def choose(
     scenario: Scenario,
-    option: int,
+    option: Option,
     cores: float,
-    tried: Sequence[Candidate],
+    tried: Sequence[LoaderCandidate],
     study: Study,
     stride: float = 4.0,
     confidence: float = 0.0,
@@ -123,7 +128,7 @@ def choose(
     """
     target = scenario.target.gpu_idle
 
-    def full(one: Candidate) -> Estimate:
+    def full(one: LoaderCandidate) -> Estimate:
         return predict(scenario, option, cores, one.workers, one.prefetch_factor, study)
 
     if len(tried) == 1:
@@ -142,7 +147,7 @@ def choose(
     return _point(option, cores, best, found[best])
 
 
-def _chosen(found: dict[Candidate, Estimate], target: float, confidence: float) -> Candidate:
+def _chosen(found: dict[LoaderCandidate, Estimate], target: float, confidence: float) -> LoaderCandidate:
     """The least memory that idles least, or that is as sure as any."""
     least = min(estimate.gpu_idle for estimate in found.values())
     best = next(one for one in sorted(found) if found[one].gpu_idle <= least + NOISE)
@@ -153,11 +158,11 @@ def _chosen(found: dict[Candidate, Estimate], target: float, confidence: float) 
 
 
 def _rough(
-    scenario: Scenario, option: int, cores: float, tried: Sequence[Candidate], study: Study
-) -> dict[Candidate, float]:
+    scenario: Scenario, option: Option, cores: float, tried: Sequence[LoaderCandidate], study: Study
+) -> dict[LoaderCandidate, float]:
     """Idle of short runs, until one is so near the least that is possible that more memory cannot help."""
     rough, floor = replace(study, plan=study.rough), lowest_idle(scenario, option, cores)
-    idles = dict[Candidate, float]()
+    idles = dict[LoaderCandidate, float]()
     for one in tried:
         pipeline = pipeline_of(scenario, option, cores, one.workers, one.prefetch_factor)
         if idles and least_idle(pipeline) > min(idles.values()) + NOISE / 2:
@@ -173,7 +178,7 @@ def least_idle(pipeline: Pipeline) -> float:
     return max(0.0, 1.0 - tightest(pipeline)[1] * pipeline.step.service.mean * float(max(pipeline.slowdown)))
 
 
-def lowest_idle(scenario: Scenario, option: int, cores: float) -> float:
+def lowest_idle(scenario: Scenario, option: Option, cores: float) -> float:
     """The least GPU idle that any workers and credits can have with so many cores, by the bounds."""
     # Library threads make the work longer where there are more workers, so a bound of all is without them.
     alone = replace(scenario, loader=replace(scenario.loader, library_threads=1))
@@ -181,7 +186,7 @@ def lowest_idle(scenario: Scenario, option: int, cores: float) -> float:
     return least_idle(pipeline_of(alone, option, cores, one.workers, one.prefetch_factor))
 
 
-def _point(option: int, cores: float, one: Candidate, estimate: Estimate) -> Point:
+def _point(option: Option, cores: float, one: LoaderCandidate, estimate: Estimate) -> Point:
     return Point(option, math.ceil(cores), one.workers, one.prefetch_factor, estimate)
 
 
@@ -189,12 +194,12 @@ def memory_cap(scenario: Scenario, point: Point, study: Study) -> MemoryCap | No
     """Where memory stops the workers and credits of option 2 short of what idles less with so many cores; None:
     nowhere.
     """
-    if point.option != 2 or scenario.stages:
+    if point.option != Option.OVERLAPPED or scenario.stages:
         return None
     rough = replace(study, plan=study.rough)
 
     def idle(workers: int, factor: int) -> float:
-        return predict(scenario, 2, point.cores, workers, factor, rough).gpu_idle
+        return predict(scenario, Option.OVERLAPPED, point.cores, workers, factor, rough).gpu_idle
 
     wanted = beyond_memory(scenario, point.cores)
     if not wanted or idle(*_setting(wanted[-1])) >= idle(point.workers, point.prefetch_factor) - NOISE:
@@ -204,5 +209,5 @@ def memory_cap(scenario: Scenario, point: Point, study: Study) -> MemoryCap | No
     return None if memory is None else MemoryCap(point.workers, better.workers, memory)
 
 
-def _setting(one: Candidate) -> tuple[int, int]:
+def _setting(one: LoaderCandidate) -> tuple[int, int]:
     return one.workers, one.prefetch_factor

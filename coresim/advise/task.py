@@ -1,4 +1,4 @@
-"""One task of a fleet plan: one job carried to one kind of host, with several core counts.
+"""One task of a fleet plan: one job transferred to one kind of host, with several core counts.
 
 A task is a picklable value and `run_task` a plain function, so that any executor runs it, here or on another machine.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from coresim.advise.carry import Carried
 from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.starved import SIMULATED, predicted, short_of_cores
 from coresim.advise.sweep import Point, Study
+from coresim.advise.transfer import Transferred
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
-from coresim.sim.estimate import Engine, Estimate, Plan
+from coresim.sim.engines import engine_named
+from coresim.sim.estimate import Estimate, Plan
 
-#: Short runs: a fleet asks which machine, and inputs that were carried there widen the interval far more.
+#: Short runs: a fleet asks which machine, and inputs that were transferred there widen the interval far more.
 FLEET_PLAN = Plan(steps=120, least=2, most=2, inputs=4)
 
 
@@ -49,21 +51,22 @@ class Cores:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker simulates: one job carried to one kind of host, with several core counts."""
+    """What a worker simulates: one job transferred to one kind of host, with several core counts."""
 
     workload: str
     scenario: Scenario
-    carried: Carried
-    options: tuple[int, ...]
+    transferred: Transferred
+    options: tuple[Option, ...]
     cores: tuple[Cores, ...]
     plan: Plan
     engine: str
 
 
-def run_task(task: Task) -> dict[tuple[Cores, int], Outcome]:
+def run_task(task: Task) -> dict[tuple[Cores, Option], Outcome]:
     """The outcome of each core count and option of a task."""
-    study = Study(_engine(task.engine), task.plan)
-    scenario = task.carried.scenario(task.scenario)
+    # In the worker, which may be another process on another machine.
+    study = Study(engine_named(task.engine), task.plan)
+    scenario = task.transferred.scenario(task.scenario)
     found = {}
     for option in task.options:
         needed = cores_needed(scenario, option, replace(study, plan=study.rough), predicted)
@@ -72,7 +75,7 @@ def run_task(task: Task) -> dict[tuple[Cores, int], Outcome]:
     return found
 
 
-def _outcome(scenario: Scenario, option: int, cores: Cores, needed: Point | None, study: Study) -> Outcome:
+def _outcome(scenario: Scenario, option: Option, cores: Cores, needed: Point | None, study: Study) -> Outcome:
     used = float(needed.cores if needed else useful_cores(scenario))
     had = cores.had or min(used, cores.most or math.inf)
     if needed and had >= needed.cores:
@@ -95,14 +98,3 @@ def _outcome(scenario: Scenario, option: int, cores: Cores, needed: Point | None
 
 def _whole(scenario: Scenario, point: Point, study: Study) -> Estimate:
     return predicted(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
-
-
-def _engine(name: str) -> Engine:
-    # In the worker, which may be another process on another machine.
-    if name == "reference":
-        from coresim.sim.reference import simulate as reference  # noqa: PLC0415 - SimPy is slow to import
-
-        return reference
-    from coresim.sim.fast import simulate as fast  # noqa: PLC0415
-
-    return fast

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import fits
 from coresim.advise.sweep import NOISE, Study, predict
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario, with_services
 from coresim.theory.capacity import saturation
 
@@ -16,11 +17,11 @@ RARE_STALLS = ("rare stalls", "shorten or drop the samples that take longest, or
 
 
 @dataclass(frozen=True)
-class Setting:
+class JudgedSetting:
     """A scenario at one setting, per accelerator."""
 
     scenario: Scenario
-    option: int
+    option: Option
     cores: float
     workers: int
     prefetch_factor: int
@@ -36,41 +37,41 @@ class Verdict:
     advice: str
 
 
-def _faster(*names: str) -> Callable[[Setting], Setting]:
-    def remove(setting: Setting) -> Setting:
+def _faster(*names: str) -> Callable[[JudgedSetting], JudgedSetting]:
+    def remove(setting: JudgedSetting) -> JudgedSetting:
         return replace(setting, scenario=with_services(setting.scenario, 0.0, *names))
 
     return remove
 
 
-def _more_workers(setting: Setting) -> Setting:
+def _more_workers(setting: JudgedSetting) -> JudgedSetting:
     return replace(setting, workers=4 * max(1, setting.workers))
 
 
-def _more_credits(setting: Setting) -> Setting:
+def _more_credits(setting: JudgedSetting) -> JudgedSetting:
     return replace(setting, prefetch_factor=4 * setting.prefetch_factor)
 
 
-def _more_cores(setting: Setting) -> Setting:
+def _more_cores(setting: JudgedSetting) -> JudgedSetting:
     grown = replace(setting, cores=4 * setting.cores)
-    return grown if setting.option == 1 else _more_workers(grown)
+    return grown if setting.option == Option.NO_OVERLAP else _more_workers(grown)
 
 
-def _free_bandwidth(setting: Setting) -> Setting:
+def _free_bandwidth(setting: JudgedSetting) -> JudgedSetting:
     return replace(setting, scenario=replace(setting.scenario, host=replace(setting.scenario.host, speed=(1.0,))))
 
 
-def _own_preparation(setting: Setting) -> Setting:
+def _own_preparation(setting: JudgedSetting) -> JudgedSetting:
     return replace(setting, scenario=with_services(setting.scenario, 0.0, "preprocess", "collate", "send"))
 
 
-def _no_lock(setting: Setting) -> Setting:
+def _no_lock(setting: JudgedSetting) -> JudgedSetting:
     loader = replace(setting.scenario.loader, gil=0.0)
     return replace(setting, scenario=replace(setting.scenario, loader=loader))
 
 
 #: Cause, what removing it means, and what to do about it; of causes that help alike the first is named.
-CAUSES: tuple[tuple[str, Callable[[Setting], Setting], str], ...] = (
+CAUSES: tuple[tuple[str, Callable[[JudgedSetting], JudgedSetting], str], ...] = (
     ("too few workers", _more_workers, "raise num_workers"),
     ("too few batches ahead", _more_credits, "raise prefetch_factor"),
     ("too few cores", _more_cores, "give the job more cores, or make preprocessing cheaper"),
@@ -84,7 +85,7 @@ CAUSES: tuple[tuple[str, Callable[[Setting], Setting], str], ...] = (
 )
 
 
-def judge(setting: Setting, target: float, study: Study, met: bool) -> Verdict:
+def judge(setting: JudgedSetting, target: float, study: Study, met: bool) -> Verdict:
     """The verdict on a setting: GPU-bound where it has ``met`` the target, else the cause whose removal helps most.
 
     For a GPU-bound setting the next bottleneck is what would bind on an accelerator twice as fast.
@@ -116,36 +117,36 @@ def judge(setting: Setting, target: float, study: Study, met: bool) -> Verdict:
     return Verdict(name, following, without, _possible(advice, name, setting))
 
 
-def _possible(advice: str, name: str, setting: Setting) -> str:
+def _possible(advice: str, name: str, setting: JudgedSetting) -> str:
     """Not more workers where the loader can have no more, or none that fits."""
     most = setting.scenario.loader.max_workers
     if name != "too few workers":
         return advice
-    if setting.option == 2 and not fits(setting.scenario, setting.workers + 1, setting.prefetch_factor):
+    if setting.option == Option.OVERLAPPED and not fits(setting.scenario, setting.workers + 1, setting.prefetch_factor):
         return f"more memory or a larger /dev/shm, or smaller batches: more than {setting.workers} workers do not fit"
     if most is None or setting.workers < most:
         return advice
     return f"a loader that can have more than {most} worker{'' if most == 1 else 's'}: this one cannot"
 
 
-def _idle(setting: Setting, study: Study) -> float:
+def _idle(setting: JudgedSetting, study: Study) -> float:
     return predict(
         setting.scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor, study
     ).gpu_idle
 
 
-def _apply(name: str, setting: Setting) -> Setting:
+def _apply(name: str, setting: JudgedSetting) -> JudgedSetting:
     return next((remove(setting) for cause, remove, _ in CAUSES if cause == name), setting)
 
 
-def _worst(setting: Setting, idle: float, study: Study, noise: float = NOISE) -> tuple[str, float, str]:
+def _worst(setting: JudgedSetting, idle: float, study: Study, noise: float = NOISE) -> tuple[str, float, str]:
     """The cause whose removal lowers idle most (GPU-bound if none does by more than ``noise``).
 
     Bandwidth is one only where it is saturated. Short of that, cores that slow one another still do more work when
     there are more of them: that whatever binds would bind less on faster cores is no cause of its own.
     """
     best = (GPU_BOUND, idle, "more cores will not help: a faster step would")
-    none = {"too few workers"} if setting.option == 1 else {"no overlap"}
+    none = {"too few workers"} if setting.option == Option.NO_OVERLAP else {"no overlap"}
     if saturation(setting.scenario.host.speed) is None:
         none.add("bandwidth")
     for name, remove, advice in CAUSES:

@@ -11,6 +11,7 @@ from coresim.advise.recommend import best_option
 from coresim.advise.remedies import REMEDIES, RESTS, Remedy
 from coresim.advise.sweep import Point, Study, best_point, predict
 from coresim.errors import InputError
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 
 #: More samples/s by less than this share are none: the simulation's own noise.
@@ -18,7 +19,7 @@ LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RemedyOutcome:
     """A job after a remedy (or today's, without one), on the cores that it has today.
 
     Attributes:
@@ -62,15 +63,15 @@ class WhatIf:
     """
 
     scenario: Scenario
-    option: int
-    chosen: int
-    today: Outcome
-    outcomes: tuple[Outcome, ...]
+    option: Option
+    chosen: Option
+    today: RemedyOutcome
+    outcomes: tuple[RemedyOutcome, ...]
     need_cores: bool
     left_out: tuple[str, ...] = ()
 
     @property
-    def best(self) -> Outcome | None:
+    def best(self) -> RemedyOutcome | None:
         """What to do without more cores: the first that meets the idle target.
 
         Where none does, the one with the most samples/s of those that rest on the same as the first that helps.
@@ -88,7 +89,11 @@ class WhatIf:
 
 
 def what_if(
-    scenario: Scenario, study: Study, names: Sequence[str] = (), option: int = 2, chosen: int | None = None
+    scenario: Scenario,
+    study: Study,
+    names: Sequence[str] = (),
+    option: Option = Option.OVERLAPPED,
+    chosen: Option | None = None,
 ) -> WhatIf:
     """Simulate today's job and the remedies that apply to it.
 
@@ -118,7 +123,7 @@ def what_if(
     )
 
 
-def _evidence(found: Outcome) -> int:
+def _evidence(found: RemedyOutcome) -> int:
     return -1 if found.remedy is None else RESTS.index(found.remedy.rests)
 
 
@@ -152,14 +157,14 @@ def _why_not(name: str, scenario: Scenario, able: Iterable[str]) -> str:
     return f"changes nothing in this job; use {', '.join(able)}"
 
 
-def _cores_today(scenario: Scenario, option: int, study: Study) -> float:
+def _cores_today(scenario: Scenario, option: Option, study: Study) -> float:
     if scenario.host.cores is not None:
         return scenario.host.cores / scenario.accelerator.count
     needed = cores_needed(scenario, option, study)
     return float(needed.cores if needed else 1)
 
 
-def _tried(remedy: Remedy, scenario: Scenario, option: int, cores: float, study: Study) -> Outcome:
+def _tried(remedy: Remedy, scenario: Scenario, option: Option, cores: float, study: Study) -> RemedyOutcome:
     if remedy.more == "cores":
         needed = cores_needed(scenario, option, study)
         cores = float(needed.cores) if needed else 4 * cores
@@ -171,9 +176,9 @@ def _tried(remedy: Remedy, scenario: Scenario, option: int, cores: float, study:
     return replace(found, price=remedy.price_of(scenario), possible=fits)
 
 
-def _alone(remedy: Remedy, scenario: Scenario, changed: Scenario, cores: float, study: Study) -> Outcome:
+def _alone(remedy: Remedy, scenario: Scenario, changed: Scenario, cores: float, study: Study) -> RemedyOutcome:
     """Without the accelerator nobody idles; what counts is how far the job stays behind the accelerator's own pace."""
-    found = _outcome(remedy, (changed,), 1, cores, study)
+    found = _outcome(remedy, (changed,), Option.NO_OVERLAP, cores, study)
     device = scenario.accelerator
     pace = scenario.workload.batch_size * device.count / device.step.mean
     # An idle share and a throughput of the same step are two words for one thing.
@@ -187,14 +192,16 @@ def _alone(remedy: Remedy, scenario: Scenario, changed: Scenario, cores: float, 
     )  # fmt: skip
 
 
-def _outcome(remedy: Remedy | None, variants: Sequence[Scenario], option: int, cores: float, study: Study) -> Outcome:
+def _outcome(
+    remedy: Remedy | None, variants: Sequence[Scenario], option: Option, cores: float, study: Study
+) -> RemedyOutcome:
     free = remedy is not None and bool(remedy.more)
     points = [_point(variant, option, cores, study, free) for variant in variants]
     needed = [cores_needed(variant, option, study) for variant in variants]
     counts = [point.cores if point else None for point in needed]
     middle = len(points) // 2
     estimates = [point.estimate for point in points]
-    return Outcome(
+    return RemedyOutcome(
         remedy=remedy,
         idle_low=min(found.gpu_idle_low for found in estimates),
         idle=sum(found.gpu_idle for found in estimates) / len(estimates),
@@ -210,9 +217,9 @@ def _outcome(remedy: Remedy | None, variants: Sequence[Scenario], option: int, c
     )
 
 
-def _point(scenario: Scenario, option: int, cores: float, study: Study, free: bool) -> Point:
+def _point(scenario: Scenario, option: Option, cores: float, study: Study, free: bool) -> Point:
     """The job's own number of workers where it has one and the remedy leaves it, else the best."""
     own, factor = scenario.loader.workers, scenario.loader.prefetch_factor
-    if own is None or own == 0 or free or option == 1:
+    if own is None or own == 0 or free or option == Option.NO_OVERLAP:
         return best_point(scenario, option, cores, study)
     return Point(option, max(1, round(cores)), own, factor, predict(scenario, option, cores, own, factor, study))

@@ -12,12 +12,12 @@ from coresim import __version__, stats
 from coresim.attaching.observe import batch_size
 from coresim.measure.host import read_host
 from coresim.measure.speed import speed_table
-from coresim.model.caution import Caution
 from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.model.profile_tables import relative_error
 from coresim.model.today import Today
+from coresim.model.warning import HostWarning
 from coresim.units import format_duration
 
 #: A loop that computes for more than this share of its step holds its core meanwhile.
@@ -29,7 +29,7 @@ Found = Sequence[dict[str, Any]]
 
 
 def profile_of(
-    found: Found, command: Sequence[str], said: str, began: str, cautions: Sequence[Caution] = ()
+    found: Found, command: Sequence[str], said: str, began: str, cautions: Sequence[HostWarning] = ()
 ) -> Profile:
     """The profile of an attached job.
 
@@ -220,12 +220,12 @@ def _provenance(told: dict[str, Any], host: HostFacts, said: str, began: str) ->
     )
 
 
-def _cautions(found: Found) -> list[Caution]:
+def _cautions(found: Found) -> list[HostWarning]:
     first, cautions = found[0], []
     if not first["settings"]["cuda"]:
         step = format_duration(stats.mean(_flat(found, "steps")))
         cautions.append(
-            Caution(
+            HostWarning(
                 "the program trains without CUDA",
                 f"the step is what its loop does with a batch: {step}",
                 "a GPU changes it: --gpu takes a recorded step, --step-time one that you know",
@@ -233,7 +233,7 @@ def _cautions(found: Found) -> list[Caution]:
         )
     if first["step"]["loaders"] > 1:
         cautions.append(
-            Caution(
+            HostWarning(
                 "the loop takes batches from several loaders",
                 f"{first['step']['loaders']} of them; only the first was run apart",
                 "its workers and cores come on top of those of the others",
@@ -241,11 +241,11 @@ def _cautions(found: Found) -> list[Caution]:
         )
     if first["step"]["changed_in_place"]:
         cautions.append(
-            Caution(
+            HostWarning(
                 "the program changes its batches in place",
                 "a kept batch was copied before each step without waiting",
                 "the copying is not in the step's time",
             )
         )
-    cautions += [Caution(*told) for told in first["loader"]["cautions"]]
+    cautions += [HostWarning(*told) for told in first["loader"]["cautions"]]
     return cautions

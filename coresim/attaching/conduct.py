@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coresim.attaching.launch import Program, session_folder, started
-from coresim.attaching.session import KEPT, LOADER, READY, TOGETHER, TRIAL, Folder, Plan
+from coresim.attaching.session import KEPT, LOADER, READY, TOGETHER, TRIAL, Folder, SessionPlan
 from coresim.errors import CoresimError
 from coresim.units import format_duration
 
@@ -33,8 +33,8 @@ Told = dict[int, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to run and for how long; the times are those of `coresim.attaching.session.Plan`.
+class AttachRequest:
+    """What to run and for how long; the times are those of `coresim.attaching.session.SessionPlan`.
 
     Attributes:
         command: the user's program.
@@ -51,15 +51,15 @@ class Request:
     trials: tuple[int, ...] = ()
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> SessionPlan:
         """What the ranks are told."""
-        return Plan(
+        return SessionPlan(
             parent=os.getpid(), settle_s=self.settle_s, watch_s=self.watch_s, kept_s=self.kept_s,
             budget_s=self.budget_s, hook=self.hook, trials=self.trials,
         )  # fmt: skip
 
 
-def attach(request: Request, write: Callable[[bytes], object], progress: Progress = None) -> list[dict[str, Any]]:
+def attach(request: AttachRequest, write: Callable[[bytes], object], progress: Progress = None) -> list[dict[str, Any]]:
     """Run the program through all phases and end it; what each rank found, by rank.
 
     Args:
@@ -78,7 +78,7 @@ def attach(request: Request, write: Callable[[bytes], object], progress: Progres
 
 
 class _Conductor:
-    def __init__(self, request: Request, folder: Folder, program: Program, progress: Progress) -> None:
+    def __init__(self, request: AttachRequest, folder: Folder, program: Program, progress: Progress) -> None:
         self._request, self._folder, self._program, self._progress = request, folder, program, progress
         self._ended: float | None = None
 

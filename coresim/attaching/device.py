@@ -17,7 +17,7 @@ def cuda() -> Any:
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
 
-class Device:
+class DeviceEvents:
     """Events around each step.
 
     A step's first event is recorded when its batch is handed over, and the device comes to it when it has done what was

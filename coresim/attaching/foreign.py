@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from coresim.attaching.optimizers import count_steps
-from coresim.attaching.rank import Rank
+from coresim.attaching.rank import AttachedRank
 from coresim.errors import InputError
 
 
@@ -51,7 +51,7 @@ def parts_of(name: str) -> tuple[str, str]:
     return module, path
 
 
-def hook_call(module: ModuleType, path: str, rank: Rank) -> None:
+def hook_call(module: ModuleType, path: str, rank: AttachedRank) -> None:
     """Put ours in the place of the named call; InputError where the module has no such."""
     *outer, name = path.split(".")
     try:
@@ -62,7 +62,7 @@ def hook_call(module: ModuleType, path: str, rank: Rank) -> None:
     setattr(holder, name, (_each if inspect.isgeneratorfunction(own) else _call)(own, rank))
 
 
-def _call(own: Callable[..., Any], rank: Rank) -> Callable[..., Any]:
+def _call(own: Callable[..., Any], rank: AttachedRank) -> Callable[..., Any]:
     sources: dict[int, Foreign] = {}
 
     @functools.wraps(own)
@@ -78,7 +78,7 @@ def _call(own: Callable[..., Any], rank: Rank) -> Callable[..., Any]:
     return call
 
 
-def _each(own: Callable[..., Iterator[Any]], rank: Rank) -> Callable[..., Iterator[Any]]:
+def _each(own: Callable[..., Iterator[Any]], rank: AttachedRank) -> Callable[..., Iterator[Any]]:
     @functools.wraps(own)
     def each(*args: Any, **options: Any) -> Iterator[Any]:
         batches = own(*args, **options)
@@ -94,7 +94,7 @@ def _each(own: Callable[..., Iterator[Any]], rank: Rank) -> Callable[..., Iterat
     return each
 
 
-def _stepped(rank: Rank) -> None:
+def _stepped(rank: AttachedRank) -> None:
     """Count optimizer steps where torch's are there; without them every named call is the training's."""
     if "torch.optim.optimizer" not in sys.modules:
         rank.steps += 1

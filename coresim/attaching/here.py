@@ -9,8 +9,8 @@ from typing import Any
 
 from coresim.attaching.assemble import profile_of
 from coresim.attaching.hooks import hook
-from coresim.attaching.rank import Rank
-from coresim.attaching.session import FAILED, READY, Folder, Plan
+from coresim.attaching.rank import AttachedRank
+from coresim.attaching.session import FAILED, READY, Folder, SessionPlan
 from coresim.errors import CoresimError, MissingPartError, how_to_install
 from coresim.measure.campaign import utc_now
 from coresim.model.profile import Profile
@@ -18,7 +18,7 @@ from coresim.model.profile import Profile
 LOADER = "torch.utils.data.dataloader"
 
 
-class Memory(Folder):
+class SilentSession(Folder):
     """A session with nobody at the other end: every word is said as soon as it is waited for."""
 
     def __init__(self) -> None:
@@ -51,14 +51,14 @@ class Memory(Folder):
 class Attached:
     """The next loop of this process that trains; its hooks go when it is measured, and the loop goes on."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SessionPlan) -> None:
         try:
             module = importlib.import_module(LOADER)
         except ImportError:
             raise MissingPartError(f"attach: torch is not installed; {how_to_install('torch')}") from None
-        self._memory, self._began = Memory(), utc_now()
+        self._memory, self._began = SilentSession(), utc_now()
         base = module._BaseDataLoaderIter
-        self._rank = Rank(self._memory, plan, base.__next__)
+        self._rank = AttachedRank(self._memory, plan, base.__next__)
         self._unhook = hook(base, self._rank)
 
     @property
@@ -108,7 +108,7 @@ def program() -> tuple[str, ...]:
 
 def watch_here() -> Attached:
     """Only watch the loops of this process."""
-    return Attached(Plan(parent=os.getpid(), goes_on=True, only_watch=True))
+    return Attached(SessionPlan(parent=os.getpid(), goes_on=True, only_watch=True))
 
 
 def attach(**times: float) -> Attached:
@@ -118,9 +118,9 @@ def attach(**times: float) -> Attached:
     trained on a few hundred repeated batches. Several ranks are for ``coresim recommend -- torchrun ...``.
 
     Args:
-        times: ``watch_s``, ``kept_s`` and ``budget_s`` of `coresim.attaching.session.Plan`, in seconds.
+        times: ``watch_s``, ``kept_s`` and ``budget_s`` of `coresim.attaching.session.SessionPlan`, in seconds.
 
     Raises:
         MissingPartError: torch is not installed.
     """
-    return Attached(Plan(parent=os.getpid(), goes_on=True, **times))  # type: ignore[arg-type]
+    return Attached(SessionPlan(parent=os.getpid(), goes_on=True, **times))  # type: ignore[arg-type]

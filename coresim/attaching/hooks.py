@@ -14,7 +14,7 @@ from typing import Any
 
 from coresim.attaching.foreign import batch_of, hook_call, parts_of
 from coresim.attaching.optimizers import count_steps
-from coresim.attaching.rank import Rank
+from coresim.attaching.rank import AttachedRank
 from coresim.attaching.session import Folder
 from coresim.attaching.trials import twin
 
@@ -25,18 +25,18 @@ def install(folder: str, module: ModuleType) -> None:
     plan = session.read_plan()
     if plan.hook is None:
         base = module._BaseDataLoaderIter
-        rank = Rank(session, plan, base.__next__)
+        rank = AttachedRank(session, plan, base.__next__)
         hook(base, rank)
     else:
         name, path = parts_of(plan.hook)
         if module.__name__ != name:
             return
-        rank = Rank(session, plan, batch_of)
+        rank = AttachedRank(session, plan, batch_of)
         hook_call(module, path, rank)
     atexit.register(rank.end)
 
 
-def hook(base: Any, rank: Rank) -> Callable[[], None]:
+def hook(base: Any, rank: AttachedRank) -> Callable[[], None]:
     """Tell the rank of every iterator that begins and of every batch that is asked for; what undoes it."""
     begin, inner = base.__init__, base.__next__
 

@@ -6,13 +6,13 @@ import os
 import time
 from typing import Any
 
-from coresim.attaching.session import Folder, Plan
+from coresim.attaching.session import Folder, SessionPlan
 
 #: Between two polls of a rank that waits, s.
 POLL_S = 0.02
 
 
-class Line:
+class SessionFiles:
     """Files of the session's folder, from the rank's side.
 
     Attributes:
@@ -20,7 +20,7 @@ class Line:
         status: what goes with every word; see `coresim.attaching.conduct` for who reads it.
     """
 
-    def __init__(self, folder: Folder, plan: Plan) -> None:
+    def __init__(self, folder: Folder, plan: SessionPlan) -> None:
         self.plan, self._folder = plan, folder
         self.found: dict[str, Any] = {}
         self.status: dict[str, Any] = {

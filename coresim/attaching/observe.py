@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from coresim.attaching.batches import Kept, tensors
-from coresim.attaching.device import Device, cuda
+from coresim.attaching.device import DeviceEvents, cuda
 from coresim.attaching.loops import Period
 
 #: A loop is steady when its last periods take what those before them took, to this share or within their noise.
@@ -145,7 +145,7 @@ def observed(periods: Sequence[Period], before: Usage, seconds: float) -> dict[s
     }
 
 
-def step(periods: Sequence[Period], kept: Kept, device: Device) -> dict[str, Any]:
+def step(periods: Sequence[Period], kept: Kept, device: DeviceEvents) -> dict[str, Any]:
     """The loop without waiting, per batch, in seconds, and the size of a batch."""
     chosen = periods[-MOST_PERIODS:]
     batch = kept.give()

@@ -9,10 +9,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coresim.attaching.rank import Rank
+    from coresim.attaching.rank import AttachedRank
 
 
-def count_steps(rank: Rank) -> None:
+def count_steps(rank: AttachedRank) -> None:
     """Let all optimizers of the process tell the rank of their steps; nothing where torch has none yet."""
     optimizers = sys.modules.get("torch.optim.optimizer")
     if optimizers is None:

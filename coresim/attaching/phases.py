@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.attaching import observe
 from coresim.attaching.batches import Kept
-from coresim.attaching.device import Device, cuda
+from coresim.attaching.device import DeviceEvents, cuda
 from coresim.attaching.instrument import calibrate
-from coresim.attaching.line import Line
+from coresim.attaching.line import SessionFiles
 from coresim.attaching.loops import Loop
 from coresim.attaching.session import FAILED, KEPT, LOADER, READY, TOGETHER, TRIAL, WATCH
-from coresim.attaching.trials import Trial
+from coresim.attaching.trials import AttachedTrial
 
 if TYPE_CHECKING:
-    from coresim.attaching.rank import Rank
+    from coresim.attaching.rank import AttachedRank
 
 #: Between two looks at how far the loop is and at what coresim says, and between two words while only watching, s.
 LOOK_S, TELL_S = 0.2, 0.5
@@ -38,7 +38,7 @@ class Phases:
         line: to coresim.
     """
 
-    def __init__(self, rank: Rank, line: Line) -> None:
+    def __init__(self, rank: AttachedRank, line: SessionFiles) -> None:
         self._rank, self._line, self._plan = rank, line, line.plan
         self._state, self._since, self._told = WATCH, 0.0, 0.0
         self._usage: observe.Usage | None = None
@@ -96,7 +96,7 @@ class Phases:
             if seen is not None:
                 self._line.report("today", seen)
         elif self._line.said(KEPT):
-            self._state, self._rank.feeding, self._rank.device = KEPT, True, Device(cuda())
+            self._state, self._rank.feeding, self._rank.device = KEPT, True, DeviceEvents(cuda())
             self._restart(now)
 
     def _seen(self, workers: int | None, now: float) -> dict[str, Any] | None:
@@ -177,8 +177,8 @@ class Phases:
         if rank.trial is not None:
             rank.trial.close()
         factor = self._line.found["settings"]["prefetch_factor"]
-        rank.trial = Trial(loop.loader, self._plan.trials[number], factor, rank.inner)
-        rank.device = Device(None)
+        rank.trial = AttachedTrial(loop.loader, self._plan.trials[number], factor, rank.inner)
+        rank.device = DeviceEvents(None)
         self._state, self._usage = TRIAL, None
         self._restart(rank.clock())
 

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from coresim.attaching.batches import Kept
-from coresim.attaching.device import Device
-from coresim.attaching.line import Line
+from coresim.attaching.device import DeviceEvents
+from coresim.attaching.line import SessionFiles
 from coresim.attaching.loops import Loop, Period
 from coresim.attaching.phases import Phases
-from coresim.attaching.session import Folder, Plan
-from coresim.attaching.trials import Trial, loader_of
+from coresim.attaching.session import Folder, SessionPlan
+from coresim.attaching.trials import AttachedTrial, loader_of
 
 
-class Rank:
+class AttachedRank:
     """`fetch` stands for the iterator's ``__next__``.
 
     Args:
@@ -40,7 +40,11 @@ class Rank:
     """
 
     def __init__(
-        self, folder: Folder, plan: Plan, inner: Callable[[Any], Any], clock: Callable[[], float] = time.perf_counter
+        self,
+        folder: Folder,
+        plan: SessionPlan,
+        inner: Callable[[Any], Any],
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.inner, self.clock = inner, clock
         self.aside = self.feeding = False
@@ -49,11 +53,11 @@ class Rank:
         self.steps = self.batches = self._others = 0
         self.lead: Loop | None = None
         self.kept: dict[tuple[int, int], Kept] = {}
-        self.trial: Trial | None = None
-        self.device = Device(None)
+        self.trial: AttachedTrial | None = None
+        self.device = DeviceEvents(None)
         self.next_look = self._beside = 0.0
         self._proofs: dict[tuple[int, int], int] = {}
-        self._phases = Phases(self, Line(folder, plan))
+        self._phases = Phases(self, SessionFiles(folder, plan))
 
     def fetch(self, iterator: Any) -> Any:
         """Give the batch that is asked for."""

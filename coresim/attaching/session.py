@@ -3,7 +3,7 @@
 ========================= ==========================================================================
 file                      what it says
 ========================= ==========================================================================
-``plan.json``             coresim to all ranks: what to do, for how long (`Plan`)
+``plan.json``             coresim to all ranks: what to do, for how long (`SessionPlan`)
 ``python.PID``            a Python of the program read our ``sitecustomize``; its command line
 ``failed.PID``            why a process could not be hooked
 ``rank.PID.json``         a rank to coresim: its state, its counts, the names of what it has found so far
@@ -32,7 +32,7 @@ WATCH, KEPT, LOADER, TOGETHER, READY, TRIAL, FAILED = (
 
 
 @dataclass(frozen=True)
-class Plan:
+class SessionPlan:
     """What the ranks are to do.
 
     Attributes:
@@ -99,14 +99,14 @@ class Folder:
             found[int(path.name.split(".")[1])] = path.read_text()
         return found
 
-    def write_plan(self, plan: Plan) -> None:
+    def write_plan(self, plan: SessionPlan) -> None:
         """Say what to do."""
         self.write("plan.json", asdict(plan))
 
-    def read_plan(self) -> Plan:
+    def read_plan(self) -> SessionPlan:
         """What to do."""
         told = self.read("plan.json")
-        return Plan(**told | {"trials": tuple(told["trials"])})
+        return SessionPlan(**told | {"trials": tuple(told["trials"])})
 
     def found(self, pid: int, told: dict[str, Any]) -> dict[str, Any]:
         """All that a rank has found, with what it ``told`` of itself."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from coresim.advise.sweep import Study, predict
+from coresim.model.option import Option
 from coresim.model.profile import Profile, profile_tables
 from coresim.model.scenario import Scenario, read_scenario, with_services
 from coresim.model.today import Today
@@ -89,8 +90,8 @@ def free_cores(scenario: Scenario, today: Today) -> float:
     return max(cores - others, 0.1 * cores) / today.ranks
 
 
-def _setting(scenario: Scenario, today: Today, cores: float) -> tuple[int, float, int, int]:
-    option, workers = (2, today.workers) if today.workers else (1, 0)
+def _setting(scenario: Scenario, today: Today, cores: float) -> tuple[Option, float, int, int]:
+    option, workers = (Option.OVERLAPPED, today.workers) if today.workers else (Option.NO_OVERLAP, 0)
     return option, cores, workers, scenario.loader.prefetch_factor
 
 

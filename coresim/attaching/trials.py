@@ -35,7 +35,7 @@ def loader_of(iterator: Any) -> Any:
     )
 
 
-class Trial:
+class AttachedTrial:
     """Batches of the loader with so many workers, epoch after epoch.
 
     Args:

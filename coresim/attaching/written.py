@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from coresim.model.caution import Caution
+from coresim.model.warning import HostWarning
 
 ENDINGS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".pkl", ".h5", ".msgpack")
 #: Files looked at, at the most, and folders of tools that hold no checkpoints.
@@ -39,13 +39,13 @@ def named_folders(command: Iterable[str]) -> list[str]:
     return [word for word in words if Path(word).is_dir()]
 
 
-def caution(paths: list[str]) -> list[Caution]:
+def checkpoint_warning(paths: list[str]) -> list[HostWarning]:
     """What to say of them; nothing where there are none."""
     if not paths:
         return []
     more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
     return [
-        Caution(
+        HostWarning(
             "the program saved what looks like a checkpoint meanwhile",
             ", ".join(paths[:SHOWN]) + more,
             "it was trained on repeated data: do not go on from it",

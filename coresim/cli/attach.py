@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import overridden, read_input, require
+from coresim.cli.common import read_input, require
 from coresim.cli.measure import check_writable, measure_profile, progress_on_stderr, request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
-    from coresim.attaching.conduct import Request
+    from coresim.attaching.conduct import AttachRequest
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
 
@@ -86,14 +86,14 @@ def measured(args: argparse.Namespace) -> Profile:
 def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Profile, list[dict[str, Any]]]:
     """Run the program of ``args.command``; the profile of its job, and what each of its ranks told."""
     from coresim.attaching.assemble import profile_of
-    from coresim.attaching.written import caution, checkpoints, named_folders
+    from coresim.attaching.written import checkpoint_warning, checkpoints, named_folders
     from coresim.measure.campaign import utc_now
 
     began, said = utc_now(), shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     since = time.time()
     found = _run(args, trials)
     folders = [*(told["settings"]["folder"] for told in found), *named_folders(args.command)]
-    written = caution(checkpoints(folders, since))
+    written = checkpoint_warning(checkpoints(folders, since))
     return profile_of(found, args.command, said, began, written), found
 
 
@@ -111,8 +111,8 @@ def _run(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> list[dict[st
         return attach(request, _forward, progress)
 
 
-def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> Request:
-    from coresim.attaching.conduct import PATIENCE_S, Request
+def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> AttachRequest:
+    from coresim.attaching.conduct import PATIENCE_S, AttachRequest
     from coresim.attaching.foreign import parts_of
 
     patience = parse_duration(args.patience, "--patience") if args.patience else PATIENCE_S
@@ -120,7 +120,7 @@ def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> Request:
     hook = getattr(args, "loader_hook", None)
     if hook is not None:
         parts_of(hook)
-    request = Request(tuple(args.command), patience_s=patience, trials=trials, hook=hook)
+    request = AttachRequest(tuple(args.command), patience_s=patience, trials=trials, hook=hook)
     if getattr(args, "quick", False):
         request = replace(request, **_QUICK)
     if getattr(args, "budget", None):
@@ -132,8 +132,7 @@ def read_job(
     args: argparse.Namespace, settings: list[str], cold: bool = False, storage: str | None = None
 ) -> tuple[Scenario, Profile | None]:
     """The scenario of ``args.input``, or of the program of ``args.command``; and the profile, if there is one."""
-    from coresim.model.profile import profile_tables
-    from coresim.model.scenario import read_scenario
+    from coresim.model.load import overridden, scenario_of
 
     if not args.command:
         require(args.input is not None, "what? give a scenario (.toml), a profile (.json), or -- and your program")
@@ -144,10 +143,7 @@ def read_job(
     profile, _ = attached(args)
     if args.save:
         profile.save(args.save)
-    source = source_of(args)
-    return read_scenario(
-        overridden(profile_tables(profile, source, None, settings), settings, storage), source
-    ), profile
+    return scenario_of(profile, source_of(args), settings, storage=storage), profile
 
 
 def source_of(args: argparse.Namespace) -> str:
@@ -195,8 +191,7 @@ def validate_program(args: argparse.Namespace) -> int:
     from coresim.attaching.assemble import trials_of
     from coresim.attaching.today import check, check_today
     from coresim.cli.common import study_of
-    from coresim.model.profile import profile_tables
-    from coresim.model.scenario import read_scenario
+    from coresim.model.load import scenario_of
     from coresim.report.today import today_document, today_text, trials_text
     from coresim.sim.estimate import Plan
 
@@ -207,7 +202,7 @@ def validate_program(args: argparse.Namespace) -> int:
     if keep:
         profile.save(args.output)
     assert profile.today is not None
-    scenario = read_scenario(profile_tables(profile, source_of(args)))
+    scenario = scenario_of(profile, source_of(args))
     with progress_on_stderr() as progress, study_of(Plan(), "fast", progress) as study:
         today = check_today(profile, study)
         assert today is not None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.errors import InputError
 from coresim.model.keys import MOST
+from coresim.model.option import Option
 from coresim.units import LARGEST, in_bounds, short
 
 if TYPE_CHECKING:
@@ -49,6 +50,24 @@ def settings_of(args: argparse.Namespace) -> list[str]:
     return [*preset, *args.settings]
 
 
+def add_option(parser: argparse.ArgumentParser, default: Option | None, text: str) -> None:
+    """The ``--option`` flag; ``text`` says what is taken without it."""
+    numbers = ",".join(map(str, Option))
+    parser.add_argument(
+        "--option", type=option_number, metavar=f"{{{numbers}}}", default=default, help=f"organisation {text}"
+    )
+
+
+def option_number(text: str) -> Option:
+    """An argparse type: the number of an option."""
+    try:
+        return Option(int(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{short(text)} is not an option; write {', '.join(map(str, Option))}"
+        ) from None
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """The ``--json`` flag."""
     parser.add_argument("--json", action="store_true", help="print one JSON object alone on stdout")
@@ -72,8 +91,8 @@ def read_input(
     ``storage``: they come from this recorded tier, whatever the input says.
     ``step_needed``: a profile whose step time nobody knows is refused.
     """
-    from coresim.model.profile import Profile, check_step, load_document, profile_tables
-    from coresim.model.scenario import read_scenario
+    from coresim.model.load import scenario_of
+    from coresim.model.profile import Profile, check_step, load_document
 
     hint = (
         f"coresim recommend -- python {path} runs it, and recommend --dataset {path}:NAME takes the data set that NAME"
@@ -88,8 +107,7 @@ def read_input(
             check_step(profile, path, settings)
     require(profile is not None or not cold, f"--cold: {path} is a scenario; give workload.fetch instead")
     check_storage(storage, cold)
-    tables = profile_tables(document, path, cold or None, settings) if isinstance(document, Profile) else document
-    return read_scenario(overridden(tables, settings, storage), path), profile
+    return scenario_of(document, path, settings, cold or None, storage), profile
 
 
 def check_storage(storage: str | None, cold: bool) -> None:
@@ -101,14 +119,6 @@ def check_storage(storage: str | None, cold: bool) -> None:
 
     choice(*tiers()).read(storage, "--storage")
     require(not cold, "--cold and --storage: each says where samples come from; leave one out")
-
-
-def overridden(tables: dict[str, Any], settings: list[str], storage: str | None) -> dict[str, Any]:
-    """The tables with ``--storage`` and then ``--set`` applied."""
-    from coresim.model.overrides import override
-    from coresim.model.storage import stored
-
-    return override(stored(tables, storage) if storage else tables, settings)
 
 
 def _note(profile: Profile, path: str) -> None:
@@ -126,15 +136,15 @@ def _note(profile: Profile, path: str) -> None:
 
 def engine_named(name: str) -> Engine:
     """The simulation engine; says so where the fast one is not compiled."""
-    if name == "reference":
-        from coresim.sim.reference import simulate as reference
+    from coresim.sim import engines
 
-        return reference
-    from coresim.sim.fast import SLOW, simulate
+    engine = engines.engine_named(name)
+    if name == "fast":
+        from coresim.sim.fast import SLOW
 
-    if SLOW:
-        print(f"coresim: {SLOW}", file=sys.stderr)
-    return simulate
+        if SLOW:
+            print(f"coresim: {SLOW}", file=sys.stderr)
+    return engine
 
 
 @contextmanager

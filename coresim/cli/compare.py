@@ -6,8 +6,9 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import add_json, add_set, metadata, study_of, whole_number
+from coresim.cli.common import add_json, add_option, add_set, metadata, study_of, whole_number
 from coresim.errors import EXIT_ANSWERED, EXIT_UNTOLD, EXIT_WORSE, InputError
+from coresim.model.option import Option
 from coresim.units import in_bounds, short
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
             f"--also-{side}", action="append", default=[], metavar="FILE",
             help=f"another profile taken together with the {side} one: its processes are more repeats; repeatable",
         )  # fmt: skip
-    parser.add_argument("--option", type=int, choices=(1, 2, 3), default=2, help="organisation (default 2)")
+    add_option(parser, Option.OVERLAPPED, "(default 2)")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
     parser.add_argument("--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy")
     add_set(parser)
@@ -56,9 +57,7 @@ def _limit(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Compare and print; with ``--fail-over`` 6 if a real change for the worse is larger, 7 if none is told to be."""
     from coresim.advise.compare import compare, pooled
-    from coresim.model.overrides import override
-    from coresim.model.profile import profile_tables
-    from coresim.model.scenario import read_scenario
+    from coresim.model.load import scenario_of
     from coresim.sim.estimate import Plan
 
     old, new = (
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
     def read(profile: Profile) -> Scenario:
         path = args.old if profile is old else args.new
-        return read_scenario(override(profile_tables(profile, path, settings=args.settings), args.settings), path)
+        return scenario_of(profile, path, args.settings)
 
     with study_of(Plan(seed=args.seed, inputs=0), args.engine) as study:
         found = compare(old, new, read, study, args.option)

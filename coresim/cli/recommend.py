@@ -15,7 +15,6 @@ from coresim.cli.common import (
     add_storage,
     check_storage,
     metadata,
-    overridden,
     read_input,
     require,
     settings_of,
@@ -26,6 +25,7 @@ from coresim.cli.common import (
 from coresim.cli.measure import add_arguments, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
+from coresim.model.option import Option
 
 if TYPE_CHECKING:
     from coresim.attaching.today import Checked
@@ -94,12 +94,12 @@ def add_confidence(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def option_list(text: str) -> tuple[int, ...]:
+def option_list(text: str) -> tuple[Option, ...]:
     """An argparse type: a list of options such as 2,3."""
-    names = text.split(",")
-    if not set(names) <= {"1", "2", "3"}:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of options; write 1,2,3 or some of them")
-    return tuple(sorted({int(name) for name in names}))
+    try:
+        return tuple(sorted({Option(int(name)) for name in text.split(",")}))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of options; write 1,2,3 or some of them") from None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -127,16 +127,15 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_ANSWERED if answer.meets_target else EXIT_NO_CORE_COUNT
 
 
-def _own_option(profile: Profile | None) -> tuple[int, ...] | None:
+def _own_option(profile: Profile | None) -> tuple[Option, ...] | None:
     """What a program has that was attached to: a loader with workers. Another organisation would be another program."""
-    return (2,) if profile is not None and profile.today is not None else None
+    return (Option.OVERLAPPED,) if profile is not None and profile.today is not None else None
 
 
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     """What to recommend for, from the file or from measuring."""
-    from coresim.model.profile import profile_tables
+    from coresim.model.load import overridden, scenario_of
     from coresim.model.rebatch import asked_batch
-    from coresim.model.scenario import read_scenario
 
     settings = settings_of(args)
     if args.idle_target is not None:
@@ -164,8 +163,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     if args.command:
         step = step_settings(args, asked_batch(profile.batch_size, settings) or profile.batch_size)
         args.settings, settings = [*step, *args.settings], [*step, *settings]
-    tables = profile_tables(profile, source, args.cold or None, settings)
-    return read_scenario(overridden(tables, settings, args.storage), source), profile
+    return scenario_of(profile, source, settings, args.cold or None, args.storage), profile
 
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, checked: Checked | None) -> None:
@@ -186,7 +184,7 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, check
 
 
 def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> None:
-    from coresim.report.basis import profile_notes
+    from coresim.report.provenance import profile_notes
     from coresim.report.steps import ForSteps, steps_document
 
     source = args.input or "measured here"
@@ -198,9 +196,9 @@ def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> Non
 
 
 def _about(args: argparse.Namespace, source: str, profile: Profile | None) -> dict[str, Any]:
-    from coresim.report.basis import step_basis
+    from coresim.report.provenance import step_provenance
 
-    basis = step_basis(profile, None, args.settings)
+    basis = step_provenance(profile, None, args.settings)
     about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
     about["validation"] = _validated(profile) if profile else None
     about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []

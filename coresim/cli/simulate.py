@@ -8,6 +8,7 @@ from typing import Any
 
 from coresim.cli.common import (
     add_json,
+    add_option,
     add_preset,
     add_set,
     add_storage,
@@ -25,9 +26,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Register the verb."""
     parser = subparsers.add_parser("simulate", help="simulate one setting", description=__doc__)
     parser.add_argument("input", help="a scenario (.toml) or a saved profile (.json)")
-    parser.add_argument(
-        "--option", type=int, choices=(1, 2, 3), help="organisation of the pipeline (default 2, or what --preset is)"
-    )
+    add_option(parser, None, "of the pipeline (default 2, or what --preset is)")
     parser.add_argument(
         "--workers",
         type=whole_number(0, MOST_PARTS),
@@ -64,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
     from coresim.cli.common import engine_named
     from coresim.model.build import build, resolve_setting
-    from coresim.report.basis import step_basis
     from coresim.report.bounds import bound_lines
     from coresim.report.document import estimate_document
+    from coresim.report.provenance import step_provenance
     from coresim.report.simulated import estimate_text
     from coresim.sim.estimate import Plan, estimate
 
@@ -89,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         save_figure(plot_gantt(scenario, setting.cores, max(1, setting.workers), engine, seed=args.seed), args.gantt)
     if args.json:
         fingerprint = profile.host.fingerprint if profile else None
-        basis = step_basis(profile, None, args.settings)
+        basis = step_provenance(profile, None, args.settings)
         about = metadata(args.seed, args.input, basis, fingerprint)
         print(json.dumps(estimate_document(result, shown, about), indent=1, allow_nan=False))
     else:

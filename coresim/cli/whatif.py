@@ -9,6 +9,7 @@ from typing import Any
 from coresim.cli.attach import add_attach, read_job
 from coresim.cli.common import (
     add_json,
+    add_option,
     add_preset,
     add_set,
     add_storage,
@@ -19,6 +20,7 @@ from coresim.cli.common import (
 )
 from coresim.cli.measure import progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED
+from coresim.model.option import Option
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -32,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("input", nargs="?", help="a scenario (.toml) or a saved profile (.json)")
     add_attach(parser, save=True)
     parser.add_argument("--remedy", action="append", default=[], metavar="NAME", help="only this one; repeatable")
-    parser.add_argument("--option", type=int, choices=(1, 2, 3), default=2, help="organisation (default 2)")
+    add_option(parser, Option.OVERLAPPED, "(default 2)")
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
     parser.add_argument(

@@ -13,10 +13,10 @@ from coresim.measure.parts import version_of
 from coresim.measure.rig import Facts
 from coresim.measure.server import Calibrated
 from coresim.measure.speed import speed_table
-from coresim.model.caution import Caution
 from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
+from coresim.model.warning import HostWarning
 
 
 def assemble(
@@ -25,7 +25,7 @@ def assemble(
     host: HostFacts,
     source: AcceleratorSource,
     found: Sequence[Measurement],
-    cautions: Sequence[Caution],
+    cautions: Sequence[HostWarning],
     made: Provenance,
 ) -> Profile:
     """The profile of one campaign."""

@@ -21,11 +21,11 @@ import psutil
 from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import protocol
-from coresim.measure.crew import crew, levels, physical_cpus, rounds, serve
 from coresim.measure.processes import Link
 from coresim.measure.protocol import Cautions, Clock, Progress
-from coresim.model.caution import Caution
+from coresim.measure.worker_pool import levels, physical_cpus, rounds, serve, worker_pool
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 
 MOVED = {"copy": 16, "triad": 40}
 CACHES = 2
@@ -62,7 +62,7 @@ def measure_bandwidth(
     if 3 * size < 4 * cache:
         value = f"3 arrays of {size} B, cache {cache} B"
         protocol.add(
-            cautions, [Caution("memory is short for the bandwidth test", value, "free memory and measure again")]
+            cautions, [HostWarning("memory is short for the bandwidth test", value, "free memory and measure again")]
         )
     found = []
     for number, kernel in enumerate(MOVED):
@@ -82,14 +82,14 @@ def _measure(
     """``bandwidth.<kernel>.K``; a value is the sum over the K processes of one round."""
     sums: dict[int, list[float]] = {}
     total = kept = 0
-    with crew(_bandwidth_job, kernel, size, cpus=cpus, doing="measuring memory bandwidth") as children:
+    with worker_pool(_bandwidth_job, kernel, size, cpus=cpus, doing="measuring memory bandwidth") as children:
         for count, members in rounds(children, levels(len(cpus)), budget, listen):
             clean = [protocol.clean(timings) for timings in members.values()]
             total += sum(map(len, members.values()))
             kept += sum(map(len, clean))
             moved = MOVED[kernel] * (size // 8)
             sums.setdefault(count, []).append(sum(moved / stats.median([t.wall for t in part]) for part in clean))
-    protocol.add(cautions, protocol.dirty_caution(f"memory bandwidth ({kernel})", total - kept, total))
+    protocol.add(cautions, protocol.dirty_warning(f"memory bandwidth ({kernel})", total - kept, total))
     how = f"numpy {kernel}, {MOVED[kernel]} B counted per element, arrays of {size} B; one value per round, summed"
     return [Measurement(f"bandwidth.{kernel}.{count}", "B/s", (tuple(found),), how) for count, found in sums.items()]
 

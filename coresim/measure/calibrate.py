@@ -7,7 +7,7 @@ batches cost), with steps in between (hand-overs in every state), and after paus
 The first batch of every worker is kept apart from the later ones: first calls import, allocate and connect. A *round*
 is one run for each k = 1, 2, 4, ... up to the cores that are there, and one with a worker more than there are cores.
 Rounds alternate, so that a drift touches all alike; every round starts new workers, so that rounds are independent
-repeats. CPU times are taken at the machine speed that was sampled during the run (`coresim.measure.pace`).
+repeats. CPU times are taken at the machine speed that was sampled during the run (`coresim.measure.machine_speed`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from coresim import stats
 from coresim.measure import worker
-from coresim.measure.pace import Sampler
+from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.protocol import busy_seconds
 from coresim.measure.subject import FirstBatch, Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
@@ -49,7 +49,7 @@ FIRST, STREAMED, PACED_STEP, RESTED, DRAINED = "first", "stream", "paced", "rest
 
 
 @dataclass(frozen=True)
-class Run:
+class CalibrationRun:
     """One run of the loader: what happened, around it, and what its workers were.
 
     Attributes:
@@ -71,7 +71,7 @@ class Run:
     start_s: float
     pace: float
     others: float
-    memory: tuple[worker.Memory, ...] = ()
+    memory: tuple[worker.WorkerMemory, ...] = ()
     threads: tuple[int, float] | None = None
 
 
@@ -91,20 +91,20 @@ class Calibration:
     """
 
     subject: Subject
-    runs: tuple[Run, ...]
+    runs: tuple[CalibrationRun, ...]
     cpus: int
     usual_pace: Mapping[int, float]
     sampled: float
     batch_facts: tuple[int, int] = (0, 0)
     pinned: bool = False
 
-    def of(self, workers: int) -> list[Run]:
+    def of(self, workers: int) -> list[CalibrationRun]:
         """The runs with so many workers; those that others disturbed only where there are too few without."""
         found = [run for run in self.runs if run.workers == workers]
         clean = [run for run in found if not self.disturbed(run)]
         return clean if len(clean) >= ROUNDS or not found else found
 
-    def disturbed(self, run: Run) -> bool:
+    def disturbed(self, run: CalibrationRun) -> bool:
         """Whether other programs used a notable part of the machine during that run."""
         return run.others > MOST_OTHERS * self.cpus
 
@@ -148,7 +148,7 @@ def calibrate(
     cpus = len(os.sched_getaffinity(0))
     counts = worker_counts(cpus, subject) if counts is None else counts
     share = budget_s / rounds / len(counts)
-    with Sampler(subject) as sampler:
+    with SpeedSampler(subject) as sampler:
         made, began = _Maker(subject, sampler, share, pin_memory), time.perf_counter()
         number, longest = 0, budget_s * MOST_ROUNDS / rounds
         # Slow batches need all of that time for the rounds that everything needs.
@@ -176,10 +176,10 @@ class _Maker:
     """Makes runs, and keeps them."""
 
     subject: Subject
-    sampler: Sampler
+    sampler: SpeedSampler
     seconds: float
     pin_memory: bool
-    runs: list[Run] = field(default_factory=list)
+    runs: list[CalibrationRun] = field(default_factory=list)
     batch_facts: tuple[int, int] = (0, 0)
 
     def too_few(self, rounds: int, cpus: int) -> bool:
@@ -205,7 +205,9 @@ class _Maker:
         span = time.perf_counter() - began
         others = max(0.0, (busy_seconds() - busy) - (self._own_seconds() - own)) / span
         pace = self.sampler.seen(trial.notes)
-        found = Run(workers, number, trial, tuple(pacing.kinds[1:]), start_s, pace, others, memory, pacing.threads())
+        found = CalibrationRun(
+            workers, number, trial, tuple(pacing.kinds[1:]), start_s, pace, others, memory, pacing.threads()
+        )
         self.runs.append(found)
 
     def look(self, batch: Any) -> None:

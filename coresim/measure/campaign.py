@@ -38,12 +38,12 @@ from coresim.measure.parts import optional_parts
 from coresim.measure.processes import Child, Link
 from coresim.measure.rig import Facts
 from coresim.measure.server import BUILDING, IMPORTING, Ask, Server
-from coresim.measure.step_time import Job, StepRequest, find_step_time
+from coresim.measure.step_time import StepJob, StepRequest, find_step_time
 from coresim.measure.storage import measure_storage
-from coresim.model.caution import Caution
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile
+from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 from coresim.workloads.registry import DEFAULT, target_of
 
@@ -58,7 +58,7 @@ LABELS = {
     "bandwidth": "memory bandwidth",
     "storage": "reading files",
 }
-NO_FILES = Caution(
+NO_FILES = HostWarning(
     "storage was not measured",
     "the dataset names no files",
     "samples were timed as they came, mostly from the page cache; name the files in a Workload's files()",
@@ -136,7 +136,7 @@ class Tools:
 
     read_host: Callable[[], HostFacts] = read_host
     parts: Callable[[], Sequence[Part]] = optional_parts
-    check_quiet: Callable[[], Sequence[Caution]] = protocol.check_quiet
+    check_quiet: Callable[[], Sequence[HostWarning]] = protocol.check_quiet
     server: Callable[..., Server] = Server
     spin: Callable[..., list[Measurement]] = measure_droop
     bandwidth: Callable[..., list[Measurement]] = measure_bandwidth
@@ -194,7 +194,7 @@ class _Campaign:
     def __init__(self, request: Request, spec: WorkloadSpec, tools: Tools, progress: Progress) -> None:
         self._request, self._spec, self._tools, self._progress = request, spec, tools, progress
         self._found: list[Measurement] = []
-        self._cautions: list[Caution] = []
+        self._cautions: list[HostWarning] = []
 
     def run(self, command: str, began: str) -> Profile:
         """The order matters: what may be wrong with the request is found before minutes of measuring."""
@@ -235,7 +235,7 @@ class _Campaign:
         if request.step is not None and request.dataset is not None:
             batch = Path(self._spec.folder, "batch.pt")
             server.store_batch(batch)
-        job = Job(facts.batch_size, request.dataset is not None, batch, request.processes, request.seconds / BUDGET)
+        job = StepJob(facts.batch_size, request.dataset is not None, batch, request.processes, request.seconds / BUDGET)
         found = find_step_time(request, job, tools.parts, tools.accelerator)
         self._found += found.measurements
         self._cautions += found.cautions

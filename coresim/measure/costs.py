@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from coresim import stats
-from coresim.measure.calibrate import PACED_STEP, STREAMED, Calibration, Run
+from coresim.measure.calibrate import PACED_STEP, STREAMED, Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, waits_by_state
 from coresim.measure.notes import Note
 from coresim.measure.subject import Layout
-from coresim.model.caution import Caution
 from coresim.model.crowding import CURE, SPREAD
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 
 #: Values that are kept of one round.
 MOST_VALUES = 400
@@ -48,17 +48,17 @@ def _machine(found: Calibration) -> Iterator[Measurement]:
     yield Measurement("machine.others", "relative", used, "share of all CPUs that other programs used meanwhile")
 
 
-def slower(found: Calibration, run: Run) -> float:
+def slower(found: Calibration, run: CalibrationRun) -> float:
     """How many times as much CPU time work took during that run as in the middle one with as many workers."""
     return run.pace / found.usual_pace[run.workers]
 
 
-def later(run: Run) -> list[Note]:
+def later(run: CalibrationRun) -> list[Note]:
     """The notes of all batches but the first of each worker."""
     return [note for note, kind in zip(run.trial.notes, run.kinds, strict=True) if kind != "first"]
 
 
-def _samples(found: Calibration, lone: Sequence[Run]) -> Iterator[Measurement]:
+def _samples(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:
     how = f"{found.subject.loader}, {lone[0].workers} worker; per sample, in the worker"
     threads = found.subject.threads
     values = [
@@ -72,24 +72,30 @@ def _samples(found: Calibration, lone: Sequence[Run]) -> Iterator[Measurement]:
     yield from _steps(found, lone, how)
 
 
-def _waits(found: Calibration, lone: Sequence[Run]) -> list[list[float]]:
+def _waits(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[float]]:
     """Per sample and run, where it is notable; of threads, what their fetches took in threads of their own."""
     if found.subject.threads:
         per_run = [[note.fetch / len(note.wall) for note in later(run)] for run in lone]
         whole = sum(sum(note.wall) + note.fetch for run in lone for note in later(run))
         waited = sum(note.fetch for run in lone for note in later(run))
     else:
-        per_run = [
-            [max(0.0, wall - cpu) for note in later(run) for wall, cpu in zip(note.wall, note.cpu, strict=True)]
-            for run in lone
-        ]
+        per_run = [[value for note in later(run) for value in _waited(note)] for run in lone]
         whole, waited = sum(sum(note.wall) for run in lone for note in later(run)), sum(map(sum, per_run))
-    # Beside other programs a sample waits for their turns too.
-    turns = stats.mean([run.others for run in lone]) / found.cpus
+    # Where the system does not tell them apart, a sample's waits hold the turns of other programs.
+    told = all(note.queued is not None for run in lone for note in later(run))
+    turns = 0.0 if told else stats.mean([run.others for run in lone]) / found.cpus
     return per_run if waited > (NOTABLE_WAIT + turns) * whole else []
 
 
-def _steps(found: Calibration, lone: Sequence[Run], how: str) -> Iterator[Measurement]:
+def _waited(note: Note) -> list[float]:
+    """Per sample, the seconds in which it wanted no core: a batch's time on the run queue is shared out among them."""
+    waits = [max(0.0, wall - cpu) for wall, cpu in zip(note.wall, note.cpu, strict=True)]
+    whole = sum(waits)
+    kept = max(0.0, 1.0 - (note.queued or 0.0) / whole) if whole > 0 else 0.0
+    return [wait * kept for wait in waits]
+
+
+def _steps(found: Calibration, lone: Sequence[CalibrationRun], how: str) -> Iterator[Measurement]:
     """The steps of a sample where the data set shows them: its CPU time, in the proportions of the samples split."""
     names = found.subject.steps
     if len(names) < 2:
@@ -105,7 +111,7 @@ def _steps(found: Calibration, lone: Sequence[Run], how: str) -> Iterator[Measur
             yield Measurement(f"prepare.step.{name}", "s/sample", tuple((share,) for share in shares), text)
 
 
-def _batches(found: Calibration, lone: Sequence[Run]) -> Iterator[Measurement]:
+def _batches(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:
     how = f"{found.subject.loader}, {lone[0].workers} worker; CPU seconds per batch"
     collate = [[note.collate / slower(found, run) for note in later(run)] for run in lone]
     yield Measurement("prepare.collate", "s/batch", _kept(collate), f"{how}, collation")
@@ -116,7 +122,7 @@ def _batches(found: Calibration, lone: Sequence[Run]) -> Iterator[Measurement]:
     yield Measurement("prepare.send", "s/batch", _kept(send), f"{found.subject.loader}, 1 worker; {text}")
 
 
-def _beyond(run: Run) -> list[float]:
+def _beyond(run: CalibrationRun) -> list[float]:
     """Seconds from batch to batch of a worker that had the next one to make, beyond its samples and collation."""
     notes = [*run.trial.warm_up, *run.trial.notes]
     picked = [notes[0].made, *(max(step.asked, step.ready) for step in run.trial.steps)]
@@ -181,7 +187,7 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
         if not count or (count > found.cpus and not found.subject.threads):
             continue
         runs = found.of(count)
-        measure: Callable[[Run], float] = _thread_time if found.subject.threads else _busy_cpu
+        measure: Callable[[CalibrationRun], float] = _thread_time if found.subject.threads else _busy_cpu
         values = tuple((measure(run) / slower(found, run),) for run in runs)
         yield Measurement(
             f"scaling.{count}",
@@ -191,13 +197,13 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
         )
 
 
-def _busy_cpu(run: Run) -> float:
+def _busy_cpu(run: CalibrationRun) -> float:
     kinds = [kind in (STREAMED, PACED_STEP) for kind in run.kinds]
     notes = [note for note, busy in zip(run.trial.notes, kinds, strict=True) if busy] or later(run)
     return stats.mean([value for note in notes for value in note.cpu])
 
 
-def _thread_time(run: Run) -> float:
+def _thread_time(run: CalibrationRun) -> float:
     streamed = [step for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
     if len(streamed) < 2:  # of batches so slow that there are only a few, each tells for itself
         return stats.mean([value for note in later(run) or run.trial.notes for value in note.wall])
@@ -205,7 +211,7 @@ def _thread_time(run: Run) -> float:
     return span / (len(streamed) - 1) * run.workers / len(run.trial.notes[0].wall)
 
 
-def _workers(found: Calibration, lone: Sequence[Run]) -> Iterator[Measurement]:
+def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:
     """What starting a worker takes, and what it holds."""
     if found.subject.threads or not lone[0].workers:
         return
@@ -231,35 +237,37 @@ def _workers(found: Calibration, lone: Sequence[Run]) -> Iterator[Measurement]:
         yield Measurement("threads.spread", "threads", tuple((spread,) for _, spread in threads), text)
 
 
-def _first(run: Run) -> float:
+def _first(run: CalibrationRun) -> float:
     note = run.trial.warm_up[0]
     usual = [sum(one.cpu) + one.collate for one in later(run)]
     took: float = note.process + sum(note.cpu) + note.collate - stats.mean(usual)
     return took
 
 
-def cautions(found: Calibration) -> list[Caution]:
+def cautions(found: Calibration) -> list[HostWarning]:
     """Reasons to trust the calibration less, each with the remedy."""
     remedy = "close other programs and measure again"
     result = []
     disturbed = [run for run in found.runs if found.disturbed(run)]
     if 2 * len(disturbed) > len(found.runs):
         cores = stats.mean([run.others for run in disturbed])
-        result.append(Caution("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy))
+        result.append(
+            HostWarning("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy)
+        )
     paces = [slower(found, run) for run in found.runs]
     if max(paces) - min(paces) > CONTRADICTION:
         value = f"{min(paces):.2f} to {max(paces):.2f} of its usual CPU time for the same work"
-        result.append(Caution("the machine changed its speed", value, f"{remedy}, or take the interval seriously"))
+        result.append(HostWarning("the machine changed its speed", value, f"{remedy}, or take the interval seriously"))
     lone = found.of(1)
     counts = [run.threads for run in lone if run.threads]
     if counts and stats.median([spread for _, spread in counts]) >= SPREAD and max(count for count, _ in counts) > 1:
         count, spread = max(counts)
         value = f"{count} threads, {spread:.1f} times the work of the busiest"
-        result.append(Caution("libraries run threads inside workers", value, CURE))
+        result.append(HostWarning("libraries run threads inside workers", value, CURE))
     missed = contradiction(found)
     if abs(missed) > CONTRADICTION:
         value = f"a batch took {missed:+.0%} against the sum of its parts"
-        result.append(Caution("the parts of a batch contradict what it took", value, remedy))
+        result.append(HostWarning("the parts of a batch contradict what it took", value, remedy))
     return result
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from coresim.errors import InputError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.step_time import NETS, ImportedStep, Job, StepRequest, StoredBatch
+from coresim.measure.step_time import NETS, ImportedStep, StepJob, StepRequest, StoredBatch
 from coresim.model.measurement import Measurement
 
 NAME = "accelerator.cpu_step"
@@ -16,7 +16,7 @@ SECONDS = 2.0
 
 
 def measure_cpu_step(
-    request: StepRequest, job: Job, measure: Callable[[AcceleratorConfig], AcceleratorResult]
+    request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
 ) -> list[Measurement]:
     """Measure ``accelerator.cpu_step`` (s/step) with all cores that this process may use.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 
-class Host:
+class DeviceHost:
     """What the device asks of the host; a test passes one whose time moves only when it is told to.
 
     Waiting and working let other threads have the interpreter's lock, as torch's calls do.
@@ -68,7 +68,7 @@ class Work:
 class Queue:
     """Work that is done in order; an engine of its own makes the copies of memory."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: DeviceHost) -> None:
         self._host, self._engine = host, host.engine()
         self._changed = threading.Condition()
         self._open: deque[Work] = deque()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from coresim.measure import protocol
-from coresim.measure.crew import crew, physical_cpus, rounds, serve
 from coresim.measure.processes import Link
 from coresim.measure.protocol import Cautions, Clock, Progress
+from coresim.measure.worker_pool import physical_cpus, rounds, serve, worker_pool
 from coresim.model.measurement import Measurement
 
 #: Turns of the loop: about a millisecond, so that a change of the clock within it does not matter.
@@ -39,13 +39,13 @@ def measure_droop(
         return []
     found: dict[int, dict[int, list[float]]] = {1: {}, len(cpus): {}}
     total = kept = 0
-    with crew(_spin, cpus=cpus, doing="spinning on all cores") as children:
+    with worker_pool(_spin, cpus=cpus, doing="spinning on all cores") as children:
         for count, members in rounds(children, list(found), budget_s, partial(_tell, progress)):
             for place, timings in members.items():
                 clean = protocol.clean(timings)
                 total, kept = total + len(timings), kept + len(clean)
                 found[count].setdefault(place, []).extend(timing.cpu for timing in clean)
-    protocol.add(cautions, protocol.dirty_caution("spinning", total - kept, total))
+    protocol.add(cautions, protocol.dirty_warning("spinning", total - kept, total))
     how = f"fresh processes, pinned to a core each, all at work at once; CPU time of {TURNS} turns of an empty loop"
     return [
         Measurement(f"{NAME}{count}", "s", tuple(map(tuple, members.values())), how) for count, members in found.items()

@@ -17,7 +17,7 @@ from typing import Any
 
 from coresim.errors import InputError
 from coresim.measure.device import Device
-from coresim.measure.device_queue import Host, Queue, Work
+from coresim.measure.device_queue import DeviceHost, Queue, Work
 from coresim.measure.models import Step, load_torch
 from coresim.units import parse_duration
 
@@ -92,9 +92,9 @@ class EmulatedDevice(Device):
 
     asynchronous = True
 
-    def __init__(self, like: Emulated, place: Any = None, host: Host | None = None) -> None:
+    def __init__(self, like: Emulated, place: Any = None, host: DeviceHost | None = None) -> None:
         super().__init__(place)
-        self.like, self._host = like, host or Host()
+        self.like, self._host = like, host or DeviceHost()
         self._steps, self._copies = Queue(self._host), Queue(self._host)
 
     def record(self) -> Work:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coresim.measure.control_groups import cpu_quota, cpuset, group_folders, memory_limit, throttled_fraction
+from coresim.measure.system_root import SystemRoot, whole
 from coresim.measure.topology import Topology, clock_range, last_level_cache, numa_cpus, read_topology
-from coresim.measure.tree import Tree, whole
 from coresim.model.host import CoreTerm, HostFacts
 
 _HINTS = (
@@ -44,18 +44,18 @@ def read_host(
         statvfs: size of a file system, asked about ``/dev/shm``.
         load_window: seconds between the two load samples.
     """
-    tree = Tree(root)
+    system = SystemRoot(root)
     allowed = sorted(affinity())
-    topology = read_topology(tree)
+    topology = read_topology(system)
     covered = topology.count_cores(allowed)
-    cpu_groups, memory_groups = group_folders(tree, "cpu"), group_folders(tree, "memory")
-    cache_bytes, caches = last_level_cache(tree, topology.online)
+    cpu_groups, memory_groups = group_folders(system, "cpu"), group_folders(system, "memory")
+    cache_bytes, caches = last_level_cache(system, topology.online)
     shm_bytes, shm_free_bytes = _shm(statvfs, root)
-    other_load, steal = _load(tree, allowed, sleep, load_window)
-    clock_base_hz, clock_max_hz = clock_range(tree, topology.online)
-    nodes = numa_cpus(tree)
+    other_load, steal = _load(system, allowed, sleep, load_window)
+    clock_base_hz, clock_max_hz = clock_range(system, topology.online)
+    nodes = numa_cpus(system)
     return HostFacts(
-        terms=_terms(topology, allowed, cpu_quota(tree, cpu_groups)),
+        terms=_terms(topology, allowed, cpu_quota(system, cpu_groups)),
         logical_cpus=len(topology.online) or None,
         affinity_cpus=len(allowed),
         affinity_cores=covered,
@@ -64,21 +64,21 @@ def read_host(
         sockets=topology.sockets,
         numa_nodes=len(nodes) or None,
         numa_cpus=nodes,
-        cpuset_cpus=cpuset(tree),
+        cpuset_cpus=cpuset(system),
         cpu_model=topology.cpu_model,
         last_level_cache_bytes=cache_bytes,
         last_level_caches=caches,
-        memory_bytes=_meminfo(tree, "MemTotal"),
-        memory_available_bytes=_meminfo(tree, "MemAvailable"),
-        memory_limit_bytes=memory_limit(tree, memory_groups),
+        memory_bytes=_meminfo(system, "MemTotal"),
+        memory_available_bytes=_meminfo(system, "MemAvailable"),
+        memory_limit_bytes=memory_limit(system, memory_groups),
         shm_bytes=shm_bytes,
         shm_free_bytes=shm_free_bytes,
         clock_base_hz=clock_base_hz,
         clock_max_hz=clock_max_hz,
         hypervisor=topology.hypervisor,
-        hints=_hints(tree, environ),
+        hints=_hints(system, environ),
         other_load_cores=other_load,
-        throttled_fraction=throttled_fraction(tree, cpu_groups),
+        throttled_fraction=throttled_fraction(system, cpu_groups),
         steal_fraction=steal,
     )
 
@@ -98,8 +98,8 @@ def _terms(topology: Topology, allowed: Collection[int], quota: float | None) ->
     )
 
 
-def _meminfo(tree: Tree, key: str) -> int | None:
-    match = re.search(rf"^{key}:\s+(\d+) kB$", tree.text("proc/meminfo") or "", re.MULTILINE)
+def _meminfo(system: SystemRoot, key: str) -> int | None:
+    match = re.search(rf"^{key}:\s+(\d+) kB$", system.text("proc/meminfo") or "", re.MULTILINE)
     kilobytes = whole(match[1]) if match else None
     return None if kilobytes is None else kilobytes * 1024
 
@@ -112,14 +112,14 @@ def _shm(statvfs: Callable[[str], os.statvfs_result], root: Path) -> tuple[int |
     return room.f_frsize * room.f_blocks, room.f_frsize * room.f_bavail
 
 
-def _hints(tree: Tree, environ: Mapping[str, str]) -> dict[str, str]:
+def _hints(system: SystemRoot, environ: Mapping[str, str]) -> dict[str, str]:
     hints = {name: environ[name] for name in _HINTS if name in environ}
     if "KUBERNETES_SERVICE_HOST" in environ:
         hints["kubernetes"] = "service environment"
-    elif tree.exists("var/run/secrets/kubernetes.io/serviceaccount"):
+    elif system.exists("var/run/secrets/kubernetes.io/serviceaccount"):
         hints["kubernetes"] = "service account"
     marks = {"docker": ".dockerenv", "podman": "run/.containerenv", "singularity": ".singularity.d"}
-    container = environ.get("container") or next((name for name, mark in marks.items() if tree.exists(mark)), None)
+    container = environ.get("container") or next((name for name, mark in marks.items() if system.exists(mark)), None)
     return hints | ({"container": container} if container else {})
 
 
@@ -133,26 +133,26 @@ class _Ticks:
     own: int
 
 
-def _ticks(tree: Tree, cpus: Collection[int]) -> _Ticks | None:
-    rows = {line.split()[0]: [whole(text) for text in line.split()[1:9]] for line in tree.lines("proc/stat") if line}
+def _ticks(system: SystemRoot, cpus: Collection[int]) -> _Ticks | None:
+    rows = {line.split()[0]: [whole(text) for text in line.split()[1:9]] for line in system.lines("proc/stat") if line}
     picked = [rows.get(f"cpu{cpu}", []) for cpu in cpus]
     # After the command's name, which may hold spaces, utime and stime are the 12th and 13th fields.
-    own = [whole(text) for text in (tree.text("proc/self/stat") or "").rpartition(")")[2].split()[11:13]]
+    own = [whole(text) for text in (system.text("proc/self/stat") or "").rpartition(")")[2].split()[11:13]]
     flat = [value for row in (*picked, own) for value in row if value is not None]
     if len(own) != 2 or len(flat) != 8 * len(cpus) + 2:
         return None
-    user, nice, system, idle, wait, irq, softirq, stolen = (sum(flat[column:-2:8]) for column in range(8))
-    busy = user + nice + system + irq + softirq
+    user, nice, kernel, idle, wait, irq, softirq, stolen = (sum(flat[column:-2:8]) for column in range(8))
+    busy = user + nice + kernel + irq + softirq
     return _Ticks(busy, stolen, busy + idle + wait + stolen, sum(flat[-2:]))
 
 
 def _load(
-    tree: Tree, cpus: Collection[int], sleep: Callable[[float], None], window: float
+    system: SystemRoot, cpus: Collection[int], sleep: Callable[[float], None], window: float
 ) -> tuple[float | None, float | None]:
     """Cores kept busy by others during the window, and the share of wanted time stolen since boot."""
-    before = _ticks(tree, cpus)
+    before = _ticks(system, cpus)
     sleep(window)
-    after = _ticks(tree, cpus)
+    after = _ticks(system, cpus)
     if before is None or after is None or after.total <= before.total:
         return None, None
     others = (after.busy - before.busy) - (after.own - before.own)

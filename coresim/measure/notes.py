@@ -36,6 +36,7 @@ class Note(NamedTuple):
         steps: CPU seconds of each step of those samples that were split, summed, in the order of `Prepared.names`.
         fetch: seconds that its samples' fetches took in threads of their own; in ``cpu``, not in ``wall``.
         copy: CPU seconds of copying it in a thread of its own.
+        queued: seconds of ``wall`` in which its thread wanted a core and had none; None where the system does not tell.
     """
 
     began: float
@@ -49,6 +50,20 @@ class Note(NamedTuple):
     steps: tuple[float, ...] = ()
     fetch: float = 0.0
     copy: float = 0.0
+    queued: float | None = None
+
+
+def queued_seconds() -> float | None:
+    """Seconds that this thread has ever waited for a core; None where the system does not tell.
+
+    The second number of the thread's ``schedstat``: time on a run queue, in ns (Linux, Documentation/scheduler/
+    sched-stats.rst).
+    """
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) * 1e-9
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def packed(values: Sequence[float]) -> bytes:
@@ -156,12 +171,15 @@ class Reader:
 
     def fetch(self, index: Any) -> tuple[Any, Note]:
         """One batch with its note."""
-        process = time.process_time()
+        process, before = time.process_time(), queued_seconds()
         if not self._batched:
-            sample = timed(self._next if self._iterable else lambda: self._dataset[index])
-            return noted([sample], lambda values: self._collate(values[0]), process=process)
-        samples = self._together(index) if self._has_getitems() else [self._one(place) for place in index]
-        return noted(samples, self._collate, self._take_steps(), process)
+            samples = [timed(self._next if self._iterable else lambda: self._dataset[index])]
+        else:
+            samples = self._together(index) if self._has_getitems() else [self._one(place) for place in index]
+        after = queued_seconds()
+        collate = self._collate if self._batched else lambda values: self._collate(values[0])
+        batch, note = noted(samples, collate, self._take_steps() if self._batched else (), process)
+        return batch, note._replace(queued=None if before is None or after is None else after - before)
 
     def _has_getitems(self) -> bool:
         return not self._iterable and bool(getattr(self._dataset, "__getitems__", None))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from coresim.measure.tree import Tree
+from coresim.measure.system_root import SystemRoot
 from coresim.model.host import Part
 
 _TORCH_PROBE = """
@@ -33,7 +33,7 @@ def optional_parts(deep: bool = False, root: Path = Path("/"), run: Runner | Non
         run: runs a command with a timeout in seconds and gives its output, or None when it failed.
     """
     run = _run if run is None else run
-    return (_torch_part(deep, run), _cuda_part(Tree(root), run), _python_part())
+    return (_torch_part(deep, run), _cuda_part(SystemRoot(root), run), _python_part())
 
 
 def _run(command: Sequence[str], timeout: float) -> str | None:
@@ -75,10 +75,10 @@ def _json_object(text: str | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _cuda_part(tree: Tree, run: Runner) -> Part:
+def _cuda_part(system: SystemRoot, run: Runner) -> Part:
     found = run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], 20.0)
     rows = [line.rpartition(",") for line in (found or "").splitlines() if "," in line]
-    models = [tree.text(path) or "" for path in tree.glob("proc/driver/nvidia/gpus/*/information")]
+    models = [system.text(path) or "" for path in system.glob("proc/driver/nvidia/gpus/*/information")]
     listed = [match[1] for match in (re.search(r"Model:\s*(.+)", text) for text in models) if match]
     names = [name.strip() for name, _, _ in rows] or listed
     if not names:

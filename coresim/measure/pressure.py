@@ -16,9 +16,9 @@ import numpy as np
 
 from coresim.measure import protocol
 from coresim.measure.bandwidth import array_bytes, available_memory, last_level_cache
-from coresim.measure.crew import physical_cpus
 from coresim.measure.processes import START_TIMEOUT, Child, Link
 from coresim.measure.protocol import Cautions, Clock, Progress
+from coresim.measure.worker_pool import physical_cpus
 from coresim.model.measurement import Measurement
 
 #: A triad goes over so much of its arrays before it looks whether it is to rest.
@@ -124,7 +124,7 @@ def measure_pressure(
                 clean = protocol.clean(timings)
                 total, kept = total + len(timings), kept + len(clean)
                 found[_percent(*level)] += [timing.cpu for timing in clean]
-    protocol.add(cautions, protocol.dirty_caution("the job under pressure", total - kept, total))
+    protocol.add(cautions, protocol.dirty_warning("the job under pressure", total - kept, total))
     how = "CPU time of the same work on one core, while other cores stream memory (triad) for a share of the time"
     return [Measurement(f"{NAME}{percent}", "s", (tuple(values),), how) for percent, values in found.items()]
 

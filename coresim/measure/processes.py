@@ -33,7 +33,7 @@ _BOOT = (
     "import sys; sys.path[:] = {path!r}; from coresim.measure import processes; processes.child_main({link}, {life})"
 )
 
-Job = Callable[..., Any]
+ChildJob = Callable[..., Any]
 
 #: The longest path of a Unix socket, bytes (sun_path in linux/un.h, less its end), and what the names of our folder
 #: and of the folder and the socket of multiprocessing in it take.
@@ -84,7 +84,7 @@ class Child:
 
     def __init__(
         self,
-        job: Job,
+        job: ChildJob,
         *args: Any,
         cpu: int | None = None,
         doing: str = "measuring",

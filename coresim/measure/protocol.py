@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import psutil
 
 from coresim import stats
-from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 
 Progress = Callable[[str, float], None] | None
 
@@ -33,7 +33,7 @@ WARM_MOST = 30
 LOOPS_TIMER = 100
 
 
-Cautions = list[Caution] | None
+Cautions = list[HostWarning] | None
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ def undisturbed(repeats: Sequence[Timing], tolerance: float = 0.0) -> float:
     return stats.median([repeat.wall for repeat in clean(repeats, tolerance)])
 
 
-def steadiness(measurement: Measurement) -> list[Caution]:
-    """Cautions on the spread between processes, by pyperf's criteria: deviation over 10 %, extremes over 50 %."""
+def steadiness(measurement: Measurement) -> list[HostWarning]:
+    """Warnings on the spread between processes, by pyperf's criteria: deviation over 10 %, extremes over 50 %."""
     means = measurement.process_means
     if len(means) < 2:
         return []
@@ -148,34 +148,34 @@ def steadiness(measurement: Measurement) -> list[Caution]:
     spread = stats.variance(means) ** 0.5 / centre if centre else 0.0
     remedy = "close other programs and measure again, or give more time"
     if spread > 0.1:
-        found.append(Caution(f"{measurement.name} varies between processes", f"deviation {spread:.0%}", remedy))
+        found.append(HostWarning(f"{measurement.name} varies between processes", f"deviation {spread:.0%}", remedy))
     for what, extreme in (("least", min(means)), ("most", max(means))):
         if abs(extreme - centre) > 0.5 * centre:
             value = f"{extreme / centre:.2f} of the mean"
-            found.append(Caution(f"{measurement.name}: {what} of the processes is far off", value, remedy))
+            found.append(HostWarning(f"{measurement.name}: {what} of the processes is far off", value, remedy))
     return found
 
 
-def dirty_caution(name: str, dirty: int, total: int) -> list[Caution]:
+def dirty_warning(name: str, dirty: int, total: int) -> list[HostWarning]:
     """A caution where more than a tenth of the repeats were disturbed."""
     if dirty * 10 <= total:
         return []
     value = f"{dirty} of {total} repeats disturbed and left out"
-    return [Caution(f"{name}: the machine was busy", value, "close other programs and measure again")]
+    return [HostWarning(f"{name}: the machine was busy", value, "close other programs and measure again")]
 
 
-def busy_caution(busy: float, cpus: int) -> list[Caution]:
+def busy_warning(busy: float, cpus: int) -> list[HostWarning]:
     """A caution where other programs kept more than a tenth of ``cpus`` CPUs ``busy`` (a fraction)."""
     if busy <= 0.1:
         return []
     remedy = "stop them and measure again: they take cores and memory bandwidth"
-    return [Caution("other programs are running", f"{busy * cpus:.1f} of {cpus} CPUs busy", remedy)]
+    return [HostWarning("other programs are running", f"{busy * cpus:.1f} of {cpus} CPUs busy", remedy)]
 
 
-def check_quiet(seconds: float = 0.2) -> list[Caution]:
+def check_quiet(seconds: float = 0.2) -> list[HostWarning]:
     """Sleep for ``seconds`` and see whether other programs use this machine's CPUs meanwhile."""
     busy = psutil.cpu_percent(interval=seconds, percpu=True)
-    return busy_caution(sum(busy) / len(busy) / 100, len(busy))
+    return busy_warning(sum(busy) / len(busy) / 100, len(busy))
 
 
 def busy_seconds() -> float:
@@ -185,7 +185,7 @@ def busy_seconds() -> float:
     return float(sum(times) - times.idle - sum(getattr(times, name, 0.0) for name in ("iowait", "guest", "guest_nice")))
 
 
-def add(cautions: Cautions, found: Sequence[Caution]) -> None:
+def add(cautions: Cautions, found: Sequence[HostWarning]) -> None:
     """Append to the caller's list, where it gave one."""
     if cautions is not None:
         cautions.extend(found)

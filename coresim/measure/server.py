@@ -22,8 +22,8 @@ from coresim.measure.protocol import Progress
 from coresim.measure.rig import Facts, Rig
 from coresim.measure.siblings import measure_siblings, sibling_cpus
 from coresim.measure.subject import PATIENCE, Subject
-from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 
 #: Samples that are prepared under pressure, again and again.
@@ -46,7 +46,7 @@ class Calibrated(NamedTuple):
     """
 
     measurements: list[Measurement]
-    cautions: list[Caution]
+    cautions: list[HostWarning]
     usual_pace: Mapping[int, float]
     sampled: float
     batch_bytes: int
@@ -182,7 +182,7 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts)
 
 
-def _pressed(subject: Subject, seconds: float, cautions: list[Caution]) -> list[Measurement]:
+def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> list[Measurement]:
     """The same few samples beside cores that stream memory, and on both hardware threads of one core.
 
     Not of a stream, which gives none of them again.

@@ -11,7 +11,7 @@ from typing import Any
 from coresim.measure import protocol
 from coresim.measure.pressure import staying_on
 from coresim.measure.protocol import Cautions, Clock
-from coresim.measure.tree import Tree, cpu_list
+from coresim.measure.system_root import SystemRoot, cpu_list
 from coresim.model.measurement import Measurement
 
 NAME = "sibling."
@@ -23,9 +23,9 @@ def sibling_cpus(root: Path = Path("/"), allowed: Sequence[int] | None = None) -
     """Two hardware threads of one core on which this process may run; None where there are none."""
     if allowed is None:
         allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    tree = Tree(root)
+    system = SystemRoot(root)
     for cpu in allowed:
-        listed = tree.text(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        listed = system.text(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         pair = [sibling for sibling in cpu_list(listed) if sibling in allowed]
         if len(pair) > 1:
             return pair[0], pair[1]
@@ -70,7 +70,7 @@ def measure_siblings(
             clean = protocol.clean(timings)
             total, kept = total + len(timings), kept + len(clean)
             values += [timing.cpu for timing in clean]
-    protocol.add(cautions, protocol.dirty_caution("hardware threads of one core", total - kept, total))
+    protocol.add(cautions, protocol.dirty_warning("hardware threads of one core", total - kept, total))
     how = "CPU time of the same samples on one hardware thread of a core, alone and beside the same on the other"
     return [Measurement(f"{NAME}{threads}", "s", (tuple(values),), how) for threads, values in found.items()]
 

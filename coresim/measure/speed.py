@@ -24,7 +24,7 @@ from coresim.model.machines import Machine, load_machines
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import relative_error
 from coresim.model.speed import SpeedTable, fit
-from coresim.model.speed_draws import Evidence, Point
+from coresim.model.speed_draws import Evidence, SpeedPoint
 
 #: A measured ratio is known no better than this: clocks, heat, placement.
 LEAST_DEVIATION = 0.01
@@ -57,9 +57,9 @@ def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float 
     alone = stats.median(scaling[1].flat)
     whole = is_whole(host)
     rates = _named(found, TRIAD)
-    bandwidth = [Point(k, stats.median(m.flat), _noise([m])) for k, m in rates.items()] if 1 in rates else []
+    bandwidth = [SpeedPoint(k, stats.median(m.flat), _noise([m])) for k, m in rates.items()] if 1 in rates else []
     return Evidence(
-        speeds=tuple(Point(k, alone / stats.median(m.flat), noise) for k, m in scaling.items()),
+        speeds=tuple(SpeedPoint(k, alone / stats.median(m.flat), noise) for k, m in scaling.items()),
         bandwidth=tuple(bandwidth),
         droop=_ratios(_named(found, "spin."), 1, faster=True) or _clocks(host),
         pressure=tuple(p._replace(at=p.at / 100) for p in _ratios(_named(found, "pressure."), 0)),
@@ -99,21 +99,21 @@ def _named(found: Sequence[Measurement], prefix: str) -> dict[int, Measurement]:
     return {int(number): named[number] for number in sorted((n for n in named if n.isdecimal()), key=int)}
 
 
-def _ratios(named: Mapping[int, Measurement], base: int, *, faster: bool = False) -> tuple[Point, ...]:
+def _ratios(named: Mapping[int, Measurement], base: int, *, faster: bool = False) -> tuple[SpeedPoint, ...]:
     """How much longer it took than at ``base``, or how much faster it was; empty where there is no base."""
     if base not in named:
         return ()
     noise, alone = _noise(named.values()), stats.median(named[base].flat)
     taken = {number: stats.median(m.flat) / alone for number, m in named.items() if number != base}
-    return tuple(Point(number, 1 / value if faster else value, noise) for number, value in taken.items())
+    return tuple(SpeedPoint(number, 1 / value if faster else value, noise) for number, value in taken.items())
 
 
-def _clocks(host: HostFacts) -> tuple[Point, ...]:
+def _clocks(host: HostFacts) -> tuple[SpeedPoint, ...]:
     """Where nothing was spun: all cores together run about half-way between the base clock and the highest."""
     low, high, cores = host.clock_base_hz, host.clock_max_hz, host.physical_cores
     if not low or not high or not cores or low >= high:
         return ()
-    return (Point(cores, (1 + low / high) / 2, (1 - low / high) / 4),)
+    return (SpeedPoint(cores, (1 + low / high) / 2, (1 - low / high) / 4),)
 
 
 def _noise(measurements: Iterable[Measurement]) -> float:

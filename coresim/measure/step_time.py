@@ -17,11 +17,11 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.models import load_torch
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family
-from coresim.model.caution import Caution
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource
 from coresim.model.profile_tables import relative_error
+from coresim.model.warning import HostWarning
 from coresim.units import format_duration
 from coresim.workloads.named import load_object
 
@@ -83,7 +83,7 @@ class StepRequest:
 
 
 @dataclass(frozen=True)
-class Job:
+class StepJob:
     """What the campaign knows of the job when it asks for the step time.
 
     Attributes:
@@ -107,12 +107,12 @@ class StepTime:
 
     source: AcceleratorSource
     measurements: tuple[Measurement, ...] = ()
-    cautions: tuple[Caution, ...] = ()
+    cautions: tuple[HostWarning, ...] = ()
 
 
 def find_step_time(
     request: StepRequest,
-    job: Job,
+    job: StepJob,
     parts: Callable[[], Sequence[Part]],
     measure: Callable[[AcceleratorConfig], AcceleratorResult],
 ) -> StepTime:
@@ -147,12 +147,12 @@ def has_cuda(parts: Sequence[Part]) -> bool:
     return {part.name for part in parts if part.present} >= {"torch", "CUDA device"}
 
 
-def _given(seconds: float, job: Job) -> StepTime:
+def _given(seconds: float, job: StepJob) -> StepTime:
     basis = f"given: {format_duration(seconds)} per step of {job.batch_size}, taken as exact"
     return StepTime(AcceleratorSource(kind="given", basis=basis, uncertainty=0.0, step_time_s=seconds))
 
 
-def _recorded(request: StepRequest, job: Job, instead: str | None = None) -> StepTime:
+def _recorded(request: StepRequest, job: StepJob, instead: str | None = None) -> StepTime:
     """A record of the catalogue; ``instead`` says why the device that is here was not measured."""
     gpu, model = request.gpu or DEFAULT_GPU, request.model or DEFAULT_MODEL
     found = find_step(gpu, model, job.batch_size, request.precision)
@@ -168,16 +168,18 @@ def _recorded(request: StepRequest, job: Job, instead: str | None = None) -> Ste
     return StepTime(source, (), tuple(_stand_in_cautions(request, job, found.row, instead)))
 
 
-def _stand_in_cautions(request: StepRequest, job: Job, row: StepRow, instead: str | None) -> Iterator[Caution]:
+def _stand_in_cautions(request: StepRequest, job: StepJob, row: StepRow, instead: str | None) -> Iterator[HostWarning]:
     remedy = "time your own with --step, or give --step-time; --gpu and --model choose another record"
     if instead:
-        yield Caution("the CUDA device here was not measured", instead, f"a record of {row.gpu} stands in: {remedy}")
+        yield HostWarning(
+            "the CUDA device here was not measured", instead, f"a record of {row.gpu} stands in: {remedy}"
+        )
     if job.own_data and request.gpu is not None and request.model is None:
-        yield Caution("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
+        yield HostWarning("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
 
 
 def _measured_or_remedy(
-    request: StepRequest, job: Job, measure: Callable[[AcceleratorConfig], AcceleratorResult]
+    request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
 ) -> StepTime:
     try:
         return _measured(request, job, measure)
@@ -186,7 +188,9 @@ def _measured_or_remedy(
         raise MissingPartError(f"{error}{remedy}") from None
 
 
-def _measured(request: StepRequest, job: Job, measure: Callable[[AcceleratorConfig], AcceleratorResult]) -> StepTime:
+def _measured(
+    request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
+) -> StepTime:
     result = measure(_config(request, job))
     step, facts = result["accelerator.step"], result.provenance
     error = relative_error(step.values)
@@ -204,18 +208,18 @@ def _measured(request: StepRequest, job: Job, measure: Callable[[AcceleratorConf
     return StepTime(source, result.measurements, tuple(_cautions(request, job, result)))
 
 
-def _cautions(request: StepRequest, job: Job, result: AcceleratorResult) -> list[Caution]:
+def _cautions(request: StepRequest, job: StepJob, result: AcceleratorResult) -> list[HostWarning]:
     found = []
     if not result.settled:
         remedy = "give a larger --budget; other programs on the GPU, or heat, do this too"
-        found.append(Caution("the training step", "still changing after its warm-up", remedy))
+        found.append(HostWarning("the training step", "still changing after its warm-up", remedy))
     if job.own_data and request.step is None:
         value, remedy = str(result.provenance["step"]), "give your own with --step package.module:name"
-        found.append(Caution("a built-in step was timed with your dataset", value, remedy))
+        found.append(HostWarning("a built-in step was timed with your dataset", value, remedy))
     return found
 
 
-def _config(request: StepRequest, job: Job) -> AcceleratorConfig:
+def _config(request: StepRequest, job: StepJob) -> AcceleratorConfig:
     # A step of the user's own has its own precision, and what the request says of nets is not used.
     model, precision = request.trained if request.step is None else (NETS[0], "fp32")
     return AcceleratorConfig(

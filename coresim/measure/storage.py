@@ -23,8 +23,8 @@ from coresim.errors import InputError
 from coresim.measure import protocol
 from coresim.measure.processes import Child, Link
 from coresim.measure.protocol import Cautions, Clock, Progress, Timing
-from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 
 FILES = 256
 SMALL = 4096
@@ -85,7 +85,7 @@ def measure_storage(
     if cached > STILL_CACHED:
         remedy = "put the data on the storage that training will read; until then only warm reads are known"
         protocol.add(
-            cautions, [Caution("the page cache cannot be emptied of these files", f"{cached:.0%} left", remedy)]
+            cautions, [HostWarning("the page cache cannot be emptied of these files", f"{cached:.0%} left", remedy)]
         )
     return _measurements(found)
 

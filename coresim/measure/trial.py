@@ -22,7 +22,7 @@ from coresim.measure.notes import Note
 from coresim.measure.subject import Pipe
 
 
-class Step(NamedTuple):
+class TimedStep(NamedTuple):
     """One step: moments in seconds, and the trainer's CPU seconds.
 
     Attributes:
@@ -52,7 +52,7 @@ class Trial:
     """
 
     before: float
-    steps: tuple[Step, ...]
+    steps: tuple[TimedStep, ...]
     notes: tuple[Note, ...]
     warm_up: tuple[Note, ...] = ()
     side_cpu: float = 0.0
@@ -107,7 +107,7 @@ def run_trial(
         clock: wall seconds.
         cpu_clock: CPU seconds of the trainer's thread.
     """
-    found: list[Step] = []
+    found: list[TimedStep] = []
     notes: list[Note] = []
     end = None
     side = _side_cpu()
@@ -123,7 +123,7 @@ def run_trial(
         end = start + step_s
         wait(end)
         end = join(end)
-        found.append(Step(asked, ready, got, start, end, used))
+        found.append(TimedStep(asked, ready, got, start, end, used))
         notes.append(note)
     side = (_side_cpu() - side) / len(found)
     return replace(after_warm_up(found, notes, warm_up), side_cpu=side)
@@ -134,6 +134,6 @@ def _side_cpu() -> float:
     return time.process_time() - time.thread_time()
 
 
-def after_warm_up(steps: Sequence[Step], notes: Sequence[Note], warm_up: int) -> Trial:
+def after_warm_up(steps: Sequence[TimedStep], notes: Sequence[Note], warm_up: int) -> Trial:
     """The trial of all steps but the first ``warm_up``, at least one."""
     return Trial(steps[warm_up - 1].end, tuple(steps[warm_up:]), tuple(notes[warm_up:]), tuple(notes[:warm_up]))

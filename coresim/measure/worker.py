@@ -15,14 +15,14 @@ from typing import NamedTuple
 WORKED = 0.1
 
 
-class Memory(NamedTuple):
+class WorkerMemory(NamedTuple):
     """Bytes that a worker holds alone, and those that it shares with the trainer or other workers; no batches."""
 
     private: int
     shared: int
 
 
-def memory_of(pid: int) -> Memory | None:
+def memory_of(pid: int) -> WorkerMemory | None:
     """Memory of a process (proc_pid_smaps(5)); None where the system does not tell, or the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -31,7 +31,7 @@ def memory_of(pid: int) -> Memory | None:
     sizes = {name: 1024 * int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines[1:])}
     # Batches lie in shared memory that the trainer has not mapped yet; they are counted as batches.
     private = max(0, sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0) - sizes.get("Pss_Shmem", 0))
-    return Memory(private, max(0, sizes.get("Rss", 0) - private - sizes.get("Pss_Shmem", 0)))
+    return WorkerMemory(private, max(0, sizes.get("Rss", 0) - private - sizes.get("Pss_Shmem", 0)))
 
 
 def worked(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[int, float]:

@@ -12,33 +12,31 @@ from coresim.errors import InputError
 from coresim.model import lock
 from coresim.model.crowding import crowding
 from coresim.model.handover import STATES, usual
+from coresim.model.option import Option, read_option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
 from coresim.model.service import ZERO
 
-OPTIONS = {1: "no overlap", 2: "overlapped", 3: "staged"}
-
 
 def build(
-    scenario: Scenario, option: int, cores: float, workers: int = 1, prefetch_factor: int | None = None
+    scenario: Scenario, option: Option, cores: float, workers: int = 1, prefetch_factor: int | None = None
 ) -> Pipeline:
     """The pipeline of one option.
 
     Args:
         scenario: the job, the accelerators and the host.
-        option: 1, 2 or 3 (see `OPTIONS`); a scenario with stages of its own has only them, whatever the option.
+        option: how the work is organised; a scenario with stages of its own has only them, whatever the option.
         cores: physical cores of the whole host that all accelerators share.
         workers: loader workers of each accelerator (ignored by option 1).
         prefetch_factor: batches out per worker, instead of the scenario's.
     """
-    if option not in OPTIONS:
-        raise InputError(f"option {option!r}: use 1 (no overlap), 2 (overlapped) or 3 (staged)")
+    option = read_option(option)
     crowded = crowding(scenario, workers, cores)
     if crowded is not None:
         scenario = with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
     stages, trainer, credits = _organise(scenario, option, workers, prefetch_factor or scenario.loader.prefetch_factor)
     device, host, workload = scenario.accelerator, scenario.host, scenario.workload
-    starts = option != 1 and not scenario.loader.in_process
+    starts = option != Option.NO_OVERLAP and not scenario.loader.in_process
     return Pipeline(
         stages=stages,
         trainer=trainer,
@@ -62,10 +60,10 @@ def build(
     )
 
 
-class Setting(NamedTuple):
+class SimulatedSetting(NamedTuple):
     """One point to simulate; ``cores`` of the whole host, ``workers`` of each accelerator."""
 
-    option: int
+    option: Option
     workers: int
     cores: float
     prefetch_factor: int
@@ -73,16 +71,15 @@ class Setting(NamedTuple):
 
 def resolve_setting(
     scenario: Scenario, option: int | None, workers: int | None, cores: float | None, prefetch_factor: int | None
-) -> Setting:
+) -> SimulatedSetting:
     """What is asked for, and the scenario's own where nothing is: no workers means option 1."""
-    own = scenario.preset.options
-    option = option or (2 if 2 in own else own[0])
+    option = read_option(option) if option is not None else scenario.preset.usual_option
     count = scenario.accelerator.count
     factor = prefetch_factor or scenario.loader.prefetch_factor
     workers = scenario.loader.workers if workers is None else workers
     cores = cores or scenario.host.cores
-    if option == 1 or (workers == 0 and option == 2):
-        return Setting(1, 0, cores or float(_split(scenario) * count), factor)
+    if option == Option.NO_OVERLAP or (workers == 0 and option == Option.OVERLAPPED):
+        return SimulatedSetting(Option.NO_OVERLAP, 0, cores or float(_split(scenario) * count), factor)
     if workers is None and cores is None:
         raise InputError("workers: missing, and the input has neither loader.workers nor host.cores; say how many")
     if workers == 0:
@@ -91,21 +88,21 @@ def resolve_setting(
     if workers is not None and most is not None and workers > most:
         raise InputError(f"workers = {workers}: loader.max_workers is {most}; say that many, or raise it")
     found = workers or min(max(1, math.floor((cores or 1.0) / count) - 1), most or 10**9)
-    return Setting(option, found, cores or float((found + 1) * count), factor)
+    return SimulatedSetting(option, found, cores or float((found + 1) * count), factor)
 
 
 @lru_cache(maxsize=64)
 def _organise(
-    scenario: Scenario, option: int, workers: int, prefetch_factor: int
+    scenario: Scenario, option: Option, workers: int, prefetch_factor: int
 ) -> tuple[tuple[Stage, ...], Trainer, int | None]:
     if scenario.stages:
         return tuple(_own_stage(table) for table in scenario.stages), _trainer(scenario), None
-    if option == 1:
+    if option == Option.NO_OVERLAP:
         return (), replace(_trainer(scenario, _preparation(scenario), receives=False), run_ahead=0), None
     # Many senders keep the one receiver from its work: more wake-ups, more open files, colder caches.
     growth = 1.0 + scenario.workload.consumer_growth * (workers - 1)
     scenario = with_services(scenario, growth, "consumer") if growth > 1.0 else scenario
-    if option == 3:
+    if option == Option.STAGED:
         return _staged(scenario, workers), _trainer(scenario, receives=False, copies=False), None
     stages, copied = _loader(scenario, workers)
     receives = not (copied or scenario.loader.in_process)

@@ -22,10 +22,10 @@ from coresim.model.keys import (
     section_schema,
     unknown_key,
 )
+from coresim.model.load import load_input
 from coresim.model.machines import Machine, find_machine, load_machines, read_machines
-from coresim.model.overrides import override
-from coresim.model.profile import Profile, check_step, load_document, profile_tables
-from coresim.model.scenario import Scenario, read_scenario
+from coresim.model.option import Option
+from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.units import short
 
@@ -49,7 +49,7 @@ def _table_of(kind: Kind) -> Kind:
     return Kind(read, {"type": "object", "additionalProperties": kind.schema})
 
 
-_OPTION = Kind(lambda value, where: int(choice("1", "2", "3").read(short(value), where)), {"enum": [1, 2, 3]})
+_OPTION = Kind(lambda value, where: Option(int(choice("1", "2", "3").read(short(value), where))), {"enum": [1, 2, 3]})
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,16 @@ class FleetTable:
 
     machines: tuple[str, ...] = key(_list_of(TEXT), 'names of coresim machines, or ["all"]', ())
     machine_file: str | None = key(TEXT, "CSV file of your own machines, all of which are candidates", None)
-    options: tuple[int, ...] = key(_list_of(_OPTION), "organisations of the pipeline to consider", (2,))
+    options: tuple[Option, ...] = key(
+        _list_of(_OPTION), "organisations of the pipeline to consider", (Option.OVERLAPPED,)
+    )
     cpu_speed: dict[str, float] = key(
         _table_of(POSITIVE), "speed of a core by CPU name, on any one scale; measured by you on a like job", None
     )
 
 
 @dataclass(frozen=True)
-class Workload:
+class FleetWorkload:
     """One job of the fleet; ``gpu`` and ``cpu``: what its times were measured on, None where that is not known."""
 
     name: str
@@ -155,9 +157,9 @@ class Candidate:
 class Fleet:
     """What a fleet file says, with its inputs read."""
 
-    workloads: tuple[Workload, ...]
+    workloads: tuple[FleetWorkload, ...]
     candidates: tuple[Candidate, ...]
-    options: tuple[int, ...] = (2,)
+    options: tuple[Option, ...] = (Option.OVERLAPPED,)
     cpu_speed: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -216,17 +218,14 @@ def _sections(document: dict[str, Any], name: str, kind: type[Any]) -> list[Any]
     return [read_section(kind, table, f"{name}[{index}]") for index, table in enumerate(tables)]
 
 
-def _workload(table: WorkloadTable, folder: Path) -> Workload:
+def _workload(table: WorkloadTable, folder: Path) -> FleetWorkload:
     path = folder / table.path
-    document = load_document(path)
-    profile = document if isinstance(document, Profile) else None
-    if profile:
-        check_step(profile, str(path), table.set)
-    tables = profile_tables(document, str(path), None, table.set) if isinstance(document, Profile) else document
-    scenario = read_scenario(override(tables, list(table.set)), str(path))
+    scenario, profile = load_input(path, table.set)
     name, cpu = table.name or path.stem, table.cpu or (profile.host.cpu_model if profile else None)
     gpu = table.gpu or scenario.accelerator.name
-    return Workload(name, scenario, table.gpu_hours, gpu, cpu, table.model, table.precision, dict(table.steps or {}))
+    return FleetWorkload(
+        name, scenario, table.gpu_hours, gpu, cpu, table.model, table.precision, dict(table.steps or {})
+    )
 
 
 def _machines(table: FleetTable, folder: Path) -> Sequence[Machine]:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
-from coresim.model.caution import Caution
+from coresim.model.warning import HostWarning
 from coresim.units import format_bytes, in_bounds, short
 
 # A fraction of time that is worth a warning: below it the counters themselves are noise.
@@ -122,7 +122,7 @@ class HostFacts:
         return hashlib.sha256(repr(kind).encode()).hexdigest()[:16]
 
     @property
-    def warnings(self) -> tuple[Caution, ...]:
+    def warnings(self) -> tuple[HostWarning, ...]:
         """What about this host misleads or slows, with remedies; derived from the facts."""
         return tuple(_core_warnings(self)) + tuple(_sharing_warnings(self)) + tuple(_room_warnings(self))
 
@@ -204,22 +204,22 @@ def _memory_class(memory_bytes: int | None) -> float | None:
     return power * 0.75 if memory_bytes <= power * 0.75 * _GIB else power
 
 
-def _core_warnings(facts: HostFacts) -> Iterator[Caution]:
+def _core_warnings(facts: HostFacts) -> Iterator[HostWarning]:
     threads, machine, cores = facts.affinity_cpus, facts.logical_cpus, facts.affinity_cores
     if threads and machine and machine >= 4 and (threads == 1 or threads * 8 <= machine):
         remedy = (
             "if this is not what you were given: unset OMP_PROC_BIND, GOMP_CPU_AFFINITY and KMP_AFFINITY, request "
             "--cpus-per-task from Slurm (srun does not inherit it from sbatch), or start under taskset -c"
         )
-        yield Caution("affinity is far below the machine", f"{threads} of {machine} hardware threads", remedy)
+        yield HostWarning("affinity is far below the machine", f"{threads} of {machine} hardware threads", remedy)
     if threads and cores and cores < threads:
-        yield Caution(
+        yield HostWarning(
             "hardware threads are counted as cores by most tools",
             f"{threads} threads on {cores} physical cores",
             "size by physical cores; a second thread on a core adds a fraction of a core, which coresim measures",
         )
     if facts.hypervisor and facts.threads_per_core == 1:
-        yield Caution(
+        yield HostWarning(
             "the hypervisor shows one thread per core",
             f"{facts.physical_cores} vCPUs shown as cores",
             "a vCPU may be half a core: look up the instance type, and trust the measured scaling, not the count",
@@ -227,51 +227,51 @@ def _core_warnings(facts: HostFacts) -> Iterator[Caution]:
     yield from _slurm_warnings(facts)
 
 
-def _slurm_warnings(facts: HostFacts) -> Iterator[Caution]:
+def _slurm_warnings(facts: HostFacts) -> Iterator[HostWarning]:
     text = facts.hints.get("SLURM_CPUS_PER_TASK", "")
     if not text.isdecimal() or not facts.affinity_cpus:
         return
     # Slurm hands out whole cores, so an odd request is rounded up to the siblings.
     whole = math.ceil(int(text) / (facts.threads_per_core or 1)) * (facts.threads_per_core or 1)
     if facts.affinity_cpus not in (int(text), whole):
-        yield Caution(
+        yield HostWarning(
             "Slurm's hint and the affinity differ",
             f"SLURM_CPUS_PER_TASK={text}, affinity {facts.affinity_cpus} hardware threads",
             "coresim uses the affinity; start with srun --cpus-per-task (it is not inherited) so that both agree",
         )
 
 
-def _sharing_warnings(facts: HostFacts) -> Iterator[Caution]:
+def _sharing_warnings(facts: HostFacts) -> Iterator[HostWarning]:
     quota = next((term.value for term in facts.terms if term.name == "quota"), None)
     if quota is not None and facts.affinity_cpus and quota < facts.affinity_cpus:
-        yield Caution(
+        yield HostWarning(
             "the quota is below the CPUs that os.cpu_count() shows",
             f"quota {quota:.4g} cores, affinity {facts.affinity_cpus} hardware threads",
             "size workers and OMP_NUM_THREADS by the quota, or raise the container's CPU limit",
         )
     if facts.throttled_fraction is not None and facts.throttled_fraction > NOTABLE_FRACTION:
-        yield Caution(
+        yield HostWarning(
             "the quota stops running threads",
             f"{facts.throttled_fraction:.0%} of periods throttled since the control group began",
             "use fewer workers and threads than the quota, or raise the container's CPU limit",
         )
     if facts.other_load_cores is not None and facts.other_load_cores > NOTABLE_LOAD_CORES:
-        yield Caution(
+        yield HostWarning(
             "other processes keep these cores busy",
             f"{facts.other_load_cores:.2g} cores",
             "stop them and measure again, or take them off the cores that you count on",
         )
     if facts.steal_fraction is not None and facts.steal_fraction > NOTABLE_FRACTION:
-        yield Caution(
+        yield HostWarning(
             "the hypervisor gives CPU time to others",
             f"{facts.steal_fraction:.0%} of wanted CPU time stolen since boot (a paused machine counts too)",
             "watch 'st' in top under load; if it stays, use an instance with dedicated CPUs",
         )
 
 
-def _room_warnings(facts: HostFacts) -> Iterator[Caution]:
+def _room_warnings(facts: HostFacts) -> Iterator[HostWarning]:
     if facts.shm_bytes is not None and facts.shm_bytes < SMALL_SHM_BYTES:
-        yield Caution(
+        yield HostWarning(
             "/dev/shm is small: loader workers die with 'Bus error' when it fills",
             format_bytes(facts.shm_bytes),
             "docker run --shm-size=8g or --ipc=host; in Kubernetes mount an emptyDir of medium Memory on /dev/shm",

@@ -9,6 +9,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from coresim.model.option import Option
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -17,7 +19,7 @@ class Preset:
     name: str
     system: str
     loader: Mapping[str, Any]
-    options: tuple[int, ...]
+    options: tuple[Option, ...]
     settings: str
     framework: str
     checked: str
@@ -25,6 +27,11 @@ class Preset:
     limits: str
     needs: tuple[str, ...] = ()
     remedy: str = ""
+
+    @property
+    def usual_option(self) -> Option:
+        """Overlapped where the loader can be that, and else the first that it can be."""
+        return Option.OVERLAPPED if Option.OVERLAPPED in self.options else self.options[0]
 
 
 def _load() -> dict[str, Preset]:
@@ -35,7 +42,7 @@ def _load() -> dict[str, Preset]:
             **{
                 **row,
                 "loader": MappingProxyType(row["loader"]),
-                "options": tuple(row["options"]),
+                "options": tuple(map(Option, row["options"])),
                 "needs": tuple(row.get("needs", ())),
             },
         )

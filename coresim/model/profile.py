@@ -10,7 +10,6 @@ from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import check_version, read_json, read_text, read_toml, write_json
-from coresim.model.caution import Caution
 from coresim.model.host import HostFacts
 from coresim.model.keys import (
     COUNT,
@@ -35,6 +34,7 @@ from coresim.model.overrides import basis_after
 from coresim.model.profile_tables import scenario_tables
 from coresim.model.rebatch import asked_batch
 from coresim.model.today import Today
+from coresim.model.warning import HostWarning
 from coresim.units import short
 
 FORMAT = "coresim-profile"
@@ -85,10 +85,10 @@ def _read_record(value: object, where: str, names: tuple[str, ...]) -> dict[str,
     return value
 
 
-def _read_cautions(value: object, where: str) -> tuple[Caution, ...]:
-    records = [(place, _read_record(item, place, Caution._fields)) for place, item in _items(value, where)]
+def _read_cautions(value: object, where: str) -> tuple[HostWarning, ...]:
+    records = [(place, _read_record(item, place, HostWarning._fields)) for place, item in _items(value, where)]
     return tuple(
-        Caution(**{name: TEXT.read(text, f"{place}.{name}") for name, text in record.items()})
+        HostWarning(**{name: TEXT.read(text, f"{place}.{name}") for name, text in record.items()})
         for place, record in records
     )
 
@@ -157,7 +157,7 @@ class Profile:
     speed_basis: str = key(TEXT, "what the speeds beyond the measured cores assume", "")
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)
-    cautions: tuple[Caution, ...] = key(Kind(_read_cautions, {"type": "array"}), "reasons to trust it less", ())
+    cautions: tuple[HostWarning, ...] = key(Kind(_read_cautions, {"type": "array"}), "reasons to trust it less", ())
     today: Today | None = key(_section(Today), "the program as it ran; absent where none was attached to", None)
     measurements: tuple[Measurement, ...] = key(Kind(_read_measurements, {"type": "array"}), "the raw values")
 

@@ -28,9 +28,9 @@ from coresim.model.speed_draws import (
     ASSUMED,
     Array,
     Assumed,
-    Draws,
     Evidence,
-    Point,
+    SpeedDraws,
+    SpeedPoint,
     Spread,
     posterior,
 )
@@ -54,7 +54,7 @@ class SpeedTable:
     sibling_uncertainty: float = 0.0
     basis: tuple[str, ...] = ()
 
-    def rate(self, threads: int, cores: int) -> Point:
+    def rate(self, threads: int, cores: int) -> SpeedPoint:
         """Work per second of so many busy threads on ``cores`` physical cores, in units of one core alone.
 
         Beyond the cores the threads are siblings, which add at most one to each core.
@@ -62,7 +62,7 @@ class SpeedTable:
         busy = min(threads, cores)
         shared = min(1.0, (threads - busy) / cores)
         value = busy * self.values[busy - 1] * (1.0 + shared * self.sibling)
-        return Point(threads, value, math.hypot(self.uncertainties[busy - 1], shared * self.sibling_uncertainty))
+        return SpeedPoint(threads, value, math.hypot(self.uncertainties[busy - 1], shared * self.sibling_uncertainty))
 
 
 def fit(evidence: Evidence, cores: int = 64, assumed: Assumed = ASSUMED) -> SpeedTable:
@@ -86,12 +86,12 @@ def fit(evidence: Evidence, cores: int = 64, assumed: Assumed = ASSUMED) -> Spee
     return SpeedTable(tuple(values), tuple(uncertainties), gain, spread, _basis(draws, evidence))
 
 
-def _offsets(draws: Draws, evidence: Evidence, assumed: Assumed) -> dict[int, Spread]:
+def _offsets(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> dict[int, Spread]:
     """By cores: how far the measured curve leaves the model, as much of it as is not measurement noise.
 
     That is a constant beyond the last measured, as the published curves bear out: what s(2) lacks, s(8) lacks too.
     """
-    first = evidence.speeds[0] if evidence.speeds else Point(1, 1.0, assumed.misfit)
+    first = evidence.speeds[0] if evidence.speeds else SpeedPoint(1, 1.0, assumed.misfit)
     found = {int(first.at): Spread(0.0, 0.0)}
     alone = draws.middle(np.log(draws.speed(first.at)))[0]
     for point in evidence.speeds[1:]:
@@ -102,7 +102,7 @@ def _offsets(draws: Draws, evidence: Evidence, assumed: Assumed) -> dict[int, Sp
     return found
 
 
-def _basis(draws: Draws, evidence: Evidence) -> tuple[str, ...]:
+def _basis(draws: SpeedDraws, evidence: Evidence) -> tuple[str, ...]:
     """What each factor rests on, for people."""
     seen = [f"{point.at:g}" for point in evidence.speeds]
     told = {"pressure": "the job under pressure", "moved": "the bytes it moves", "bandwidth": "the bandwidth"}
@@ -125,6 +125,6 @@ def _basis(draws: Draws, evidence: Evidence) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _share(draws: Draws, values: Array, form: str = ".0%") -> str:
+def _share(draws: SpeedDraws, values: Array, form: str = ".0%") -> str:
     low, _, high = draws.interval(values)
     return f"{low:{form}} to {high:{form}}"

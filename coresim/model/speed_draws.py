@@ -31,7 +31,7 @@ CORNER = 4
 LEAST_DRAWS, ROUNDS = 200.0, 12
 
 
-class Point(NamedTuple):
+class SpeedPoint(NamedTuple):
     """One measured value; ``uncertainty`` is its relative standard uncertainty."""
 
     at: float
@@ -93,11 +93,11 @@ class Evidence:
         threads_per_core: hardware threads of one core.
     """
 
-    speeds: tuple[Point, ...] = ()
-    bandwidth: tuple[Point, ...] = ()
-    droop: tuple[Point, ...] = ()
-    pressure: tuple[Point, ...] = ()
-    sibling: tuple[Point, ...] = ()
+    speeds: tuple[SpeedPoint, ...] = ()
+    bandwidth: tuple[SpeedPoint, ...] = ()
+    droop: tuple[SpeedPoint, ...] = ()
+    pressure: tuple[SpeedPoint, ...] = ()
+    sibling: tuple[SpeedPoint, ...] = ()
     channels: float | None = None
     moved: float | None = None
     cores: int | None = None
@@ -114,7 +114,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Draws:
+class SpeedDraws:
     """One column per uncertain quantity, one row per draw."""
 
     droop: Array
@@ -125,7 +125,7 @@ class Draws:
     cores: Array
     weights: Array
 
-    def at_least(self, cores: int) -> Draws:
+    def at_least(self, cores: int) -> SpeedDraws:
         """With hosts that have so many cores, and memory in proportion: what is asked where the host does not say."""
         grown = np.maximum(1.0, cores / self.cores)
         return replace(self, cores=self.cores * grown, ceiling=self.ceiling * grown)
@@ -180,7 +180,7 @@ def _normals() -> Array:
     return np.array([[normal(value) for value in row] for row in even]).T
 
 
-def posterior(evidence: Evidence, assumed: Assumed = ASSUMED) -> Draws:
+def posterior(evidence: Evidence, assumed: Assumed = ASSUMED) -> SpeedDraws:
     """Draws of what is assumed, weighed by the evidence, and moved to where the evidence leaves weight.
 
     Adaptive importance sampling with a tempered likelihood (Cappé et al. 2004, doi:10.1198/106186004X12803): each round
@@ -229,12 +229,12 @@ def _log_mixture(places: Array, share: float) -> Array:
     return found
 
 
-def _drawn(places: Array, evidence: Evidence, assumed: Assumed) -> Draws:
+def _drawn(places: Array, evidence: Evidence, assumed: Assumed) -> SpeedDraws:
     """The quantities at these places, counted in standard deviations from what is likely."""
     droop, memory, ceiling, overhead, sibling, cores = places
     seen = max((point.at for point in (*evidence.speeds, *evidence.bandwidth)), default=1.0)
     host = np.maximum(seen, _ratio(assumed.cores, cores)) if evidence.cores is None else np.full(DRAWS, evidence.cores)
-    return Draws(
+    return SpeedDraws(
         droop=np.clip(assumed.droop.value + assumed.droop.deviation * droop, 0.0, 0.5),
         memory=np.minimum(1.0, _ratio(assumed.memory, memory)),
         ceiling=host * _ratio(assumed.ceiling, ceiling),
@@ -250,7 +250,7 @@ def _ratio(spread: Spread, normal: Array) -> Array:
     return made
 
 
-def _likelihood(draws: Draws, evidence: Evidence, assumed: Assumed) -> Array:
+def _likelihood(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> Array:
     """Logarithm, up to a constant."""
     found = np.zeros(DRAWS)
     for point in evidence.droop:
@@ -274,7 +274,7 @@ def _likelihood(draws: Draws, evidence: Evidence, assumed: Assumed) -> Array:
     return found + _speeds(draws, evidence, assumed)
 
 
-def _speeds(draws: Draws, evidence: Evidence, assumed: Assumed) -> Array:
+def _speeds(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> Array:
     """Of the measured speeds, whatever their unit; each is off the model by more than its own noise."""
     if len(evidence.speeds) < 2:
         return np.zeros(DRAWS)

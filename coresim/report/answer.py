@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
 from coresim.model.profile import Profile
-from coresim.report.basis import profile_notes, step_basis
+from coresim.report.provenance import profile_notes, step_provenance
 from coresim.report.simulated import estimate_text
 from coresim.report.subject import subject_of
 from coresim.report.terminal import answer_text
@@ -107,7 +107,7 @@ def answer_of(
 
     ``settings``: the overrides that were applied; what they give rests on them.
     """
-    basis = step_basis(profile, source, settings)
+    basis = step_provenance(profile, source, settings)
     notes, rests = profile_notes(profile, settings) if profile else ((), ())
     return Answer(result, basis, notes, rests, subject_of(result.scenario, profile))
 

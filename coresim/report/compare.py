@@ -21,7 +21,7 @@ def comparison_text(found: Comparison) -> str:
         parts.append("\n".join(_effect(change, found) for change in found.real))
     parts.append(_table(found))
     if found.cautions:
-        parts.append("Cautions\n" + "\n".join(f"  - {line}" for line in found.cautions))
+        parts.append("Warnings\n" + "\n".join(f"  - {line}" for line in found.cautions))
     return "\n\n".join(parts)
 
 

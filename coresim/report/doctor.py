@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from coresim.model.caution import Caution
 from coresim.model.host import HostFacts, Part
+from coresim.model.warning import HostWarning
 from coresim.units import format_bytes
 
 
@@ -73,7 +73,7 @@ def _memory(facts: HostFacts) -> str:
     )
 
 
-def _warning_lines(warnings: Sequence[Caution]) -> Iterable[str]:
+def _warning_lines(warnings: Sequence[HostWarning]) -> Iterable[str]:
     yield f"Warnings: {len(warnings) or 'none'}"
     for warning in warnings:
         yield f"  ! {warning.what}: {warning.value}"

@@ -8,8 +8,8 @@ from typing import Any
 from coresim.advise.memory import memory_of
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
-from coresim.model.build import OPTIONS
 from coresim.model.crowding import CURE
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes, misses_of
 from coresim.report.schemas import SCHEMA_VERSION
@@ -80,7 +80,7 @@ def recommended(answer: Recommendation) -> dict[str, Any]:
     point, loader = answer.point, answer.scenario.loader
     return {
         "option": point.option,
-        "option_name": OPTIONS[point.option],
+        "option_name": point.option.label,
         "cores_per_gpu": point.cores,
         "hardware_threads_per_gpu": answer.hardware_threads,
         "workers": point.workers,
@@ -113,7 +113,7 @@ def sure(answer: Recommendation) -> dict[str, Any]:
     return {
         "confidence": answer.confidence,
         "option": point and point.option,
-        "option_name": point and OPTIONS[point.option],
+        "option_name": point and point.option.label,
         "cores_per_gpu": point and point.cores,
         "workers": point and point.workers,
         "prefetch_factor": point and point.prefetch_factor,
@@ -124,7 +124,7 @@ def sure(answer: Recommendation) -> dict[str, Any]:
 
 def _memory(scenario: Scenario, point: Point) -> float | None:
     """Bytes of host memory of all of the host's loaders; None where that is not known."""
-    memory = memory_of(scenario, point.workers, point.prefetch_factor) if point.option == 2 else None
+    memory = memory_of(scenario, point.workers, point.prefetch_factor) if point.option == Option.OVERLAPPED else None
     return None if memory is None or scenario.stages else memory.total
 
 
@@ -139,7 +139,7 @@ def _idle(estimate: Estimate) -> dict[str, float]:
 def _option(scenario: Scenario, answer: OptionAnswer) -> dict[str, Any]:
     return {
         "option": answer.option,
-        "option_name": OPTIONS[answer.option],
+        "option_name": answer.option.label,
         "cores_per_gpu": answer.answer.cores if answer.answer else None,
         "cores_per_gpu_sure": answer.sure.cores if answer.sure else None,
         "workers": answer.answer.workers if answer.answer else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.advise.uncertain import PerRate
-from coresim.model.build import OPTIONS
+from coresim.model.option import Option
 
 _LONGER = "measure for longer on a quiet machine (--budget '2 min')"
 #: What makes each input better known.
@@ -27,7 +27,7 @@ def sure_words(answer: Recommendation) -> str:
     words, sure = sureness(answer.confidence), answer.sure
     if sure is None:
         return f"no core count tried is {words}"
-    other = "" if sure.option == answer.point.option else f" with option {sure.option} ({OPTIONS[sure.option]})"
+    other = "" if sure.option == answer.point.option else f" with option {sure.option} ({sure.option.label})"
     if sure.cores == answer.point.cores:
         return f"{words}{other}"
     return f"{sure.cores}{other} to be {words}"
@@ -76,5 +76,5 @@ def _rate(answer: Recommendation) -> float:
 
 def _words(point: Point) -> str:
     count = f"{point.workers} worker{'' if point.workers == 1 else 's'}"
-    loader = "no workers" if point.option == 1 else f"{count}, prefetch {point.prefetch_factor}"
+    loader = "no workers" if point.option == Option.NO_OVERLAP else f"{count}, prefetch {point.prefetch_factor}"
     return f"{loader}, idle {100 * point.estimate.gpu_idle:.1f} %"

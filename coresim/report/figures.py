@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from coresim.files import write_bytes
-from coresim.model.build import OPTIONS
+from coresim.model.option import Option
 from coresim.report import gantt
 from coresim.report.gantt import SERVERS_SHOWN, Bar, Shown, rows_of, title_of, traced
 from coresim.report.text import chosen_option
@@ -62,7 +62,7 @@ def plot_curves(answer: Recommendation, axes: Axes | None = None) -> Axes:
 def _curve(ax: Axes, option: OptionAnswer) -> None:
     cores = [point.cores for point in option.curve]
     estimates = [point.estimate for point in option.curve]
-    colour, label = COLOURS[option.option], f"{option.option} {OPTIONS[option.option]}"
+    colour, label = COLOURS[option.option], f"{option.option} {option.option.label}"
     ax.plot(cores, [100 * found.gpu_idle for found in estimates], LINES[option.option], color=colour, label=label)
     low = [100 * found.gpu_idle_low for found in estimates]
     high = [100 * found.gpu_idle_high for found in estimates]
@@ -84,7 +84,7 @@ def timeline_steps(answer: Recommendation) -> int:
 def plot_gantt(scenario: Scenario, cores: float, workers: int, engine: Engine, steps: int = 6, seed: int = 1) -> Figure:
     """The first batches of options 1, 2 and 3 side by side: servers as rows, time across."""
     figure: Figure = plt.figure(figsize=(9, 8), layout="constrained")
-    return draw_timelines(figure, scenario, [Shown(option, cores, workers) for option in OPTIONS], engine, steps, seed)
+    return draw_timelines(figure, scenario, [Shown(option, cores, workers) for option in Option], engine, steps, seed)
 
 
 def plot_answer_timeline(answer: Recommendation, engine: Engine) -> Figure:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.fleet import FleetPlan, Mix, Row, Unknown
-from coresim.model.fleet import Workload
-from coresim.report.asks import asks
+from coresim.model.fleet import FleetWorkload
 from coresim.report.results import record_of
+from coresim.report.scheduler_requests import scheduler_requests
 from coresim.report.text import WIDTH, percent
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _workload(workload: Workload, plan: FleetPlan, top: int) -> str:
+def _workload(workload: FleetWorkload, plan: FleetPlan, top: int) -> str:
     rows = plan.pairs(workload)
     missing = [found for found in plan.unknown if found.workload is workload]
     title = f"{workload.name}: {workload.gpu_hours:g} GPU-hours"
@@ -114,7 +114,7 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _asked(row: Row) -> list[str]:
-    lines = [line for text in asks(row).values() for line in text.splitlines()]
+    lines = [line for text in scheduler_requests(row).values() for line in text.splitlines()]
     return [f"  ask for, on {row.candidate.name}:", *(f"    {line}" for line in lines)]
 
 
@@ -123,8 +123,8 @@ def _legend(plan: FleetPlan) -> str:
         "Cores are physical and per GPU. needed: fewest within the idle target; a job uses these, or all"
         " there are. stranded: of the host, cores paid for and not needed, GPUs paid for and idle. Prices are the"
         " catalogue's on its day or your file's; '?' is not known, and such machines come last. GPU-hours are those of"
-        " the input's own GPU, never idle. The interval holds the uncertainty of the inputs and of carrying them, which"
-        " each note states."
+        " the input's own GPU, never idle. The interval holds the uncertainty of the inputs and of their transfer,"
+        " which each note states."
     )
     return "\n".join(textwrap.wrap(text, WIDTH))
 
@@ -173,7 +173,8 @@ def fleet_document(plan: FleetPlan, about: dict[str, Any]) -> dict[str, Any]:
 
 def _best(row: Row) -> dict[str, Any]:
     return {
-        "machine": row.candidate.name, "option": row.option, "meets_target": row.meets_target, "ask_for": asks(row),
+        "machine": row.candidate.name, "option": row.option, "meets_target": row.meets_target,
+        "ask_for": scheduler_requests(row),
     }  # fmt: skip
 
 

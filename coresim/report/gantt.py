@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coresim.model.build import OPTIONS, build
+from coresim.model.build import build
+from coresim.model.option import Option
 from coresim.report.text import plural
 from coresim.sim.draws import draw
 from coresim.sim.estimate import LEAST_ROWS
@@ -30,7 +31,7 @@ SERVERS_SHOWN = 6
 class Shown(NamedTuple):
     """A setting whose timeline is drawn; ``cores`` of the whole host, ``workers`` of each accelerator."""
 
-    option: int
+    option: Option
     cores: float
     workers: int
     prefetch_factor: int | None = None
@@ -45,7 +46,7 @@ class Bar(NamedTuple):
     name: str
 
 
-class Row(NamedTuple):
+class TimelineRow(NamedTuple):
     """One server, from the top: its bars, and the times at which something is picked up."""
 
     label: str
@@ -74,28 +75,28 @@ def title_of(setting: Shown, line: Pipeline, scenario: Scenario) -> str:
     started = whole.startup + whole.worker_startup
     after = f", after a start of {format_duration(started)}" if started else ""
     cores = plural(setting.cores / scenario.accelerator.count, "core")
-    own = "your stages" if scenario.stages else OPTIONS[setting.option]
+    own = "your stages" if scenario.stages else setting.option.label
     workers = f", {plural(setting.workers, 'worker')}" if line.stages and not scenario.stages else ""
     return f"Option {setting.option}: {own} ({cores}{workers}){after}"
 
 
-def rows_of(line: Pipeline, trace: Trace, end: float) -> Iterator[Row]:
+def rows_of(line: Pipeline, trace: Trace, end: float) -> Iterator[TimelineRow]:
     """The accelerator, the trainer and the servers of each stage, until ``end``."""
     steps = zip(trace.start, trace.end, trace.batch, strict=True)
-    yield Row("accelerator", _bars(steps, STEP, end))
+    yield TimelineRow("accelerator", _bars(steps, STEP, end))
     ticks = tuple(float(time) for time in trace.pick_up)
     if line.trainer.inline:
         # Without overlap the trainer prepares a batch from the end of one step on: `coresim.model.pipeline`.
         work = zip((0.0, *trace.end[:-1]), trace.pick_up, trace.batch, strict=True)
-        yield Row("trainer prepares", _bars(work, BUSY, end), ticks)
+        yield TimelineRow("trainer prepares", _bars(work, BUSY, end), ticks)
     else:
-        yield Row("trainer picks up", (), ticks)
+        yield TimelineRow("trainer picks up", (), ticks)
     for index, stage in enumerate(line.stages):
         for server in range(min(stage.servers, SERVERS_SHOWN)):
             items = [item for item, by in enumerate(trace.server[index]) if by == server]
-            yield Row(f"{stage.name} {server}", _server(index, items, trace, end))
+            yield TimelineRow(f"{stage.name} {server}", _server(index, items, trace, end))
         if stage.servers > SERVERS_SHOWN:
-            yield Row(f"({stage.servers - SERVERS_SHOWN} more)")
+            yield TimelineRow(f"({stage.servers - SERVERS_SHOWN} more)")
 
 
 def _server(stage: int, items: Sequence[int], trace: Trace, end: float) -> tuple[Bar, ...]:

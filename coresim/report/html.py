@@ -16,11 +16,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from coresim.advise.sweep import NOISE
+from coresim.report.charts import svg_of
 from coresim.report.content import Chart, Report
-from coresim.report.drawing import svg_of
 
 if TYPE_CHECKING:
-    from coresim.report.live import Panel
+    from coresim.report.interactive import Panel
 
 
 def report_html(report: Report) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coresim.advise.memory import memory_of
 from coresim.advise.recommend import Recommendation
+from coresim.model.option import Option
 from coresim.units import format_bytes
 
 
@@ -16,9 +17,10 @@ def node_words(answer: Recommendation) -> str:
     if count == 1:
         return ""
     parts = [f"{point.cores * count} CPU cores for the node of {count} GPUs"]
-    if point.option != 1 and not answer.scenario.stages:
+    if point.option != Option.NO_OVERLAP and not answer.scenario.stages:
         parts.append(f"{point.workers * count} workers ({point.workers} per rank)")
-    memory = memory_of(answer.scenario, point.workers, point.prefetch_factor) if point.option == 2 else None
+    overlapped = point.option == Option.OVERLAPPED
+    memory = memory_of(answer.scenario, point.workers, point.prefetch_factor) if overlapped else None
     if memory is not None:
         parts.append(f"{format_bytes(memory.total)} of memory")
     return ", ".join(parts) + "; "

@@ -10,8 +10,8 @@ import matplotlib as mpl
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
+from coresim.report.charts import STYLE, WIDTH, pixels_of
 from coresim.report.content import Chart, Report, Section, Table
-from coresim.report.drawing import STYLE, WIDTH, pixels_of
 
 #: Width and height of a page, its margin and a line of body text, inches; characters in a line.
 PAGE, MARGIN, LINE, COLUMNS = (8.27, 11.69), 0.75, 0.155, 96

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from coresim.advise.recommend import Recommendation
 from coresim.advise.surface import surface_of
 from coresim.advise.sweep import Point
-from coresim.model.build import OPTIONS
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.report import text
@@ -174,7 +173,7 @@ def _curve_tables(result: Recommendation) -> Iterator[Table]:
     for option in result.options:
         best = option.answer or option.knee
         cores = f"{best.cores}" if option.answer else f"none ({best.cores})"
-        rows.append((f"{option.option} {OPTIONS[option.option]}", cores, f"{option.knee.cores}", *_cells(best)))
+        rows.append((f"{option.option} {option.option.label}", cores, f"{option.knee.cores}", *_cells(best)))
     columns = ("option", "cores per GPU", "knee, cores", "workers", "GPU idle", "samples/s")
     note = "; ".join(["none: no core count reaches the target; in brackets the knee", *text.cap_lines(result)]) + "."
     yield Table(columns, tuple(rows), "The options", note)
@@ -240,7 +239,7 @@ def _sensitivity(result: Recommendation) -> Section:
 
 
 def _basis(answer: Answer, unchecked: bool) -> Section:
-    cautions = tuple(f"Caution: {note}" for note in answer.notes)
+    cautions = tuple(f"Warning: {note}" for note in answer.notes)
     lines = text.basis_lines(answer.result, answer.basis, answer.rests)
     return Section("What it rests on", (*lines, *cautions, *ASSUMPTIONS, *((NO_LEDGER,) if unchecked else ())))
 

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from coresim.model.build import OPTIONS
 from coresim.model.presets import Preset
 
 _HEADER = ("preset", "option", "checked against", "by", "its settings")
@@ -31,7 +30,7 @@ def preset_text(preset: Preset) -> str:
     loader = ", ".join(f"{name} = {value!r}" for name, value in preset.loader.items())
     lines = [
         f"{preset.name}: {preset.system}",
-        f"option: {', '.join(f'{option} ({OPTIONS[option]})' for option in preset.options)}",
+        f"option: {', '.join(f'{option} ({option.label})' for option in preset.options)}",
         f"[loader]: {loader}",
         f"settings: {preset.settings}",
         f"checked against: {preset.framework}, by {preset.checked}: {preset.how}",

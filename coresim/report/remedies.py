@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from coresim.advise.what_if import Outcome, WhatIf
+from coresim.advise.what_if import RemedyOutcome, WhatIf
 from coresim.report.content import Section, Table
 from coresim.report.text import option_words, percent, plural, wrapped
 from coresim.units import format_bytes
@@ -71,7 +71,7 @@ def what_if_document(found: WhatIf) -> dict[str, Any]:
             "today": _document(found.today), "remedies": [_document(o) for o in found.outcomes]}  # fmt: skip
 
 
-def _document(outcome: Outcome) -> dict[str, Any]:
+def _document(outcome: RemedyOutcome) -> dict[str, Any]:
     remedy = outcome.remedy
     about = {} if remedy is None else {n: getattr(remedy, n) for n in ("name", "what", "rests", "basis")}
     about |= {} if remedy is None else {"price": outcome.price}
@@ -84,11 +84,11 @@ def _document(outcome: Outcome) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _name(outcome: Outcome) -> str:
+def _name(outcome: RemedyOutcome) -> str:
     return outcome.remedy.name if outcome.remedy else "today"
 
 
-def _row(name: str, outcome: Outcome) -> tuple[str, ...]:
+def _row(name: str, outcome: RemedyOutcome) -> tuple[str, ...]:
     idle = f"{percent(outcome.idle)} [{100 * outcome.idle_low:.1f}, {100 * outcome.idle_high:.1f}]"
     memory = "" if outcome.memory is None else format_bytes(outcome.memory.total)
     memory = memory if outcome.possible else f"{memory} does not fit".strip()
@@ -96,7 +96,7 @@ def _row(name: str, outcome: Outcome) -> tuple[str, ...]:
     return name, idle, f"{outcome.throughput:.0f}", _cores(outcome), memory, rests
 
 
-def _cores(outcome: Outcome) -> str:
+def _cores(outcome: RemedyOutcome) -> str:
     low, high = outcome.cores_needed
     if low is None:
         return "none do"

@@ -49,7 +49,7 @@ def steps_text(answer: StepUnknown, notes: tuple[str, ...] = (), rests: tuple[st
     lines = [f"Step time unknown: {rate_words(answer.per_rate)}, more where many cores slow one another.", ""]
     lines += [_line(found) for found in answer.answers]
     lines += ["", wrapped(REMEDY, "", "  ")]
-    for title, more in (("Rests on", rests), ("Cautions", notes)):
+    for title, more in (("Rests on", rests), ("Warnings", notes)):
         if more:
             lines += ["", title, *(wrapped(line) for line in more)]
     return "\n".join(lines)

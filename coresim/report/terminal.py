@@ -61,7 +61,7 @@ def answer_text(
 
 
 def merged(notes: Sequence[str]) -> list[str]:
-    """Cautions with the same cure as one, in their order."""
+    """Warnings with the same cure as one, in their order."""
     alike: dict[str, list[str]] = {}
     cures: dict[str, str] = {}
     for note in dict.fromkeys(notes):
@@ -145,4 +145,4 @@ def _within(entries: Sequence[str], whole: Set[int] = frozenset()) -> list[str]:
 
 
 def _cautions(notes: Sequence[str]) -> list[str]:
-    return ["Cautions\n" + "\n".join(text.wrapped(note) for note in notes)] if notes else []
+    return ["Warnings\n" + "\n".join(text.wrapped(note) for note in notes)] if notes else []

@@ -8,8 +8,8 @@ from coresim.advise.candidates import most_workers
 from coresim.advise.memory import memory_of
 from coresim.advise.recommend import OptionAnswer, Recommendation
 from coresim.advise.sweep import Point
-from coresim.model.build import OPTIONS
 from coresim.model.crowding import crowding
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.report.doubt import recorded_words, sure_words
 from coresim.report.node import node_words
@@ -85,14 +85,14 @@ def core_range(answer: Recommendation) -> str:
 
 def setting_words(point: Point) -> str:
     """The option and its workers."""
-    if point.option == 1:
-        return f"{option_words(1)}, in the trainer's own process"
+    if point.option == Option.NO_OVERLAP:
+        return f"{option_words(point.option)}, in the trainer's own process"
     return f"{option_words(point.option)} with {plural(point.workers, 'worker')}"
 
 
-def option_words(option: int) -> str:
+def option_words(option: Option) -> str:
     """An option with its name: ``option 2 (overlapped)``."""
-    return f"option {option} ({OPTIONS[option]})"
+    return f"option {option} ({option.label})"
 
 
 def _rests_on(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> str:
@@ -147,8 +147,7 @@ def wrapped(line: str, first: str = "  - ", rest: str = "    ") -> str:
 def loader_text(answer: Recommendation) -> str:
     """The settings of the loader that the preset names, and the memory that they take."""
     scenario = answer.scenario
-    own = scenario.preset.options
-    option = next((found for found in answer.options if found.option == (2 if 2 in own else own[0])), None)
+    option = next((found for found in answer.options if found.option == scenario.preset.usual_option), None)
     best = None if option is None or scenario.stages else option.answer or option.knee
     if best is None:
         return ""
@@ -160,7 +159,7 @@ def loader_text(answer: Recommendation) -> str:
         f" {loader_settings(scenario, best.workers, best.prefetch_factor)}"
     ]
     memory = memory_of(scenario, best.workers, best.prefetch_factor)
-    if memory is not None and best.option == 2:
+    if memory is not None and best.option == Option.OVERLAPPED:
         lines.append(f"  memory: {memory_text(memory)}")
     crowded = crowding(scenario, best.workers, best.cores * scenario.accelerator.count)
     if crowded is not None:
@@ -189,7 +188,7 @@ def _options(answer: Recommendation) -> str:
         point = option.answer or option.knee
         cores = f"{point.cores}" if option.answer else f"none ({point.cores})"
         lines.append(
-            f"  {option.option} {OPTIONS[option.option]:<16} {cores:>9}  {point.workers:>7}"
+            f"  {option.option} {option.option.label:<16} {cores:>9}  {point.workers:>7}"
             f"  {interval(point.estimate):<22}  {point.estimate.throughput_samples_per_s:>9.0f}"
         )
     return "\n".join([*lines, *(wrapped(line) for line in cap_lines(answer))])
@@ -259,7 +258,7 @@ def _unreachable(answer: Recommendation) -> str:
     if not bound.binding.startswith("cores"):
         return f": the bound is {bound.binding}, {numbers}"
     most = most_workers(answer.scenario, point.option, point.cores)
-    tasks = "in the trainer alone" if point.option == 1 else f"with {plural(most, 'worker')}"
+    tasks = "in the trainer alone" if point.option == Option.NO_OVERLAP else f"with {plural(most, 'worker')}"
     return f" {tasks}, which can use no more of them: {numbers}"
 
 

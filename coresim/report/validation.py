@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from coresim.report.text import percent
-from coresim.validate.ledger import Ledger, Point
+from coresim.validate.ledger import Ledger, RecordedPoint
 from coresim.validate.scans import CHEAP, EPOCHS, Spent, choices, choices_of_sweeps, spent
 from coresim.validate.score import Score, cause, missing_term, score
 
@@ -67,7 +67,7 @@ def validation_document(ledger: Ledger, most_error: float = MOST_ERROR) -> dict[
     }
 
 
-def _point_document(point: Point) -> dict[str, Any]:
+def _point_document(point: RecordedPoint) -> dict[str, Any]:
     return {
         "setting": asdict(point.setting),
         "step_s": point.step_s,
@@ -145,7 +145,7 @@ def _table(ledger: Ledger) -> str:
     return "\n".join(lines)
 
 
-def label(point: Point) -> str:
+def label(point: RecordedPoint) -> str:
     """A setting in few words."""
     s = point.setting
     words = (
@@ -160,7 +160,7 @@ def label(point: Point) -> str:
     return words + ("" if s.ordered else ", unordered")
 
 
-def _short(point: Point) -> str:
+def _short(point: RecordedPoint) -> str:
     """A setting in still fewer words."""
     s = point.setting
     words = f"{s.option}: {s.workers}w/{s.cores}c pf{s.prefetch_factor} b{s.batch_size}"
@@ -170,7 +170,7 @@ def _short(point: Point) -> str:
     return words + (" quota" if s.limit == "quota" else "")
 
 
-def _row(point: Point, wide: int, width: int) -> str:
+def _row(point: RecordedPoint, wide: int, width: int) -> str:
     s, p = point.setting, point.prediction
     steps = f"{1.0 / point.seconds_per_step:.1f}, {1.0 / p.seconds_per_step:.1f}"
     idle = f"{100 * point.idle:.1f}%" + ("" if point.spread is None else f" ±{50 * point.spread:.1f}")
@@ -200,7 +200,7 @@ def _choices(ledger: Ledger) -> str:
     return "\n".join(lines)
 
 
-def sweeps_agree(points: Sequence[Point]) -> str:
+def sweeps_agree(points: Sequence[RecordedPoint]) -> str:
     """How often a sweep itself would have chosen well, or nothing where no scan is repeated."""
     found = choices_of_sweeps(points)
     if not found:
@@ -239,7 +239,7 @@ def _about(ledger: Ledger) -> str:
     )
 
 
-def misses(ledger: Ledger, least: float) -> Sequence[tuple[Point, str]]:
+def misses(ledger: Ledger, least: float) -> Sequence[tuple[RecordedPoint, str]]:
     """Points missed by more than ``least`` (a share), the worst first, each with its cause."""
     rows = sorted((p for p in ledger.scored if abs(p.error) > least), key=lambda point: -abs(point.error))
     return [(point, cause(point, ledger.job_of(point))) for point in rows]

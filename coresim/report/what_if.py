@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from coresim.advise.sweep import Study, predict
-from coresim.model.build import OPTIONS
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario, with_services
 from coresim.model.service import Service
 from coresim.sim.estimate import Engine, Estimate, Plan
@@ -27,7 +27,7 @@ class Knobs:
     cores: int
     workers: int
     prefetch_factor: int
-    option: int = 2
+    option: Option = Option.OVERLAPPED
 
     @classmethod
     def of(cls, scenario: Scenario) -> Knobs:
@@ -80,12 +80,12 @@ def brief(knobs: Knobs) -> Plan:
     return Plan(steps=steps, grow=False, least=1, most=1, inputs=0)
 
 
-def curves(scenario: Scenario, knobs: Knobs, engine: Engine) -> dict[int, dict[int, Estimate]]:
+def curves(scenario: Scenario, knobs: Knobs, engine: Engine) -> dict[Option, dict[int, Estimate]]:
     """For each option what is predicted at each core count, with the knobs' workers, simulated briefly."""
     found, study = turned(scenario, knobs), Study(engine, brief(knobs))
 
-    def predicted(option: int, cores: int) -> Estimate:
-        workers = 0 if option == 1 else knobs.workers
+    def predicted(option: Option, cores: int) -> Estimate:
+        workers = 0 if option == Option.NO_OVERLAP else knobs.workers
         return predict(found, option, cores, max(1, workers), knobs.prefetch_factor, study)
 
-    return {option: {cores: predicted(option, cores) for cores in core_counts(knobs)} for option in OPTIONS}
+    return {option: {cores: predicted(option, cores) for cores in core_counts(knobs)} for option in Option}

@@ -6,9 +6,9 @@ import html
 from typing import TYPE_CHECKING, Any
 
 from coresim.errors import MissingPartError, how_to_install
-from coresim.model.build import OPTIONS
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
-from coresim.report.live import what_if_svg
+from coresim.report.interactive import what_if_svg
 from coresim.report.text import percent
 from coresim.report.what_if import Knobs
 from coresim.sim.estimate import Engine, Estimate
@@ -41,7 +41,7 @@ def what_if_widget(scenario: Scenario, engine: Engine) -> ipywidgets.VBox:
         raise MissingPartError(f"sliders need ipywidgets: {how_to_install('notebook')}") from None
     start = Knobs.of(scenario)
     sliders = {name: _slider(ipywidgets, start, name, label, factor) for name, label, factor in SLIDERS}
-    option = ipywidgets.ToggleButtons(options=[(f"{n} {name}", n) for n, name in OPTIONS.items()], value=start.option)
+    option = ipywidgets.ToggleButtons(options=[(f"{one} {one.label}", one) for one in Option], value=start.option)
     words, picture = ipywidgets.HTML(), ipywidgets.Image(format="svg+xml")
 
     def redraw(_: Any = None) -> None:
@@ -66,7 +66,7 @@ def _slider(widgets: Any, start: Knobs, name: str, label: str, factor: float | N
     return widgets.FloatSlider(value=value * factor, min=least, max=most, step=most / 400, **shared)
 
 
-def _knobs(sliders: dict[str, Any], option: int) -> Knobs:
+def _knobs(sliders: dict[str, Any], option: Option) -> Knobs:
     values = {name: sliders[name].value / (factor or 1) for name, _, factor in SLIDERS}
     whole = {name: int(sliders[name].value) for name, _, factor in SLIDERS if factor is None}
     return Knobs(**{**values, **whole}, option=option)

@@ -36,7 +36,7 @@ _ONE = (Fraction(1),)
 
 
 @dataclass(frozen=True)
-class Line:
+class ClosedLine:
     """Long-run behaviour of the line.
 
     Attributes:
@@ -68,7 +68,7 @@ def stationary(births: Sequence[Number], deaths: Sequence[Number]) -> tuple[Numb
 
 def closed_line(
     workers: int, cores: Number, credits: int, prepare: Number, step: Number, speed: tuple[Number, ...] = _ONE
-) -> Line:
+) -> ClosedLine:
     """Solve the line.
 
     Args:
@@ -88,7 +88,7 @@ def closed_line(
     probabilities = stationary(births, [1 / step] * (credits + 1))
     utilisation = 1 - probabilities[0]
     taken = (p * (n + credits - u) for p, n, u in zip(probabilities, working, left, strict=True))
-    return Line(utilisation, utilisation / step, sum(taken), probabilities)
+    return ClosedLine(utilisation, utilisation / step, sum(taken), probabilities)
 
 
 def example(

@@ -15,7 +15,7 @@ from coresim.theory.birth_death import stationary
 
 
 @dataclass(frozen=True)
-class Station:
+class QueueStation:
     """Long-run behaviour of a station: busy fraction of a server, items/s, mean items there, state probabilities."""
 
     utilisation: Number
@@ -24,7 +24,7 @@ class Station:
     probabilities: tuple[Number, ...]
 
 
-def finite_source(customers: int, servers: int, think: Number, service: Number) -> Station:
+def finite_source(customers: int, servers: int, think: Number, service: Number) -> QueueStation:
     """M/M/c//N, the machine repairman: each of N customers thinks, then needs one of c servers; exponential means.
 
     With r = service / think, p(n) is proportional to C(N, n) r^n up to c and to C(N, n) n! r^n / (c! c^(n - c))
@@ -36,7 +36,7 @@ def finite_source(customers: int, servers: int, think: Number, service: Number) 
     return _station(stationary(births, deaths), servers, service)
 
 
-def bounded_queue(arrivals: Number, services: Number, room: int) -> Station:
+def bounded_queue(arrivals: Number, services: Number, room: int) -> QueueStation:
     """M/M/1/K: arrivals at one rate, services at another, arrivals lost (or held back) while ``room`` = K are there.
 
     p(n) = (1 - r) r^n / (1 - r^(K + 1)) with r = arrivals / services, and 1 / (K + 1) for r = 1 (Kleinrock, *Queueing
@@ -82,11 +82,11 @@ def buffer_idle(producing: float, accelerator: float, buffer: int) -> float:
     return wait / (1 / accelerator + wait)
 
 
-def _station(weights: Sequence[Number], servers: int, service: Number) -> Station:
+def _station(weights: Sequence[Number], servers: int, service: Number) -> QueueStation:
     total = sum(weights)
     probabilities = tuple(weight / total for weight in weights)
     busy = sum(p * min(n, servers) for n, p in enumerate(probabilities))
-    return Station(busy / servers, busy / service, sum(p * n for n, p in enumerate(probabilities)), probabilities)
+    return QueueStation(busy / servers, busy / service, sum(p * n for n, p in enumerate(probabilities)), probabilities)
 
 
 def _positive(*numbers: float) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from coresim import stats
 from coresim.validate.grid import Setting
-from coresim.validate.ledger import Point
+from coresim.validate.ledger import RecordedPoint
 from coresim.validate.scans import SAME
 
 #: Cores, and the share of the measured optimum, by which a recommendation may be off and count as right.
@@ -41,7 +41,7 @@ class CoreChoice:
         return not self.agrees and self.recommended < self.optimum
 
 
-def core_choices(points: Iterable[Point]) -> list[CoreChoice]:
+def core_choices(points: Iterable[RecordedPoint]) -> list[CoreChoice]:
     """Of every job in training that was tried with several core counts, all else but its workers equal.
 
     Each core count is as good as the best of its worker counts. An emulated accelerator's step time follows the cores
@@ -50,21 +50,21 @@ def core_choices(points: Iterable[Point]) -> list[CoreChoice]:
     Args:
         points: those with a clean trial.
     """
-    jobs: dict[Setting, list[Point]] = {}
+    jobs: dict[Setting, list[RecordedPoint]] = {}
     for point in points:
         if point.setting.model:
             jobs.setdefault(replace(point.setting, cores=1, workers=1, repeats=1), []).append(point)
     return [_choice(job, found) for job, found in jobs.items() if len({p.setting.cores for p in found}) > 1]
 
 
-def _choice(job: Setting, points: Sequence[Point]) -> CoreChoice:
+def _choice(job: Setting, points: Sequence[RecordedPoint]) -> CoreChoice:
     spreads = [point.spread for point in points if point.spread is not None]
     noise = stats.mean(spreads) if spreads else 0.0
     predicted, measured = _best((p, p.prediction.idle) for p in points), _best((p, p.idle) for p in points)
     return CoreChoice(job, tuple(sorted(measured)), _fewest(predicted, SAME), _fewest(measured, max(SAME, noise)))
 
 
-def _best(idles: Iterable[tuple[Point, float]]) -> dict[int, float]:
+def _best(idles: Iterable[tuple[RecordedPoint, float]]) -> dict[int, float]:
     """By cores, the least idle of any number of workers."""
     best: dict[int, float] = {}
     for point, idle in idles:

@@ -16,6 +16,7 @@ from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import read_text, read_toml
+from coresim.model.option import Option, read_option
 from coresim.units import short
 
 _LISTS = {
@@ -46,7 +47,7 @@ class Setting:
 
     workload: str
     batch_size: int
-    option: int
+    option: Option
     workers: int
     cores: int
     prefetch_factor: int
@@ -65,7 +66,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         where = f"grid: {self.workload}"
-        _require(self.option in (1, 2, 3), f"{where}: option {self.option!r}; use 1, 2 or 3")
+        object.__setattr__(self, "option", read_option(self.option, f"{where}: option"))
         _require(self.ratio > 0, f"{where}: ratio {self.ratio!r}; a positive number is needed")
         _require(self.sync in ("block", "spin"), f"{where}: sync {self.sync!r}; use block or spin")
         _require(self.limit in ("affinity", "quota"), f"{where}: limit {self.limit!r}; use affinity or quota")
@@ -73,11 +74,12 @@ class Setting:
         least = {"batch_size": 1, "workers": 0, "cores": 1, "prefetch_factor": 1, "at": 0, "repeats": 1, "ranks": 1}
         for name, bound in least.items():
             _require(getattr(self, name) >= bound, f"{where}: {name} {getattr(self, name)!r}; at least {bound}")
-        _require(self.option == 1 or self.workers > 0, f"{where}: option {self.option} needs at least one worker")
+        some = self.option == Option.NO_OVERLAP or self.workers > 0
+        _require(some, f"{where}: option {self.option} needs at least one worker")
         pins = f"{where}: pin_memory with option {self.option}; only option 2 has a thread that pins, leave it out"
-        _require(self.option == 2 or not self.pin_memory, pins)
+        _require(self.option == Option.OVERLAPPED or not self.pin_memory, pins)
         _require(self.straggler >= 1, f"{where}: straggler {self.straggler!r}; 1, or how many times as long it waits")
-        alone = self.option != 2 or bool(self.model) or self.limit != "affinity"
+        alone = self.option != Option.OVERLAPPED or bool(self.model) or self.limit != "affinity"
         only = f"{where}: {self.ranks} ranks; they go with option 2, no model and cores by affinity"
         _require(self.ranks == 1 or not alone, only)
         _require(self.ranks > 1 or self.straggler == 1, f"{where}: a straggler needs ranks that wait for it; add ranks")
@@ -95,7 +97,7 @@ class Setting:
     @property
     def job(self) -> tuple[object, ...]:
         """What is calibrated together: a loader in the trainer is the same loader as one with workers."""
-        threads = self.option == 3
+        threads = self.option == Option.STAGED
         return self.workload, self.batch_size, threads, self.model, self.precision, self.pin_memory
 
 
@@ -145,7 +147,8 @@ def in_training(grid: Grid, model: str, precision: str, pin_memory: bool) -> Gri
     """
     trains: dict[str, Any] = {"model": model, "precision": precision}
     settings = dict.fromkeys(
-        replace(s, ratio=1.0, at=1, repeats=2, pin_memory=pin_memory and s.option == 2, **trains) for s in grid.settings
+        replace(s, ratio=1.0, at=1, repeats=2, pin_memory=pin_memory and s.option == Option.OVERLAPPED, **trains)
+        for s in grid.settings
     )
     return own_grid(f"{grid.name} in training", tuple(settings))
 
@@ -154,7 +157,8 @@ def quick_grid(workload: str, batch_size: int, cores: int) -> Grid:
     """Three points: one worker, one for each core and one more, at a step time near the knee."""
     full = max(2, cores)
     common: dict[str, Any] = {"workload": workload, "batch_size": batch_size, "prefetch_factor": 2, "cores": cores}
-    settings = [Setting(option=2, workers=n, at=full, ratio=0.95, repeats=2, **common) for n in (1, full, full + 1)]
+    common |= {"option": Option.OVERLAPPED, "at": full, "ratio": 0.95, "repeats": 2}
+    settings = [Setting(workers=n, **common) for n in (1, full, full + 1)]
     return own_grid("quick", tuple(settings))
 
 
@@ -163,10 +167,12 @@ def job_grid(workload: str, batch_size: int, cores: int) -> Grid:
     common: dict[str, Any] = {"workload": workload, "batch_size": batch_size, "cores": cores}
     most = sorted({1, 2, max(2, cores // 2), cores, cores + 1})
     loader = [
-        Setting(option=2, workers=n, prefetch_factor=2, ratio=ratio, at=max(2, cores), **common)
+        Setting(option=Option.OVERLAPPED, workers=n, prefetch_factor=2, ratio=ratio, at=max(2, cores), **common)
         for ratio, n in itertools.product((0.5, 0.8, 0.95, 1.1, 1.5), most)
     ]
-    others = [Setting(option=1, workers=0, prefetch_factor=2, ratio=ratio, **common) for ratio in (0.5, 2.0)]
+    others = [
+        Setting(option=Option.NO_OVERLAP, workers=0, prefetch_factor=2, ratio=ratio, **common) for ratio in (0.5, 2.0)
+    ]
     return own_grid("job", (*loader, *others))
 
 

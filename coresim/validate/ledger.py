@@ -24,7 +24,7 @@ VERSION = 5
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTrial:
     """One trial.
 
     Attributes:
@@ -56,7 +56,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Point:
+class RecordedPoint:
     """One setting with its predictions, made before the trials, and its trials; ``job`` counts the ledger's jobs.
 
     ``rate_idle`` and ``buffer_idle`` are the field's two models'.
@@ -70,10 +70,10 @@ class Point:
     prediction: Prediction
     rate_idle: float
     buffer_idle: float
-    trials: tuple[Measured, ...] = ()
+    trials: tuple[MeasuredTrial, ...] = ()
 
     @property
-    def clean(self) -> tuple[Measured, ...]:
+    def clean(self) -> tuple[MeasuredTrial, ...]:
         """The trials that count."""
         return tuple(trial for trial in self.trials if not trial.dirty)
 
@@ -118,7 +118,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Job:
+class RecordedJob:
     """One calibration: of an organisation, for a workload and batch size.
 
     ``title`` is what a profile of the workload calls it; ``device``: what trains, or "" where it is emulated.
@@ -147,8 +147,8 @@ class Ledger:
     grid: str
     grid_sha256: str
     grid_trials: int
-    jobs: tuple[Job, ...] = ()
-    points: tuple[Point, ...] = ()
+    jobs: tuple[RecordedJob, ...] = ()
+    points: tuple[RecordedPoint, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -157,7 +157,7 @@ class Ledger:
         return tuple(dict.fromkeys(job.title for job in self.jobs))
 
     @property
-    def scored(self) -> tuple[Point, ...]:
+    def scored(self) -> tuple[RecordedPoint, ...]:
         """Points with at least one clean trial."""
         return tuple(point for point in self.points if point.clean)
 
@@ -169,11 +169,11 @@ class Ledger:
         """The ledger without the points of those settings."""
         return replace(self, points=tuple(point for point in self.points if point.setting not in settings))
 
-    def job_of(self, point: Point) -> Job:
+    def job_of(self, point: RecordedPoint) -> RecordedJob:
         """The calibration that a point's prediction rests on."""
         return self.jobs[point.job]
 
-    def with_job(self, job: Job, points: Sequence[Point]) -> Ledger:
+    def with_job(self, job: RecordedJob, points: Sequence[RecordedPoint]) -> Ledger:
         """The ledger with one more job and those of its points that have trials."""
         return replace(self, jobs=(*self.jobs, job), points=(*self.points, *(p for p in points if p.trials)))
 
@@ -251,19 +251,19 @@ def read_ledger(document: Mapping[str, Any], source: str) -> Ledger:
         raise InputError(f"{source}: not a whole ledger ({error}); validate again, into another file") from None
 
 
-def _job(document: dict[str, Any]) -> Job:
+def _job(document: dict[str, Any]) -> RecordedJob:
     costs = document["costs"]
     training = costs["training"] and StepCost.from_dict(costs["training"])
     parts = {"costs": Costs(**{**costs, "training": training}), "cautions": tuple(document["cautions"])}
-    return Job(**{**document, **parts})
+    return RecordedJob(**{**document, **parts})
 
 
-def _point(document: dict[str, Any]) -> Point:
+def _point(document: dict[str, Any]) -> RecordedPoint:
     trials = tuple(_measured(trial) for trial in document["trials"])
     parts = {"setting": Setting(**document["setting"]), "prediction": Prediction(**document["prediction"])}
-    return Point(**{**document, **parts, "trials": trials})
+    return RecordedPoint(**{**document, **parts, "trials": trials})
 
 
-def _measured(document: dict[str, Any]) -> Measured:
+def _measured(document: dict[str, Any]) -> MeasuredTrial:
     lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us", "wall_gots_us")}
-    return Measured(**{**document, **lists})
+    return MeasuredTrial(**{**document, **lists})

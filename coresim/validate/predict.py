@@ -14,6 +14,7 @@ from typing import Any
 from coresim import stats
 from coresim.model.build import build
 from coresim.model.handover import NO_HANDOVER, Handover, usual
+from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Accelerator, Scenario, read_scenario, with_services
 from coresim.model.service import ZERO, Service, empirical
@@ -92,12 +93,12 @@ def rate_period(costs: Costs, setting: Setting) -> float:
     wait, work = workload.batch_size * workload.fetch.mean, workload.batch_size * workload.preprocess.mean
     wait *= setting.straggler
     work += workload.collate.mean
-    if setting.option == 1:
+    if setting.option == Option.NO_OVERLAP:
         return wait + work
     busy = setting.busy
     speeds = scenario.host.speed
     speed = speeds[min(busy, len(speeds)) - 1]
-    if setting.option == 3:
+    if setting.option == Option.STAGED:
         return max(wait / FETCHERS, work / busy / speed)
     work += workload.send.mean
     return max((wait + work) / setting.workers, setting.ranks * work / busy / speed)
@@ -117,7 +118,7 @@ def trial_length(costs: Costs, setting: Setting, seconds: float) -> RunLength:
     """Warm-up until the empty start is forgotten, then whole rounds of all workers for about ``seconds``."""
     credits = max(1, setting.workers) * setting.prefetch_factor
     step, prepare = step_time(costs, setting), rate_period(costs, setting)
-    period = step + prepare if setting.option == 1 else max(step, prepare)
+    period = step + prepare if setting.option == Option.NO_OVERLAP else max(step, prepare)
     cycle = max(1, setting.workers)
     wanted = min(MOST_STEPS, max(LEAST_STEPS, seconds / period))
     warm_up = 2 * credits + 2
@@ -137,7 +138,7 @@ def scenario_of(costs: Costs, setting: Setting, without: str = "") -> Scenario:
     # A trial is one endless epoch that starts with a warm-up.
     workload = replace(scenario.workload, samples_per_epoch=None, startup=0.0, worker_startup=0.0)
     scenario = replace(scenario, loader=loader, workload=workload)
-    if setting.option == 2 and setting.prefetch_factor == 1 and without != DEALT:
+    if setting.option == Option.OVERLAPPED and setting.prefetch_factor == 1 and without != DEALT:
         # Its worker is dealt the next batch only when the trainer has received the last one.
         received = workload.consumer.mean + usual(workload.handover).mean
         later = workload.fetch.longer(Service(received / workload.batch_size))

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coresim import stats
+from coresim.model.option import Option
 from coresim.validate.grid import Setting
-from coresim.validate.ledger import Ledger, Point
+from coresim.validate.ledger import Ledger, RecordedPoint
 
 #: Idle, as a share, by which two settings may differ and count as equally good.
 SAME = 0.01
@@ -45,7 +46,7 @@ class Choice:
         return self.recommended == self.best or self.lost <= max(SAME, self.noise)
 
 
-def choices(points: Iterable[Point]) -> list[Choice]:
+def choices(points: Iterable[RecordedPoint]) -> list[Choice]:
     """Of every scan of three or more worker counts: fewest workers predicted within `SAME` of the best."""
     found = []
     for scan in _scans(points):
@@ -54,7 +55,7 @@ def choices(points: Iterable[Point]) -> list[Choice]:
     return found
 
 
-def choices_of_rules(points: Iterable[Point], cores: int) -> dict[str, list[Choice]]:
+def choices_of_rules(points: Iterable[RecordedPoint], cores: int) -> dict[str, list[Choice]]:
     """What a child would choose in each scan, held against what measured best: by rule, one choice a scan.
 
     Args:
@@ -75,7 +76,7 @@ def choices_of_rules(points: Iterable[Point], cores: int) -> dict[str, list[Choi
     return found
 
 
-def choices_of_sweeps(points: Iterable[Point]) -> list[Choice]:
+def choices_of_sweeps(points: Iterable[RecordedPoint]) -> list[Choice]:
     """What a sweep would choose: by the same rule from one pass of a scan's trials, judged by its other pass.
 
     It is what a recommendation can reach at best where the machine makes two passes differ.
@@ -89,17 +90,17 @@ def choices_of_sweeps(points: Iterable[Point]) -> list[Choice]:
     return found
 
 
-def _scans(points: Iterable[Point]) -> list[list[Point]]:
+def _scans(points: Iterable[RecordedPoint]) -> list[list[RecordedPoint]]:
     """All scans of three or more worker counts, by step time."""
-    scans: dict[Setting, list[Point]] = {}
+    scans: dict[Setting, list[RecordedPoint]] = {}
     for point in points:
-        if point.setting.option == 2 and point.setting.at:
+        if point.setting.option == Option.OVERLAPPED and point.setting.at:
             scans.setdefault(replace(point.setting, workers=1, repeats=1), []).append(point)
     return [found for found in scans.values() if len(found) >= 3]
 
 
 def _choice(
-    scan: Sequence[Point], expected: Mapping[int, float], measured: Mapping[int, float], trials: int = 2
+    scan: Sequence[RecordedPoint], expected: Mapping[int, float], measured: Mapping[int, float], trials: int = 2
 ) -> Choice:
     """By idle, workers to share, as expected and as measured in so many trials."""
     least = min(expected.values())
@@ -144,7 +145,7 @@ def spent(ledger: Ledger) -> Spent | None:
     return Spent(sum(answers.values()), sweep_s, samples)
 
 
-def _pass_s(scans: Sequence[Sequence[Point]]) -> float:
+def _pass_s(scans: Sequence[Sequence[RecordedPoint]]) -> float:
     """Wall seconds per sample of one pass with each number of workers, summed: each as in its fastest scan."""
     fastest: dict[int, float] = {}
     for point in (point for found in scans for point in found):

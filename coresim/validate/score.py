@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coresim import stats
+from coresim.model.option import Option
 from coresim.model.service import read_service
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
-from coresim.validate.ledger import Job, Ledger, Point
+from coresim.validate.ledger import Ledger, RecordedJob, RecordedPoint
 from coresim.validate.predict import Costs, Prediction, effects_of, predict, rate_period, without
 
 KNEE = (0.8, 1.25)
@@ -49,7 +50,7 @@ class Score:
     buffer_mean: float
 
 
-def score(points: Sequence[Point]) -> Score:
+def score(points: Sequence[RecordedPoint]) -> Score:
     """The score of points that have clean trials; one at least."""
     errors = [abs(point.error) for point in points]
     speeds = [abs(point.throughput_error) for point in points]
@@ -71,45 +72,45 @@ def score(points: Sequence[Point]) -> Score:
     )
 
 
-def is_calibrated(point: Point) -> bool:
+def is_calibrated(point: RecordedPoint) -> bool:
     """Whether the setting is the one that the costs come from: one worker beside free cores, in order, prefetch 2.
 
     Such points are a kind of their own: they say little of what the model adds.
     """
     s = point.setting
     return (
-        (s.option, s.workers, s.prefetch_factor, s.ordered, s.sync) == (2, 1, 2, True, "block")
+        (s.option, s.workers, s.prefetch_factor, s.ordered, s.sync) == (Option.OVERLAPPED, 1, 2, True, "block")
         and s.cores > 1
         and s.ranks == 1
     )
 
 
-def headline(points: Iterable[Point]) -> list[Point]:
+def headline(points: Iterable[RecordedPoint]) -> list[RecordedPoint]:
     """The points that count for a headline: all but those at the calibrated setting itself, where there are others."""
     found = list(points)
     return [point for point in found if not is_calibrated(point)] or found
 
 
-def grouped(points: Iterable[Point], of: Callable[[Point], str]) -> dict[str, Score]:
+def grouped(points: Iterable[RecordedPoint], of: Callable[[RecordedPoint], str]) -> dict[str, Score]:
     """Scores by kind of point, in order of first appearance."""
-    kinds: dict[str, list[Point]] = {}
+    kinds: dict[str, list[RecordedPoint]] = {}
     for point in points:
         kinds.setdefault(of(point), []).append(point)
     return {kind: score(found) for kind, found in kinds.items()}
 
 
-def near_knee(points: Iterable[Point], jobs: Sequence[Job] = ()) -> list[Point]:
+def near_knee(points: Iterable[RecordedPoint], jobs: Sequence[RecordedJob] = ()) -> list[RecordedPoint]:
     """Overlapped and staged points whose preparation and ingestion rates are about equal.
 
     Args:
         points: any.
         jobs: their ledger's; needed where a setting names a model, whose step is its own and makes the ratio.
     """
-    chosen = (p for p in points if p.setting.option != 1 and not p.setting.at and not p.setting.step_s)
+    chosen = (p for p in points if p.setting.option != Option.NO_OVERLAP and not p.setting.at and not p.setting.step_s)
     return [p for p in chosen if KNEE[0] <= _ratio(p, jobs) <= KNEE[1]]
 
 
-def _ratio(point: Point, jobs: Sequence[Job]) -> float:
+def _ratio(point: RecordedPoint, jobs: Sequence[RecordedJob]) -> float:
     """Preparation rate over ingestion rate at that setting, by rates alone."""
     if not point.setting.model:
         return point.setting.ratio
@@ -135,7 +136,7 @@ def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:
     return dict(sorted(found.items(), key=lambda item: -item[1][ALL]))
 
 
-def _without(effect: str, ledger: Ledger, point: Point, engine: Engine) -> float:
+def _without(effect: str, ledger: Ledger, point: RecordedPoint, engine: Engine) -> float:
     costs = ledger.job_of(point).costs
     length = RunLength(point.warm_up + point.steps, point.warm_up)
     setting = replace(point.setting, step_s=point.step_s)
@@ -146,7 +147,7 @@ def _without(effect: str, ledger: Ledger, point: Point, engine: Engine) -> float
 def repredict(ledger: Ledger, engine: Engine) -> Ledger:
     """The ledger with today's predictions for its recorded trials: what a changed model is judged by."""
 
-    def again(point: Point) -> Point:
+    def again(point: RecordedPoint) -> RecordedPoint:
         costs = ledger.job_of(point).costs
         length = RunLength(point.warm_up + point.steps, point.warm_up)
         setting = replace(point.setting, step_s=point.step_s)
@@ -155,10 +156,10 @@ def repredict(ledger: Ledger, engine: Engine) -> Ledger:
     return replace(ledger, points=tuple(again(point) for point in ledger.points))
 
 
-def at_pace(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
+def at_pace(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
     """The points predicted for the pace that was sampled during each one's trials: it is no part of them."""
 
-    def again(point: Point) -> Point:
+    def again(point: RecordedPoint) -> RecordedPoint:
         costs = ledger.job_of(point).costs
         length = RunLength(point.warm_up + point.steps, point.warm_up)
         setting = replace(point.setting, step_s=point.step_s)
@@ -169,7 +170,7 @@ def at_pace(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
     return tuple(again(point) for point in ledger.scored)
 
 
-def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
+def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
     """The points predicted anew from the mean costs that each one's own workers and trainer noted: not ahead.
 
     What a trial does not note (what a batch takes beyond its samples, option 3's threads) is taken at its sampled pace.
@@ -180,7 +181,7 @@ def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[Point, ...]:
     return tuple(_with_own_costs(point, ledger.job_of(point).costs, engine) for point in ledger.scored)
 
 
-def _with_own_costs(point: Point, costs: Costs, engine: Engine) -> Point:
+def _with_own_costs(point: RecordedPoint, costs: Costs, engine: Engine) -> RecordedPoint:
     length = RunLength(point.warm_up + point.steps, point.warm_up)
     pace = stats.mean([trial.pace for trial in point.clean])
     changes = cost_changes(point, costs)
@@ -196,7 +197,7 @@ def _with_own_costs(point: Point, costs: Costs, engine: Engine) -> Point:
     return replace(point, prediction=predict(replace(costs.at(pace), tables=tables), setting, length, engine))
 
 
-def cause(point: Point, job: Job) -> str:
+def cause(point: RecordedPoint, job: RecordedJob) -> str:
     """What the trial itself shows of why its prediction missed: dearer work of more idle than predicted, or cheaper."""
     changes = _explaining(point, job.costs)
     named = [
@@ -208,7 +209,7 @@ def cause(point: Point, job: Job) -> str:
     return "; ".join(named) or "not explained by the costs that the trial noted: the model's structure"
 
 
-def cost_changes(point: Point, costs: Costs) -> Mapping[str, float]:
+def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
     """Relative change of what the sampler, the workers and the trainer noted against what was predicted with.
 
     A sample beside other busy cores is held against the calibrated one over s(k), as the prediction has it.
@@ -218,15 +219,15 @@ def cost_changes(point: Point, costs: Costs) -> Mapping[str, float]:
     workload, speeds = scenario.workload, scenario.host.speed
     found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
     # In option 3 the calibration has the time that a thread needs for a sample, which trials do not note.
-    if point.setting.option != 3 and workload.preprocess.mean > 0:
+    if point.setting.option != Option.STAGED and workload.preprocess.mean > 0:
         speed = speeds[min(point.setting.busy, len(speeds)) - 1]
         found[SAMPLE] = stats.mean([t.sample_s for t in trials]) * speed / workload.preprocess.mean - 1.0
-    if point.setting.option == 2 and workload.consumer.mean > 0:
+    if point.setting.option == Option.OVERLAPPED and workload.consumer.mean > 0:
         found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / workload.consumer.mean - 1.0
     return found
 
 
-def _explaining(point: Point, costs: Costs) -> Mapping[str, float]:
+def _explaining(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
     """The changes, 0 where one would have made the point miss the other way."""
     return {name: c if c * point.error < 0 else 0.0 for name, c in cost_changes(point, costs).items()}
 

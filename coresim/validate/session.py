@@ -19,11 +19,12 @@ from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.host import read_host
 from coresim.measure.server import Ask, Server
 from coresim.model.measurement import Measurement
+from coresim.model.option import Option
 from coresim.model.profile import AcceleratorSource
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Grid, Setting
-from coresim.validate.ledger import Job, Ledger, Measured, Point
+from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
 from coresim.validate.limits import QuotaGroup
 from coresim.validate.predict import Costs, by_buffer, by_rates, predict, step_time, trial_length
 from coresim.validate.trials import Effort, Order, Train, Trials
@@ -90,7 +91,7 @@ def validate(
             # What an interrupted validation had of this job's settings was measured beside another calibration.
             base = ledger.without(settings)
 
-            def keep(found: Job, points: Sequence[Point], base: Ledger = base) -> Ledger:
+            def keep(found: RecordedJob, points: Sequence[RecordedPoint], base: Ledger = base) -> Ledger:
                 whole = base.with_job(found, points)
                 save(whole)
                 return whole
@@ -141,7 +142,7 @@ def _run_job(
     engine: Engine,
     effort: Effort,
     until: float,
-    keep: Callable[[Job, Sequence[Point]], Ledger],
+    keep: Callable[[RecordedJob, Sequence[RecordedPoint]], Ledger],
     tell: Callable[[str, int], None],
     group: QuotaGroup | None,
     bandwidth: Sequence[Measurement],
@@ -179,7 +180,7 @@ def _calibrated(
     effort: Effort,
     bandwidth: Sequence[Measurement],
     tell: Callable[[str, int], None],
-) -> tuple[Job, Mapping[int, float]]:
+) -> tuple[RecordedJob, Mapping[int, float]]:
     """The job's costs, as a profile of it has them, and the usual paces of the calibration."""
     device, training = "", None
     if first.model:
@@ -187,14 +188,14 @@ def _calibrated(
         server.send(Train(first, effort.device))
         device, training = server.receive()[1]
     tell("calibrating", 0)
-    ask = Ask(first.option == 3, effort.budget_s, effort.rounds, first.pin_memory)
+    ask = Ask(first.option == Option.STAGED, effort.budget_s, effort.rounds, first.pin_memory)
     found = server.calibrate(ask, progress=lambda what, done: tell(f"{what}, {20 * int(5 * done)} %", 0))
     host = read_host(load_window=0.0)
     measurements = [*found.measurements, *bandwidth]
     profile = assemble(server.facts, found, host, NO_STEP, measurements, (), provenance("", "", host))
     costs = Costs(profile.scenario_tables(), found.sampled, training)
     warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
-    return Job(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
+    return RecordedJob(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
 
 
 def _turns(settings: Sequence[Setting]) -> list[int]:
@@ -204,34 +205,36 @@ def _turns(settings: Sequence[Setting]) -> list[int]:
     return turns
 
 
-def settled(point: Point) -> bool:
+def settled(point: RecordedPoint) -> bool:
     """Whether the setting has as many undisturbed trials as it wants, or as many attempts as it gets."""
     wanted = point.setting.repeats
     return len(point.clean) >= wanted or len(point.trials) >= wanted + ATTEMPTS
 
 
-def _attempt(server: Server, point: Point, paces: Mapping[int, float], group: QuotaGroup | None) -> Point:
+def _attempt(
+    server: Server, point: RecordedPoint, paces: Mapping[int, float], group: QuotaGroup | None
+) -> RecordedPoint:
     """One more trial, and with it a new look at which of all are disturbed."""
     length = RunLength(point.warm_up + point.steps, point.warm_up)
     limit = group if point.setting.limit == "quota" else None
     server.send(Order(point.setting, point.step_s, length, _usual_pace(paces, point.setting), limit))
-    measured: Measured = server.receive()[1]
+    measured: MeasuredTrial = server.receive()[1]
     return judged(replace(point, trials=(*point.trials, measured)))
 
 
-def judged(point: Point) -> Point:
+def judged(point: RecordedPoint) -> RecordedPoint:
     """The point with its disturbed trials marked; they stay in the ledger and do not count."""
     least = min(_work(point, trial) for trial in point.trials)
     trials = (replace(t, dirty=disturbance(t, _work(point, t) / least - 1.0, point.step_s)) for t in point.trials)
     return replace(point, trials=tuple(trials))
 
 
-def _work(point: Point, trial: Measured) -> float:
+def _work(point: RecordedPoint, trial: MeasuredTrial) -> float:
     """CPU seconds of a worker per batch, at the calibration's pace."""
     return (trial.sample_s * point.setting.batch_size + trial.collate_s) / trial.pace
 
 
-def disturbance(measured: Measured, slower: float, step_s: float) -> str:
+def disturbance(measured: MeasuredTrial, slower: float, step_s: float) -> str:
     """Why a trial does not count, or nothing.
 
     Args:
@@ -248,9 +251,9 @@ def disturbance(measured: Measured, slower: float, step_s: float) -> str:
     return ""
 
 
-def _predicted(job: int, costs: Costs, setting: Setting, engine: Engine, effort: Effort) -> Point:
+def _predicted(job: int, costs: Costs, setting: Setting, engine: Engine, effort: Effort) -> RecordedPoint:
     length = trial_length(costs, setting, effort.trial_s)
-    return Point(
+    return RecordedPoint(
         job=job,
         setting=setting,
         step_s=step_time(costs, setting),

@@ -25,7 +25,7 @@ from coresim.measure.step_time import ImportedStep
 from coresim.measure.subject import Pipe
 from coresim.measure.training_step import measure_step, warm_up
 from coresim.measure.transfer import measure_copies
-from coresim.measure.trial import Step, Trial, after_warm_up
+from coresim.measure.trial import TimedStep, Trial, after_warm_up
 from coresim.validate.gpu_decode import jpeg_decoder
 
 STEPS = 20
@@ -194,9 +194,9 @@ def _images(batch: Any) -> Any:
     return batch[0] if isinstance(batch, tuple | list) else batch
 
 
-def _steps(device: Device, base: Any, asks: Sequence[tuple[float, float, float, float]], marks: Any) -> list[Step]:
+def _steps(device: Device, base: Any, asks: Sequence[tuple[float, float, float, float]], marks: Any) -> list[TimedStep]:
     return [
-        Step(asked, ready, got, device.elapsed(base, begin), device.elapsed(base, end), cpu)
+        TimedStep(asked, ready, got, device.elapsed(base, begin), device.elapsed(base, end), cpu)
         for (asked, ready, got, cpu), (begin, end) in zip(asks, marks, strict=True)
     ]
 

@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from coresim.measure.calibrate import BUDGET_S, ROUNDS
-from coresim.measure.pace import Sampler
+from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.processes import Link
 from coresim.measure.protocol import busy_seconds
 from coresim.measure.rig import Rig
 from coresim.measure.subject import Layout, Pipe
 from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
+from coresim.model.option import Option
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
-from coresim.validate.ledger import Measured
+from coresim.validate.ledger import MeasuredTrial
 from coresim.validate.limits import QuotaGroup, on_cpus
 from coresim.validate.ranks import run_ranks
 from coresim.validate.training import StepCost, Training, is_own, run_training
@@ -66,7 +67,7 @@ class Trials:
 
     def __init__(self) -> None:
         self._training: Training | None = None
-        self._sampler: Sampler | None = None
+        self._sampler: SpeedSampler | None = None
         self._open = ExitStack()
 
     def __call__(self, link: Link, rig: Rig, message: Any) -> None:
@@ -76,7 +77,7 @@ class Trials:
             return
         order: Order = message
         if self._sampler is None:
-            self._sampler = self._open.enter_context(Sampler(rig.subject(threads=False)))
+            self._sampler = self._open.enter_context(SpeedSampler(rig.subject(threads=False)))
         with _limited(order):
             link.send("measured", _trial(rig, order, self._training, self._sampler))
 
@@ -101,10 +102,10 @@ def _limited(order: Order) -> AbstractContextManager[None]:
     return order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores])
 
 
-def _trial(rig: Rig, order: Order, training: Training | None, sampler: Sampler) -> Measured:
+def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSampler) -> MeasuredTrial:
     setting = order.setting
     layout = Layout(
-        workers=0 if setting.option == 1 else setting.workers,
+        workers=0 if setting.option == Option.NO_OVERLAP else setting.workers,
         prefetch_factor=setting.prefetch_factor,
         ordered=setting.ordered,
         pin_memory=setting.pin_memory,
@@ -116,7 +117,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: Sampler) 
     trial, notes = found[0], [note for one in found for note in one.notes]
     period = sum(one.seconds_per_step for one in found) / len(found)
     steps = [step for one in found for step in one.steps]
-    return Measured(
+    return MeasuredTrial(
         # The steps of several ranks end together, those of some after they are done.
         idle=trial.idle if len(found) == 1 else 1.0 - order.step_s / period,
         seconds_per_step=period,
@@ -139,7 +140,7 @@ def _ranks(rig: Rig, layout: Layout, order: Order) -> list[Trial]:
 
 
 def _alone(rig: Rig, layout: Layout, order: Order, training: Training | None) -> Trial:
-    pipe = rig.subject(threads=order.setting.option == 3).open(layout, seed=time.perf_counter_ns() % 2**32)
+    pipe = rig.subject(threads=order.setting.option == Option.STAGED).open(layout, seed=time.perf_counter_ns() % 2**32)
     try:
         return _run(pipe, order, training)
     finally:

@@ -20,7 +20,7 @@ from coresim.errors import CoresimError, InputError
 Collate = Callable[[list[Any]], Any]
 
 
-class Step(NamedTuple):
+class PreparationStep(NamedTuple):
     """One named part of preparing a sample: ``call(value, rng)`` gives the next step's value."""
 
     name: str
@@ -62,12 +62,12 @@ class Workload:
         """Augment and convert one decoded sample."""
         raise NotImplementedError
 
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[PreparationStep, ...]:
         """The steps of one sample in order; the first is given the index."""
         return (
-            Step("fetch", lambda index, _: self.fetch(index)),
-            Step("decode", lambda raw, _: self.decode(raw)),
-            Step("transform", self.transform),
+            PreparationStep("fetch", lambda index, _: self.fetch(index)),
+            PreparationStep("decode", lambda raw, _: self.decode(raw)),
+            PreparationStep("transform", self.transform),
         )
 
     def collate(self, samples: list[Any]) -> Any:
@@ -131,9 +131,9 @@ class DatasetWorkload(Workload):
         """The dataset's length; a stream counts as endless, since it starts over."""
         return len(self.dataset) if self.is_map else sys.maxsize
 
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[PreparationStep, ...]:
         """One step, ``sample``: whatever the dataset does for one item."""
-        return (Step("sample", self._sample),)
+        return (PreparationStep("sample", self._sample),)
 
     def collate(self, samples: list[Any]) -> Any:
         """The user's collate function, or the default; what it raises is an `InputError` that names it."""

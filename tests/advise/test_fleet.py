@@ -16,22 +16,22 @@ from matplotlib.figure import Figure
 
 import coresim
 from coresim.advise import fleet as fleets
-from coresim.advise.carry import OTHER_CPU, OTHER_FORM, carry, condensed
 from coresim.advise.fleet import Row, plan_fleet
 from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.recommend import recommend
 from coresim.advise.starved import BOUNDED, SIMULATED, brief
 from coresim.advise.sweep import Study, best_point, pipeline_of
 from coresim.advise.task import FLEET_PLAN, Outcome
+from coresim.advise.transfer import OTHER_CPU, OTHER_FORM, condensed, transfer
 from coresim.cli.main import main
 from coresim.errors import InputError, UnknownKeyError
-from coresim.model.fleet import Candidate, Fleet, Workload, fleet_schema, load_fleet
+from coresim.model.fleet import Candidate, Fleet, FleetWorkload, fleet_schema, load_fleet
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import read_scenario
 from coresim.model.service import Service, empirical
-from coresim.report.asks import asks, memory_gib
 from coresim.report.fleet import fleet_document, fleet_text
 from coresim.report.results import ResultFile, read_results
+from coresim.report.scheduler_requests import memory_gib, scheduler_requests
 from coresim.sim.draws import Draws
 from coresim.sim.estimate import Plan, run_length
 from coresim.sim.fast import simulate
@@ -78,12 +78,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "fleet.toml"
 
 
-def job(**changes: object) -> Workload:
+def job(**changes: object) -> FleetWorkload:
     tables = {
         "workload": {"batch_size": 64, "preprocess": "6 ms", "collate": "2 ms"},
         "accelerator": {"step": "100 ms", "launch": "4 ms", "name": "A100-SXM4-80GB"},
     }
-    made = Workload("job", read_scenario(tables), 100.0, "A100-SXM4-80GB", "EPYC 7742")
+    made = FleetWorkload("job", read_scenario(tables), 100.0, "A100-SXM4-80GB", "EPYC 7742")
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -95,23 +95,23 @@ def host(name: str = "box", gpu: str | None = "NVIDIA A100 SXM 80GB", **changes:
 
 
 def test_the_same_gpu_and_cpu_carry_nothing() -> None:
-    found = carry(job(), host(), {})
+    found = transfer(job(), host(), {})
     assert (found.notes, found.cpu_time, found.cpu_uncertainty, found.speed_uncertainty) == ((), 1.0, 0.0, 0.0)
     assert found.step == job().scenario.accelerator.step
 
 
 def test_another_cpu_is_said_and_widens() -> None:
-    found = carry(job(), host(cpu="Xeon Gold 6248R"), {})
+    found = transfer(job(), host(cpu="Xeon Gold 6248R"), {})
     assert found.cpu_uncertainty == OTHER_CPU and found.speed_uncertainty > 0
     assert "EPYC 7742 to Xeon Gold 6248R" in found.notes[0] and "60 %" in found.notes[0]
     scenario = found.scenario(job().scenario)
     assert scenario.workload.preprocess.uncertainty == scenario.accelerator.launch.uncertainty == OTHER_CPU
-    for unnamed in (carry(job(cpu=None), host(), {}), carry(job(), host(cpu=None), {})):
+    for unnamed in (transfer(job(cpu=None), host(), {}), transfer(job(), host(cpu=None), {})):
         assert unnamed.cpu_uncertainty == OTHER_CPU and "not named" in unnamed.notes[0]
 
 
 def test_known_speeds_scale_the_cpu_times() -> None:
-    found = carry(job(), host(cpu="Xeon Gold 6248R"), {"Xeon Gold 6248R": 0.8, "EPYC 7742": 1.2})
+    found = transfer(job(), host(cpu="Xeon Gold 6248R"), {"Xeon Gold 6248R": 0.8, "EPYC 7742": 1.2})
     assert found.cpu_time == pytest.approx(1.5) and found.cpu_uncertainty < OTHER_CPU
     scenario = found.scenario(job().scenario)
     assert scenario.workload.preprocess.mean == pytest.approx(9e-3)
@@ -119,16 +119,16 @@ def test_known_speeds_scale_the_cpu_times() -> None:
 
 
 def test_step_times_on_another_gpu_are_known_or_refused() -> None:
-    assert carry(job(), host(gpu="NVIDIA A100 PCIe"), {}).step.uncertainty == OTHER_FORM
-    given = carry(job(steps={"H100": Service(0.05)}), host(gpu="NVIDIA H100 SXM"), {})
+    assert transfer(job(), host(gpu="NVIDIA A100 PCIe"), {}).step.uncertainty == OTHER_FORM
+    given = transfer(job(steps={"H100": Service(0.05)}), host(gpu="NVIDIA H100 SXM"), {})
     assert given.step.mean == 0.05 and given.step.uncertainty == 0 and "as given" in given.notes[0]
-    recorded = carry(job(model="ResNet-50 v1.5"), host(gpu="NVIDIA V100"), {})
+    recorded = transfer(job(model="ResNet-50 v1.5"), host(gpu="NVIDIA V100"), {})
     assert recorded.step.uncertainty > 0.1 and "catalogue" in recorded.notes[0]
     with pytest.raises(InputError, match=r"no step time on NVIDIA L4 .*add it to steps"):
-        carry(job(), host(gpu="NVIDIA L4"), {})
+        transfer(job(), host(gpu="NVIDIA L4"), {})
     with pytest.raises(InputError, match="does not name"):
-        carry(job(gpu=None), host(), {})
-    assert "taken for the workload's" in carry(job(), host(gpu=None), {}).notes[0]
+        transfer(job(gpu=None), host(), {})
+    assert "taken for the workload's" in transfer(job(), host(gpu=None), {}).notes[0]
 
 
 def test_condensed_times_keep_mean_and_spread() -> None:
@@ -169,7 +169,7 @@ def test_cores_beyond_the_most_work_are_of_no_use() -> None:
 
 def test_a_plan_by_hand() -> None:
     # GPU-bound at 64 / 100 ms = 640 samples/s; 100 GPU-hours are 230.4 million samples.
-    free = Workload("free", read_scenario({
+    free = FleetWorkload("free", read_scenario({
         "workload": {"batch_size": 64, "preprocess": "0.1 ms"}, "accelerator": {"step": "100 ms", "name": "A100"},
     }), 100.0, "A100", "EPYC 7742")  # fmt: skip
     dear, cheap = host("dear", "A100", price_per_h=6.4), host("cheap", "A100", price_per_h=1.6, gpu_count=2)
@@ -246,7 +246,7 @@ def test_the_requests_of_a_row() -> None:
     outcome = Outcome(5, 8.0, 4, 2, 0.01, 0.0, 0.02, 1000.0)
     candidate = host(gpu_count=2, threads_per_core=2)
     row = Row("k", replace(job(), scenario=scenario), candidate, 2, outcome, ())
-    found = asks(row)
+    found = scheduler_requests(row)
     # 5 cores of 2 threads for each of 2 GPUs; (4 x 2 + 1) batches of 10 MiB for each, and a quarter more.
     assert found["slurm"] == "#SBATCH --gpus-per-node=2\n#SBATCH --cpus-per-gpu=10"
     assert found["docker"] == "docker run --gpus 2 --cpus=20 --shm-size=225m"
@@ -262,9 +262,9 @@ def test_the_requests_of_a_row() -> None:
     assert memory_gib(replace(row, option=1)) == (15, "8 GB (assumed) for each trainer")
     assert "medium: Memory, sizeLimit: 225Mi" in lines[-1]
     assert "num_workers=4, prefetch_factor=2" in found["dataloader"]
-    assert asks(replace(row, option=1))["dataloader"] == "DataLoader(..., num_workers=0)"
+    assert scheduler_requests(replace(row, option=1))["dataloader"] == "DataLoader(..., num_workers=0)"
     short = replace(row, outcome=replace(outcome, cores_needed=None))
-    assert "--cpus-per-gpu=16" in asks(short)["slurm"]
+    assert "--cpus-per-gpu=16" in scheduler_requests(short)["slurm"]
 
 
 # Resuming, executors
@@ -301,7 +301,7 @@ def test_a_stopped_plan_goes_on_where_it_was(path: Path, tmp_path: Path, monkeyp
 
 
 def test_the_key_changes_with_what_the_outcome_depends_on() -> None:
-    def key(workload: Workload, candidate: Candidate, plan: Plan = FLEET_PLAN) -> str:
+    def key(workload: FleetWorkload, candidate: Candidate, plan: Plan = FLEET_PLAN) -> str:
         return fleets._Book(Fleet((workload,), (candidate,)), plan, "fast", {}).cells[0].key
 
     first = key(job(), host())
@@ -376,7 +376,7 @@ def test_the_verb(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert (
         "Whole mix (2 workloads)" in text and "#SBATCH --cpus-per-gpu=" in text and "not predicted on 1 machine" in text
     )
-    assert re.search(r"carried unchanged from a CPU that is not named", text)
+    assert re.search(r"transferred unchanged from a CPU that is not named", text)
     assert len(table.read_text().splitlines()) == 1 + 9
     assert main(["plan", str(path), "--jobs", "1", "--results", str(table), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -442,7 +442,7 @@ def starved(gpus: int, option: int, cores: float) -> tuple[Row, Row]:
         "accelerator": {"step": {"mean": "100 ms", "uncertainty": 0.1}, "launch": "4 ms", "name": "A100"},
         "host": {"speed": [1.0, 0.95], "speed_uncertainty": 0.05},
     }
-    work = Workload("job", read_scenario(tables), 100.0, "A100", "EPYC 7742")
+    work = FleetWorkload("job", read_scenario(tables), 100.0, "A100", "EPYC 7742")
     fleet = Fleet((work,), (host("box", "A100", gpu_count=gpus, cores_per_gpu=cores),), (option,))
     (row,) = plan_fleet(fleet).rows
     scenario = replace(work.scenario, accelerator=replace(work.scenario.accelerator, count=gpus))
@@ -505,7 +505,7 @@ def test_memory_is_the_other_machine_s_and_so_is_what_it_misses() -> None:
     }
     base = read_scenario(tables)
     found = {
-        size: carry(job(scenario=base), host(memory_bytes=size), {}).scenario(base) for size in (10e9, 50e9, 200e9)
+        size: transfer(job(scenario=base), host(memory_bytes=size), {}).scenario(base) for size in (10e9, 50e9, 200e9)
     }
     assert [found[size].host.memory_bytes for size in found] == list(found)
     assert all(scenario.host.shm_bytes is None for scenario in found.values())
@@ -514,7 +514,7 @@ def test_memory_is_the_other_machine_s_and_so_is_what_it_misses() -> None:
     # A time that is given stays, whatever the memory.
     tables["workload"] |= {"fetch": "3 ms"}
     given = read_scenario(tables)
-    assert carry(job(scenario=given), host(memory_bytes=200e9), {}).scenario(given).workload.fetch.mean == 0.003
+    assert transfer(job(scenario=given), host(memory_bytes=200e9), {}).scenario(given).workload.fetch.mean == 0.003
 
 
 def test_machines_that_are_left_out_are_counted(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

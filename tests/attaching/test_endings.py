@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from attach_kit import ENVIRON, PROGRAMS, SAMPLE_S, left_behind, script
 
-from coresim.attaching.conduct import Request, attach
+from coresim.attaching.conduct import AttachRequest, attach
 from coresim.errors import CoresimError
 
 pytestmark = pytest.mark.torch
@@ -62,12 +62,15 @@ def test_a_program_that_never_trains_is_told_what_was_seen(how: str, patience: s
 @pytest.mark.parametrize("flag", ["-I", "-S"])
 def test_a_python_that_skips_the_hooks_is_not_attached(flag: str) -> None:
     with pytest.raises(CoresimError, match=r"^not attached: no Python of the command read sitecustomize"):
-        attach(Request((sys.executable, flag, "-c", "import time; time.sleep(60)"), patience_s=2.0), bytearray().extend)
+        attach(
+            AttachRequest((sys.executable, flag, "-c", "import time; time.sleep(60)"), patience_s=2.0),
+            bytearray().extend,
+        )
 
 
 def test_a_program_that_ends_without_hooks_says_so_too() -> None:
     with pytest.raises(CoresimError, match=r"ended with code 3 before all was measured \(not attached: .*-S skip it"):
-        attach(Request((sys.executable, "-I", "-c", "raise SystemExit(3)")), bytearray().extend)
+        attach(AttachRequest((sys.executable, "-I", "-c", "raise SystemExit(3)")), bytearray().extend)
 
 
 def test_a_command_that_cannot_be_started_is_one_line() -> None:

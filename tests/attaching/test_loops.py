@@ -15,10 +15,10 @@ from coresim.attaching.foreign import batch_of, hook_call, parts_of
 from coresim.attaching.launch import MODULE, SITE, environment
 from coresim.attaching.loops import Period
 from coresim.attaching.observe import steady
-from coresim.attaching.rank import Rank
-from coresim.attaching.session import Folder, Plan
+from coresim.attaching.rank import AttachedRank
+from coresim.attaching.session import Folder, SessionPlan
 from coresim.attaching.trials import twin
-from coresim.attaching.written import caution, checkpoints, named_folders
+from coresim.attaching.written import checkpoint_warning, checkpoints, named_folders
 from coresim.cli.attach import split
 from coresim.errors import InputError
 
@@ -56,14 +56,14 @@ def clock() -> Clock:
     return Clock()
 
 
-def rank_of(clock: Clock, folder: Path) -> Rank:
+def rank_of(clock: Clock, folder: Path) -> AttachedRank:
     """A rank that looks after nothing but its loops."""
-    rank = Rank(Folder(folder), Plan(parent=os.getpid(), only_watch=True), Batches.__next__, clock)
+    rank = AttachedRank(Folder(folder), SessionPlan(parent=os.getpid(), only_watch=True), Batches.__next__, clock)
     rank._phases.look = lambda loop, *_: setattr(rank, "lead", loop if loop.trains else rank.lead)  # type: ignore[method-assign]
     return rank
 
 
-def iterate(rank: Rank, clock: Clock, batches: Batches, step: float, trains: bool = True) -> None:
+def iterate(rank: AttachedRank, clock: Clock, batches: Batches, step: float, trains: bool = True) -> None:
     while True:
         try:
             rank.fetch(batches)
@@ -169,8 +169,8 @@ def test_new_checkpoints_are_found_and_old_ones_and_other_files_are_not(tmp_path
         path.write_text("x")
     os.utime(old, (10.0, 10.0))
     assert checkpoints([str(tmp_path), str(tmp_path)], since=1000.0) == [str(new)]
-    assert caution([]) == []
-    told = caution([f"{number}.pt" for number in range(5)])
+    assert checkpoint_warning([]) == []
+    told = checkpoint_warning([f"{number}.pt" for number in range(5)])
     assert told[0].value == "0.pt, 1.pt, 2.pt and 2 more"
     assert "do not go on from it" in told[0].remedy
 
@@ -202,7 +202,7 @@ def test_a_job_is_called_by_its_script_or_module(command: str, name: str) -> Non
 
 def test_the_environment_of_a_program_keeps_its_own_path(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    folder.write_plan(Plan(parent=1, hook="feeder:Feeder.batch"))
+    folder.write_plan(SessionPlan(parent=1, hook="feeder:Feeder.batch"))
     found = environment(folder, {"PYTHONPATH": "/theirs", "HOME": "/home"})
     assert found["PYTHONPATH"].split(os.pathsep) == [str(SITE), "/theirs"]
     assert (found["HOME"], found[MODULE]) == ("/home", "feeder")

@@ -15,7 +15,7 @@ from made_up import ledger, point, script
 from coresim.measure.host import read_host
 from coresim.model.profile import load_profile
 from coresim.validate.grid import Grid, load_grid
-from coresim.validate.ledger import Point, load_ledger
+from coresim.validate.ledger import RecordedPoint, load_ledger
 
 GRID = """
 [[block]]
@@ -39,7 +39,7 @@ class Campaign:
         self.now, self.asked = 0.0, []
         self.codes: dict[str, int] = {}
         self.takes = {"measure": 20.0, "validate": 100.0}
-        self.left: list[Point] = []
+        self.left: list[RecordedPoint] = []
 
     def verb(self, until: float, *arguments: str) -> int:
         verb = arguments[0]
@@ -53,11 +53,11 @@ class Campaign:
             Path(arguments[-1]).write_text("{}")
         return 130 if self.now == until - module.STOP_S else self.codes.get(verb, 0)
 
-    def save(self, *points: Point, **other: object) -> None:
+    def save(self, *points: RecordedPoint, **other: object) -> None:
         known = {"grid_sha256": self.grid.sha256, "host_fingerprint": read_host(load_window=0.0).fingerprint}
         ledger(points, **(known | other)).save(self.path)
 
-    def points(self, *trials: tuple[int, int]) -> list[Point]:
+    def points(self, *trials: tuple[int, int]) -> list[RecordedPoint]:
         """The grid's points with so many clean and so many disturbed trials."""
         return [
             point(setting, 0.3, *[0.3] * clean, dirty=dirty)

@@ -30,7 +30,7 @@ def test_times_are_the_least_of_the_rounds(script: ModuleType, tmp_path: Path, m
     loads = script.workloads(str(tmp_path))
     turns = iter([3.0, 2.0, 5.0, 9.0])
     monkeypatch.setattr(script, "ROUNDS", 2)
-    monkeypatch.setattr(script, "visit", lambda load, index: np.full(3, next(turns)))
+    monkeypatch.setattr(script, "timed_sample", lambda load, index: np.full(3, next(turns)))
     times = script.cpu_times(loads)
     assert times["Jpeg"].tolist() == [[3.0] * 3] and times["Npy"].tolist() == [[2.0] * 3]
 

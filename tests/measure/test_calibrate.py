@@ -208,15 +208,15 @@ def test_threads_and_memory_of_workers_are_looked_at_while_they_run(
     bench_of: Make,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from coresim.measure.worker import Memory
+    from coresim.measure.worker import WorkerMemory
 
     line = bench_of(cpus=2)
     monkeypatch.setattr("line.LinePipe.pids", lambda pipe: tuple(range(100, 100 + pipe._workers)))
-    monkeypatch.setattr(module.worker, "memory_of", lambda pid: None if pid == 101 else Memory(pid, 5))
+    monkeypatch.setattr(module.worker, "memory_of", lambda pid: None if pid == 101 else WorkerMemory(pid, 5))
     seen = iter(range(1000))
     monkeypatch.setattr(module.worker, "task_times", lambda pid: {"a": float(next(seen)), "b": 0.0, "c": 7.0})
     found = calibrate(line, budget_s=60.0, rounds=1, counts=(2,))
-    assert found.runs[0].memory == (Memory(100, 5),)  # of a worker that has ended nothing is known
+    assert found.runs[0].memory == (WorkerMemory(100, 5),)  # of a worker that has ended nothing is known
     assert found.runs[0].threads == (1, 1.0)
 
 

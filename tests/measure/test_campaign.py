@@ -25,11 +25,11 @@ from coresim.measure.rig import Facts
 from coresim.measure.server import Ask, Calibrated
 from coresim.measure.speed import speed_table
 from coresim.measure.step_time import NETS, ImportedStep, StepRequest, StoredBatch
-from coresim.model.caution import Caution
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_profile
 from coresim.model.scenario import read_scenario
+from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 
 SMALL_SHM = HostFacts(terms=(CoreTerm("affinity", 2.0, "two"),), shm_bytes=1000)
@@ -67,7 +67,7 @@ class FakeServer:
         self._fakes.asked.append(ask)
         progress("in its own words", 0.5)
         found = [one("prepare.sample", 0.01), one("scaling.1", 0.01), one("scaling.2", 0.0125)]
-        result = Calibrated(found, [Caution("loader", "seen", "mend it")], 1.0, 0.02, 4096, 2)
+        result = Calibrated(found, [HostWarning("loader", "seen", "mend it")], 1.0, 0.02, 4096, 2)
         made: Calibrated = self._fakes.note("loader", result)
         return made
 
@@ -102,7 +102,7 @@ class Fakes:
         return Tools(
             read_host=lambda: self.note("host", SMALL_SHM),
             parts=lambda: self.parts,
-            check_quiet=lambda: self.note("quiet", [Caution("other programs", "2 CPUs", "stop them")]),
+            check_quiet=lambda: self.note("quiet", [HostWarning("other programs", "2 CPUs", "stop them")]),
             server=server,
             accelerator=self._accelerator,
             **measuring,
@@ -122,10 +122,10 @@ class Fakes:
         return result
 
     def _measuring(self, name: str, found: list[Measurement]) -> Callable[..., list[Measurement]]:
-        def measure(*args: Any, progress: Any, cautions: list[Caution], **options: Any) -> list[Measurement]:
+        def measure(*args: Any, progress: Any, cautions: list[HostWarning], **options: Any) -> list[Measurement]:
             assert self.folder.is_dir() and not self.is_open
             self.options[name], self.arguments[name] = options, args
-            cautions.append(Caution(name, "seen", "mend it"))
+            cautions.append(HostWarning(name, "seen", "mend it"))
             progress("in its own words", 0.5)
             result: list[Measurement] = self.note(name, found)
             return result

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from kit import made_note
 
-from coresim.measure.calibrate import DRAINED, FIRST, PACED_STEP, RESTED, STREAMED, Calibration, Run
+from coresim.measure.calibrate import DRAINED, FIRST, PACED_STEP, RESTED, STREAMED, Calibration, CalibrationRun
 from coresim.measure.costs import CONTRADICTION, MOST_VALUES, cautions, contradiction, measurements
 from coresim.measure.notes import Note
 from coresim.measure.subject import Subject
-from coresim.measure.trial import Step, Trial
-from coresim.measure.worker import Memory
+from coresim.measure.trial import TimedStep, Trial
+from coresim.measure.worker import WorkerMemory
 from coresim.model.measurement import Measurement
 
 #: Of a run's eight batches: the very first, and what the others were taken for.
@@ -35,16 +35,18 @@ def note(number: int, **other: Any) -> Note:
 
 def run(
     *notes: Note, workers: int = 1, round: int = 0, kinds: tuple[str, ...] = KINDS, receive: float = 0.01, **other: Any
-) -> Run:
+) -> CalibrationRun:
     """The trainer asks before each batch is made, which takes ``receive`` to be handed over, all of it CPU time."""
     made = list(notes) or [note(number) for number in range(len(kinds) + 1)]
-    steps = [Step(n.made - 0.1, n.made, n.made + receive, n.made + receive, n.made + receive, receive) for n in made]
+    steps = [
+        TimedStep(n.made - 0.1, n.made, n.made + receive, n.made + receive, n.made + receive, receive) for n in made
+    ]
     trial = Trial(steps[0].end, tuple(steps[1:]), tuple(made[1:]), (made[0],))
     known: dict[str, Any] = {"start_s": 0.05, "pace": 1.0, "others": 0.0}
-    return Run(workers, round, trial, kinds, **(known | other))
+    return CalibrationRun(workers, round, trial, kinds, **(known | other))
 
 
-def calibration(*runs: Run, of: Subject | None = None, cpus: int = 2, pinned: bool = False) -> Calibration:
+def calibration(*runs: CalibrationRun, of: Subject | None = None, cpus: int = 2, pinned: bool = False) -> Calibration:
     paces = {one.workers: 1.0 for one in runs}
     return Calibration(of or subject(), runs, cpus, paces, sampled=0.02, pinned=pinned)
 
@@ -87,6 +89,15 @@ def test_costs_are_told_at_the_usual_speed_of_the_machine() -> None:
     assert found["worker.start"].flat == (0.05, 0.05)  # wall seconds
 
 
+def test_turns_of_other_programs_are_no_waiting_of_samples() -> None:
+    """Each sample takes 0.3 s of CPU time and 0.6 s without a core, of which a batch spends 0.9 s on the run queue."""
+    waits = {"wall": (0.9, 0.9), "cpu": (0.3, 0.3)}
+    found = named(calibration(run(*(note(n, queued=0.9, **waits) for n in range(8)))))
+    assert found["prepare.wait"].values == (pytest.approx((0.15,) * 14),)
+    found = named(calibration(run(*(note(n, queued=1.2, **waits) for n in range(8)))))
+    assert "prepare.wait" not in found
+
+
 @pytest.mark.parametrize(("waited", "there"), [(0.02, False), (0.1, True)])
 def test_waiting_of_samples_is_told_where_it_is_notable(waited: float, there: bool) -> None:
     notes = [note(n, wall=(0.3 + waited, 0.3)) for n in range(8)]
@@ -120,7 +131,7 @@ def test_sending_is_what_is_between_batches_of_a_worker_that_had_the_next_to_mak
 
 
 def test_scaling_is_work_without_a_pause_up_to_the_cores() -> None:
-    def crowd(workers: int, cpu: float) -> Run:
+    def crowd(workers: int, cpu: float) -> CalibrationRun:
         notes = [note(n, worker=n % workers, cpu=(cpu, cpu)) for n in range(8)]
         rested = notes[5]._replace(cpu=(9.0, 9.0))  # kind RESTED
         return run(*notes[:5], rested, *notes[6:], workers=workers)
@@ -149,10 +160,10 @@ def test_memory_and_threads_of_workers() -> None:
     two = [note(n, worker=n % 2) for n in range(8)]
     runs = (
         run(threads=(3, 2.5)), run(round=1, threads=None), run(round=2, threads=(4, 2.0)),
-        run(*two, workers=2, memory=(Memory(10, 30), Memory(20, 40))),
-        run(*two, workers=2, round=1, memory=(Memory(12, 30),)),
+        run(*two, workers=2, memory=(WorkerMemory(10, 30), WorkerMemory(20, 40))),
+        run(*two, workers=2, round=1, memory=(WorkerMemory(12, 30),)),
         run(*two, workers=2, round=2),
-        run(*two, workers=3, memory=(Memory(99, 99),)),  # more than there are cores
+        run(*two, workers=3, memory=(WorkerMemory(99, 99),)),  # more than there are cores
     )  # fmt: skip
     found = named(calibration(*runs))
     assert found["worker.private"].values == ((10.0, 20.0), (12.0,))
@@ -204,7 +215,7 @@ def test_a_disturbed_run_counts_only_where_there_are_too_few_others() -> None:
     assert calibration(*quiet[:2], noisy).of(1) == [*quiet[:2], noisy]
 
 
-def whats(*runs: Run) -> list[str]:
+def whats(*runs: CalibrationRun) -> list[str]:
     return [caution.what for caution in cautions(calibration(*runs))]
 
 

@@ -16,7 +16,7 @@ from still import COPY, LAUNCH, SIZE, STEP, StillHost, still
 from coresim.errors import InputError, MissingPartError
 from coresim.measure import device as module
 from coresim.measure.device import CudaDevice, Device, open_device
-from coresim.measure.device_queue import Host, Queue, Work
+from coresim.measure.device_queue import DeviceHost, Queue, Work
 from coresim.measure.emulated import Emulated, EmulatedDevice, emulated
 
 torch = pytest.importorskip("torch")
@@ -155,13 +155,13 @@ def test_on_the_real_host_the_device_keeps_its_own_time() -> None:
 
 def test_a_launch_takes_cpu_time_of_the_thread() -> None:
     began = time.thread_time()
-    Host().work(0.01)
+    DeviceHost().work(0.01)
     assert time.thread_time() - began >= 0.01
 
 
 def test_copies_are_made_by_another_thread() -> None:
     names: list[str] = []
-    queue = Queue(Host())
+    queue = Queue(DeviceHost())
     work = queue.add(Work(0.0, 1e-6, copies=lambda: names.append(threading.current_thread().name)))
     assert queue.known(work) > 0 and names[0].startswith("emulated-device")
 

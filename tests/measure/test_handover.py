@@ -6,11 +6,11 @@ import pytest
 from kit import made_note
 
 from coresim.measure.handover import waits_by_state
-from coresim.measure.trial import Step, Trial
+from coresim.measure.trial import TimedStep, Trial
 
 
-def step(asked: float, ready: float, got: float, cpu: float = 0.01) -> Step:
-    return Step(asked, ready, got, got, got + 1.0, cpu)
+def step(asked: float, ready: float, got: float, cpu: float = 0.01) -> TimedStep:
+    return TimedStep(asked, ready, got, got, got + 1.0, cpu)
 
 
 def almost(found: dict[str, list[float]]) -> dict[str, object]:

@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from coresim.errors import CoresimError, InputError
-from coresim.measure import bandwidth, crew, storage
+from coresim.measure import bandwidth, storage, worker_pool
 from coresim.measure.processes import Child, HangError, Link
-from coresim.model.caution import Caution
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 
 IMAGES = "coresim.workloads.images:ImageWorkload"
@@ -48,7 +48,7 @@ def by_name(measurements: list[Measurement]) -> dict[str, Measurement]:
 
 
 def test_bandwidth_of_every_count() -> None:
-    cpus = crew.physical_cpus()[:2]
+    cpus = worker_pool.physical_cpus()[:2]
     told: list[str] = []
     found = bandwidth.measure_bandwidth(
         cpus=cpus, cache_bytes=2**20, budget_s=0.3, progress=lambda what, done: told.append(what)
@@ -62,7 +62,7 @@ def test_bandwidth_of_every_count() -> None:
 
 def test_storage_cold_and_warm_or_an_honest_caution(images: WorkloadSpec) -> None:
     files = sorted(Path(images.folder).glob("*.jpg"))[:16]
-    cautions: list[Caution] = []
+    cautions: list[HostWarning] = []
     named = by_name(storage.measure_storage(files, processes=1, budget_s=0.2, cautions=cautions))
     states = {"warm"} if cautions else {"warm", "cold"}
     whats = ("latency", "read", "bandwidth")
@@ -77,7 +77,7 @@ def test_memory_is_never_reported_as_cold_storage(images: WorkloadSpec) -> None:
     path = folder / f"coresim-test-{os.getpid()}"
     path.write_bytes(b"x" * 100_000)
     try:
-        cautions: list[Caution] = []
+        cautions: list[HostWarning] = []
         named = by_name(storage.measure_storage([path], processes=1, budget_s=0.1, cautions=cautions))
     finally:
         path.unlink()
@@ -111,8 +111,8 @@ def test_saturation_is_the_fewest_cores_within_five_per_cent() -> None:
 
 
 def test_many_cores_are_measured_at_some_counts() -> None:
-    assert crew.levels(1) == [1] and crew.levels(8) == list(range(1, 9))
-    assert crew.levels(64) == [1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40, 60, 64]
+    assert worker_pool.levels(1) == [1] and worker_pool.levels(8) == list(range(1, 9))
+    assert worker_pool.levels(64) == [1, 2, 3, 4, 5, 6, 7, 8, 12, 18, 27, 40, 60, 64]
 
 
 def test_one_hardware_thread_per_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_one_hardware_thread_per_core(tmp_path: Path, monkeypatch: pytest.Monkey
         (tmp_path / f"cpu{cpu}" / "topology").mkdir(parents=True)
         (tmp_path / f"cpu{cpu}" / "topology" / "thread_siblings_list").write_text(siblings + "\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 5, 6, 9})
-    assert crew.physical_cpus(tmp_path) == (0, 1, 6, 9)
+    assert worker_pool.physical_cpus(tmp_path) == (0, 1, 6, 9)
 
 
 def test_bandwidth_arrays_leave_memory_to_others(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from kit import Works
 
 from coresim.errors import InputError
 from coresim.measure import notes
-from coresim.measure.notes import SPLIT_EVERY, Note, Prepared, Reader, packed, pickles, unpacked
-from coresim.workloads.base import Step, Workload
+from coresim.measure.notes import SPLIT_EVERY, Note, Prepared, Reader, packed, pickles, queued_seconds, unpacked
+from coresim.workloads.base import PreparationStep, Workload
 
 # Powers of two, so that sums and quotients of the fake times are exact.
 MS = 2.0**-10
@@ -168,8 +169,8 @@ def test_one_sample_in_eight_is_split_into_its_steps(works: Works) -> None:
 
 def test_what_shows_no_steps_is_not_split(works: Works) -> None:
     class Whole(Stepwise):
-        def steps(self) -> tuple[Step, ...]:
-            return (Step("sample", lambda index, _: self.decode(index)),)
+        def steps(self) -> tuple[PreparationStep, ...]:
+            return (PreparationStep("sample", lambda index, _: self.decode(index)),)
 
     _, found = Reader(Prepared(Whole(works)), False, True, list).fetch([0])
     assert sum(found.steps) == 0.0 and list(unpacked(found).cpu) == [2 * MS]
@@ -201,3 +202,17 @@ def test_a_batch_that_cannot_be_sent_is_named(works: Works) -> None:
         InputError, match=r"^a batch of type lock cannot be sent .*TypeError: .*collate function[^\n]*$"
     ):
         pickles(threading.Lock())
+
+
+def test_time_on_the_run_queue_is_no_time_asleep() -> None:
+    before = queued_seconds()
+    if before is None:
+        pytest.skip("the system does not tell how long a thread waits for a core")
+    began, spent = time.perf_counter(), time.thread_time()
+    time.sleep(0.2)
+    slept = queued_seconds()
+    while time.perf_counter() - began < 0.5:
+        pass
+    wall, cpu, queued = time.perf_counter() - began, time.thread_time() - spent, (queued_seconds() or 0.0) - before
+    # What is neither CPU time nor time on the run queue is the sleep, however many others are here.
+    assert slept is not None and wall - cpu - queued == pytest.approx(0.2, abs=0.1)

@@ -99,11 +99,11 @@ def test_something_clean_is_always_left_and_never_a_disturbance(pairs: list[tupl
 
 
 def test_cautions_name_what_value_and_remedy() -> None:
-    assert protocol.dirty_caution("x", 1, 10) == []
-    [dirty] = protocol.dirty_caution("x", 2, 10)
+    assert protocol.dirty_warning("x", 1, 10) == []
+    [dirty] = protocol.dirty_warning("x", 2, 10)
     assert "2 of 10" in dirty.value
-    assert protocol.busy_caution(0.1, 4) == []
-    [busy] = protocol.busy_caution(0.5, 4)
+    assert protocol.busy_warning(0.1, 4) == []
+    [busy] = protocol.busy_warning(0.5, 4)
     assert busy.value == "2.0 of 4 CPUs busy" and busy.remedy
 
 

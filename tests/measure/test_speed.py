@@ -12,15 +12,15 @@ import psutil
 import pytest
 
 from coresim.errors import InputError
-from coresim.measure import crew, droop, host, pressure, siblings, topology
+from coresim.measure import droop, host, pressure, siblings, topology, worker_pool
 from coresim.measure.protocol import Clock
 from coresim.measure.speed import channels_of, evidence, is_whole, speed_table
-from coresim.measure.tree import Tree
+from coresim.measure.system_root import SystemRoot
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.machines import Machine
 from coresim.model.measurement import Measurement
 
-CPUS = crew.physical_cpus()[:2]
+CPUS = worker_pool.physical_cpus()[:2]
 HOST = HostFacts(
     (CoreTerm("physical", 16, ""),), physical_cores=16, sockets=2, threads_per_core=2, hypervisor=False,
     cpu_model="AMD EPYC 7742 64-Core Processor",
@@ -108,9 +108,9 @@ def test_the_clock_range_of_the_first_cpu_that_tells(tmp_path: Path) -> None:
             (folder / name).write_text(text)
 
     tells(0, cpuinfo_max_freq="3400000\n")
-    assert topology.clock_range(Tree(tmp_path), [0, 1]) == (None, None)
+    assert topology.clock_range(SystemRoot(tmp_path), [0, 1]) == (None, None)
     tells(1, cpuinfo_max_freq="3400000\n", base_frequency="2400000\n")
-    assert topology.clock_range(Tree(tmp_path), [0, 1]) == (2_400_000_000, 3_400_000_000)
+    assert topology.clock_range(SystemRoot(tmp_path), [0, 1]) == (2_400_000_000, 3_400_000_000)
     (tmp_path / "sys/devices/system/cpu/online").write_text("0-1\n")
     facts = host.read_host(tmp_path, sleep=lambda _: None)
     again = HostFacts.from_dict(facts.to_dict())

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from coresim.errors import InputError, NewerFileError, UnknownKeyError
-from coresim.model.caution import Caution
 from coresim.model.handover import Handover
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
@@ -30,6 +29,7 @@ from coresim.model.profile import (
 )
 from coresim.model.profile_tables import HANDOVER, MODEL, MOST_VALUES, scatter, service_table, slowdown_table
 from coresim.model.scenario import read_scenario
+from coresim.model.warning import HostWarning
 
 HOST = HostFacts(
     terms=(CoreTerm("affinity", 6.0, "six"), CoreTerm("quota", 3.5, "a quota")),
@@ -78,7 +78,7 @@ def profile(source: AcceleratorSource = GIVEN, **more: tuple[tuple[float, ...], 
         speed=(1.0, 0.9, 0.8),
         speed_uncertainty=(0.05,),
         speed_basis="nothing",
-        cautions=(Caution("busy", "1 core", "stop it"),),
+        cautions=(HostWarning("busy", "1 core", "stop it"),),
         measurements=tuple(taken(name, found) for name, found in values.items()),
     )
 

@@ -9,7 +9,7 @@ import pytest
 from coresim.errors import InputError
 from coresim.model.lock import longer
 from coresim.model.speed import SpeedTable, fit
-from coresim.model.speed_draws import ASSUMED, CORNER, Evidence, Point, Spread
+from coresim.model.speed_draws import ASSUMED, CORNER, Evidence, SpeedPoint, Spread
 
 CORES = 16
 
@@ -24,12 +24,12 @@ def true_speed(k: float, memory: float, ceiling: float, droop: float = 0.0, over
     return clock / slowed / (1 + overhead * (1 - 1 / k))
 
 
-def curve(counts: range, exact: float = 0.01, **job: float) -> tuple[Point, ...]:
-    return tuple(Point(k, true_speed(k, **job), exact) for k in counts)
+def curve(counts: range, exact: float = 0.01, **job: float) -> tuple[SpeedPoint, ...]:
+    return tuple(SpeedPoint(k, true_speed(k, **job), exact) for k in counts)
 
 
-def bandwidth(counts: range, ceiling: float) -> tuple[Point, ...]:
-    return tuple(Point(k, 10e9 * k / stretch(k, ceiling), 0.02) for k in counts)
+def bandwidth(counts: range, ceiling: float) -> tuple[SpeedPoint, ...]:
+    return tuple(SpeedPoint(k, 10e9 * k / stretch(k, ceiling), 0.02) for k in counts)
 
 
 def widths(table: SpeedTable) -> float:
@@ -49,10 +49,10 @@ def test_a_curve_measured_to_the_end_is_found_again(memory: float) -> None:
 def test_pressure_and_bandwidth_on_few_cores_tell_of_many(memory: float) -> None:
     """Four cores of a host whose memory six of them fill: bandwidth gives the ceiling, pressure the fraction."""
     ceiling, job = 3.0, {"memory": memory, "ceiling": 3.0}
-    pressure = tuple(Point(m, 1 - memory + memory * stretch(1 + m, ceiling), 0.01) for m in (1, 2, 3))
+    pressure = tuple(SpeedPoint(m, 1 - memory + memory * stretch(1 + m, ceiling), 0.01) for m in (1, 2, 3))
     evidence = Evidence(
         speeds=curve(range(1, 5), **job), bandwidth=bandwidth(range(1, 5), ceiling), pressure=pressure,
-        droop=(Point(4, 1.0, 0.01),), cores=CORES,
+        droop=(SpeedPoint(4, 1.0, 0.01),), cores=CORES,
     )  # fmt: skip
     found = fit(evidence, CORES)
     truth = true_speed(CORES, **job)
@@ -65,7 +65,7 @@ def test_pressure_and_bandwidth_on_few_cores_tell_of_many(memory: float) -> None
 
 def test_two_measured_cores_count() -> None:
     slow, fast = (
-        fit(Evidence(speeds=(Point(1, 1.0, 0.01), Point(2, second, 0.01)), cores=CORES), CORES)
+        fit(Evidence(speeds=(SpeedPoint(1, 1.0, 0.01), SpeedPoint(2, second, 0.01)), cores=CORES), CORES)
         for second in (0.85, 0.99)
     )
     assert slow.values[1] == pytest.approx(0.85, abs=0.02) and fast.values[1] == pytest.approx(0.99, abs=0.02)
@@ -74,8 +74,8 @@ def test_two_measured_cores_count() -> None:
 
 
 def test_the_unit_of_the_speeds_does_not_matter() -> None:
-    seconds = Evidence(speeds=(Point(1, 1.0, 0.02), Point(2, 0.9, 0.02)), cores=8)
-    rates = Evidence(speeds=(Point(1, 250.0, 0.02), Point(2, 225.0, 0.02)), cores=8)
+    seconds = Evidence(speeds=(SpeedPoint(1, 1.0, 0.02), SpeedPoint(2, 0.9, 0.02)), cores=8)
+    rates = Evidence(speeds=(SpeedPoint(1, 250.0, 0.02), SpeedPoint(2, 225.0, 0.02)), cores=8)
     assert fit(seconds).values == pytest.approx(fit(rates).values)
 
 
@@ -104,29 +104,29 @@ def test_where_the_host_hides_its_cores_a_larger_host_is_meant() -> None:
 
 
 def test_the_clock_at_work_replaces_what_is_assumed() -> None:
-    held = fit(Evidence(droop=(Point(CORES, 1.0, 0.005),), cores=CORES), CORES)
-    falls = fit(Evidence(droop=(Point(CORES, 0.8, 0.005),), cores=CORES), CORES)
+    held = fit(Evidence(droop=(SpeedPoint(CORES, 1.0, 0.005),), cores=CORES), CORES)
+    falls = fit(Evidence(droop=(SpeedPoint(CORES, 0.8, 0.005),), cores=CORES), CORES)
     # Both at once: the clock falls by a fifth, and less than before is left for nothing.
     assert falls.values[-1] / held.values[-1] == pytest.approx(0.82, abs=0.04)
     assert "from the clock" in held.basis[1] and "assumed" in fit(Evidence(cores=4)).basis[1]
 
 
 def test_bytes_that_a_sample_moves_are_memory_time_at_least() -> None:
-    alone = (Point(1, 10e9, 0.02),)
+    alone = (SpeedPoint(1, 10e9, 0.02),)
     light, heavy = (fit(Evidence(bandwidth=alone, moved=moved, cores=CORES), CORES) for moved in (0.1e9, 6e9))
     assert light.values == pytest.approx(fit(Evidence(bandwidth=alone, cores=CORES), CORES).values, rel=0.01)
     assert heavy.values[-1] < 0.85 * light.values[-1]
 
 
 def test_memory_channels_give_a_ceiling_to_one_core() -> None:
-    alone = (Point(1, 10e9, 0.02),)
+    alone = (SpeedPoint(1, 10e9, 0.02),)
     narrow, wide = (fit(Evidence(bandwidth=alone, channels=c, cores=CORES), CORES) for c in (50e9, 400e9))
     assert narrow.values[-1] < wide.values[-1]
 
 
 def test_siblings_add_what_is_measured_and_nothing_where_there_are_none() -> None:
     assert fit(Evidence(cores=8), 8).rate(16, 8).value == fit(Evidence(cores=8), 8).rate(8, 8).value
-    found = fit(Evidence(sibling=(Point(2, 1.2, 0.01),), cores=8, threads_per_core=2), 8)
+    found = fit(Evidence(sibling=(SpeedPoint(2, 1.2, 0.01),), cores=8, threads_per_core=2), 8)
     # Of a core's memory time, which its thread shares with seven other cores, a sibling adds nothing.
     assert 0.12 < found.sibling < 0.2
     whole, half, none = (found.rate(threads, 8).value for threads in (16, 12, 8))
@@ -135,18 +135,21 @@ def test_siblings_add_what_is_measured_and_nothing_where_there_are_none() -> Non
 
 
 def test_evidence_that_cannot_be_is_taken_to_be_less_exact() -> None:
-    found = fit(Evidence(speeds=curve(range(1, 3), memory=0.1, ceiling=8.0), droop=(Point(8, 3.0, 1e-3),), cores=8))
+    found = fit(
+        Evidence(speeds=curve(range(1, 3), memory=0.1, ceiling=8.0), droop=(SpeedPoint(8, 3.0, 1e-3),), cores=8)
+    )
     assert all(map(math.isfinite, (*found.values, *found.uncertainties)))
 
 
 @pytest.mark.parametrize(
     ("bad", "match"),
     [
-        ({"speeds": (Point(1, 0.0, 0.1),)}, "speeds"), ({"pressure": (Point(1, 1.1, 0.0),)}, "pressure"),
-        ({"droop": (Point(4, math.nan, 0.1),)}, "droop"), ({"bandwidth": (Point(2, 1e9, 0.1),)}, "one core's"),
+        ({"speeds": (SpeedPoint(1, 0.0, 0.1),)}, "speeds"), ({"pressure": (SpeedPoint(1, 1.1, 0.0),)}, "pressure"),
+        ({"droop": (SpeedPoint(4, math.nan, 0.1),)}, "droop"),
+        ({"bandwidth": (SpeedPoint(2, 1e9, 0.1),)}, "one core's"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_measured_is_refused(bad: dict[str, tuple[Point, ...]], match: str) -> None:
+def test_what_cannot_be_measured_is_refused(bad: dict[str, tuple[SpeedPoint, ...]], match: str) -> None:
     with pytest.raises(InputError, match=match):
         Evidence(**bad)  # type: ignore[arg-type]
 
@@ -158,7 +161,8 @@ def test_every_factor_is_in_the_basis_with_where_it_comes_from() -> None:
     measured = fit(
         Evidence(
             speeds=curve(range(1, 3), memory=0.1, ceiling=8.0), bandwidth=bandwidth(range(1, 3), 8.0), moved=1e9,
-            pressure=(Point(1, 1.02, 0.02),), droop=(Point(2, 0.99, 0.01),), sibling=(Point(2, 1.1, 0.02),),
+            pressure=(SpeedPoint(1, 1.02, 0.02),), droop=(SpeedPoint(2, 0.99, 0.01),),
+            sibling=(SpeedPoint(2, 1.1, 0.02),),
             cores=8, threads_per_core=2,
         )
     ).basis  # fmt: skip

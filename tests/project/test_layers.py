@@ -35,8 +35,8 @@ HOMES = {
     "pandas": ("coresim/report/tables.py",),
     "matplotlib": (
         "coresim/report/figures.py",
-        "coresim/report/drawing.py",
-        "coresim/report/live.py",
+        "coresim/report/charts.py",
+        "coresim/report/interactive.py",
         "coresim/report/pdf.py",
     ),
     "PIL": ("coresim/workloads/",),

@@ -30,7 +30,7 @@ from coresim.report.plan import ledger_table, one_short, plan_report
 from coresim.report.subject import rests_on, subject_of
 from coresim.sim.fast import simulate
 from coresim.validate.grid import Setting
-from coresim.validate.ledger import Ledger, Measured, Point
+from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedPoint
 from coresim.validate.predict import Prediction
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,8 +180,8 @@ def test_what_is_not_known_is_left_out(answer, report):
 
 def test_a_validation_shows_every_setting_with_the_worst_first():
     setting = Setting("images", 16, 2, 2, 2, 2, 1.0)
-    trial = Measured(0.3, 0.014, (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
-    near = Point(0, setting, 0.01, 50, 10, Prediction(0.31, 0.29, 0.33, 0.02), 0.2, 0.3, (trial,))
+    trial = MeasuredTrial(0.3, 0.014, (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
+    near = RecordedPoint(0, setting, 0.01, 50, 10, Prediction(0.31, 0.29, 0.33, 0.02), 0.2, 0.3, (trial,))
     far = replace(near, prediction=Prediction(0.18, 0.16, 0.2, 0.02))
     ledger = Ledger(
         "1", "c", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", "f" * 64, 9, (), (near, far)
@@ -307,8 +307,8 @@ def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(profile_path,
     profile = coresim.load(profile_path)
     fingerprint, job = profile.host.fingerprint, profile.workload
     setting = Setting(job, 16, 2, 2, 2, 2, 1.0)
-    trial = Measured(0.3, 0.014, (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
-    point = Point(0, setting, 0.01, 50, 10, Prediction(0.31, 0.29, 0.33, 0.02), 0.2, 0.3, (trial,))
+    trial = MeasuredTrial(0.3, 0.014, (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
+    point = RecordedPoint(0, setting, 0.01, 50, 10, Prediction(0.31, 0.29, 0.33, 0.02), 0.2, 0.3, (trial,))
     ledger = Ledger(
         "1", "c", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", fingerprint, 9, (), (point,)
     )

@@ -11,7 +11,7 @@ import pytest
 import coresim
 from coresim.errors import MissingPartError
 from coresim.model.scenario import read_scenario
-from coresim.report.live import CURVE_HEIGHT, what_if_svg
+from coresim.report.interactive import CURVE_HEIGHT, what_if_svg
 from coresim.report.what_if import POINTS, Knobs, brief, core_counts, curves, turned
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate

@@ -15,7 +15,7 @@ from coresim.report.validation import one_line, trusted, validation_document, va
 from coresim.sim.fast import simulate
 from coresim.validate.grid import Grid, Setting, fixed_step, job_grid, load_grid, quick_grid
 from coresim.validate.latest import keep, latest
-from coresim.validate.ledger import Job, Ledger, Measured, Point, load_ledger
+from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint, load_ledger
 from coresim.validate.predict import (
     Costs,
     by_buffer,
@@ -100,20 +100,20 @@ def test_a_spinning_trainer_takes_a_core_from_the_workers():
     assert spin.idle > predict(COSTS, SETTING, length, simulate).idle + 0.1
 
 
-def measured(idle: float, **other: object) -> Measured:
-    clean = Measured(idle, 0.01 / (1 - idle), (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
+def measured(idle: float, **other: object) -> MeasuredTrial:
+    clean = MeasuredTrial(idle, 0.01 / (1 - idle), (0, 10), (), (0, 14), 0.0, 0.002, 0.001, 0.001, 0.0)
     return replace(clean, **other)  # type: ignore[arg-type]
 
 
-def point(setting: Setting, predicted: float, *idles: float) -> Point:
+def point(setting: Setting, predicted: float, *idles: float) -> RecordedPoint:
     from coresim.validate.predict import Prediction
 
     prediction = Prediction(predicted, predicted - 0.02, predicted + 0.02, 0.01 / (1 - predicted))
-    return Point(0, setting, 0.01, 50, 10, prediction, 0.2, 0.3, tuple(measured(idle) for idle in idles))
+    return RecordedPoint(0, setting, 0.01, 50, 10, prediction, 0.2, 0.3, tuple(measured(idle) for idle in idles))
 
 
-def ledger(*points: Point) -> Ledger:
-    job = Job("images", "imagenet-like", COSTS)
+def ledger(*points: RecordedPoint) -> Ledger:
+    job = RecordedJob("images", "imagenet-like", COSTS)
     return Ledger("1", "coresim validate", "2026-01-01T00:00:00+00:00", "abc", "cpu", 2, "emulated", "g", "f" * 64, 9,
                   (job,), points)  # fmt: skip
 
@@ -150,7 +150,7 @@ def test_only_overlapped_points_about_equal_rates_are_near_the_knee():
 
 
 def test_the_recommended_workers_are_the_fewest_that_are_as_good():
-    def scan(*idles: tuple[float, float]) -> list[Point]:
+    def scan(*idles: tuple[float, float]) -> list[RecordedPoint]:
         return [point(replace(SETTING, workers=n, at=2), p, m) for n, (p, m) in enumerate(idles, start=1)]
 
     agreed = choices(scan((0.5, 0.5), (0.1, 0.11), (0.095, 0.1)))[0]
@@ -187,7 +187,7 @@ def test_the_setting_that_was_calibrated_says_little_of_the_model():
 
 
 def test_a_sweep_s_own_choice_is_judged_by_its_other_pass():
-    def scan(*passes: tuple[float, ...]) -> list[Point]:
+    def scan(*passes: tuple[float, ...]) -> list[RecordedPoint]:
         return [point(replace(SETTING, workers=n, at=2), 0.9, *idles) for n, idles in enumerate(passes, start=1)]
 
     steady = choices_of_sweeps(scan((0.5, 0.5), (0.1, 0.1), (0.095, 0.1)))
@@ -294,8 +294,8 @@ def test_the_latest_ledger_is_found_by_host_and_workload(tmp_path: Path, monkeyp
     assert latest("other", "imagenet-like") is None
     keep(ledger())  # says nothing, so it does not replace what does
     assert latest("abc", "imagenet-like") == found
-    other = replace(ledger(point(SETTING, 0.3, 0.3), replace(point(SETTING, 0.9, 0.3), job=1)),
-                    jobs=(Job("images", "imagenet-like", COSTS), Job("tiny", "mine", COSTS)))  # fmt: skip
+    jobs = tuple(RecordedJob(*named, COSTS) for named in (("images", "imagenet-like"), ("tiny", "mine")))
+    other = replace(ledger(point(SETTING, 0.3, 0.3), replace(point(SETTING, 0.9, 0.3), job=1)), jobs=jobs)
     keep(other)
     kept = [latest("abc", title) for title in ("imagenet-like", "mine")]
     assert [[p.prediction.idle for p in one.points] for one in kept if one] == [[0.3], [0.9]]
@@ -360,7 +360,7 @@ def test_recommend_shows_the_latest_ledger_of_its_host_and_workload(
     known = replace(
         ledger(point(SETTING, 0.3, 0.28, 0.3)),
         host_fingerprint=profile().host.fingerprint,
-        jobs=(Job("images", profile().workload, COSTS),),
+        jobs=(RecordedJob("images", profile().workload, COSTS),),
     )
     keep(known)
     main(["recommend", str(profile_path), "--max-cores", "2", "--options", "2", "--verbose"])

@@ -1,4 +1,4 @@
-"""What remedies change in a scenario."""
+"""How remedies transform a scenario."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from coresim.model.scenario import Scenario
 from coresim.model.service import ZERO, Service
 from coresim.model.storage import from_storage
 
-Change = Callable[[Scenario], Scenario]
+Transform = Callable[[Scenario], Scenario]
 
 
-def workload(**factors: float) -> Change:
+def workload(**factors: float) -> Transform:
     """Named times of the workload, multiplied."""
 
     def change(scenario: Scenario) -> Scenario:
@@ -23,7 +23,7 @@ def workload(**factors: float) -> Change:
     return change
 
 
-def loader(**fields: object) -> Change:
+def loader(**fields: object) -> Transform:
     """Keys of the loader, set."""
     return lambda scenario: replace(scenario, loader=replace(scenario.loader, **fields))  # type: ignore[arg-type]
 
@@ -33,14 +33,14 @@ def prefetch_more(scenario: Scenario) -> Scenario:
     return loader(prefetch_factor=2 * scenario.loader.prefetch_factor)(scenario)
 
 
-def step(factor: float) -> Change:
+def step(factor: float) -> Transform:
     """The step's time, multiplied."""
     return lambda scenario: replace(
         scenario, accelerator=replace(scenario.accelerator, step=scenario.accelerator.step.scaled(factor))
     )
 
 
-def batch_twice(growth: float) -> Change:
+def batch_twice(growth: float) -> Transform:
     """Twice the samples: per-batch times grow with it, the step by ``growth``, the launch does not."""
     return lambda scenario: step(growth)(_twice_the_samples(scenario))
 
@@ -53,7 +53,7 @@ def _twice_the_samples(scenario: Scenario) -> Scenario:
     return replace(scenario, workload=grown)
 
 
-def on_device(share_left: float, seconds_per_sample: float) -> Change:
+def on_device(share_left: float, seconds_per_sample: float) -> Transform:
     """A part of the preparation moves to the accelerator, which needs time for it in every step."""
 
     def change(scenario: Scenario) -> Scenario:
@@ -65,7 +65,7 @@ def on_device(share_left: float, seconds_per_sample: float) -> Change:
     return change
 
 
-def decoder(spared: float) -> Change:
+def decoder(spared: float) -> Transform:
     """A share of the preparation is spared, at the most all that is known to decode."""
 
     def change(scenario: Scenario) -> Scenario:
@@ -75,12 +75,12 @@ def decoder(spared: float) -> Change:
     return change
 
 
-def both(*changes: Change) -> Change:
-    """One change after the other."""
-    return lambda scenario: reduce(lambda found, change: change(found), changes, scenario)
+def both(*transforms: Transform) -> Transform:
+    """One transform after the other."""
+    return lambda scenario: reduce(lambda found, transform: transform(found), transforms, scenario)
 
 
-def decode(share_of_decode_left: float, seconds_per_sample: float) -> Change:
+def decode(share_of_decode_left: float, seconds_per_sample: float) -> Transform:
     """Only the decoding moves: its share as the scenario gives it, else the half of it that JPEG jobs show."""
 
     def change(scenario: Scenario) -> Scenario:
@@ -95,7 +95,7 @@ def no_fetch(scenario: Scenario) -> Scenario:
     return replace(scenario, workload=replace(scenario.workload, fetch=ZERO))
 
 
-def from_tier(name: str) -> Change:
+def from_tier(name: str) -> Transform:
     """Reads wait as in a recorded tier; a set whose samples have no known size stays as it is."""
 
     def change(scenario: Scenario) -> Scenario:
@@ -123,7 +123,7 @@ def on_cpu(scenario: Scenario) -> Scenario:
     )
 
 
-def threads(gil: float) -> Change:
+def threads(gil: float) -> Transform:
     """Threads hand batches over in memory; what holds the interpreter's lock runs one at a time."""
 
     def change(scenario: Scenario) -> Scenario:
@@ -134,7 +134,7 @@ def threads(gil: float) -> Change:
     return change
 
 
-def remote(seconds_per_sample: float) -> Change:
+def remote(seconds_per_sample: float) -> Transform:
     """Other machines prepare; here a batch is only received, which takes CPU time per sample."""
 
     def change(scenario: Scenario) -> Scenario:

@@ -1,4 +1,4 @@
-"""How fast the machine is while it is measured: a shared one changes its pace by half within seconds, each CPU alone.
+"""How fast the machine is while it is measured: a shared one changes its speed by half within seconds, each CPU alone.
 
 Nothing in the system shows it (it happens where another's work shares a physical core), so it is sampled: a process of
 its own prepares the same few samples again and again, with the same random numbers, on each CPU in turn, all the time,
@@ -28,19 +28,19 @@ from coresim.measure.subject import Subject
 
 #: Share of each CPU that sampling takes.
 SHARE = 0.02
-#: CPU seconds of one visit to a CPU, at least.
-VISIT_S = 0.001
-#: Samples looked at for a light one.
-LOOKS = 8
+#: CPU seconds of one timed sample on a CPU, at least.
+TIMED_S = 0.001
+#: Samples timed once, to find a light one.
+PROBED = 8
 #: Rounds over all CPUs that are kept.
 ROWS = 1 << 13
 STOP_S = 5.0
-#: How often the sampler looks whether it is still wanted, s.
-LOOK_S = 0.1
+#: How often the sampler asks whether it is still wanted, s.
+POLL_S = 0.1
 
 
-class Sampler:
-    """Samples the pace while it is open; only in a fresh process, which may fork.
+class SpeedSampler:
+    """Samples the machine's speed while it is open; only in a fresh process, which may fork.
 
     Args:
         subject: whose samples it prepares; a stream's place is taken by work of our own.
@@ -98,7 +98,7 @@ class Sampler:
             if made and rows[-1, 0] >= end:
                 break
             if not self._process.is_alive():
-                raise CoresimError("the process that samples the machine's pace has died; measure again")
+                raise CoresimError("the process that samples the machine's speed has died; measure again")
             time.sleep(0.01)
         first, last = np.searchsorted(rows[:, 0], (begin, end))
         return rows[first : last + 1].copy()
@@ -111,15 +111,15 @@ class Sampler:
             os._exit(1)
 
     def _rounds(self, subject: Subject, parent: int) -> None:
-        took = [(_visit(subject, [index]), index) for index in range(min(LOOKS, max(1, subject.samples)))]
+        took = [(_timed(subject, [index]), index) for index in range(min(PROBED, max(1, subject.samples)))]
         lightest, index = min(took)
-        indices = [index] * max(1, math.ceil(VISIT_S / max(lightest, 1e-6)))
+        indices = [index] * max(1, math.ceil(TIMED_S / max(lightest, 1e-6)))
         while os.getppid() == parent:
             row = self._rows[int(self._head[0]) % ROWS]
             for place, cpu in enumerate(self._cpus):
                 os.sched_setaffinity(0, {cpu})
-                row[1 + place] = _visit(subject, indices)
-                # Each CPU is visited after an equal pause: right after another it finds warmer caches and reads fast.
+                row[1 + place] = _timed(subject, indices)
+                # Each CPU is timed after an equal pause: right after another it finds warmer caches and reads fast.
                 self._pause(float(row[1 + place]) / self._share / len(self._cpus), parent)
             row[0] = time.perf_counter()
             self._head[:] = self._head[0] + 1, time.process_time()
@@ -127,10 +127,10 @@ class Sampler:
     def _pause(self, seconds: float, parent: int) -> None:
         until = time.perf_counter() + seconds
         while os.getppid() == parent and time.perf_counter() < until:
-            time.sleep(min(LOOK_S, max(0.0, until - time.perf_counter())))
+            time.sleep(min(POLL_S, max(0.0, until - time.perf_counter())))
 
 
-def _visit(subject: Subject, indices: Sequence[int]) -> float:
+def _timed(subject: Subject, indices: Sequence[int]) -> float:
     """CPU seconds of the same work each time: the same samples, and the same random numbers."""
     subject.seed()
     began = time.thread_time()

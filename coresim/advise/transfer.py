@@ -1,4 +1,4 @@
-"""Carrying a job's times from the machine they were measured on to another: a stated model, with a wider interval.
+"""Transferring a job's times from the machine they were measured on to another: a stated model, with a wider interval.
 
 * *Step time.* On the same chip as measured; where its form or memory size differs, with a relative standard
   uncertainty of 0.1 more. On another chip only what is known: the workload's own ``steps``, else its ``model`` in the
@@ -25,7 +25,7 @@ from typing import Any
 
 from coresim.errors import InputError
 from coresim.model.catalogue import find_step
-from coresim.model.fleet import Candidate, Workload
+from coresim.model.fleet import Candidate, FleetWorkload
 from coresim.model.machines import same_gpu
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
@@ -38,15 +38,15 @@ CPU_TIMES = ("preprocess", "collate", "send", "consumer", "pin")
 
 
 @dataclass(frozen=True)
-class Carried:
+class Transferred:
     """What a machine makes of a job; all that its prediction needs besides the job's scenario and the cores.
 
     Attributes:
         step: its step time there.
         cpu_time: CPU times there over those measured.
-        cpu_uncertainty, speed_uncertainty: relative standard uncertainties that carrying adds.
+        cpu_uncertainty, speed_uncertainty: relative standard uncertainties that transferring adds.
         gpu_count: GPUs of the host.
-        notes: what was carried, and how, one line each; empty where nothing was.
+        notes: what was transferred, and how, one line each; empty where nothing was.
         memory_bytes: of the host; None where not known.
     """
 
@@ -98,7 +98,7 @@ def condensed(service: Service, samples: int) -> Service:
     return Service(service.mean, service.cv, "gamma", uncertainty=service.uncertainty or own)
 
 
-def carry(workload: Workload, candidate: Candidate, cpu_speed: dict[str, float]) -> Carried:
+def transfer(workload: FleetWorkload, candidate: Candidate, cpu_speed: dict[str, float]) -> Transferred:
     """The job on that kind of host.
 
     Raises:
@@ -112,14 +112,14 @@ def carry(workload: Workload, candidate: Candidate, cpu_speed: dict[str, float])
     # Machines that differ in what decides nothing are one simulation.
     decides = base.workload.batch_bytes is not None or base.host.storage is not None
     memory = candidate.memory_bytes if decides else None
-    return Carried(step, cpu_time, uncertainty, speed, candidate.gpu_count, notes, memory)
+    return Transferred(step, cpu_time, uncertainty, speed, candidate.gpu_count, notes, memory)
 
 
 def _wider(service: Service, uncertainty: float) -> Service:
     return replace(service, uncertainty=math.hypot(service.uncertainty, uncertainty))
 
 
-def _step(workload: Workload, gpu: str | None) -> tuple[Service, str]:
+def _step(workload: FleetWorkload, gpu: str | None) -> tuple[Service, str]:
     own = workload.scenario.accelerator.step
     if gpu is None:
         return own, "the site's GPU is not said: taken for the workload's"
@@ -154,7 +154,7 @@ def _cpu(measured: str | None, there: str | None, speeds: dict[str, float]) -> t
             ratio = known[_plain(measured)] / known[_plain(there)]
             return ratio, KNOWN_RATIO, f"CPU times x {ratio:.3g} from {measured} to {there} (cpu_speed), ±20 % more"
     pair = f"{measured or 'a CPU that is not named'} to {there or 'a CPU that is not named'}"
-    return 1.0, OTHER_CPU, f"CPU times carried unchanged from {pair}, ±60 % more; cpu_speed narrows it"
+    return 1.0, OTHER_CPU, f"CPU times transferred unchanged from {pair}, ±60 % more; cpu_speed narrows it"
 
 
 def _plain(cpu: str) -> str:

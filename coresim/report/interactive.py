@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from matplotlib.ticker import MaxNLocator
 
-from coresim.model.build import OPTIONS
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.report.figures import COLOURS, STATE_COLOURS
-from coresim.report.gantt import TIME_LABEL, Row, Shown, rows_of, title_of, traced
+from coresim.report.gantt import TIME_LABEL, Shown, TimelineRow, rows_of, title_of, traced
 from coresim.report.html import panels_svg
 from coresim.report.what_if import Knobs, curves, turned
 from coresim.sim.estimate import Engine, Estimate
@@ -28,7 +28,7 @@ DASHES = {1: "8 3 2 3", 2: "none", 3: "6 4"}
 STEPS = 12
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A line through points in pixels; ``label`` is what the legend calls it."""
 
     points: str
@@ -59,7 +59,7 @@ class Panel:
     y_label: str
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ChartLine, ...] = ()
     boxes: tuple[Box, ...] = ()
     marks: tuple[tuple[float, float], ...] = ()
     dot: tuple[float, float] | None = None
@@ -75,16 +75,16 @@ def what_if_svg(scenario: Scenario, knobs: Knobs, engine: Engine) -> tuple[Estim
     return found[knobs.option][knobs.cores], panels_svg((above, below), WIDTH, below.top + below.height + 44)
 
 
-def _curve_panel(found: dict[int, dict[int, Estimate]], knobs: Knobs, target: float) -> Panel:
+def _curve_panel(found: dict[Option, dict[int, Estimate]], knobs: Knobs, target: float) -> Panel:
     top, last = 24.0, max(found[knobs.option])
 
     def at(cores: float, idle: float) -> tuple[float, float]:
         return _across(cores, last), top + CURVE_HEIGHT * (1 - idle)
 
-    def line(option: int, estimates: dict[int, Estimate]) -> Line:
+    def line(option: Option, estimates: dict[int, Estimate]) -> ChartLine:
         points = (at(cores, estimate.gpu_idle) for cores, estimate in estimates.items())
-        label = f"{option} {OPTIONS[option]}"
-        return Line(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), COLOURS[option], DASHES[option], label)
+        label = f"{option} {option.label}"
+        return ChartLine(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), COLOURS[option], DASHES[option], label)
 
     y = at(0, target)[1]
     return Panel(
@@ -92,7 +92,7 @@ def _curve_panel(found: dict[int, dict[int, Estimate]], knobs: Knobs, target: fl
         x_ticks=_ticks(last, integer=True),
         y_ticks=tuple((at(0, share / 100)[1], f"{share}") for share in range(0, 101, 20)),
         lines=(*(line(option, estimates) for option, estimates in found.items()),
-               Line(f"{LEFT},{y:.1f} {RIGHT},{y:.1f}", "black", "1 3", "target")),
+               ChartLine(f"{LEFT},{y:.1f} {RIGHT},{y:.1f}", "black", "1 3", "target")),
         dot=at(knobs.cores, found[knobs.option][knobs.cores].gpu_idle),
     )  # fmt: skip
 
@@ -113,7 +113,7 @@ def _timeline_panel(scenario: Scenario, knobs: Knobs, engine: Engine, top: float
     )  # fmt: skip
 
 
-def _boxes(row: Row, middle: float, end: float) -> Iterator[Box]:
+def _boxes(row: TimelineRow, middle: float, end: float) -> Iterator[Box]:
     for bar in row.bars:
         left, right = _across(bar.start, end), _across(min(bar.end, end), end)
         name = bar.name if right - left > 7 * len(bar.name) + 2 else ""

@@ -10,7 +10,7 @@ from coresim.model.rebatch import asked_batch, step_spread
 from coresim.report.text import plural
 
 
-def step_basis(profile: Profile | None, source: str | None, settings: Sequence[str]) -> str | None:
+def step_provenance(profile: Profile | None, source: str | None, settings: Sequence[str]) -> str | None:
     """What the step time rests on: a setting, the profile's own words, or the file that gives it."""
     given = None if source is None else f"as given in {source}"
     known = given if profile is None else profile.accelerator.basis + _rebatched(profile, settings)

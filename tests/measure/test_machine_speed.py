@@ -14,8 +14,8 @@ import pytest
 from kit import made_note, until
 
 from coresim.errors import CoresimError
-from coresim.measure import pace
-from coresim.measure.pace import LOOKS, Sampler
+from coresim.measure import machine_speed
+from coresim.measure.machine_speed import PROBED, SpeedSampler
 from coresim.measure.subject import Subject
 
 
@@ -47,7 +47,7 @@ class Work(Subject):
         return [file.read_text().splitlines() for file in sorted(self.folder.glob("drawn-*"))]
 
 
-def seen_now(sampler: Sampler, seconds: float) -> float:
+def seen_now(sampler: SpeedSampler, seconds: float) -> float:
     """What a worker would see that is at work from now on."""
     began = time.perf_counter()
     time.sleep(seconds)
@@ -56,7 +56,7 @@ def seen_now(sampler: Sampler, seconds: float) -> float:
 
 def test_the_sampler_repeats_the_same_work_and_shows_a_slower_machine(tmp_path: Path) -> None:
     work = Work(tmp_path)
-    with Sampler(work, share=0.2) as sampler:
+    with SpeedSampler(work, share=0.2) as sampler:
         usual = seen_now(sampler, 0.3)
         work.slower(3.0)
         time.sleep(0.1)
@@ -65,11 +65,11 @@ def test_the_sampler_repeats_the_same_work_and_shows_a_slower_machine(tmp_path: 
     assert found == pytest.approx(3.0 * usual, rel=0.25)  # CPU times both, of work that spins until it has spent them
     assert taken > 0.0
     (drawn,) = work.drawn()
-    assert len(set(drawn[LOOKS:])) == 1  # the lightest sample, with the same random numbers
+    assert len(set(drawn[PROBED:])) == 1  # the lightest sample, with the same random numbers
 
 
 def test_it_pauses_so_long_that_it_takes_its_share_of_each_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before every CPU that it visits: right after another one it would find warmer caches there, and read fast."""
+    """Before every CPU that it times: right after another one it would find warmer caches there, and read fast."""
     with stopped(tmp_path) as sampler:
         sampler._cpus, sampler._rows, sampler._head = [0, 1, 2], np.zeros((4, 4)), np.zeros(2)
         happened: list[str] = []
@@ -79,33 +79,33 @@ def test_it_pauses_so_long_that_it_takes_its_share_of_each_cpu(tmp_path: Path, m
             happened.append("pause")
             pauses.append(seconds)
 
-        monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: happened.append("visit"))
+        monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: happened.append("timed"))
         monkeypatch.setattr(os, "getppid", lambda: 1 if len(happened) < 12 else 2)
-        monkeypatch.setattr(pace, "_visit", lambda subject, indices: 0.003)
+        monkeypatch.setattr(machine_speed, "_timed", lambda subject, indices: 0.003)
         monkeypatch.setattr(sampler, "_pause", pause)
         sampler._rounds(Work(tmp_path), 1)
-    assert happened == ["visit", "pause"] * 6
-    # A round visits three CPUs for 3 ms each, and lasts 3 ms over the share.
-    assert pauses == pytest.approx([0.003 / pace.SHARE / 3] * 6)
+    assert happened == ["timed", "pause"] * 6
+    # A round times three CPUs for 3 ms each, and lasts 3 ms over the share.
+    assert pauses == pytest.approx([0.003 / machine_speed.SHARE / 3] * 6)
 
 
-def stopped(folder: Path) -> Sampler:
+def stopped(folder: Path) -> SpeedSampler:
     """A sampler whose process is gone."""
-    sampler = Sampler(Work(folder))
+    sampler = SpeedSampler(Work(folder))
     sampler._process.kill()
     sampler._process.join()
     return sampler
 
 
 def test_the_sampler_ends_with_its_user_and_with_its_process(tmp_path: Path) -> None:
-    with Sampler(Work(tmp_path)) as sampler:
+    with SpeedSampler(Work(tmp_path)) as sampler:
         process = sampler._process
     assert not process.is_alive()
     code = """
 import sys
 from pathlib import Path
-from test_pace import Work, Sampler
-sampler = Sampler(Work(Path(sys.argv[1])))
+from test_machine_speed import Work, SpeedSampler
+sampler = SpeedSampler(Work(Path(sys.argv[1])))
 print(sampler._process.pid, flush=True)
 sys.stdin.read()
 """
@@ -139,7 +139,7 @@ def test_a_sample_that_fails_ends_the_sampler_alone(tmp_path: Path) -> None:
         def sample(self, index: int) -> None:
             raise ValueError("torn")
 
-    with Sampler(Broken(tmp_path)) as sampler:
+    with SpeedSampler(Broken(tmp_path)) as sampler:
         until(lambda: not sampler._process.is_alive())
         assert sampler._process.exitcode == 1
 
@@ -148,7 +148,7 @@ def test_a_stream_s_place_is_taken_by_work_of_our_own(tmp_path: Path) -> None:
     class Stream(Work):
         samples = 0
 
-    with Sampler(Stream(tmp_path)) as sampler:
+    with SpeedSampler(Stream(tmp_path)) as sampler:
         assert seen_now(sampler, 0.05) > 0.0
     assert not Stream(tmp_path).drawn()
 
@@ -167,7 +167,7 @@ def test_speeds_are_averaged_over_the_cpus_that_the_workers_were_on(tmp_path: Pa
 
 
 def test_when_the_room_for_rounds_is_full_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "ROWS", 4)
+    monkeypatch.setattr(machine_speed, "ROWS", 4)
     with stopped(tmp_path) as sampler:
         sampler._cpus = [0]
         # Six rounds were made: the fifth and the sixth stand where the first and the second stood.

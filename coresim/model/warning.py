@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Caution(NamedTuple):
+class HostWarning(NamedTuple):
     """What misleads or slows, the value seen, and the remedy."""
 
     what: str

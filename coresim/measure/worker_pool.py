@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, Job, Link
+from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, ChildJob, Link
 from coresim.measure.protocol import Timing
 
 ROUNDS = 5
@@ -35,7 +35,7 @@ def levels(most: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def crew(job: Job, *args: Any, cpus: Sequence[int], doing: str) -> Iterator[list[Child]]:
+def worker_pool(job: ChildJob, *args: Any, cpus: Sequence[int], doing: str) -> Iterator[list[Child]]:
     """One pinned process per CPU, each of them ready (see `serve`) and at rest."""
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(Child(job, *args, cpu=cpu, doing=doing)) for cpu in cpus]
@@ -45,7 +45,7 @@ def crew(job: Job, *args: Any, cpus: Sequence[int], doing: str) -> Iterator[list
 
 
 def serve(link: Link, unit: Callable[[], Timing], wall: Callable[[], float] = time.perf_counter) -> None:
-    """A crew member's life: work when told for how long, report, keep working until told to rest.
+    """A worker's life: work when told for how long, report, keep working until told to rest.
 
     ``unit`` does one unit of work. The first after a start is not counted: the others may still be starting.
     """
@@ -63,7 +63,7 @@ def serve(link: Link, unit: Callable[[], Timing], wall: Callable[[], float] = ti
 
 
 def work_at_once(children: Sequence[Child], seconds: float, timeout: float = TIMEOUT) -> list[list[Timing]]:
-    """Let these crew members work at the same time; each one's timings, taken while all were at work."""
+    """Let these workers work at the same time; each one's timings, taken while all were at work."""
     for child in children:
         child.send(seconds)
     answers: list[list[Timing]] = [child.receive(timeout + seconds)[1] for child in children]
@@ -81,13 +81,13 @@ def rounds(
     listen: Callable[[int, float], None],
     timeout: float = TIMEOUT,
 ) -> Iterator[tuple[int, dict[int, list[Timing]]]]:
-    """Let 1, 2, ... crew members work at once, five times over, other members each time.
+    """Let 1, 2, ... workers work at once, five times over, other workers each time.
 
     The rounds alternate between the counts, so that a slow drift of the machine touches all alike. After the
     first, a round begins only while ``budget`` seconds are not used up.
 
     Yields:
-        The number at work, and each member's timings by its place in the crew.
+        The number at work, and each worker's timings by its place in the pool.
     """
     started = time.monotonic()
     for number in range(ROUNDS):

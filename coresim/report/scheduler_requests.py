@@ -6,6 +6,7 @@ import math
 
 from coresim.advise.fleet import Row
 from coresim.advise.memory import memory_of
+from coresim.model.option import Option
 from coresim.report.settings import pins_memory
 from coresim.units import format_bytes
 
@@ -15,20 +16,20 @@ _ROOM = 1.25
 _TRAINER_BYTES, _WORKER_BYTES = 8e9, 1e9
 
 
-def asked_cores(row: Row) -> int:
+def requested_cores(row: Row) -> int:
     """Whole physical cores per GPU to ask for: those needed, or all that there are where those are fewer."""
     had = max(1, math.floor(row.outcome.cores_had))
     return had if row.outcome.cores_needed is None else min(row.outcome.cores_needed, had)
 
 
-def asks(row: Row) -> dict[str, str]:
+def scheduler_requests(row: Row) -> dict[str, str]:
     """The request by system; CPUs of schedulers are hardware threads, so cores times threads per core.
 
     ``slurm``: lines of a batch script. ``kubernetes``: YAML of a pod's container and volume, requests equal to limits,
     so that the kubelet's static policy gives whole CPUs, with a comment on what the memory is for. ``docker``: flags
     of ``docker run``. ``dataloader``: arguments.
     """
-    gpus, cpus = row.candidate.gpu_count, asked_cores(row) * (row.candidate.threads_per_core or 1)
+    gpus, cpus = row.candidate.gpu_count, requested_cores(row) * (row.candidate.threads_per_core or 1)
     shm = shm_mib(row)
     return {
         "slurm": f"#SBATCH --gpus-per-node={gpus}\n#SBATCH --cpus-per-gpu={cpus}",
@@ -40,7 +41,7 @@ def asks(row: Row) -> dict[str, str]:
 
 def shm_mib(row: Row) -> int | None:
     """Shared memory of the host's loaders, MiB with a quarter more; None where the batch's size is not known."""
-    if row.option == 1:
+    if row.option == Option.NO_OVERLAP:
         return 64
     scenario = row.workload.scenario
     memory = memory_of(scenario, row.outcome.workers, row.outcome.prefetch_factor)
@@ -56,9 +57,10 @@ def memory_gib(row: Row) -> tuple[int, str]:
     Finished batches in /dev/shm count against a pod's limit too. What was not measured is assumed, and said.
     """
     scenario, gpus = row.workload.scenario, row.candidate.gpu_count
-    workers = 0 if row.option == 1 or scenario.loader.in_process else row.outcome.workers * gpus
+    alone, outcome = row.option == Option.NO_OVERLAP, row.outcome
+    workers = 0 if alone or scenario.loader.in_process else outcome.workers * gpus
     private = scenario.workload.worker_bytes
-    memory = None if row.option == 1 else memory_of(scenario, row.outcome.workers, row.outcome.prefetch_factor)
+    memory = None if alone else memory_of(scenario, outcome.workers, outcome.prefetch_factor)
     batches = 0.0 if memory is None else memory.batches / scenario.accelerator.count * gpus
     size = _ROOM * (batches + workers * (private or _WORKER_BYTES)) + gpus * _TRAINER_BYTES
     of = [f"{format_bytes(_TRAINER_BYTES)} (assumed) for each trainer"]
@@ -67,7 +69,7 @@ def memory_gib(row: Row) -> tuple[int, str]:
         of.append(f"{each} for each of {workers} workers")
     if batches:
         of.append(f"{format_bytes(batches)} of batches")
-    elif row.option != 1:
+    elif row.option != Option.NO_OVERLAP:
         of.append("no batches: their size is not known")
     return math.ceil(size / 2**30), ", ".join(of)
 
@@ -90,7 +92,7 @@ def _kubernetes(row: Row, cpus: int, shm: int | None) -> str:
 
 
 def _dataloader(row: Row) -> str:
-    if row.option == 1:
+    if row.option == Option.NO_OVERLAP:
         return "DataLoader(..., num_workers=0)"
     scenario, outcome = row.workload.scenario, row.outcome
     return (

@@ -1,4 +1,4 @@
-"""Files of the operating system below a root folder, so that a test can show another machine.
+"""Files of Linux (/proc, /sys, control groups) below a root folder, so that a test can show another machine.
 
 A file that is missing, unreadable or malformed reads as None, never as a crash and never as 0.
 """
@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 
-class Tree:
+class SystemRoot:
     """Files below a root; one that is missing, unreadable or malformed reads as None."""
 
     def __init__(self, root: Path) -> None:

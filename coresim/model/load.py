@@ -1,0 +1,63 @@
+"""From a scenario's file, a profile's file or their tables to a scenario: the one place where overrides are applied."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from coresim.model.overrides import override
+from coresim.model.profile import Profile, check_step, load_document, profile_tables
+from coresim.model.scenario import Scenario, read_scenario
+from coresim.model.storage import stored
+
+
+def scenario_of(
+    document: Profile | dict[str, Any],
+    source: str,
+    settings: Sequence[str] = (),
+    cold: bool | None = None,
+    storage: str | None = None,
+) -> Scenario:
+    """The scenario of a profile or of a scenario's tables, with overrides.
+
+    Args:
+        document: the profile or the tables.
+        source: what errors call it, such as its path.
+        settings: overrides such as ``workload.batch_size=512``.
+        cold: whether samples come from storage and not from the page cache; None: as the profile says.
+        storage: a recorded tier that samples come from, whatever the input says.
+
+    Raises:
+        UnknownKeyError, InputError: what is wrong, and where.
+    """
+    tables = profile_tables(document, source, cold, settings) if isinstance(document, Profile) else document
+    return read_scenario(overridden(tables, settings, storage), source)
+
+
+def overridden(tables: dict[str, Any], settings: Sequence[str], storage: str | None) -> dict[str, Any]:
+    """The tables with the recorded tier of ``storage`` and then the settings applied."""
+    return override(stored(tables, storage) if storage else tables, settings)
+
+
+def load_input(
+    path: str | os.PathLike[str], settings: Sequence[str] = (), step_needed: bool = True
+) -> tuple[Scenario, Profile | None]:
+    """The scenario of a scenario file or a saved profile, with overrides; and the profile, if it is one.
+
+    Args:
+        path: of the file; its content tells which of the two it is.
+        settings: overrides such as ``workload.batch_size=512``.
+        step_needed: whether a profile whose step time nobody knows is refused.
+    """
+    return with_profile(load_document(path), str(path), settings, step_needed)
+
+
+def with_profile(
+    document: Profile | dict[str, Any], source: str, settings: Sequence[str] = (), step_needed: bool = True
+) -> tuple[Scenario, Profile | None]:
+    """As `load_input`, of what is loaded already."""
+    profile = document if isinstance(document, Profile) else None
+    if profile and step_needed:
+        check_step(profile, source, settings)
+    return scenario_of(document, source, settings), profile
