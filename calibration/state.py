@@ -211,7 +211,7 @@ def _coverage(found: Sequence[RecordedPoint]) -> str:
 
 
 def _rules(ledger: Ledger) -> str:
-    """The recommendation beside what a child would choose: how often each is right, and what it loses; "" without scans."""
+    """The recommendation beside what a child would choose: how often each is right, what it loses; "" without scans."""
     rules = {"recommended, predicted ahead": choices(ledger.scored)} | choices_of_rules(ledger.scored, ledger.cpus)
     if not all(rules.values()):
         return ""
