@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import mmap
 import multiprocessing
 import os
@@ -23,8 +22,14 @@ linux = pytest.mark.skipif(not task_times(os.getpid()), reason="the system does 
 def block() -> mmap.mmap:
     """40 MiB straight from the system and written: untouched pages are nobody's."""
     made = mmap.mmap(-1, 40 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    made.write(b"x" * (40 * MIB))
+    fill(made)
     return made
+
+
+def fill(memory: mmap.mmap) -> None:
+    """Write 40 MiB in small pieces: an allocator may keep what a large one took."""
+    for _ in range(40):
+        memory.write(b"x" * MIB)
 
 
 @contextmanager
@@ -34,8 +39,6 @@ def worker(begin: Callable[[], Any], work: Callable[[Any], None] = lambda kept: 
     mine, theirs = fork.Pipe()
 
     def live() -> None:
-        # A collection writes to every object that was inherited, and there are many after other tests.
-        gc.disable()
         kept = begin()
         while True:
             theirs.send("rests")
@@ -71,7 +74,7 @@ def test_batches_in_shared_memory_are_counted_as_batches() -> None:
         file = os.memfd_create("batch")
         os.ftruncate(file, 40 * MIB)
         made = mmap.mmap(file, 40 * MIB)
-        made.write(b"x" * (40 * MIB))
+        fill(made)
         return made
 
     with worker(lambda: None) as (pid, _):
