@@ -175,14 +175,17 @@ def test_costs_are_told_at_the_usual_pace_beside_as_many_busy_cpus(bench_of: Mak
     assert [told.what for told in cautions_of(found)] == ["the machine changed its speed"]
 
 
-@pytest.mark.parametrize(("handover", "runs"), [(0.1, (1, 2, 3)), (0.0, (1, 2))])
+@pytest.mark.parametrize(
+    ("handover", "budget_s", "runs"), [(0.1, 60.0, (1, 2, 3)), (0.0, 60.0, (1, 2)), (0.1, 0.05, (1, 2))]
+)
 def test_a_crowd_is_run_only_where_it_is_notable_what_it_does_to_hand_overs(
     bench_of: Make,  # noqa: F811
     handover: float,
+    budget_s: float,
     runs: tuple[int, ...],
 ) -> None:
     line = bench_of(cpus=2, handover=handover, receive=handover / 10)
-    assert calibrate(line, budget_s=60.0, rounds=1).counts == runs
+    assert calibrate(line, budget_s=budget_s, rounds=1).counts == runs
 
 
 def test_it_tells_how_far_it_is(bench_of: Make) -> None:  # noqa: F811
