@@ -20,7 +20,7 @@ def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
         "Trainer:     " + _list(estimate.trainer),
     ]
     if any(estimate.starved_by.values()):
-        lines.append("Starved by:  " + _list(estimate.starved_by))
+        lines.append("Starved, next batch in: " + _list(estimate.starved_by))
     for station in estimate.stations:
         shares = {name: share for name, share in station.items() if name not in ("name", "servers")}
         lines.append(f"{station['name']} ({plural(station['servers'], 'server')}): {_list(shares)}")
