@@ -27,8 +27,8 @@ from coresim.measure.subject import FirstBatch, Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import batch_facts
 
-#: Wall seconds of a calibration, and of a quick one. Slow batches take longer: a few of each are needed.
-BUDGET_S, QUICK_S = 28.0, 10.0
+#: Wall seconds of a calibration. Slow batches take longer: a few of each are needed.
+BUDGET_S = 28.0
 ROUNDS, MOST_ROUNDS = 3, 5
 #: Shares of a run's time: without a pause, with steps in between; the rest of it goes to pauses.
 STREAM, PACED = 0.5, 0.3

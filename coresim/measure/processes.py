@@ -28,7 +28,6 @@ TIMEOUT = 60.0
 START_TIMEOUT = 120.0
 LIMITED = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in LIMITED}
-HOW_THREADS = "fresh process, OMP, BLAS, torch and cv2 limited to 1 thread"
 _BOOT = (
     "import sys; sys.path[:] = {path!r}; from coresim.measure import processes; processes.child_main({link}, {life})"
 )

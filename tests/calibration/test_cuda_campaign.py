@@ -13,7 +13,7 @@ import pytest
 from made_up import ledger, point, script
 
 from coresim.measure.host import read_host
-from coresim.model.profile import load_profile
+from coresim.model.profile import load_document
 from coresim.validate.grid import Grid, load_grid
 from coresim.validate.ledger import RecordedPoint, load_ledger
 
@@ -306,7 +306,7 @@ def test_from_the_first_line_to_the_last_interrupted_and_resumed(
     grid = load_grid(tmp_path / "grid.toml")
     monkeypatch.setenv("TRIALS", "3")
     assert module.main(flags) == 130
-    profile, first = load_profile(tmp_path / "x-tiny-fp32.profile.json"), load_ledger(tmp_path / "x.ledger.json")
+    profile, first = load_document(tmp_path / "x-tiny-fp32.profile.json"), load_ledger(tmp_path / "x.ledger.json")
     names = {measured.name for measured in profile.measurements}
     assert names >= {
         "accelerator.step",

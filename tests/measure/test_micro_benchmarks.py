@@ -57,7 +57,6 @@ def test_bandwidth_of_every_count() -> None:
     assert set(by_name(found)) == {f"bandwidth.{kernel}.{k}" for kernel in ("copy", "triad") for k in counts}
     assert all(value > 1e8 for m in found for value in m.flat)
     assert "copy" in told[0] and "triad" in told[-1]
-    assert 1 <= bandwidth.saturating_cores(bandwidth.bandwidth_curve(found)) <= len(cpus)
 
 
 def test_storage_cold_and_warm_or_an_honest_caution(images: WorkloadSpec) -> None:
@@ -103,11 +102,6 @@ def test_no_files_or_a_missing_one_is_bad_input(tmp_path: Path) -> None:
 
 
 # --- cores and bandwidth ---------------------------------------------------------------------------------------
-
-
-def test_saturation_is_the_fewest_cores_within_five_per_cent() -> None:
-    assert bandwidth.saturating_cores([10, 19, 28.5, 29, 30]) == 3
-    assert bandwidth.saturating_cores([10]) == 1
 
 
 def test_many_cores_are_measured_at_some_counts() -> None:

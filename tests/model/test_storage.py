@@ -16,8 +16,8 @@ import pytest
 from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.overrides import override
-from coresim.model.page_cache import UNCERTAINTY, ideal_share, lru_share, miss_share
-from coresim.model.profile import load_profile
+from coresim.model.page_cache import UNCERTAINTY, miss_share
+from coresim.model.profile import load_document
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.service import Service
 from coresim.model.storage import data_bytes, misses_of, missing, stored, tiers
@@ -32,6 +32,21 @@ def job(**tables: dict[str, object]) -> Scenario:
 
 
 # The page cache
+
+
+def ideal_share(cached: float) -> float:
+    """Misses of a cache that always holds the same share of the set."""
+    return max(0.0, 1.0 - cached)
+
+
+def lru_share(cached: float) -> float:
+    """Misses of a least-recently-used cache with a fresh random order each epoch: 1 - c - (1 - c) ln(1 - c).
+
+    A sample at place x of one epoch and y of the next is found if the share of others read in between, 1 - x (1 - y),
+    is below c; x and y are independent and uniform.
+    """
+    left = ideal_share(cached)
+    return left - left * math.log(left) if left else 0.0
 
 
 def played_lru(cached: float, samples: int = 2000, epochs: int = 6) -> float:
@@ -145,7 +160,7 @@ def test_a_named_tier_is_what_fetching_takes_and_given_keys_win() -> None:
 
 
 def test_the_flag_wins_over_what_was_measured(profile_path: Path) -> None:
-    tables = load_profile(profile_path).scenario_tables(cold=True)
+    tables = load_document(profile_path).scenario_tables(cold=True)
     tables["host"].pop("memory_bytes", None)
     found = read_scenario(override(stored(tables, "hdd-7200"), []))
     assert found.workload.fetch.mean > 0.01 and found.host.storage_streams == 1.0
