@@ -231,7 +231,8 @@ def child_main(link: int, life: int) -> None:
     connection = Connection(link)
     try:
         job, args, cpu = connection.recv()
-        pin(cpu)
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})
         connection.send(("done", job(Link(connection), *args)))
     except CoresimError as error:
         connection.send(("error", type(error)(str(error))))
@@ -242,12 +243,6 @@ def child_main(link: int, life: int) -> None:
 def _end_with_parent(life: int) -> None:
     os.read(life, 1)
     os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def pin(cpu: int | None) -> None:
-    """Stay on one hardware thread, where the system can do that."""
-    if cpu is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {cpu})
 
 
 def limit_threads() -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coresim.measure.notes import Note
 from coresim.measure.subject import Pipe
@@ -93,6 +93,7 @@ def run_trial(
     *,
     wait: Callable[[float], None] = sleep_until,
     join: Callable[[float], float] = float,
+    look: Callable[[Any], None] = lambda batch: None,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.thread_time,
 ) -> Trial:
@@ -104,6 +105,7 @@ def run_trial(
         warm_up: steps that do not count, at least one.
         wait: blocks until a moment of the clock.
         join: of several ranks, waits for all and gives the latest moment at which one's device was done.
+        look: told the first batch.
         clock: wall seconds.
         cpu_clock: CPU seconds of the trainer's thread.
     """
@@ -113,8 +115,10 @@ def run_trial(
     side = _side_cpu()
     for step_s in steps_s:
         asked, cpu = clock(), cpu_clock()
-        _batch, note = pipe.next()  # the batch before is let go here, as in any training loop
+        batch, note = pipe.next()  # the batch before is let go here, as in any training loop
         got, used = clock(), cpu_clock() - cpu
+        if end is None:
+            look(batch)
         # Inline, nothing was ready before it was asked for; at the first step there is no end to be late for.
         ready = asked if pipe.inline else min(note.made, got)
         start = got if end is None else max(ready, end) + (got - max(ready, asked))

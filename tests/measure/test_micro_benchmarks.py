@@ -111,8 +111,9 @@ def test_many_cores_are_measured_at_some_counts() -> None:
 
 def test_one_hardware_thread_per_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for cpu, siblings in {0: "0,4", 1: "1,5", 4: "0,4", 5: "1,5", 6: "2,6"}.items():
-        (tmp_path / f"cpu{cpu}" / "topology").mkdir(parents=True)
-        (tmp_path / f"cpu{cpu}" / "topology" / "thread_siblings_list").write_text(siblings + "\n")
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(siblings + "\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 5, 6, 9})
     assert worker_pool.physical_cpus(tmp_path) == (0, 1, 6, 9)
 
