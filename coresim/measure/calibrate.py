@@ -23,12 +23,12 @@ from coresim import stats
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.protocol import busy_seconds
-from coresim.measure.subject import FirstBatch, Layout, Pipe, Subject
+from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import batch_facts
 
-#: Wall seconds of a calibration, and of a quick one. Slow batches take longer: a few of each are needed.
-BUDGET_S, QUICK_S = 28.0, 10.0
+#: Wall seconds of a calibration. Slow batches take longer: a few of each are needed.
+BUDGET_S = 28.0
 ROUNDS, MOST_ROUNDS = 3, 5
 #: Shares of a run's time: without a pause, with steps in between; the rest of it goes to pauses.
 STREAM, PACED = 0.5, 0.3
@@ -197,10 +197,9 @@ class _Maker:
         pipe = self.subject.open(layout, seed=number)
         start_s = time.perf_counter() - began
         try:
-            pipe = FirstBatch(pipe, self.look) if self.batch_facts == (0, 0) else pipe
             ratio = RATIOS[number % len(RATIOS)]
             pacing = _Pacing(max(1, workers), self.seconds, self._batch_s(), ratio, progress, pipe)
-            trial = run_trial(pipe, pacing, warm_up=1)
+            trial = run_trial(pipe, pacing, warm_up=1, look=self.look)
             memory = tuple(filter(None, map(worker.memory_of, pipe.pids())))
         finally:
             pipe.close()
@@ -213,8 +212,9 @@ class _Maker:
         self.runs.append(found)
 
     def look(self, batch: Any) -> None:
-        """Note the bytes and the arrays of a batch."""
-        self.batch_facts = batch_facts(batch)
+        """Note the bytes and the arrays of the very first batch."""
+        if self.batch_facts == (0, 0):
+            self.batch_facts = batch_facts(batch)
 
     def _batch_s(self) -> float | None:
         """About how long one worker needs for a batch, from the runs so far."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coresim.measure.notes import Note, queued_seconds
 from coresim.measure.subject import Pipe
@@ -95,6 +95,7 @@ def run_trial(
     *,
     wait: Callable[[float], None] = sleep_until,
     join: Callable[[float], float] = float,
+    look: Callable[[Any], None] = lambda batch: None,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.thread_time,
     queue_clock: Callable[[], float] = lambda: queued_seconds() or 0.0,
@@ -107,6 +108,7 @@ def run_trial(
         warm_up: steps that do not count, at least one.
         wait: blocks until a moment of the clock.
         join: of several ranks, waits for all and gives the latest moment at which one's device was done.
+        look: told the first batch.
         clock: wall seconds.
         cpu_clock: CPU seconds of the trainer's thread.
         queue_clock: seconds for which the trainer's thread has waited for a core.
@@ -118,9 +120,11 @@ def run_trial(
     for step_s in steps_s:
         queued = queue_clock()
         asked, cpu = clock(), cpu_clock()
-        _batch, note = pipe.next()  # the batch before is let go here, as in any training loop
+        batch, note = pipe.next()  # the batch before is let go here, as in any training loop
         got, used = clock(), cpu_clock() - cpu
         queued = queue_clock() - queued
+        if end is None:
+            look(batch)
         # Inline, nothing was ready before it was asked for; at the first step there is no end to be late for.
         ready = asked if pipe.inline else min(note.made, got)
         start = got if end is None else max(ready, end) + (got - max(ready, asked))
