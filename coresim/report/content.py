@@ -9,8 +9,8 @@ from typing import Any
 
 from coresim.advise.surface import Surface
 
-#: A number as the tables write it, perhaps with an interval or a unit.
-_NUMBER = re.compile(r"(none \(\d+\)|[-+±]?[\d.,]+( ?(%|[nµm]?s|min|h))?( \[.*\])?|)")
+#: A number as the tables write it, perhaps with an interval or a unit; what stands where there is none.
+_NUMBER = re.compile(r"(\?|none( \(\d+\))?|[-+±]?[\d.,]+( ?(%|[nµm]?s|min|h))?( \[.*\])?|)")
 
 
 @dataclass(frozen=True)

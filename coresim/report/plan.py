@@ -18,6 +18,7 @@ from coresim.report.content import Chart, Report, Section, Table
 from coresim.report.doubt import sure_words
 from coresim.report.subject import rests_on, warnings
 from coresim.report.validation import label, one_line
+from coresim.report.words import interval, percent, plural
 from coresim.sim.estimate import Engine
 from coresim.units import format_duration
 
@@ -77,8 +78,8 @@ def ledger_table(ledger: Ledger) -> Table | None:
         (
             point.setting.workload,
             label(point),
-            text.percent(point.idle),
-            text.percent(point.prediction.idle),
+            percent(point.idle),
+            percent(point.prediction.idle),
             f"{100 * point.prediction.low:.1f} to {100 * point.prediction.high:.1f}",
             f"{100 * point.error:+.1f}",
         )
@@ -90,7 +91,7 @@ def ledger_table(ledger: Ledger) -> Table | None:
 def headline(result: Recommendation) -> str:
     """The answer in a few words."""
     if result.meets_target:
-        return f"{text.plural(result.point.cores, 'CPU core')} per GPU"
+        return f"{plural(result.point.cores, 'CPU core')} per GPU"
     if result.verdict.name in ("too few cores", "too few workers"):
         return "Not enough CPU cores"
     return f"More CPU cores will not help: {result.verdict.name}"
@@ -102,8 +103,8 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
     if not result.meets_target:
         yield "Answer", text.headline(result).splitlines()[0]
         yield "What would help", result.verdict.advice
-        yield "Nearest", text.plural(point.cores, "CPU core") + " per GPU"
-    yield "Predicted GPU idle", text.interval(point.estimate) + _target(result)
+        yield "Nearest", plural(point.cores, "CPU core") + " per GPU"
+    yield "Predicted GPU idle", interval(point.estimate) + _target(result)
     rests = rests_on(result.scenario, answer.basis)
     if rests:
         yield "Rests on", rests
@@ -118,16 +119,16 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
     yield "Verdict", f"{result.verdict.name}; next bottleneck: {result.verdict.next_bottleneck}"
     yield "One core short", one_short(result)
     count = result.scenario.accelerator.count
-    together = f", {text.plural(count, 'GPU')} together" if count > 1 else ""
+    together = f", {plural(count, 'GPU')} together" if count > 1 else ""
     yield "Throughput", f"{point.estimate.throughput_samples_per_s:.0f} samples/s{together}"
     own = result.own_host
     if own is not None:
-        words = f"{own.verdict.name}, GPU idle {text.interval(own.point.estimate)}"
+        words = f"{own.verdict.name}, GPU idle {interval(own.point.estimate)}"
         yield f"On the host's {own.cores:g} cores per GPU", words
 
 
 def _target(result: Recommendation) -> str:
-    share = text.percent(result.scenario.target.gpu_idle)
+    share = percent(result.scenario.target.gpu_idle)
     return f", target {share}, met with probability {result.probability:.2f}"
 
 
@@ -140,7 +141,7 @@ def one_short(result: Recommendation) -> str:
     lost = 1.0 - less.estimate.throughput_samples_per_s / point.estimate.throughput_samples_per_s
     # Two points of a flat curve differ by their noise alone.
     change = f"{100 * lost:.1f} % fewer samples/s" if lost >= 0.0005 else "no fewer samples/s"
-    return f"with {less.cores}: GPU idle {text.interval(less.estimate)}, {change}"
+    return f"with {less.cores}: GPU idle {interval(less.estimate)}, {change}"
 
 
 def _curves(result: Recommendation) -> Section:
@@ -185,7 +186,7 @@ def _curve_tables(result: Recommendation) -> Iterator[Table]:
 
 def _cells(point: Point) -> tuple[str, str, str]:
     found = point.estimate
-    return f"{point.workers}", text.interval(found), f"{found.throughput_samples_per_s:.0f}"
+    return f"{point.workers}", interval(found), f"{found.throughput_samples_per_s:.0f}"
 
 
 def _timeline(result: Recommendation, engine: Engine) -> Section:
@@ -215,11 +216,11 @@ def _time(result: Recommendation) -> Section:
     )
     groups = {"accelerator": estimate.accelerator, WAITED_FOR: estimate.starved_by, "trainer": estimate.trainer}
     for station in estimate.stations:
-        groups[f"{station['name']} ({text.plural(station['servers'], 'server')})"] = {
+        groups[f"{station['name']} ({plural(station['servers'], 'server')})"] = {
             name: share for name, share in station.items() if name not in ("name", "servers")
         }
     rows = tuple(
-        (group, state.replace("_", " "), text.percent(share))
+        (group, state.replace("_", " "), percent(share))
         for group, states in groups.items()
         for state, share in states.items()
         if share >= 0.0005
@@ -258,7 +259,7 @@ def _inputs(scenario: Scenario) -> Section:
         ("GPUs on the host", f"{scenario.accelerator.count}"),
         ("prefetch factor", f"{scenario.loader.prefetch_factor}"),
         ("loader", scenario.loader.preset),
-        ("target GPU idle", text.percent(scenario.target.gpu_idle)),
+        ("target GPU idle", percent(scenario.target.gpu_idle)),
     )
     return Section("Inputs", tables=(Table(columns, rows), Table(("setting", "value"), others)))
 

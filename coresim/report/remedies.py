@@ -7,7 +7,7 @@ from typing import Any
 
 from coresim.advise.what_if import RemedyOutcome, WhatIf
 from coresim.report.content import Section, Table
-from coresim.report.text import option_words, percent, plural, wrapped
+from coresim.report.words import option_words, percent, plural, wrapped
 from coresim.units import format_bytes
 
 COLUMNS = ("remedy", "GPU idle", "samples/s", "cores needed", "memory", "rests on")

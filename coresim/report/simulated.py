@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coresim.report.text import interval, interval_sources, percent, plural
+from coresim.report.text import interval_sources
+from coresim.report.words import interval, percent, plural
 from coresim.sim.estimate import Estimate
 from coresim.units import format_duration
 

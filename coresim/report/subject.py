@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
-from coresim.report.text import plural
+from coresim.report.words import plural
 
 #: What the first words of a step's basis say.
 _STEP = {

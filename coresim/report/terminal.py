@@ -9,7 +9,7 @@ from collections.abc import Sequence, Set
 from coresim.advise.recommend import Recommendation
 from coresim.report import doubt, text
 from coresim.report.subject import rests_on
-from coresim.report.text import WIDTH, interval, percent, plural
+from coresim.report.words import WIDTH, interval, percent, plural, wrapped
 
 #: Lines of the answer.
 LINES = 10
@@ -57,7 +57,7 @@ def answer_text(
     if verbose:
         return "\n\n".join([block, *text.recommendation_parts(answer, basis, rests), *_cautions([*first, *others])])
     more = [*others, "--verbose shows the options, the curve and the evidence"]
-    return "\n".join([block, "", *(text.wrapped(line, "  ", "    ") for line in more)])
+    return "\n".join([block, "", *(wrapped(line, "  ", "    ") for line in more)])
 
 
 def merged(notes: Sequence[str]) -> list[str]:
@@ -132,7 +132,7 @@ def _within(entries: Sequence[str], whole: Set[int] = frozenset()) -> list[str]:
 
     def lines() -> list[list[str]]:
         cut = [textwrap.shorten(entry, size, placeholder=" ...") for entry, size in zip(entries, most, strict=True)]
-        return [text.wrapped(line, "" if place == 0 else "  ", "    ").splitlines() for place, line in enumerate(cut)]
+        return [wrapped(line, "" if place == 0 else "  ", "    ").splitlines() for place, line in enumerate(cut)]
 
     while sum(map(len, found := lines())) > LINES:
         long = [place for place, part in enumerate(found) if len(part) > 1 and place not in whole]
@@ -145,4 +145,4 @@ def _within(entries: Sequence[str], whole: Set[int] = frozenset()) -> list[str]:
 
 
 def _cautions(notes: Sequence[str]) -> list[str]:
-    return ["Warnings\n" + "\n".join(text.wrapped(note) for note in notes)] if notes else []
+    return ["Warnings\n" + "\n".join(wrapped(note) for note in notes)] if notes else []

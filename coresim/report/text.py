@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from coresim.advise.candidates import most_workers
 from coresim.advise.memory import memory_of
 from coresim.advise.recommend import OptionAnswer, Recommendation
@@ -15,21 +13,9 @@ from coresim.report.doubt import recorded_words, sure_words
 from coresim.report.node import node_words
 from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
 from coresim.report.storage import storage_lines
+from coresim.report.words import interval, option_words, percent, plural, wrapped
 from coresim.sim.estimate import Estimate
 from coresim.units import format_duration
-
-WIDTH = 110
-
-
-def percent(share: float) -> str:
-    """A share for people: ``3.5 %``."""
-    return f"{100 * share:.1f} %"
-
-
-def interval(estimate: Estimate) -> str:
-    """GPU idle with its interval: ``3.5 % [3.1, 3.9]``."""
-    low, high = 100 * estimate.gpu_idle_low, 100 * estimate.gpu_idle_high
-    return f"{percent(estimate.gpu_idle)} [{low:.1f}, {high:.1f}]"
 
 
 def recommendation_parts(answer: Recommendation, basis: str | None, rests: tuple[str, ...] = ()) -> list[str]:
@@ -45,11 +31,6 @@ def recommendation_parts(answer: Recommendation, basis: str | None, rests: tuple
 def chosen_option(answer: Recommendation) -> OptionAnswer:
     """The option that is recommended."""
     return next(option for option in answer.options if option.option == answer.point.option)
-
-
-def plural(count: float, word: str) -> str:
-    """A count with its word: ``1 core``, ``2 cores``."""
-    return f"{count:g} {word}{'' if count == 1 else 's'}"
 
 
 def headline(answer: Recommendation, basis: str | None = None) -> str:
@@ -92,11 +73,6 @@ def setting_words(point: Point) -> str:
     return f"{option_words(point.option)} with {plural(point.workers, 'worker')}"
 
 
-def option_words(option: Option) -> str:
-    """An option with its name: ``option 2 (overlapped)``."""
-    return f"option {option} ({option.label})"
-
-
 def _rests_on(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> str:
     return "Rests on\n" + "\n".join(wrapped(line) for line in basis_lines(answer, basis, rests))
 
@@ -135,15 +111,6 @@ def _fitted(lines: list[str]) -> str:
     """The lines within the text's width, each with its own indentation and two more where it goes on."""
     indents = [line[: len(line) - len(line.lstrip())] for line in lines]
     return "\n".join(wrapped(line.strip(), own, f"{own}  ") for line, own in zip(lines, indents, strict=True))
-
-
-def wrapped(line: str, first: str = "  - ", rest: str = "    ") -> str:
-    """A line as several of the text's width, the first behind ``first``, the others behind ``rest``."""
-    found = textwrap.fill(
-        line.replace(" %", "\xa0%"), WIDTH, initial_indent=first, subsequent_indent=rest,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
-    return found.replace("\xa0%", " %")  # a number and its unit stay together
 
 
 def loader_text(answer: Recommendation) -> str:

@@ -20,8 +20,9 @@ from coresim.model.build import build
 from coresim.model.scenario import read_scenario
 from coresim.report.figures import plot_gantt, save_figure
 from coresim.report.html import whole_options
-from coresim.report.text import WIDTH, core_range
+from coresim.report.text import core_range
 from coresim.report.trace import write_trace
+from coresim.report.words import WIDTH
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 
