@@ -36,10 +36,10 @@ def option_words(option: Option) -> str:
     return f"option {option} ({option.label})"
 
 
-def wrapped(line: str, first: str = "  - ", rest: str = "    ") -> str:
-    """A line as several of the text's width, the first behind ``first``, the others behind ``rest``."""
+def wrapped(line: str, first: str = "  - ", rest: str = "    ", width: int = WIDTH) -> str:
+    """A line as several of so many characters, the first behind ``first``, the others behind ``rest``."""
     found = textwrap.fill(
-        line.replace(" %", "\xa0%"), WIDTH, initial_indent=first, subsequent_indent=rest,
+        line.replace(" %", "\xa0%"), width, initial_indent=first, subsequent_indent=rest,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
     return found.replace("\xa0%", " %")  # a number and its unit stay together
