@@ -73,6 +73,11 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object alone on stdout")
 
 
+def add_confidence(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """The ``--confidence`` flag."""
+    parser.add_argument("--confidence", type=share, default=0.9, metavar="SHARE", help=f"{meaning} (default 90%%)")
+
+
 def add_storage(parser: argparse.ArgumentParser) -> None:
     """The ``--storage`` flag."""
     parser.add_argument(
