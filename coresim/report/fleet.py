@@ -15,7 +15,7 @@ from coresim.model.fleet import FleetWorkload
 from coresim.report.doubt import sureness
 from coresim.report.results import record_of
 from coresim.report.scheduler_requests import scheduler_requests
-from coresim.report.text import WIDTH, percent, plural
+from coresim.report.words import WIDTH, percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd

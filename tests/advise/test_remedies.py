@@ -17,7 +17,7 @@ from coresim.errors import InputError
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.remedies import conclusion, what_if_document, what_if_text
-from coresim.report.text import WIDTH
+from coresim.report.words import WIDTH
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 

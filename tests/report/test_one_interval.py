@@ -17,7 +17,7 @@ from coresim.cli.main import main
 from coresim.report.answer import Answer
 from coresim.report.plan import plan_report
 from coresim.report.remedies import remedies_sections
-from coresim.report.text import interval
+from coresim.report.words import interval
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 
