@@ -73,6 +73,11 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object alone on stdout")
 
 
+def add_confidence(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """The ``--confidence`` flag."""
+    parser.add_argument("--confidence", type=share, default=0.9, metavar="SHARE", help=f"{meaning} (default 90%%)")
+
+
 def show(args: argparse.Namespace, document: object, text: str) -> int:
     """Print one JSON object where ``--json`` asks for it, else the text; the exit code of an answer."""
     print(json.dumps(document, indent=1, allow_nan=False) if args.json else text)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import add_attach, check_program, foreign_loader, measured, source_of, step_settings
 from coresim.cli.common import (
+    add_confidence,
     add_json,
     add_preset,
     add_set,
@@ -57,7 +58,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="a scenario (.toml) or a saved profile (.json); absent: measure here, or -- and your program",
     )  # fmt: skip
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
-    add_confidence(parser)
+    add_confidence(parser, "how sure the larger of the two core counts is to meet the target")
     parser.add_argument(
         "--options",
         type=option_list,
@@ -84,14 +85,6 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     add_set(parser)
     add_json(parser)
     parser.set_defaults(run=run)
-
-
-def add_confidence(parser: argparse.ArgumentParser) -> None:
-    """The flag of the surer of the two core counts."""
-    parser.add_argument(
-        "--confidence", type=share, default=0.9, metavar="SHARE",
-        help="how sure the larger of the two core counts is to meet the target (default 90%%)",
-    )  # fmt: skip
 
 
 def option_list(text: str) -> tuple[Option, ...]:

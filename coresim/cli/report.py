@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from coresim.cli.attach import add_attach, read_job, source_of
-from coresim.cli.common import add_set, metadata, share, study_of, whole_number
+from coresim.cli.common import add_confidence, add_set, metadata, share, study_of, whole_number
 from coresim.cli.measure import check_writable, progress_on_stderr
-from coresim.cli.recommend import add_confidence, option_list
+from coresim.cli.recommend import option_list
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
 
@@ -27,7 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )  # fmt: skip
     parser.add_argument("--title", metavar="TEXT", help="title of the report (default: names the input)")
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
-    add_confidence(parser)
+    add_confidence(parser, "how sure the larger of the two core counts is to meet the target")
     parser.add_argument(
         "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
     )

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.fleet import FleetPlan, Mix, Row, Unknown
+from coresim.advise.refine import LIKELY
 from coresim.model.fleet import FleetWorkload
+from coresim.report.doubt import sureness
 from coresim.report.results import record_of
 from coresim.report.scheduler_requests import scheduler_requests
-from coresim.report.words import WIDTH, percent
+from coresim.report.words import WIDTH, percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,13 +57,12 @@ def _count(number: int, word: str) -> str:
 
 
 def _workload(workload: FleetWorkload, plan: FleetPlan, top: int) -> str:
-    rows = plan.pairs(workload)
+    rows = plan.best_first(workload)
     missing = [found for found in plan.unknown if found.workload is workload]
     title = f"{workload.name}: {workload.gpu_hours:g} GPU-hours"
     target = f"idle within {percent(workload.scenario.target.gpu_idle)}"
     if not rows:
         return "\n".join([f"{title}, {target}: no prediction", *_reasons(missing)])
-    rows = _best_first(rows)
     within, beyond = [row for row in rows if row.meets_target], [row for row in rows if not row.meets_target]
     best = rows[0]
     lines = [f"{title}, {target}: {best.candidate.name}"] if within else [f"{title}: no machine is {target}"]
@@ -71,11 +72,6 @@ def _workload(workload: FleetWorkload, plan: FleetPlan, top: int) -> str:
         lines += ["  idle beyond the target, cheapest samples first:", *_table(beyond[:top]), *_more(len(beyond), top)]
     notes = [line for note in best.notes for line in _wrapped(f"{best.candidate.name}: {note}")]
     return "\n".join([*lines, *notes, *_reasons(missing), *_asked(best)])
-
-
-def _best_first(rows: Sequence[Row]) -> list[Row]:
-    """What meets the target before what does not, each in its order."""
-    return sorted(rows, key=lambda row: not row.meets_target)
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
@@ -92,13 +88,19 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.candidate.name,
         str(row.candidate.gpu_count),
         f"{outcome.cores_had:.4g}",
-        "none will do" if outcome.cores_needed is None else str(outcome.cores_needed),
+        _needed(row),
         str(row.option),
         idle,
         f"{outcome.throughput:.0f}",
         "?" if price is None else f"{price:.4g}",
         f"{cores}, {row.idle_gpus:.2g} GPUs",
     )
+
+
+def _needed(row: Row) -> str:
+    """The fewest cores, with a mark where they meet the target only as likely as not."""
+    count = row.outcome.cores_needed
+    return "none will do" if count is None else f"{count}{'' if row.outcome.confidence > LIKELY else ' (likely)'}"
 
 
 def _reasons(missing: Sequence[Unknown]) -> list[str]:
@@ -115,16 +117,25 @@ def _wrapped(line: str) -> list[str]:
 
 def _asked(row: Row) -> list[str]:
     lines = [line for text in scheduler_requests(row).values() for line in text.splitlines()]
-    return [f"  ask for, on {row.candidate.name}:", *(f"    {line}" for line in lines)]
+    return [f"  ask for, on {row.candidate.name} ({_taken(row)}):", *(f"    {line}" for line in lines)]
+
+
+def _taken(row: Row) -> str:
+    """Which of the core counts a request has."""
+    outcome = row.outcome
+    if outcome.cores_needed is None or not outcome.has_enough:
+        return "all the cores there are"
+    how = sureness(outcome.confidence) if outcome.confidence > LIKELY else "within the target as likely as not"
+    return f"{plural(outcome.cores_needed, 'core')} per GPU, {how}"
 
 
 def _legend(plan: FleetPlan) -> str:
     text = (
-        "Cores are physical and per GPU. needed: fewest within the idle target; a job uses these, or all"
-        " there are. stranded: of the host, cores paid for and not needed, GPUs paid for and idle. Prices are the"
-        " catalogue's on its day or your file's; '?' is not known, and such machines come last. GPU-hours are those of"
-        " the input's own GPU, never idle. The interval holds the uncertainty of the inputs and of their transfer,"
-        " which each note states."
+        "Cores are physical and per GPU. needed: fewest that meet the idle target with the confidence asked for;"
+        " (likely): as likely as not, where the machine has no more. A job uses these, or all there are. stranded: of"
+        " the host, cores paid for and not needed, GPUs paid for and idle. Prices are the catalogue's on its day or"
+        " your file's; '?' is not known, and such machines come last. GPU-hours are those of the input's own GPU,"
+        " never idle. The interval holds the uncertainty of the inputs and of their transfer, which each note states."
     )
     return "\n".join(textwrap.wrap(text, WIDTH))
 
@@ -156,7 +167,7 @@ class Planned:
 
 def fleet_document(plan: FleetPlan, about: dict[str, Any]) -> dict[str, Any]:
     """Every row, the best for each workload with what to ask for, the mixes, and what was not predicted."""
-    best = {workload.name: _best_first(plan.pairs(workload))[:1] for workload in plan.fleet.workloads}
+    best = {workload.name: plan.best_first(workload)[:1] for workload in plan.fleet.workloads}
     return {
         "format": "coresim-fleet-plan",
         "schema_version": 1,
@@ -174,7 +185,7 @@ def fleet_document(plan: FleetPlan, about: dict[str, Any]) -> dict[str, Any]:
 def _best(row: Row) -> dict[str, Any]:
     return {
         "machine": row.candidate.name, "option": row.option, "meets_target": row.meets_target,
-        "ask_for": scheduler_requests(row),
+        "confidence": row.outcome.confidence, "ask_for": scheduler_requests(row),
     }  # fmt: skip
 
 

@@ -179,8 +179,9 @@ def _field(item: Any) -> dict[str, Any]:
 _PLANNED = {
     "key": _TEXT, "workload": _TEXT, "machine": _TEXT, "option": _OPTION, "gpu": _or_null(_TEXT), "gpus": _WHOLE,
     "cores_per_gpu_needed": _or_null(_WHOLE), "workers_per_gpu": _WHOLE, "prefetch_factor": _WHOLE,
-    "gpu_idle": _SHARE, "gpu_idle_low": _SHARE, "gpu_idle_high": _SHARE, "basis": _TEXT, "meets_target": _TRUTH,
-    "notes": _TEXT, "price_usd_per_h": _or_null(_AMOUNT), "price_usd_per_million_samples": _or_null(_AMOUNT),
+    "gpu_idle": _SHARE, "gpu_idle_low": _SHARE, "gpu_idle_high": _SHARE, "basis": _TEXT, "confidence": _SHARE,
+    "meets_target": _TRUTH, "notes": _TEXT, "price_usd_per_h": _or_null(_AMOUNT),
+    "price_usd_per_million_samples": _or_null(_AMOUNT),
     "workload_cost_usd": _or_null(_AMOUNT), "stranded_cores": _or_null(_AMOUNT),
 }  # fmt: skip
 PLAN_SCHEMA = _object(
@@ -189,7 +190,12 @@ PLAN_SCHEMA = _object(
         "best": {
             "type": "object",
             "additionalProperties": {
-                **_object({"machine": _TEXT, "option": _OPTION, "meets_target": _TRUTH, "ask_for": _TABLE}),
+                **_object(
+                    {
+                        "machine": _TEXT, "option": _OPTION, "meets_target": _TRUTH, "confidence": _SHARE,
+                        "ask_for": _TABLE,
+                    }
+                ),
                 "type": ["object", "null"],
             },
         },

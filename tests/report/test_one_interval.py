@@ -18,7 +18,7 @@ from coresim.report.answer import Answer
 from coresim.report.content import Table
 from coresim.report.plan import plan_report
 from coresim.report.remedies import remedies_sections
-from coresim.report.text import interval
+from coresim.report.words import interval
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 
