@@ -116,6 +116,7 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
         pin_memory=settings["pin_memory"],
         persistent_workers=settings["persistent_workers"],
         in_order=settings["in_order"],
+        context=settings["context"],
         steady=all(told["steady"] for told in found),
         batches_per_step=batches / max(1, optimizer_steps),
         rank_busy=tuple(busy),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
     add_confidence(parser, "how sure the larger of the two core counts is to meet the target")
     parser.add_argument(
-        "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
+        "--options",
+        type=option_list,
+        help="which options to consider (default: those that the preset can be; of a program 2)",
     )
     parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """Read, simulate, write; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
     from coresim.advise.what_if import what_if
-    from coresim.attaching.today import check_today
+    from coresim.attaching.today import check_today, own_options
     from coresim.report.answer import answer_of
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
@@ -57,11 +58,10 @@ def run(args: argparse.Namespace) -> int:
     scenario, profile = read_job(args, [*args.settings, *target])
     source = source_of(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
-        found = recommend(scenario, study, args.options, args.max_cores, args.confidence)
-        answer = answer_of(found, profile, source, args.settings)
-        today = check_today(profile, study) if profile else None
-        if today:
-            answer = replace(answer, rests=(" ".join(today_text(today).split()), *answer.rests))
+        options = args.options or own_options(profile)
+        found = recommend(scenario, study, options, args.max_cores, args.confidence)
+        today = check_today(profile, study)
+        answer = answer_of(found, profile, source, args.settings, today)
         # What the step time rests on stands among what the answer rests on.
         about = metadata(args.seed, source, None, profile.host.fingerprint if profile else None)
         name = profile.workload if profile and args.command else Path(source).name

@@ -48,6 +48,7 @@ def assemble(
         siblings=speed.sibling,
         speed_basis="; ".join(speed.basis),
         cautions=tuple(cautions),
+        settings=facts.settings,
         measurements=tuple(found),
     )
 

@@ -29,6 +29,7 @@ from coresim.model.keys import (
     unknown_key,
     write_section,
 )
+from coresim.model.loader_settings import LoaderSettings
 from coresim.model.measurement import Measurement
 from coresim.model.overrides import basis_after
 from coresim.model.profile_tables import scenario_tables
@@ -158,6 +159,9 @@ class Profile:
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)
     cautions: tuple[HostWarning, ...] = key(Kind(_read_cautions, {"type": "array"}), "reasons to trust it less", ())
+    settings: LoaderSettings | None = key(
+        _section(LoaderSettings), "those of the DataLoader that was named; absent where none was", None
+    )
     today: Today | None = key(_section(Today), "the program as it ran; absent where none was attached to", None)
     measurements: tuple[Measurement, ...] = key(Kind(_read_measurements, {"type": "array"}), "the raw values")
 
@@ -189,8 +193,9 @@ class Profile:
             "cautions": [caution._asdict() for caution in self.cautions],
             "measurements": [_write_measurement(measurement) for measurement in self.measurements],
         }
-        if self.today is not None:
-            parts["today"] = write_section(self.today)
+        for name, found in (("settings", self.settings), ("today", self.today)):
+            if found is not None:
+                parts[name] = write_section(found)
         return {"format": FORMAT, "schema_version": VERSION} | write_section(self) | parts
 
     @classmethod
