@@ -123,12 +123,6 @@ def _read_values(value: object, where: str) -> tuple[float, ...]:
     return values
 
 
-def _read_host(value: object, where: str) -> HostFacts:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{where} = {short(value)}: a table of host facts is needed; measure again")
-    return HostFacts.from_dict(value, where)
-
-
 def _section(section: type[Any]) -> Kind:
     return Kind(lambda value, where: read_section(section, value, where), {"type": "object"})
 
@@ -146,7 +140,7 @@ class Profile:
     batch_size: int = key(COUNT, "samples per batch")
     bytes_per_batch: int = key(COUNT_OR_NONE, "bytes of one collated batch")
     arrays_per_batch: int = key(COUNT_OR_NONE, "arrays or tensors of one collated batch")
-    host: HostFacts = key(Kind(_read_host, {"type": "object"}), "the host")
+    host: HostFacts = key(Kind(HostFacts.from_dict, {"type": "object"}), "the host")
     accelerator: AcceleratorSource = key(_section(AcceleratorSource), "where the step time comes from")
     provenance: Provenance = key(_section(Provenance), "who measured this, when, with what")
     speed: tuple[float, ...] = key(TABLE, "s(k): fitted speed of each busy core with k = 1, 2, 3, ... busy", (1.0,))
