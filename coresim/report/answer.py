@@ -64,7 +64,7 @@ class Answer:
 
     def text(self, verbose: bool = False) -> str:
         """The answer in ten lines with its cautions, or ``verbose`` with all of the evidence."""
-        return answer_text(self.result, self.basis, self.notes, self.rests, self.subject, verbose)
+        return answer_text(self, verbose)
 
     def __repr__(self) -> str:
         return _brief(self)

@@ -7,7 +7,7 @@ from typing import Any
 
 from coresim.attaching.today import Checked
 from coresim.model.today import Today
-from coresim.report.text import percent, plural, wrapped
+from coresim.report.words import percent, plural, wrapped
 from coresim.units import format_duration
 
 

@@ -223,9 +223,11 @@ def _code_digest() -> str:
 
 
 def _accelerators(grid: Grid, device: str) -> str:
-    names = dict.fromkeys(setting.trains for setting in grid.settings)
+    names = dict.fromkeys((setting.trains, setting.device or device) for setting in grid.settings)
     return ", ".join(
-        f"training {name} on {device}" if name else "emulated (blocks for the step time)" for name in names
+        dict.fromkeys(
+            f"training {name} on {where}" if name else "emulated (blocks for the step time)" for name, where in names
+        )
     )
 
 

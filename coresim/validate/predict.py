@@ -24,7 +24,7 @@ from coresim.sim.run import Run, RunLength
 from coresim.theory.queues import buffer_idle, rate_idle
 from coresim.validate.grid import Setting
 from coresim.validate.straggler import straggling
-from coresim.validate.training import RUN_AHEAD, StepCost
+from coresim.validate.training import StepCost
 
 LEVEL = 0.8
 NOMINAL, PERTURBED = 8, 40
@@ -142,17 +142,21 @@ def scenario_of(costs: Costs, setting: Setting, dealt_late: bool = True) -> Scen
         later = workload.fetch.longer(Service(received / workload.batch_size))
         scenario = replace(scenario, workload=replace(workload, fetch=later))
     if costs.training is not None:
-        return _in_training(scenario, costs.training)
+        return _in_training(scenario, costs.training, setting.run_ahead)
     device = Accelerator(step=Service(step_time(costs, setting)), sync=setting.sync, count=setting.ranks)
     return replace(scenario, accelerator=device)
 
 
-def _in_training(scenario: Scenario, step: StepCost) -> Scenario:
+def _in_training(scenario: Scenario, step: StepCost, run_ahead: int) -> Scenario:
     """Real training: the device's own step, launch and copies."""
     pinned = scenario.loader.pin_memory and step.copy_pinned is not None
     copy = step.copy_pinned if pinned and step.copy_pinned is not None else step.copy
     device = Accelerator(
-        step=empirical(step.step), launch=empirical(step.launch), run_ahead=RUN_AHEAD, slowdown=step.slowdown
+        step=empirical(step.step),
+        launch=empirical(step.launch),
+        run_ahead=run_ahead,
+        sync=step.sync,
+        slowdown=step.slowdown,
     )
     workload = replace(scenario.workload, copy=Service(copy) if copy else ZERO)
     loader = replace(scenario.loader, copy_mode="stream" if pinned else "sync")

@@ -184,7 +184,7 @@ def _calibrated(
     device, training = "", None
     if first.model:
         tell("timing the training step", 0)
-        server.send(Train(first, effort.device))
+        server.send(Train(first, first.device or effort.device))
         device, training = server.receive()[1]
     tell("calibrating", 0)
     ask = Ask(first.option == Option.STAGED, effort.budget_s, effort.rounds, first.pin_memory)
