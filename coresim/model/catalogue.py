@@ -80,7 +80,7 @@ class StepChoice:
     step_time_s: float  # scaled to batch_size
     throughput_samples_per_s: float  # the recorded rate, whatever the batch
     uncertainty: float  # relative half-width of step_time_s, 0 to 0.9: a judgement, see find_step
-    basis: str  # one line: the record, its stack, certainty and source, the scaling and the uncertainty
+    provenance: str  # one line: the record, its stack, certainty and source, the scaling and the uncertainty
 
 
 def precision_family(text: str) -> str:

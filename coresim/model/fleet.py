@@ -112,7 +112,6 @@ class Candidate:
         memory_bytes: of the host.
         price_per_h: USD per hour of the host; None: by core and GPU.
         price_per_core_h, price_per_gpu_h: USD per hour.
-        basis: where the facts are from, and how sure the core count is.
     """
 
     name: str
@@ -126,7 +125,6 @@ class Candidate:
     price_per_h: float | None = None
     price_per_core_h: float | None = None
     price_per_gpu_h: float | None = None
-    basis: str = "the fleet file"
 
     def price(self, cores_per_gpu: float) -> float | None:
         """USD per hour of the host with so many cores for each GPU, or None where it is not known."""
@@ -229,7 +227,6 @@ def candidate_of(machine: Machine) -> Candidate:
         cpu=machine.cpu,
         memory_bytes=machine.memory_bytes,
         price_per_h=machine.price_usd_per_h,
-        basis=f"cores {machine.certainty_cores}; {machine.source}",
     )
 
 

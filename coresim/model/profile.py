@@ -30,7 +30,7 @@ from coresim.model.keys import (
     write_section,
 )
 from coresim.model.measurement import Measurement
-from coresim.model.overrides import basis_after
+from coresim.model.overrides import provenance_after
 from coresim.model.profile_tables import scenario_tables
 from coresim.model.rebatch import asked_batch
 from coresim.model.today import Today
@@ -229,7 +229,7 @@ def profile_tables(
 def step_is_unknown(profile: Profile, settings: Sequence[str]) -> bool:
     """Whether neither the profile nor a setting says how long a step takes."""
     unknown = profile.accelerator.kind == "unknown"
-    return unknown and basis_after(settings, "accelerator.step", None) is None
+    return unknown and provenance_after(settings, "accelerator.step", None) is None
 
 
 def check_step(profile: Profile, source: str, settings: Sequence[str]) -> None:
