@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coresim.cli.common import whole_number
-from coresim.errors import EXIT_ANSWERED, InputError
+from coresim.cli.common import show
+from coresim.cli.flags import whole_number
+from coresim.errors import InputError
 from coresim.units import format_bytes, format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -115,8 +115,7 @@ def run(args: argparse.Namespace) -> int:
     check_writable(args.output)
     profile = measured(args)
     profile.save(args.output)
-    print(json.dumps(profile.to_dict(), indent=1, allow_nan=False) if args.json else summary(profile, args.output))
-    return EXIT_ANSWERED
+    return show(args, profile.to_dict(), summary(profile, args.output))
 
 
 def measure_profile(request: Request) -> Profile:

@@ -16,11 +16,12 @@ def answer_lines(headline: str, *sections: Section) -> str:
 
 def section_text(section: Section) -> str:
     """The section's title with all below it a little to the right; without a title, flush left."""
-    lines, indent = [section.title] if section.title else [], "  " if section.title else ""
-    for place, block in enumerate(section.blocks):
-        lines += [""] if place and isinstance(block, Table) else []
+    lines: list[str] = []
+    indent = "  " if section.title else ""
+    for block in section.blocks:
+        lines += [""] if lines and isinstance(block, Table) else []
         lines += [(indent + line).rstrip() for line in block_lines(block, WIDTH - len(indent), wide=True)]
-    return "\n".join(lines)
+    return "\n".join([*filter(None, [section.title]), *lines]) if lines else ""
 
 
 def block_lines(block: Block, width: int, wide: bool = False) -> list[str]:
@@ -31,7 +32,7 @@ def block_lines(block: Block, width: int, wide: bool = False) -> list[str]:
 def _lines(block: Block, width: int, wide: bool) -> Iterator[str]:
     match block:
         case Paragraph(text):
-            yield from wrapped(text, "", "  ", width).splitlines()
+            yield from wrapped(text, "", "", width).splitlines()
         case Items(lines):
             for line in lines:
                 yield from wrapped(line, "- ", "  ", width).splitlines()
