@@ -21,6 +21,7 @@ def calibrate(loader: Any, *, budget_s: float) -> dict[str, Any]:
     """
     from coresim.measure import calibrate as instrument  # noqa: PLC0415 (see the module's text)
     from coresim.measure import costs  # noqa: PLC0415
+    from coresim.measure.cautions import cautions_of  # noqa: PLC0415
     from coresim.measure.torch_loader import TorchSubject  # noqa: PLC0415
 
     subject = TorchSubject(loader, type(loader.dataset).__name__)
@@ -28,5 +29,5 @@ def calibrate(loader: Any, *, budget_s: float) -> dict[str, Any]:
     return {
         "loader": subject.loader,
         "measurements": [asdict(measurement) for measurement in costs.measurements(found)],
-        "cautions": [list(caution) for caution in costs.cautions(found)],
+        "cautions": [list(caution) for caution in cautions_of(found)],
     }

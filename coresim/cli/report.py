@@ -59,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
         title = args.title or f"CPU cores per GPU for {name}"
         ledger = latest(profile.host.fingerprint, profile.workload) if profile else None
         checked = ledger_table(ledger) if ledger else None
-        chosen = answer.result.point.option
-        remedies = remedies_sections(what_if(scenario, study, option=chosen, chosen=chosen))
+        remedies = remedies_sections(what_if(scenario, study, option=found.point.option, said=found.known))
         write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
     if today:
         print(today_text(today))

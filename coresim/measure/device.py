@@ -25,9 +25,11 @@ class Device:
     Attributes:
         asynchronous: the device works while the host goes on, so that a host timer alone misleads.
         place: the torch device on which tensors lie.
+        sync: whether waiting for it holds a core (``spin``, as CUDA does by default) or not (``block``).
     """
 
     asynchronous = False
+    sync = "spin"
 
     def __init__(self, place: Any) -> None:
         self.place = place

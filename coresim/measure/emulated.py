@@ -94,7 +94,7 @@ class EmulatedDevice(Device):
 
     def __init__(self, like: Emulated, place: Any = None, host: DeviceHost | None = None) -> None:
         super().__init__(place)
-        self.like, self._host = like, host or DeviceHost()
+        self.like, self._host, self.sync = like, host or DeviceHost(), like.sync
         self._steps, self._copies = Queue(self._host), Queue(self._host)
 
     def record(self) -> Work:

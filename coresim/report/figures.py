@@ -20,8 +20,9 @@ from coresim.report.text import chosen_option
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from coresim.advise.decide import OptionAnswer
     from coresim.advise.fleet import FleetPlan
-    from coresim.advise.recommend import OptionAnswer, Recommendation
+    from coresim.advise.recommend import Recommendation
     from coresim.model.pipeline import Pipeline
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario

@@ -36,7 +36,7 @@ def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
         "Trainer:     " + _list(estimate.trainer),
     ]
     if any(estimate.starved_by.values()):
-        lines.append("Starved by:  " + _list(estimate.starved_by))
+        lines.append("Starved, next batch in: " + _list(estimate.starved_by))
     lines += [f"{group}: {_list(states)}" for group, states in list(estimate_shares(estimate).items())[3:]]
     return "\n".join([*lines, interval_sources(estimate)])
 

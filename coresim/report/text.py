@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from coresim.advise.candidates import most_workers
+from coresim.advise.decide import OptionAnswer
 from coresim.advise.memory import memory_of
-from coresim.advise.recommend import OptionAnswer, Recommendation
+from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.crowding import crowding
 from coresim.model.option import Option

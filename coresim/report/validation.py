@@ -166,7 +166,8 @@ def label(point: RecordedPoint) -> str:
     )
     words += f", {s.ranks} ranks" if s.ranks > 1 else ""
     words += f", one waits {s.straggler:g} times" if s.straggler > 1.0 else ""
-    words += f", {s.trains}" if s.trains else ""
+    words += f", {s.trains}" + (f" on {s.device}" if s.device else "") if s.trains else ""
+    words += f", {s.run_ahead} steps ahead" if s.run_ahead != 1 else ""
     words += ", pinned" if s.pin_memory else ""
     words += ", spin" if s.sync == "spin" else ""
     words += ", by quota" if s.limit == "quota" else ""
@@ -179,6 +180,7 @@ def _short(point: RecordedPoint) -> str:
     words = f"{s.option}: {s.workers}w/{s.cores}c pf{s.prefetch_factor} b{s.batch_size}"
     words += (f" x{s.ranks}" if s.ranks > 1 else "") + (f" late{s.straggler:g}" if s.straggler > 1.0 else "")
     words += (f" {s.trains}" if s.trains else "") + (" pin" if s.pin_memory else "")
+    words += f" ahead{s.run_ahead}" if s.run_ahead != 1 else ""
     words += (" spin" if s.sync == "spin" else "") + ("" if s.ordered else " unord")
     return words + (" quota" if s.limit == "quota" else "")
 

@@ -19,17 +19,9 @@ from coresim.files import read_text, read_toml
 from coresim.model.option import Option, read_option
 from coresim.units import short
 
-_LISTS = {
-    "batch_size": int, "option": int, "workers": int, "cores": int, "prefetch_factor": int, "ratio": float,
-    "sync": str, "ordered": bool, "at": int, "step_s": float,
-    "model": str, "precision": str, "pin_memory": bool, "limit": str, "ranks": int, "straggler": float,
-}  # fmt: skip
-DEFAULTS: dict[str, list[Any]] = {
-    "option": [2], "workers": [1], "cores": [2], "prefetch_factor": [2], "sync": ["block"], "ordered": [True],
-    "model": [""], "precision": ["fp32"], "pin_memory": [False],
-    "at": [0], "step_s": [0.0], "limit": ["affinity"],
-    "ranks": [1], "straggler": [1.0],
-}  # fmt: skip
+#: The kinds of the keys of a block that are lists, and their defaults where a `Setting` has none.
+_KINDS = {"int": int, "Option": int, "float": float, "str": str, "bool": bool}
+_USUAL: dict[str, Any] = {"option": 2, "workers": 1, "cores": 2, "prefetch_factor": 2}
 
 
 @dataclass(frozen=True)
@@ -39,10 +31,11 @@ class Setting:
     The rate is that of ``at`` workers, or of the setting's own where ``at`` is 0: with the same ``at``, other numbers
     of workers face the same step time. ``step_s`` > 0 is the step time itself, in seconds; then the ratio is not used.
     ``model`` is what is really trained: a network, in its ``precision``, or the user's own step (``module:name``),
-    whose precision is its own and ""; "" is the emulated accelerator. A model has its own step time. ``limit`` says
-    how the cores are limited: by ``affinity`` to as many CPUs, or by a CPU ``quota`` over all CPUs. ``ranks`` trainers,
-    each with a loader of its own, share the cores and wait for the slowest at each step; reads of the first wait
-    ``straggler`` times as long as those of the others.
+    whose precision is its own and ""; "" is the emulated accelerator. A model has its own step time. ``device`` is
+    where it trains ("": where the run says), and the trainer launches ``run_ahead`` steps beyond the one that it waits
+    for. ``limit`` says how the cores are limited: by ``affinity`` to as many CPUs, or by a CPU ``quota`` over all CPUs.
+    ``ranks`` trainers, each with a loader of its own, share the cores and wait for the slowest at each step; reads of
+    the first wait ``straggler`` times as long as those of the others.
     """
 
     workload: str
@@ -63,6 +56,8 @@ class Setting:
     limit: str = "affinity"
     ranks: int = 1
     straggler: float = 1.0
+    device: str = ""
+    run_ahead: int = 1
 
     def __post_init__(self) -> None:
         where = f"grid: {self.workload}"
@@ -72,6 +67,7 @@ class Setting:
         _require(self.limit in ("affinity", "quota"), f"{where}: limit {self.limit!r}; use affinity or quota")
         _require(self.step_s >= 0, f"{where}: step_s {self.step_s!r}; seconds, or 0 for a ratio")
         least = {"batch_size": 1, "workers": 0, "cores": 1, "prefetch_factor": 1, "at": 0, "repeats": 1, "ranks": 1}
+        least |= {"run_ahead": 0}
         for name, bound in least.items():
             _require(getattr(self, name) >= bound, f"{where}: {name} {getattr(self, name)!r}; at least {bound}")
         some = self.option == Option.NO_OVERLAP or self.workers > 0
@@ -98,7 +94,7 @@ class Setting:
     def job(self) -> tuple[object, ...]:
         """What is calibrated together: a loader in the trainer is the same loader as one with workers."""
         threads = self.option == Option.STAGED
-        return self.workload, self.batch_size, threads, self.model, self.precision, self.pin_memory
+        return self.workload, self.batch_size, threads, self.model, self.precision, self.device, self.pin_memory
 
 
 @dataclass(frozen=True)
@@ -186,7 +182,7 @@ def _settings(document: dict[str, Any]) -> Iterator[Setting]:
 
 
 def _block(table: dict[str, Any]) -> Iterator[Setting]:
-    known = {field.name for field in fields(Setting)}
+    known = {field.name: field for field in fields(Setting)}
     for name in table:
         if name not in known:
             raise UnknownKeyError(f"block.{name}: unknown key; use {', '.join(sorted(known))}")
@@ -197,7 +193,11 @@ def _block(table: dict[str, Any]) -> Iterator[Setting]:
         _require(
             isinstance(table.get(name, kind()), kind), f"block.{name} = {short(table.get(name))}: {kind.__name__}?"
         )
-    lists = {name: _list(table.get(name, DEFAULTS.get(name)), kind, name) for name, kind in _LISTS.items()}
+    lists = {
+        name: _list(table.get(name, _USUAL.get(name, field.default)), _KINDS[str(field.type)], name)
+        for name, field in known.items()
+        if name not in ("workload", "repeats")
+    }
     for values in itertools.product(*lists.values()):
         combination: dict[str, Any] = dict(zip(lists, values, strict=True))
         yield Setting(workload=table["workload"], repeats=table.get("repeats", 1), **combination)

@@ -29,7 +29,6 @@ from coresim.measure.trial import TimedStep, Trial, after_warm_up
 from coresim.validate.gpu_decode import jpeg_decoder
 
 STEPS = 20
-RUN_AHEAD = 1
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,7 @@ class StepCost:
         copy: to copy a batch to the device from pageable memory, which waits; 0 where the CPU is the device.
         copy_pinned: the same from pinned memory, which does not wait; None where there is no device.
         slowdown: relative step time with 0, 1, 2, ... cores busy.
+        sync: whether waiting for the device holds a core (``spin``) or not (``block``).
     """
 
     step: tuple[float, ...]
@@ -49,6 +49,7 @@ class StepCost:
     copy: float
     copy_pinned: float | None
     slowdown: tuple[float, ...]
+    sync: str = "spin"
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> StepCost:
@@ -104,7 +105,7 @@ class Training:
         found |= {m.name: m for m in self._beside_busy_cores(resident, count)}
         if self._decode is None:  # else the decoder copies what it decodes
             found |= {m.name: m for m in measure_copies(self._batch, self.device)}
-        return _step_cost({name: measurement.values[0] for name, measurement in found.items()})
+        return _step_cost({name: measurement.values[0] for name, measurement in found.items()}, self.device.sync)
 
     def _beside_busy_cores(self, resident: Any, count: int) -> list[Any]:
         """The step beside up to all cores but one: what it loses by sharing the trainer's own is simulated besides."""
@@ -162,7 +163,7 @@ def run_training(
     warm_up_steps: int,
     steps: int,
     *,
-    run_ahead: int = RUN_AHEAD,
+    run_ahead: int,
     cpu_clock: Callable[[], float] = time.thread_time,
 ) -> Trial:
     """Train on ``warm_up_steps`` and then ``steps`` batches of the pipe, which stays open; times in seconds.
@@ -201,7 +202,7 @@ def _steps(device: Device, base: Any, asks: Sequence[tuple[float, float, float, 
     ]
 
 
-def _step_cost(values: dict[str, tuple[float, ...]]) -> StepCost:
+def _step_cost(values: dict[str, tuple[float, ...]], sync: str) -> StepCost:
     step = values["accelerator.step"]
     alone = stats.median(step)
     busy = {
@@ -216,6 +217,7 @@ def _step_cost(values: dict[str, tuple[float, ...]]) -> StepCost:
         copy=copies.get("copy.pageable.wall", 0.0),
         copy_pinned=copies.get("copy.pinned"),
         slowdown=tuple(_between(busy, level) for level in range(max(busy, default=0) + 1)),
+        sync=sync,
     )
 
 

@@ -150,7 +150,7 @@ def _alone(rig: Rig, layout: Layout, order: Order, training: Training | None) ->
 def _run(pipe: Pipe, order: Order, training: Training | None) -> Trial:
     warm_up, steps = order.length.warm_up, order.length.steps
     if training is not None:
-        return run_training(pipe, training, warm_up, steps - warm_up)
+        return run_training(pipe, training, warm_up, steps - warm_up, run_ahead=order.setting.run_ahead)
     wait = spin_until if order.setting.sync == "spin" else sleep_until
     return run_trial(pipe, [order.step_s] * steps, warm_up, wait=wait)
 

@@ -19,6 +19,7 @@ from coresim.model.activity import Process, Tick
 from coresim.report.activity import activity_text, tick_line
 
 TRAINING = """
+import itertools
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -35,7 +36,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     model = torch.nn.Linear(16, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    for values, label in DataLoader(Slow(), batch_size=4, num_workers=2):
+    for values, label in itertools.islice(DataLoader(Slow(), batch_size=4, num_workers=2), 60):
         loss = (model(values).squeeze(1) - label).pow(2).mean()
         optimizer.zero_grad(); loss.backward(); optimizer.step()
 """
@@ -205,7 +206,7 @@ def test_a_real_training_that_starves_on_its_loader(tmp_path, capsys: pytest.Cap
 
     (tmp_path / "train.py").write_text(TRAINING)
     command = [sys.executable, str(tmp_path / "train.py")]
-    assert main(["watch", "--json", "--interval", "500 ms", "--time", "12 s", "--", *command]) == 0
+    assert main(["watch", "--json", "--interval", "500 ms", "--", *command]) == 0
     found = json.loads(capsys.readouterr().out)
     activity = found["activity"]
     # Workers that cannot prepare fast enough are busy, and the trainer is not, whatever else runs here.

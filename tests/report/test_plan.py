@@ -19,7 +19,7 @@ mpl.use("Agg")
 import coresim
 from coresim.cli.main import main
 from coresim.errors import InputError
-from coresim.model.profile import load_profile
+from coresim.model.profile import load_document
 from coresim.model.scenario import read_scenario
 from coresim.report.content import Report, Section, Table
 from coresim.report.gantt import Shown, rows_of, traced
@@ -124,7 +124,7 @@ def test_the_first_screen_says_on_what_it_rests_and_warns(answer, report):
 
 
 def test_the_header_names_data_set_gpu_host_and_date():
-    profile = load_profile(ROOT / "notebooks" / "profile.json")
+    profile = load_document(ROOT / "notebooks" / "profile.json")
     scenario = read_scenario(profile.scenario_tables())
     subject = subject_of(scenario, profile)
     assert dict(subject) == {

@@ -153,7 +153,7 @@ def test_in_three_stages_the_thread_that_copies_brings_batches_to_the_device():
     work = Work()
     pipe = StagedSubject(work, work.collate).open(Layout(1), seed=1)  # type: ignore[arg-type]
     try:
-        run_training(pipe, Placed(), 8, 4)  # type: ignore[arg-type]
+        run_training(pipe, Placed(), 8, 4, run_ahead=1)  # type: ignore[arg-type]
     finally:
         pipe.close()
     # Those that were copied before the trial began are brought there by the trainer, within its warm-up.
@@ -261,6 +261,6 @@ def test_the_step_is_slowed_by_others_and_keeps_a_core_for_the_trainer(
 def test_the_slowdown_between_measured_levels_is_linear_and_never_below_one():
     values = {"accelerator.step": (1.0,), "accelerator.launch": (0.1,), "copy.pageable.wall": (0.3,)}
     busy_steps = {"accelerator.step.busy.1": (0.9,), "accelerator.step.busy.3": (1.4,)}
-    found = module._step_cost(values | busy_steps)
+    found = module._step_cost(values | busy_steps, "block")
     assert found.slowdown == pytest.approx((1.0, 1.0, 1.2, 1.4))
-    assert found == StepCost((1.0,), (0.1,), 0.3, None, found.slowdown)
+    assert found == StepCost((1.0,), (0.1,), 0.3, None, found.slowdown, "block")
