@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from coresim.report.content import Block, Items, Paragraph, Section, Table, Verb
 from coresim.report.plain import answer_lines
 from coresim.report.results import record_of
 from coresim.report.scheduler_requests import scheduler_requests
+from coresim.report.shown import Shown
 from coresim.report.words import percent, plural, ranged
 
 if TYPE_CHECKING:
@@ -122,17 +122,14 @@ def _reasons(missing: Sequence[Unknown]) -> Items:
     return Items(tuple(lines))
 
 
-@dataclass(frozen=True)
-class Planned:
+@dataclass(frozen=True, repr=False)
+class Planned(Shown):
     """A fleet plan that prints well; ``result`` is the plan itself."""
 
     result: FleetPlan
 
     def __str__(self) -> str:
         return fleet_text(self.result)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each workload, machine and option."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from coresim.report.content import Block, Facts, Items, Paragraph, Section, Table, Verbatim
+from coresim.report.content import Block, Chart, Facts, Items, Paragraph, Section, Table, Verbatim
 from coresim.report.words import WIDTH, wrapped
 
 
 def answer_lines(headline: str, *sections: Section) -> str:
     """The headline as it stands, then the sections; charts are left out."""
-    return "\n\n".join(filter(None, [headline, *map(section_text, sections)]))
+    shown = (section_text(section) for section in sections if any(map(_has_text, section.blocks)))
+    return "\n\n".join(filter(None, [headline, *shown]))
 
 
 def section_text(section: Section) -> str:
@@ -21,7 +22,7 @@ def section_text(section: Section) -> str:
     for block in section.blocks:
         lines += [""] if lines and isinstance(block, Table) else []
         lines += [(indent + line).rstrip() for line in block_lines(block, WIDTH - len(indent), wide=True)]
-    return "\n".join([*filter(None, [section.title]), *lines]) if lines else ""
+    return "\n".join([*filter(None, [section.title]), *lines])
 
 
 def block_lines(block: Block, width: int, wide: bool = False) -> list[str]:
@@ -67,3 +68,7 @@ def table_lines(table: Table, width: int | None = None) -> list[str]:
         bar = "  " + "#" * round(40 * share)
         lines += [(start + (first if more else cells[-1]) + bar).rstrip(), *(" " * len(start) + line for line in more)]
     return lines
+
+
+def _has_text(block: Block) -> bool:
+    return not isinstance(block, Chart) and (not isinstance(block, Items) or bool(block.lines))
