@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
     scenario, profile = read_job(args, settings_of(args), args.cold, args.storage)
     remedies_named(scenario, args.remedy)  # before anything is simulated
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
-        (chosen,) = own_options(profile) or (None,)
-        found = what_if(scenario, study, args.remedy, args.option or _today(scenario), chosen)
+        option, options = args.option or _today(scenario), own_options(profile)
+        found = what_if(scenario, study, args.remedy, option, options=options)
         today = check_today(profile, study)
     document = what_if_document(found) | {"observed": today_document(today) if today else None}
     show(args, document, "\n\n".join([*([today_text(today)] if today else []), what_if_text(found)]))

@@ -36,9 +36,9 @@ _COLUMNS = (
 _LEGEND = (
     "Cores are physical and per GPU. needed: fewest that meet the idle target with the confidence asked for;"
     " (likely): as likely as not, where the machine has no more. A job uses these, or all there are. stranded: of the"
-    " host, cores paid for and not needed, GPUs paid for and idle. Prices are the catalogue's on its day or your file's;"
-    " '?' is not known, and such machines come last. GPU-hours are"
-    " those of the input's own GPU, never idle. The interval holds the uncertainty of the inputs and of their transfer, which each note states."
+    " host, cores paid for and not needed, GPUs paid for and idle. Prices are the catalogue's on its day or your"
+    " file's; '?' is not known, and such machines come last. GPU-hours are those of the input's own GPU, never idle."
+    " The interval holds the uncertainty of the inputs and of their transfer, which each note states."
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coresim.advise.recommend import OwnHost
+from coresim.advise.own_host import OwnHost
 from coresim.attaching.today import Checked
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.today import Today
