@@ -29,6 +29,10 @@ def main() -> int:
     code = run()
     for number in _SIGNALS:
         signal.signal(number, _stop_at_once)
+    if interrupted():
+        # Python sends itself SIGINT at its end where an interrupt went through code from a string, as dataclasses are
+        # made, although it was dealt with. While that is blocked, the exit code stays 130.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     return code
 
 

@@ -267,6 +267,27 @@ def test_a_signal_at_any_moment_is_130(folder: Path) -> None:
         assert said == ["coresim: interrupted; nothing was left behind"], (events, done.stderr)
 
 
+def test_an_interrupt_in_code_from_a_string_is_130_too(tmp_path: Path) -> None:
+    """As dataclasses are made while modules are imported: Python then ends itself by SIGINT, dealt with or not."""
+    (tmp_path / "told.py").write_text("""
+import sys
+import coresim.cli.main
+from coresim.cli import entry
+
+def interrupted_within_a_string():
+    entry.interruptible()
+    try:
+        exec("import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(60)")
+    except KeyboardInterrupt:
+        return 130
+
+coresim.cli.main.main = interrupted_within_a_string
+sys.exit(entry.main())
+""")
+    command = [sys.executable, "-m", "told"]
+    assert subprocess.run(command, cwd=tmp_path, timeout=60, check=False).returncode == 130
+
+
 # Processes
 
 

@@ -75,8 +75,8 @@ MACHINES = (
 )
 ROWS = (
     f"{','.join(COLUMNS)}\n"
-    "0123,vision,own:a,2,a100,8,3,12.0,5,2,0.01,0.0,0.03,2500.5,simulated,True,10.5,1.2,5.0,52.5,72.0,0.0,a note\n"
-    "4567,vision,own:b,2,a100,1,,2.0,1,2,0.6,0.5,0.7,100.5,simulated,False,,,,,0.0,0.6,\n"
+    "0123,vision,own:a,2,a100,8,3,12.0,5,2,0.01,0.0,0.03,2500.5,simulated,0.9,True,10.5,1.2,5.0,52.5,72.0,0.0,a note\n"
+    "4567,vision,own:b,2,a100,1,,2.0,1,2,0.6,0.5,0.7,100.5,simulated,0.9,False,,,,,0.0,0.6,\n"
 )
 
 #: What a value is replaced by.
