@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from coresim.cli.attach import add_attach, read_job, source_of
-from coresim.cli.common import add_confidence, add_set, metadata, share, study_of, whole_number
+from coresim.cli.common import metadata, settings_of, study_of
+from coresim.cli.flags import add_flags
 from coresim.cli.measure import check_writable, progress_on_stderr
-from coresim.cli.recommend import option_list
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
-from coresim.model.keys import MOST_PARTS
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -26,14 +24,10 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="where to write it: .html, .pdf, or .md without charts (default plan.html)",
     )  # fmt: skip
     parser.add_argument("--title", metavar="TEXT", help="title of the report (default: names the input)")
-    parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
-    add_confidence(parser, "how sure the larger of the two core counts is to meet the target")
-    parser.add_argument(
-        "--options", type=option_list, help="which options to consider (default: those that the preset can be)"
-    )
-    parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
-    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
-    add_set(parser)
+    add_flags(parser, "idle-target", "confidence")
+    options = "which options to consider (default: those that the preset can be; of a program 2)"
+    add_flags(parser, "options", help=options)
+    add_flags(parser, "max-cores", "seed", "set")
     parser.set_defaults(run=run)
 
 
@@ -41,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """Read, simulate, write; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
     from coresim.advise.what_if import what_if
-    from coresim.attaching.today import check_today
+    from coresim.attaching.today import check_today, own_options
     from coresim.report.answer import answer_of
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
@@ -53,17 +47,15 @@ def run(args: argparse.Namespace) -> int:
 
     format_of(args.output)
     check_writable(args.output)
-    target = [] if args.idle_target is None else [f"target.gpu_idle={args.idle_target!r}"]
-    scenario, profile = read_job(args, [*args.settings, *target])
+    scenario, profile = read_job(args, settings_of(args))
     source = source_of(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
-        found = recommend(scenario, study, args.options, args.max_cores, args.confidence)
-        answer = answer_of(found, profile, source, args.settings)
-        today = check_today(profile, study) if profile else None
-        if today:
-            answer = replace(answer, rests=(" ".join(today_text(today).split()), *answer.rests))
+        options = args.options or own_options(profile)
+        found = recommend(scenario, study, options, args.max_cores, args.confidence)
+        today = check_today(profile, study)
+        answer = answer_of(found, profile, source, args.settings, today)
         # What the step time rests on stands among what the answer rests on.
-        about = metadata(args.seed, source, None, profile.host.fingerprint if profile else None)
+        about = metadata(args.seed, source, profile=profile)
         name = profile.workload if profile and args.command else Path(source).name
         title = args.title or f"CPU cores per GPU for {name}"
         ledger = latest(profile.host.fingerprint, profile.workload) if profile else None

@@ -8,11 +8,15 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
+from coresim.attaching.today import Checked
+from coresim.model.loader_settings import LoaderSettings
 from coresim.model.profile import Profile
 from coresim.report.provenance import input_lines, profile_notes, step_provenance
+from coresim.report.shown import Shown
 from coresim.report.simulated import estimate_text
 from coresim.report.subject import subject_of
 from coresim.report.terminal import answer_text
+from coresim.report.today import settings_text, today_text
 from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Answer:
+class Answer(Shown):
     """A recommendation with what it rests on.
 
     Attributes:
@@ -31,6 +35,8 @@ class Answer:
         notes: cautions from measuring.
         rests: what else it rests on.
         subject: data set, GPU and host, as far as they are known.
+        today: how the program does today, where the profile is of one.
+        settings: of the DataLoader that was named, where one was.
     """
 
     result: Recommendation
@@ -38,6 +44,8 @@ class Answer:
     notes: tuple[str, ...] = ()
     rests: tuple[str, ...] = ()
     subject: tuple[tuple[str, str], ...] = ()
+    today: Checked | None = None
+    settings: LoaderSettings | None = None
 
     @property
     def cores_per_gpu(self) -> int:
@@ -63,11 +71,16 @@ class Answer:
         return self.text(verbose=True)
 
     def text(self, verbose: bool = False) -> str:
-        """The answer in ten lines with its cautions, or ``verbose`` with all of the evidence."""
-        return answer_text(self, verbose)
+        """Today, and the answer in ten lines with its cautions, or ``verbose`` with all of the evidence."""
+        told = answer_text(self, verbose)
+        return f"{self.today_text}\n\n{told}" if self.today_text else told
 
-    def __repr__(self) -> str:
-        return _brief(self)
+    @property
+    def today_text(self) -> str | None:
+        """How the job does today, as far as that is known: what an answer begins with."""
+        if self.today is not None:
+            return today_text(self.today)
+        return None if self.settings is None else settings_text(self.settings, self.result.own_host)
 
     def _repr_html_(self) -> str:
         from coresim.report.html import answer_html  # noqa: PLC0415 - jinja2 is imported only when asked for
@@ -95,26 +108,26 @@ class Answer:
         return plot_answer_timeline(self.result, engine or simulate)
 
 
-def _brief(result: object) -> str:
-    """One line: the values behind it would fill pages."""
-    return f"<{type(result).__name__}: {str(result).splitlines()[0]}>"
-
-
 def answer_of(
-    result: Recommendation, profile: Profile | None, source: str | None = None, settings: Sequence[str] = ()
+    result: Recommendation,
+    profile: Profile | None,
+    source: str | None = None,
+    settings: Sequence[str] = (),
+    today: Checked | None = None,
 ) -> Answer:
     """The answer with what its profile says of it; without one it rests on what ``source`` gives.
 
-    ``settings``: the overrides that were applied; what they give rests on them.
+    ``settings``: the overrides that were applied; what they give rests on them. ``today``: of the profile's program.
     """
     basis = step_provenance(profile, source, settings)
     notes, rests = profile_notes(profile, settings) if profile else ((), ())
     rests = (*rests, *input_lines(result, profile, source, settings))
-    return Answer(result, basis, notes, rests, subject_of(result.scenario, profile))
+    own = profile.settings if profile else None
+    return Answer(result, basis, notes, rests, subject_of(result.scenario, profile), today, own)
 
 
 @dataclass(frozen=True, repr=False)
-class Simulated:
+class Simulated(Shown):
     """One simulated setting.
 
     Attributes:
@@ -133,12 +146,6 @@ class Simulated:
     def __str__(self) -> str:
         return estimate_text(self.result, self.setting)
 
-    def __repr__(self) -> str:
-        return _brief(self)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
-
     def to_frame(self) -> pd.DataFrame:
         """Where the time went, as a table."""
         from coresim.report.tables import estimate_frame  # noqa: PLC0415
@@ -152,7 +159,7 @@ class Simulated:
         return plot_shares(self.result, axes)
 
 
-class Measured(Profile):
+class Measured(Shown, Profile):
     """A profile that shows itself in a notebook, as the other results do."""
 
     @classmethod
@@ -162,9 +169,6 @@ class Measured(Profile):
 
     def __str__(self) -> str:
         return f"{self.workload}, batch {self.batch_size}; step: {self.accelerator.basis}"
-
-    def __repr__(self) -> str:
-        return _brief(self)
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(str(self))}</p>{self.to_frame().to_html(index=False, float_format='%.4g')}"

@@ -57,9 +57,10 @@ def plan_report(
     result = answer.result
     date = provenance.get("time_utc")
     subject = (*answer.subject, *((("reported", str(date)[:10]),) if date else ()))
-    curves, *others = evidence(answer, *((NO_LEDGER,) if ledger is None else ()))
+    curves, time, moves, *rests = evidence(answer, *((NO_LEDGER,) if ledger is None else ()))
     checked = [] if ledger is None else [Section("Predicted and measured", (ledger,))]
-    sections = (curves, _timeline(result, engine), *others, *remedies, *checked, _provenance(provenance))
+    first = (curves, _timeline(result, engine), time, moves)
+    sections = (*first, *remedies, *checked, *rests, _provenance(provenance))
     surface = partial(surface_of, result, engine)
     return Report(title, headline(result), tuple(facts(answer)), sections, subject, surface)
 
@@ -105,6 +106,8 @@ def headline(result: Recommendation) -> str:
 def facts(answer: Answer) -> Iterator[tuple[str, str]]:
     """The answer, one line for each thing that a reader asks first."""
     result, point = answer.result, answer.result.point
+    if answer.today_text:
+        yield "Today", " ".join(answer.today_text.removeprefix("Today: ").split())
     if not result.meets_target:
         yield "Answer", text.headline(result).splitlines()[0]
         yield "What would help", result.verdict.advice

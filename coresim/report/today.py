@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coresim.advise.own_host import OwnHost
 from coresim.attaching.today import Checked
+from coresim.model.loader_settings import LoaderSettings
 from coresim.model.today import Today
-from coresim.report.words import percent, plural, wrapped
+from coresim.report.content import Section, Table
+from coresim.report.plain import section_text
+from coresim.report.words import percent, plural, ranged, wrapped
 from coresim.units import format_duration
 
 
@@ -24,6 +28,15 @@ def today_text(checked: Checked) -> str:
     if not today.steady:
         lines.append("The loop was not steady yet when it was observed: its steps or waits still changed.")
     return "\n".join(wrapped(line, "", "  ") for line in lines)
+
+
+def settings_text(settings: LoaderSettings, own: OwnHost | None) -> str:
+    """The settings of a DataLoader that was named, and what is predicted for them on the cores that are there."""
+    line = f"Today: the DataLoader that was named has {settings}"
+    if own is not None and own.today is not None:
+        cores = f"{own.cores:g} core{'' if own.cores == 1 else 's'} per GPU"
+        line += f"; GPU idle predicted {percent(own.today.estimate.gpu_idle)} on this host's {cores}"
+    return wrapped(f"{line}.", "", "  ")
 
 
 def waited_line(watched: Mapping[str, Any]) -> str:
@@ -59,16 +72,14 @@ def foreign_text(told: Mapping[str, Any], hook: str) -> str:
 
 def trials_text(tried: Sequence[Checked]) -> str:
     """Predicted beside observed idle for each number of workers that the loop was run with."""
-    lines = ["workers  GPU idle observed  predicted               miss  other programs"]
-    for found in tried:
-        low, high = 100 * found.low, 100 * found.high
-        lines.append(
-            f"{found.today.workers:>7}  {percent(found.today.gpu_idle):>17}"
-            f"  {percent(found.predicted):>9} [{low:.1f}, {high:.1f}]".ljust(52)
-            + f"{100 * found.miss:+6.1f}  {found.today.other_cores:.1f} cores"
-        )
-    errors = [abs(found.miss) for found in tried]
-    return "\n".join([*lines, f"mean miss {100 * sum(errors) / len(errors):.1f} points of GPU idle"])
+    columns = ("workers", "GPU idle observed", "predicted", "miss", "other programs")
+    rows = tuple(
+        (f"{found.today.workers}", percent(found.today.gpu_idle), ranged(found.predicted, found.low, found.high),
+         f"{100 * found.miss:+.1f}", f"{found.today.other_cores:.1f} cores")
+        for found in tried
+    )  # fmt: skip
+    mean = sum(abs(found.miss) for found in tried) / len(tried)
+    return section_text(Section("", (Table(columns, rows, note=f"mean miss {100 * mean:.1f} points of GPU idle"),)))
 
 
 def workers_words(count: int) -> str:
