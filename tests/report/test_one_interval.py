@@ -134,4 +134,4 @@ def test_todays_setting_that_is_the_best_one_has_the_interval_of_the_best() -> N
 
 def test_what_the_next_batch_was_in_is_not_called_the_cause() -> None:
     simulated = str(coresim.simulate(job({"cores": 2}), workers=2))
-    assert re.search("starved, next batch in: ", simulated, re.IGNORECASE) and "starved by" not in simulated.lower()
+    assert re.search("starved, next batch in", simulated, re.IGNORECASE) and "starved by" not in simulated.lower()
