@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from coresim.advise.curves import curve
 from coresim.advise.memory import MemoryCap
 from coresim.advise.own_host import OwnHost, own_host
-from coresim.advise.refine import CONFIDENCE, LIKELY, knee, refine, spaced
+from coresim.advise.refine import CONFIDENCE, LIKELY, fewest_of, fewest_workers, knee, refine, spaced
 from coresim.advise.sweep import (
     LARGEST_SWEEP,
     Point,
@@ -103,17 +103,24 @@ def decide(
     """What `recommend` says of cores and settings, without its evidence: of one setting one estimate throughout."""
     target = scenario.target.gpu_idle
     answers = _answers(scenario, study, options, max_cores, confidence)
-    point = _narrowed(scenario, _choose(answers, target), study)
+    point = _choose(answers, target)
+    sure = fewest_of((found.sure for found in answers), point.option)
+    if point.estimate.probability(target) >= LIKELY:
+        near = replace(study, plan=replace(study.plan, target=target))
+        same = sure is not None and (sure.option, sure.cores) == (point.option, point.cores)
+        point = fewest_workers(scenario, point, confidence if same else LIKELY, near)
+        sure = point if same else sure and fewest_workers(scenario, sure, confidence, near)
+    point = _narrowed(scenario, point, confidence, study)
     met = point.estimate.probability(target) >= LIKELY
     decision = Decision(answers, point, None, met)
-    own = own_host(scenario, decision.chosen.curve, (decision.chosen.sure,), point, study)
-    return replace(decision, answers=tuple(_agreed(answer, point, own) for answer in answers), own=own)
+    own = own_host(scenario, decision.chosen.curve, (sure,), point, study)
+    there = own.point if own and own.cores == own.point.cores else None
+    return replace(decision, answers=tuple(_agreed(answer, (sure, there, point)) for answer in answers), own=own)
 
 
-def _agreed(answer: OptionAnswer, point: Point, own: OwnHost | None) -> OptionAnswer:
+def _agreed(answer: OptionAnswer, told: Iterable[Point | None]) -> OptionAnswer:
     """The answer of an option with the points that are shown elsewhere too in place of its own."""
-    told = [point, *([own.point] if own and own.cores == own.point.cores else [])]
-    mine = {found.cores: found for found in told if found.option == answer.option}
+    mine = {found.cores: found for found in told if found is not None and found.option == answer.option}
 
     def same(found: Point | None) -> Point | None:
         return None if found is None else mine.get(found.cores, found)
@@ -134,13 +141,15 @@ def _answers(
     return tuple(_answer(scenario, option, max_cores, confidence, asked) for option in kinds)
 
 
-def _narrowed(scenario: Scenario, point: Point, study: Study) -> Point:
+def _narrowed(scenario: Scenario, point: Point, confidence: float, study: Study) -> Point:
     """The point with noise as narrow as near the target, where it is far from it and stays on its side of it."""
     if point.estimate.simulation_half_high <= study.plan.half_width:
         return point
     target = scenario.target.gpu_idle
     found = predict(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
-    same = (found.gpu_idle <= target) == (point.estimate.gpu_idle <= target)
+    # What was said of the point with the wider noise, that it meets the target and how surely, still holds.
+    chances = found.probability(target), point.estimate.probability(target)
+    same = all((chances[0] >= share) == (chances[1] >= share) for share in (LIKELY, confidence))
     return replace(point, estimate=found) if same else point
 
 

@@ -48,7 +48,8 @@ def own_host(
         return None
     cores, target = scenario.host.cores / scenario.accelerator.count, scenario.target.gpu_idle
     near = replace(study, plan=replace(study.plan, target=target))
-    own = next((point for point in (answer, *told) if point is not None and point.cores == cores), None)
+    same = (found for found in (answer, *told) if found is not None and found.option == answer.option)
+    own = next((found for found in same if found.cores == cores), None)
     if own is None:
         there = next((found for found in curve if found.cores == cores), None)
         own = agreeing(there, searched(scenario, answer.option, cores, near), answer, target)

@@ -7,10 +7,21 @@ from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import LoaderCandidate, candidates
 from coresim.advise.starved import FAR, short_of_cores
-from coresim.advise.sweep import NOISE, Point, Study, best_point, choose, lowest_idle
+from coresim.advise.sweep import (
+    NOISE,
+    Point,
+    Study,
+    best_point,
+    choose,
+    least_idle,
+    lowest_idle,
+    pipeline_of,
+    predict,
+)
 from coresim.errors import InputError
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
+from coresim.sim.estimate import Estimate
 
 #: The probability of what is as likely as not.
 LIKELY = 0.5
@@ -126,6 +137,37 @@ def searched(scenario: Scenario, option: Option, cores: float, study: Study, con
     if lowest_idle(scenario, option, cores) > scenario.target.gpu_idle + FAR:
         return short_of_cores(scenario, option, cores, study)[0]
     return choose(scenario, option, cores, candidates(scenario, option, cores), study, STRIDE, confidence)
+
+
+def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) -> Point:
+    """The setting with the fewest workers, and of these with the least memory, that is as good with the same cores.
+
+    As good: within the target with probability ``share``, and the same idle within the noise of simulating. Of worker
+    counts that differ by an eighth short runs say which may be, and these are simulated in full until one is.
+    """
+    target, rough = scenario.target.gpu_idle, replace(study, plan=study.rough)
+
+    def idle(one: LoaderCandidate | Point, seen: float) -> float:
+        # Workers that start together finish some of a short run's batches early: none idles less than its bound.
+        line = pipeline_of(scenario, best.option, best.cores, max(1, one.workers), one.prefetch_factor)
+        return max(seen, least_idle(line))
+
+    def predicted(one: LoaderCandidate, how: Study) -> Estimate:
+        return predict(scenario, best.option, best.cores, one.workers, one.prefetch_factor, how)
+
+    noise = max(NOISE, best.estimate.simulation_half_high)
+    most, last = min(target, idle(best, best.estimate.gpu_idle) + noise), 0
+    tried = (one for one in candidates(scenario, best.option, best.cores) if one.workers < best.workers)
+    for one in sorted(tried, key=lambda one: (one.workers, one.cost)):
+        if last < one.workers < last + max(1, last // 8) or idle(one, 0.0) > most:
+            continue
+        last = one.workers
+        if idle(one, predicted(one, rough).gpu_idle) > most + NOISE:
+            continue
+        found = predicted(one, study)
+        if idle(one, found.gpu_idle) <= most and found.probability(target) >= share:
+            return Point(best.option, best.cores, one.workers, one.prefetch_factor, found)
+    return best
 
 
 def _better(point: Point | None, best: Point, target: float, share: float) -> Point:

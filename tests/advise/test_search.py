@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from coresim.advise.candidates import FACTORS, candidates, fits, most_workers
 from coresim.advise.recommend import Recommendation, recommend
+from coresim.advise.refine import fewest_workers
 from coresim.advise.sweep import Study, lowest_idle, pipeline_of, predict
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.sim.estimate import Plan, estimate
@@ -115,3 +117,24 @@ def test_the_bound_of_all_settings_is_below_each(seed: int = 5) -> None:
         for one in candidates(scenario, 2, cores)[::5]:
             idle = predict(scenario, 2, cores, one.workers, one.prefetch_factor, study).gpu_idle
             assert lowest_idle(scenario, 2, cores) <= idle + 0.05
+
+
+def test_of_settings_as_good_with_the_same_cores_the_fewest_workers_are_the_answer() -> None:
+    tables = {
+        "workload": {"batch_size": 64, "preprocess": {"mean": "6 ms", "cv": 0.4}},
+        "accelerator": {"step": "300 ms", "sync": "block"},
+    }
+    scenario, study = read_scenario(tables), Study(simulate, Plan(target=0.05))
+    # 384 ms of work for each step of 300 ms: two cores are enough, and two workers keep them busy.
+    found = recommend(scenario, study, (2,)).point
+    assert (found.cores, found.workers) == (2, 2)
+    many = replace(found, workers=8, estimate=predict(scenario, 2, 2, 8, 2, study), prefetch_factor=2)
+    assert fewest_workers(scenario, many, 0.5, study).workers == 2
+    # Of a job that needs more workers than cores, no setting with fewer workers is as good.
+    study = Study(simulate, Plan(target=0.05))
+    best = recommend(job(16, "5 ms", 2, "20 ms"), study, (2,))
+    assert best.point.workers > best.point.cores == 4
+    for workers in range(1, best.point.workers):
+        for factor in FACTORS:
+            other = predict(best.scenario, 2, best.point.cores, workers, factor, study).gpu_idle
+            assert other > min(0.05, best.point.estimate.gpu_idle)
