@@ -27,7 +27,9 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from birth_death import closed_line, example  # noqa: E402
 
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer  # noqa: E402
 from coresim.model.service import Service  # noqa: E402
@@ -35,7 +37,6 @@ from coresim.sim import fast, reference  # noqa: E402
 from coresim.sim.draws import draw  # noqa: E402
 from coresim.sim.kernel import COMPILED, engine  # noqa: E402
 from coresim.sim.run import RunLength  # noqa: E402
-from coresim.theory.birth_death import closed_line, example  # noqa: E402
 
 
 def median_of(repeats: int, work: Callable[..., Any], *args: Any) -> tuple[float, Any]:

@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pages import met, table
+
 from coresim import simulate
 from coresim.errors import InputError
 from coresim.model.speed import fit
@@ -150,15 +152,14 @@ def section(cases: Sequence[Case]) -> str:
     """The part of SCALING.md."""
     found = rows(cases)
     within = [row for row in found if abs(row.error) <= BOUND]
-    met = "met" if len(within) == len(found) else "**not met**"
     head = ["case", "cores", "workers per GPU", "one GPU is bound by", "published", "predicted", "error, points"]
-    lines = [head, ["---"] * len(head), *(_cells(row) for row in found)]
     left_out = [f"- {case.case} ({case.machine}): {case.left_out}" for case in cases if case.left_out]
     sources = [f"- {case.case}: {case.source}" for case in cases]
     parts = [
         HEAD,
-        f"- {met}: the loss from 1 to 8 GPUs within {100 * BOUND:.0f} points: {len(within)} of {len(found)}",
-        "\n".join("| " + " | ".join(line) + " |" for line in lines),
+        f"- {met(len(within) == len(found))}: the loss from 1 to 8 GPUs within {100 * BOUND:.0f} points:"
+        f" {len(within)} of {len(found)}",
+        table(head, map(_cells, found)),
         WHY,
         "### Not predicted\n\n" + "\n".join(left_out),
         "### Sources of the nodes\n\n" + "\n".join(sources),

@@ -10,51 +10,28 @@ that of `node_cases.py`, from one GPU to a node.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
-import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import node_cases
+from curves import CASES, PUBLISHED, Curve, evidence, load, two_given
+from pages import met, table
 
 from coresim import stats
-from coresim.errors import CoresimError, InputError
+from coresim.errors import CoresimError
 from coresim.files import write_text
 from coresim.model import lock
 from coresim.model.speed import fit
 from coresim.model.speed_draws import ASSUMED, LEVEL_DEVIATIONS, Assumed, Evidence, SpeedPoint
 
-CASES = Path(__file__).with_name("scaling_cases.csv")
 TABLE = Path(__file__).with_name("SCALING.md")
-#: How exactly a published rate is known: two digits, and a machine that nobody kept quiet.
-PUBLISHED = 0.04
 #: What the interval at `FAR` cores must be, and must hold, by the aim.
 FAR, WIDEST, LEAST_HELD, MOST_HELD = 16, 0.15, 0.8, 0.95
 OLD_FRACTION, OLD_DEVIATION = 0.1, 0.1
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One published curve: work per second by workers, threads or cores.
-
-    Attributes:
-        cap: what the consumer takes at the most.
-        lock: whether it is Python threads under the interpreter's lock.
-    """
-
-    case: str
-    source: str
-    cores: int | None
-    threads_per_core: int
-    lock: bool
-    given: dict[int, float]
-    cap: float
-    published: dict[int, float]
 
 
 class Predicted(NamedTuple):
@@ -87,67 +64,6 @@ class Row(NamedTuple):
         return self.predicted.low <= self.curve.published[self.count] <= self.predicted.high
 
 
-def load(path: Path = CASES) -> list[Curve]:
-    """The curves of a file.
-
-    Raises:
-        InputError: the file cannot be read, or a row cannot be understood.
-    """
-    try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; name a file like {CASES.name}") from None
-    curves: dict[str, Curve] = {}
-    for number, row in enumerate(rows, start=2):
-        try:
-            curve = curves.setdefault(row["case"], _curve(row))
-            value = float(row["published"])
-            curve.published[_count(row["setting"])] = 1.0 / value if row["unit"] == "s" else value
-        except (KeyError, ValueError, TypeError) as error:
-            raise InputError(f"{path}, line {number}: {error}; see the columns of {CASES.name}") from None
-    return list(curves.values())
-
-
-def _curve(row: dict[str, str]) -> Curve:
-    given, cap = {}, math.inf
-    for part in row["given"].split(", "):
-        count, value = _given(part, row["unit"])
-        if part.endswith("(consumer)"):
-            cap = value
-        else:
-            given[count] = value
-    cores, siblings = row.get("cores"), row.get("threads_per_core")
-    return Curve(
-        row["case"], row["source"], int(cores) if cores else None, int(siblings or 1), bool(row.get("lock")),
-        given, cap, {},
-    )  # fmt: skip
-
-
-def _given(text: str, unit: str) -> tuple[int, float]:
-    if text == "time on 1 thread":
-        return 1, 1.0
-    found = re.fullmatch(r"(\d+) \w+ ([\d.]+)(/s| s)(?: \(consumer\))?", text)
-    if found is None:
-        raise ValueError(f"given {text!r}: not like '12 workers 1864/s'")
-    return int(found[1]), 1.0 / float(found[2]) if unit == "s" else float(found[2])
-
-
-def _count(text: str) -> int:
-    found = re.match(r"\d+", text)
-    if found is None:
-        raise ValueError(f"setting {text!r}: not like '24 workers'")
-    return int(found[0])
-
-
-def two_given(curve: Curve) -> Curve | None:
-    """The same curve with its first published value given too, or None where that leaves nothing to predict."""
-    first = min(curve.published)
-    left = {count: value for count, value in curve.published.items() if count != first}
-    # At the consumer's cap a value says nothing about the cores.
-    given = {first: curve.published[first]} if curve.published[first] < 0.9 * curve.cap else {}
-    return replace(curve, given=curve.given | given, published=left) if left else None
-
-
 def by_model(assumed: Assumed = ASSUMED) -> Model:
     """Predictions of `coresim.model.speed`, and of threads under the lock by `coresim.model.lock`."""
 
@@ -165,12 +81,6 @@ def by_model(assumed: Assumed = ASSUMED) -> Model:
         return predict
 
     return of
-
-
-def evidence(curve: Curve) -> Evidence:
-    """What a curve gives."""
-    speeds = tuple(SpeedPoint(count, value / count, PUBLISHED) for count, value in sorted(curve.given.items()))
-    return Evidence(speeds=speeds, cores=curve.cores, threads_per_core=curve.threads_per_core)
 
 
 def _locked(curve: Curve, assumed: Assumed, count: int) -> Predicted:
@@ -306,16 +216,13 @@ def page(curves: Sequence[Curve]) -> str:
     ranked = sorted(found, key=lambda row: (row.held, -abs(row.error)))
     parts = [
         HEAD,
-        _table(["model", "given", "points", "median error", "90th percentile", "mean", "in the interval"], summary),
+        table(["model", "given", "points", "median error", "90th percentile", "mean", "in the interval"], summary),
         "*Its source left out*: the middle of the memory fraction and of the overhead are chosen by the other sources\n"
         "alone, threads under the lock not counted.",
         "## Aims\n",
         "\n".join(_aims(found, second)),
         "## Every point\n",
-        _table(
-            ["case", "given", "at", "published", "predicted", "error", "interval", "in it"],
-            [_cells(row) for row in ranked],
-        ),
+        table(["case", "given", "at", "published", "predicted", "error", "interval", "in it"], map(_cells, ranked)),
         "## Sources\n",
         "\n".join(f"- {case}: {source}" for case, source in {c.case: c.source for c in curves}.items()),
     ]
@@ -326,9 +233,9 @@ def _aims(found: Sequence[Row], second: Sequence[Row]) -> list[str]:
     lines = []
     for name, which in (("as the source gives", found), ("two values given", second)):
         held = stats.mean([float(row.held) for row in which])
-        met = LEAST_HELD <= held <= MOST_HELD
+        holds = LEAST_HELD <= held <= MOST_HELD
         aim = f"the interval holds {LEAST_HELD:.0%} to {MOST_HELD:.0%} of the published points, {name}"
-        lines.append(f"- {_verdict(met)}: {aim}: it holds {held:.0%} of {len(which)}")
+        lines.append(f"- {met(holds)}: {aim}: it holds {held:.0%} of {len(which)}")
     for cores in (FAR, 48, None):
         for second in (0.98, 0.95, 0.9):
             lines += _width_lines(second, cores)
@@ -341,15 +248,11 @@ def _aims(found: Sequence[Row], second: Sequence[Row]) -> list[str]:
 def _width_lines(second: float, cores: int | None) -> list[str]:
     width = half_width(second, cores)
     host = f"s(2) = {second:g}, host of {cores or 'unknown'} cores"
-    met = round(width, 3) <= WIDEST
-    lines = [f"- {_verdict(met)}: at most ±{WIDEST:.0%} at {FAR} cores from two measured ({host}): ±{width:.1%}"]
-    if not met:
+    holds = round(width, 3) <= WIDEST
+    lines = [f"- {met(holds)}: at most ±{WIDEST:.0%} at {FAR} cores from two measured ({host}): ±{width:.1%}"]
+    if not holds:
         lines.append(f"    - Why: {CAUSE} Were one of them known exactly, it would be: {known_exactly(second, cores)}.")
     return lines
-
-
-def _verdict(met: bool) -> str:
-    return "met" if met else "**not met**"
 
 
 def _summary(found: Sequence[Row]) -> list[str]:
@@ -373,10 +276,6 @@ def _show(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
-
-
 def whole_page() -> str:
     """What SCALING.md holds: the curves, and the nodes."""
     return f"{page(load())}\n{node_cases.section(node_cases.load())}"
@@ -385,9 +284,7 @@ def whole_page() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page, or print another file's."""
     parser = argparse.ArgumentParser(description="Hold s(k) beyond the measured cores against published curves.")
-    parser.add_argument(
-        "--cases", type=Path, help=f"another file with the columns of {CASES.name}; print its page only"
-    )
+    parser.add_argument("--cases", type=Path, help=f"another file like {CASES.name}; print its page only")
     options = parser.parse_args(arguments)
     try:
         text = page(load(options.cases)) if options.cases else whole_page()

@@ -6,25 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from coresim.model.option import Option
+from accuracy import at_pace, grouped, headline, kind_of, near_knee, repredict, with_own_costs
+from choosing import NEAR, NEAR_SHARE, choices_of_rules, core_choices
+from effects import worth
+from pages import table
+
 from coresim.report.figures import plot_validation, save_figure
+from coresim.report.text import percent
 from coresim.report.validation import cost_text, label, misses, points, sweeps_agree
 from coresim.sim.fast import simulate
-from coresim.validate.cores import NEAR, NEAR_SHARE, core_choices
 from coresim.validate.ledger import Ledger, RecordedPoint, load_ledger
-from coresim.validate.scans import CHEAP, choices, choices_of_rules, spent
-from coresim.validate.score import (
-    Score,
-    at_pace,
-    grouped,
-    headline,
-    is_calibrated,
-    near_knee,
-    repredict,
-    score,
-    with_own_costs,
-    worth,
-)
+from coresim.validate.scans import CHEAP, choices, spent
+from coresim.validate.score import Score, score
 
 HERE = Path(__file__).parent
 LEAST_MISS = 0.05
@@ -37,8 +30,6 @@ BOUNDS = (
 )
 #: The worst workload's mean error, and the bias; shares.
 WORKLOAD_BOUND, BIAS_BOUND = 0.035, 0.005
-#: Workers from which on a setting is a kind of its own.
-MANY = 8
 #: A kind of setting counts as covered where its 80 % interval holds so many of its trials.
 COVERED = (0.65, 0.95)
 #: The same for real training on a CUDA device.
@@ -148,53 +139,45 @@ def _misses(ledger: Ledger) -> str:
     if not found:
         return f"No point misses by more than {points(LEAST_MISS)}."
     rows = [
-        f"| {p.setting.workload} | {label(p)} | {_percent(p.idle)} | {_percent(p.prediction.idle)} |"
-        f" {100 * p.error:+.1f} | {'yes' if p.covered else 'no'} | {why} |"
+        [p.setting.workload, label(p), percent(p.idle), percent(p.prediction.idle), f"{100 * p.error:+.1f}",
+         "yes" if p.covered else "no", why]
         for p, why in found
-    ]
-    head = (
-        "| workload | setting | measured idle | predicted | error, points | in its interval | cause |\n"
-        + "|---" * 7
-        + "|"
-    )
-    return f"### Misses: {len(found)} points by more than {points(LEAST_MISS)}\n\n" + "\n".join([head, *rows])
+    ]  # fmt: skip
+    head = ["workload", "setting", "measured idle", "predicted", "error, points", "in its interval", "cause"]
+    return f"### Misses: {len(found)} points by more than {points(LEAST_MISS)}\n\n{table(head, rows)}"
 
 
 def _bounds(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str:
     """Every bound beside the predictions made ahead, and beside those for the pace that was sampled."""
-    both = [score(headline(found)) for found in seen_by.values()]
+    seen = list(seen_by.values())
+    both = [score(headline(found)) for found in seen]
     bounds = CUDA_BOUNDS if on_cuda(ledger) else BOUNDS
     rows = [_bound(name, [getattr(found, key) for found in both], most) for name, key, most in bounds]
-    rows.append(
-        _bound("GPU idle, worst workload's mean error", [_worst(found) for found in seen_by.values()], WORKLOAD_BOUND)
-    )
+    rows.append(_bound("GPU idle, worst workload's mean error", [_worst(found) for found in seen], WORKLOAD_BOUND))
     rows.append(_bound("GPU idle, bias", [abs(found.bias) for found in both], BIAS_BOUND))
-    covered = " | ".join(_coverage(found) for found in seen_by.values())
-    rows.append(
-        f"| stated 80 % interval covers, in every kind of setting | {COVERED[0]:.0%} to {COVERED[1]:.0%} | {covered} |"
-    )
-    near = [score(found) for these in seen_by.values() if (found := near_knee(these, ledger.jobs))]
+    what = "stated 80 % interval covers, in every kind of setting"
+    rows.append([what, f"{COVERED[0]:.0%} to {COVERED[1]:.0%}", *map(_coverage, seen)])
+    near = [score(found) for these in seen if (found := near_knee(these, ledger.jobs))]
     if near:
         rival = min(near[0].rate_mean, near[0].buffer_mean)
-        seen = " | ".join(f"{_points(found.idle_mean)} {_met(found.idle_mean <= rival / 2)}" for found in near)
-        name = f"near the knee ({near[0].points} points), mean error"
-        rows.append(f"| {name} | half of the better field model's {_points(rival)} | {seen} |")
-    scans = [choices(found) for found in seen_by.values()]
+        shown = [f"{_points(found.idle_mean)} {_met(found.idle_mean <= rival / 2)}" for found in near]
+        what = f"near the knee ({near[0].points} points), mean error"
+        rows.append([what, f"half of the better field model's {_points(rival)}", *shown])
+    scans = [choices(found) for found in seen]
     if scans[0]:
         shares = [sum(scan.agrees for scan in found) / len(found) for found in scans]
-        seen = " | ".join(f"{_percent(share)} {_met(share >= 0.95)}" for share in shares)
-        rows.append(f"| recommended workers best, or within the noise ({len(scans[0])} scans) | 95 % | {seen} |")
-    rows += _cores(list(seen_by.values()))
+        what = f"recommended workers best, or within the noise ({len(scans[0])} scans)"
+        rows.append([what, "95 %", *(f"{percent(share)} {_met(share >= 0.95)}" for share in shares)])
+    rows += _cores(seen)
     notes = [rules] if (rules := _rules(ledger)) else []
     if sweeps := sweeps_agree(ledger.scored):
         notes.append(f"Recommended workers best, or within the noise, in {sweeps}.")
     if cost := spent(ledger):
         share = cost.answer_s / cost.sweep_s
-        name = f"the answers' cost, over the scans' own {cost.sweep_s:.0f} s"
-        rows.append(f"| {name} | {CHEAP:.2f} | {cost.answer_s:.0f} s, {share:.2f} {_met(share <= CHEAP)} |")
+        what = f"the answers' cost, over the scans' own {cost.sweep_s:.0f} s"
+        rows.append([what, f"{CHEAP:.2f}", f"{cost.answer_s:.0f} s, {share:.2f} {_met(share <= CHEAP)}"])
         notes.append(f"Cost: {cost_text(cost)}")
-    head = f"| what | bound | {' | '.join(seen_by)} |\n" + "|---" * (2 + len(seen_by)) + "|\n"
-    return "\n\n".join(["### Bounds", BOUNDS_TEXT, head + "\n".join(rows), *notes])
+    return "\n\n".join(["### Bounds", BOUNDS_TEXT, table(["what", "bound", *seen_by], rows), *notes])
 
 
 def _worst(found: Sequence[RecordedPoint]) -> float:
@@ -204,10 +187,10 @@ def _worst(found: Sequence[RecordedPoint]) -> float:
 
 def _coverage(found: Sequence[RecordedPoint]) -> str:
     """The kinds of setting that are covered least and most, and whether both are within bounds."""
-    kinds = {name: s.covered for name, s in grouped(found, _kind).items()}
+    kinds = {name: s.covered for name, s in grouped(found, kind_of).items()}
     least, most = min(kinds, key=kinds.__getitem__), max(kinds, key=kinds.__getitem__)
     holds = COVERED[0] <= kinds[least] and kinds[most] <= COVERED[1]
-    return f"{_percent(kinds[least])} ({least}) to {_percent(kinds[most])} ({most}) {_met(holds)}"
+    return f"{percent(kinds[least])} ({least}) to {percent(kinds[most])} ({most}) {_met(holds)}"
 
 
 def _rules(ledger: Ledger) -> str:
@@ -216,29 +199,23 @@ def _rules(ledger: Ledger) -> str:
     if not all(rules.values()):
         return ""
     rows = [
-        f"| {rule} | {len(made)} | {sum(c.agrees for c in made)} | {points(sum(c.lost for c in made) / len(made))} |"
+        [rule, str(len(made)), str(sum(c.agrees for c in made)), points(sum(c.lost for c in made) / len(made))]
         for rule, made in rules.items()
     ]
-    head = (
-        "| workers | scans | best measured, or within the noise | more idle than the best, mean |\n" + "|---" * 4 + "|"
-    )
-    return "\n".join([head, *rows])
+    return table(["workers", "scans", "best measured, or within the noise", "more idle than the best, mean"], rows)
 
 
-def _cores(seen: Sequence[Sequence[RecordedPoint]]) -> list[str]:
+def _cores(seen: Sequence[Sequence[RecordedPoint]]) -> list[list[str]]:
     """How often as many cores are recommended as measured best, where jobs were tried with several counts."""
     found = [core_choices(these) for these in seen]
     if not found[0]:
         return []
     near = [sum(choice.agrees for choice in these) / len(these) for these in found]
     few = [sum(choice.too_few for choice in these) / len(these) for these in found]
-    agree = " | ".join(f"{_percent(share)} {_met(share >= CORES_AGREE)}" for share in near)
-    lack = " | ".join(f"{_percent(share)} {_met(share <= CORES_TOO_FEW)}" for share in few)
+    agree = [f"{percent(share)} {_met(share >= CORES_AGREE)}" for share in near]
+    lack = [f"{percent(share)} {_met(share <= CORES_TOO_FEW)}" for share in few]
     what = f"recommended cores within {NEAR}, or {NEAR_SHARE:.0%}, of the measured optimum ({len(found[0])} jobs)"
-    return [
-        f"| {what} | {CORES_AGREE:.0%} | {agree} |",
-        f"| too few cores recommended | {CORES_TOO_FEW:.0%} | {lack} |",
-    ]
+    return [[what, f"{CORES_AGREE:.0%}", *agree], ["too few cores recommended", f"{CORES_TOO_FEW:.0%}", *lack]]
 
 
 def _predicted(ledger: Ledger) -> dict[str, tuple[RecordedPoint, ...]]:
@@ -246,8 +223,8 @@ def _predicted(ledger: Ledger) -> dict[str, tuple[RecordedPoint, ...]]:
     return {"predicted ahead": ledger.scored, "at the sampled pace": at_pace(ledger, simulate)}
 
 
-def _bound(name: str, seen: Sequence[float], most: float) -> str:
-    return f"| {name} | {_points(most)} | " + " | ".join(f"{_points(x)} {_met(x <= most)}" for x in seen) + " |"
+def _bound(name: str, seen: Sequence[float], most: float) -> list[str]:
+    return [name, _points(most), *(f"{_points(x)} {_met(x <= most)}" for x in seen)]
 
 
 def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str:
@@ -257,7 +234,7 @@ def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) ->
         "from the costs that each trial noted": with_own_costs(ledger, simulate),
     }
     rows = [
-        f"| {name} | {s.points} | {points(s.idle_mean)} | {points(s.idle_p95)} | {100 * s.bias:+.1f} |"
+        [name, str(s.points), points(s.idle_mean), points(s.idle_p95), f"{100 * s.bias:+.1f}"]
         for name, s in ((name, score(found)) for name, found in fed.items())
     ]
     text = (
@@ -266,66 +243,32 @@ def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) ->
         " workers noted. It is no prediction; what it misses is the model's structure, and the difference is what the"
         " machine's changing pace and unmodelled contention did between the calibration and the trial.\n\n"
     )
-    head = "| fed with | points | mean error | 95th percentile | bias |\n" + "|---" * 5 + "|"
-    return text + "\n".join([head, *rows])
+    return text + table(["fed with", "points", "mean error", "95th percentile", "bias"], rows)
 
 
 def _kinds(ledger: Ledger) -> str:
-    tables = []
-    for title, of in (
-        ("Workload", lambda p: p.setting.workload),
-        ("Kind of setting", _kind),
-    ):
-        rows = [_kind_row(name, found) for name, found in grouped(ledger.scored, of).items()]
-        head = (
-            f"| {title} | points | mean | 95th pct | worst | bias | min(F, P, G) | M/M/1/K | covered |\n"
-            + "|---" * 9
-            + "|"
-        )
-        tables.append("\n".join([head, *rows]))
+    columns = ["points", "mean", "95th pct", "worst", "bias", "min(F, P, G)", "M/M/1/K", "covered"]
+    tables = [
+        table([title, *columns], [_kind_row(name, found) for name, found in grouped(ledger.scored, of).items()])
+        for title, of in (("Workload", lambda p: p.setting.workload), ("Kind of setting", kind_of))
+    ]
     return "### Error of GPU idle by kind, in points\n\n" + "\n\n".join(tables)
 
 
-def _kind(point: RecordedPoint) -> str:
-    s = point.setting
-    if s.option != Option.OVERLAPPED:
-        return f"option {s.option}"
-    if is_calibrated(point):
-        return "the calibrated setting: one worker"
-    if s.trains:
-        return s.trains + (", pinned" if s.pin_memory else "")
-    if s.ranks > 1:
-        return f"{s.ranks} ranks" + (", a straggler" if s.straggler > 1.0 else "")
-    if s.workers >= MANY:
-        return f"{s.workers} workers" + ("" if s.ordered else ", out of order")
-    if s.limit == "quota":
-        return "one core by quota"
-    if s.cores == 1:
-        return "one core"
-    return "spinning trainer" if s.sync == "spin" else "loader, two cores" if s.ordered else "out of order"
-
-
-def _kind_row(name: str, s: Score) -> str:
+def _kind_row(name: str, s: Score) -> list[str]:
     values = (s.idle_mean, s.idle_p95, s.idle_max, s.bias, s.rate_mean, s.buffer_mean)
-    return (
-        f"| {name} | {s.points} | "
-        + " | ".join(f"{100 * value:.1f}" for value in values)
-        + f" | {_percent(s.covered)} |"
-    )
+    return [name, str(s.points), *(f"{100 * value:.1f}" for value in values), percent(s.covered)]
 
 
 def _worth(ledger: Ledger) -> str:
     found = worth(ledger, simulate)
     groups = next(iter(found.values()))
-    rows = [
-        f"| {effect} | " + " | ".join(f"{100 * value:+.2f}" for value in values.values()) + " |"
-        for effect, values in found.items()
-    ]
+    rows = [[effect, *(f"{100 * value:+.2f}" for value in values.values())] for effect, values in found.items()]
     text = (
         "### What each effect of the model is worth\n\nMean error of GPU idle without it, less with it, in points: over"
         " all, and over each workload's.\n\n"
     )
-    return text + f"| effect | {' | '.join(groups)} |\n" + "|---" * (1 + len(groups)) + "|\n" + "\n".join(rows)
+    return text + table(["effect", *groups], rows)
 
 
 def _noise(ledger: Ledger) -> str:
@@ -336,10 +279,6 @@ def _noise(ledger: Ledger) -> str:
         f"Noise floor: repeats of one point differ by {points(found.noise_median)} in the median and"
         f" {points(found.noise_p90)} at the 90th percentile."
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def _points(share: float) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from coresim import __version__
 from coresim.advise.fleet import plan_fleet
-from coresim.advise.recommend import CONFIDENCE
 from coresim.advise.recommend import recommend as _recommend
+from coresim.advise.refine import CONFIDENCE
 from coresim.advise.steps import for_steps
 from coresim.advise.sweep import Study
 from coresim.advise.task import FLEET_PLAN

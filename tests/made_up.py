@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from coresim.model.host import CoreTerm, HostFacts
@@ -124,13 +121,3 @@ def profile(**changes: Any) -> Profile:
         measurements=tuple(Measurement(name, unit, values, "made up") for name, unit, values in FOUND),
     )
     return replace(made, **changes)
-
-
-def script(name: str) -> ModuleType:
-    """A script of calibration/ as a module."""
-    spec = importlib.util.spec_from_file_location(f"calibration_{name}", CALIBRATION_FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module

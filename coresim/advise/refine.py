@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from coresim.advise.candidates import LoaderCandidate, candidates
 from coresim.advise.starved import FAR, short_of_cores
 from coresim.advise.sweep import NOISE, Point, Study, best_point, choose, lowest_idle
+from coresim.errors import InputError
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 
 #: The probability of what is as likely as not.
 LIKELY = 0.5
+#: Probability of the surer of two answers: nine in ten.
+CONFIDENCE = 0.9
 #: In a whole search each setting that is simulated in full has so many times the memory of the one before.
 STRIDE = 2.0
 #: Core counts up to which a curve has every one; beyond it those that differ by an eighth.
@@ -31,6 +34,16 @@ class Refined:
     curve: tuple[Point, ...]
     answer: Point | None
     sure: Point | None
+
+
+def check_confidence(confidence: float) -> None:
+    """Whether it can be the probability of the surer answer.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not LIKELY <= confidence < 1.0:
+        raise InputError(f"confidence = {confidence:g}: at least {LIKELY:g} and less than 1 is needed, such as 0.9")
 
 
 def spaced(most: int) -> list[int]:
@@ -83,10 +96,10 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
         if first > 1 and first - 1 not in found:
             found[first - 1] = searched(scenario, option, first - 1, study)
         _carry(scenario, found, first, study)
-    likely = None if first is None else found[first]
     sure = None if first is None else _fewest(found, confidence, first, target, probability)
     curve = tuple(found[cores] for cores in sorted(found))
-    return Refined(curve, likely, None if sure is None else found[sure])
+    # Where as many cores are surely enough, the settings that make them so are the answer's.
+    return Refined(curve, None if first is None else found[first], None if sure is None else found[sure])
 
 
 def _fewest(
@@ -120,6 +133,12 @@ def _better(point: Point | None, best: Point, target: float, share: float) -> Po
     if point is None or best.estimate.probability(target) >= share > point.estimate.probability(target):
         return best
     return best if best.estimate.gpu_idle <= point.estimate.gpu_idle + NOISE else point
+
+
+def agreeing(there: Point | None, found: Point, answer: Point, target: float) -> Point:
+    """The better of a search and the curve's point at its cores; the curve's where the search denies the answer."""
+    denies = found.cores < answer.cores and found.estimate.probability(target) >= LIKELY
+    return there if there is not None and denies else _better(there, found, target, LIKELY)
 
 
 def _carry(scenario: Scenario, found: dict[int, Point], first: int, study: Study) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coresim.advise.recommend import CONFIDENCE, Recommendation, recommend
+from coresim.advise.recommend import Recommendation, recommend
+from coresim.advise.refine import CONFIDENCE
 from coresim.advise.sweep import Study
 from coresim.advise.uncertain import PerRate
 from coresim.model.scenario import Scenario

@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from coresim.advise.recommend import OptionAnswer, Recommendation
+from coresim.advise.decide import OptionAnswer
+from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import pipeline_of
 from coresim.model.scenario import Scenario, with_services
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from coresim.advise.decide import Known, decide, known
 from coresim.advise.memory import Memory, memory_of
 from coresim.advise.need import cores_needed
-from coresim.advise.recommend import best_option
 from coresim.advise.remedies import REMEDIES, RESTS, Remedy
 from coresim.advise.sweep import Point, Study, best_point, predict
 from coresim.errors import InputError
@@ -93,7 +93,8 @@ def what_if(
     study: Study,
     names: Sequence[str] = (),
     option: Option = Option.OVERLAPPED,
-    chosen: Option | None = None,
+    said: Known | None = None,
+    options: Sequence[int] | None = None,
 ) -> WhatIf:
     """Simulate today's job and the remedies that apply to it.
 
@@ -102,25 +103,55 @@ def what_if(
         study: engine, plan and executor.
         names: which remedies; none: all that apply.
         option: the organisation of the pipeline.
-        chosen: the one that `coresim.advise.recommend.recommend` chose; None: it is asked.
+        said: what `coresim.advise.recommend.recommend` says of the job (`Recommendation.known`); None: it is asked.
+        options: which options it may recommend then; None: those of the loader's preset.
 
     Raises:
         InputError: a remedy that is not known, or does not apply to this job.
     """
     remedies = remedies_named(scenario, names)
-    cores = _cores_today(scenario, option, study)
-    today = _outcome(None, (scenario,), option, cores, study)
-    outcomes = [_tried(remedy, scenario, option, cores, study) for remedy in remedies]
+    if said is None:
+        # What a study keeps of short runs is of one scenario, and it may have been asked for others.
+        found = decide(scenario, replace(study, cache={}), options)
+        said = known(found.answers, found.point, found.own)
+    job = _Job(scenario, option, study, said)
+    today = job.today()
+    outcomes = [_tried(remedy, job) for remedy in remedies]
     target = scenario.target.gpu_idle
     return WhatIf(
         scenario=scenario,
         option=option,
-        chosen=best_option(scenario, study) if chosen is None else chosen,
+        chosen=said.option,
         today=today,
         outcomes=tuple(sorted(outcomes, key=lambda found: (not found.helps(today.throughput), _evidence(found)))),
         need_cores=today.idle > target and today.cores_needed[0] is not None,
         left_out=() if names else tuple(found.name for found in REMEDIES if found.decodes and not found.fits(scenario)),
     )
+
+
+def option_today(scenario: Scenario, otherwise: Option) -> Option:
+    """Option 1 where the loader has no workers today, and ``otherwise`` where it has, or that is not known."""
+    return Option.NO_OVERLAP if scenario.loader.workers == 0 else otherwise
+
+
+class _Job:
+    """A job as it is: what a recommendation says of it is not asked again."""
+
+    def __init__(self, scenario: Scenario, option: Option, study: Study, said: Known) -> None:
+        self.scenario, self.option, self.study = scenario, option, study
+        asked = option in said.answers
+        self.needed = said.answers[option] if asked else cores_needed(scenario, option, study)
+        cores, today = said.cores, said.today
+        if cores is None:
+            cores = float(self.needed.cores if self.needed else 1)
+            today = self.needed if scenario.loader.workers is None else None
+        self.cores = cores
+        self._today = today if today and today.option == option else None
+
+    def today(self) -> RemedyOutcome:
+        """As it is."""
+        point = self._today or _point(self.scenario, self.option, self.cores, self.study, free=False)
+        return _outcome(None, (self.scenario,), (point,), (self.needed,), self.cores)
 
 
 def _evidence(found: RemedyOutcome) -> int:
@@ -157,28 +188,29 @@ def _why_not(name: str, scenario: Scenario, able: Iterable[str]) -> str:
     return f"changes nothing in this job; use {', '.join(able)}"
 
 
-def _cores_today(scenario: Scenario, option: Option, study: Study) -> float:
-    if scenario.host.cores is not None:
-        return scenario.host.cores / scenario.accelerator.count
-    needed = cores_needed(scenario, option, study)
-    return float(needed.cores if needed else 1)
-
-
-def _tried(remedy: Remedy, scenario: Scenario, option: Option, cores: float, study: Study) -> RemedyOutcome:
-    if remedy.more == "cores":
-        needed = cores_needed(scenario, option, study)
-        cores = float(needed.cores) if needed else 4 * cores
-    changed = tuple(change(scenario) for change in remedy.changes) or (scenario,)
+def _tried(remedy: Remedy, job: _Job) -> RemedyOutcome:
+    scenario, option, study, cores = job.scenario, job.option, job.study, job.cores
+    changed = tuple(change(scenario) for change in remedy.changes)
     if remedy.alone:
         return _alone(remedy, scenario, changed[0], cores, study)
-    found = _outcome(remedy, changed, option, cores, study)
+    if remedy.more == "cores":
+        cores = float(job.needed.cores) if job.needed else 4 * cores
+        point = job.needed or best_point(scenario, option, cores, study)
+        found = _outcome(remedy, (scenario,), (point,), (job.needed,), cores)
+    else:
+        found = _changed(remedy, changed or (scenario,), option, cores, study)
     fits = remedy.possible(scenario) and (found.memory is None or found.memory.fits)
     return replace(found, price=remedy.price_of(scenario), possible=fits)
 
 
+def _changed(remedy: Remedy, variants: Sequence[Scenario], option: Option, cores: float, study: Study) -> RemedyOutcome:
+    points = [_point(variant, option, cores, study, bool(remedy.more)) for variant in variants]
+    return _outcome(remedy, variants, points, [cores_needed(variant, option, study) for variant in variants], cores)
+
+
 def _alone(remedy: Remedy, scenario: Scenario, changed: Scenario, cores: float, study: Study) -> RemedyOutcome:
     """Without the accelerator nobody idles; what counts is how far the job stays behind the accelerator's own pace."""
-    found = _outcome(remedy, (changed,), Option.NO_OVERLAP, cores, study)
+    found = _changed(remedy, (changed,), Option.NO_OVERLAP, cores, study)
     device = scenario.accelerator
     pace = scenario.workload.batch_size * device.count / device.step.mean
     # An idle share and a throughput of the same step are two words for one thing.
@@ -193,11 +225,13 @@ def _alone(remedy: Remedy, scenario: Scenario, changed: Scenario, cores: float, 
 
 
 def _outcome(
-    remedy: Remedy | None, variants: Sequence[Scenario], option: Option, cores: float, study: Study
+    remedy: Remedy | None,
+    variants: Sequence[Scenario],
+    points: Sequence[Point],
+    needed: Sequence[Point | None],
+    cores: float,
 ) -> RemedyOutcome:
-    free = remedy is not None and bool(remedy.more)
-    points = [_point(variant, option, cores, study, free) for variant in variants]
-    needed = [cores_needed(variant, option, study) for variant in variants]
+    """Of each variant its setting on ``cores``, and the one with the fewest cores that meet the target."""
     counts = [point.cores if point else None for point in needed]
     middle = len(points) // 2
     estimates = [point.estimate for point in points]

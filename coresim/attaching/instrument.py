@@ -28,6 +28,7 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     """
     from coresim.measure import calibrate as instrument  # noqa: PLC0415 (see the module's text)
     from coresim.measure import costs  # noqa: PLC0415
+    from coresim.measure.cautions import cautions_of  # noqa: PLC0415
     from coresim.measure.torch_loader import TorchSubject  # noqa: PLC0415
 
     subject = TorchSubject(loader, type(loader.dataset).__name__)
@@ -50,5 +51,5 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     return {
         "loader": subject.loader,
         "measurements": [asdict(measurement) for measurement in costs.measurements(found)],
-        "cautions": [list(caution) for caution in (*cautions, *costs.cautions(found))],
+        "cautions": [list(caution) for caution in (*cautions, *cautions_of(found))],
     }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from coresim.errors import InputError
+from coresim.errors import EXIT_ANSWERED, InputError
 from coresim.model.keys import MOST
 from coresim.model.option import Option
 from coresim.units import LARGEST, in_bounds, short
@@ -71,6 +71,12 @@ def option_number(text: str) -> Option:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """The ``--json`` flag."""
     parser.add_argument("--json", action="store_true", help="print one JSON object alone on stdout")
+
+
+def show(args: argparse.Namespace, document: object, text: str) -> int:
+    """Print one JSON object where ``--json`` asks for it, else the text; the exit code of an answer."""
+    print(json.dumps(document, indent=1, allow_nan=False) if args.json else text)
+    return EXIT_ANSWERED
 
 
 def add_storage(parser: argparse.ArgumentParser) -> None:

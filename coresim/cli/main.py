@@ -14,9 +14,10 @@ from coresim.cli.attach import split
 from coresim.cli.entry import INTERRUPTED, interrupted, interruptible
 from coresim.errors import EXIT_INTERRUPTED, CoresimError
 
-VERBS = (
-    "recommend", "simulate", "measure", "report", "validate", "doctor", "catalogue", "presets", "storage", "workloads",
-    "machines", "plan", "compare", "whatif", "watch", "schema",
+#: One verb in each of these modules, but several in `coresim.cli.listing`.
+MODULES = (
+    "recommend", "simulate", "measure", "report", "validate", "doctor", "listing", "plan", "compare", "whatif", "watch",
+    "schema",
 )  # fmt: skip
 
 #: Characters of a message.
@@ -46,8 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     subparsers = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
-    for verb in VERBS:
-        importlib.import_module(f"coresim.cli.{verb}").add_parser(subparsers)
+    for module in MODULES:
+        importlib.import_module(f"coresim.cli.{module}").add_parser(subparsers)
     return parser
 
 

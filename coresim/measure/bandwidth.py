@@ -19,7 +19,6 @@ import numpy as np
 import psutil
 
 from coresim import stats
-from coresim.errors import InputError
 from coresim.measure import protocol
 from coresim.measure.processes import Link
 from coresim.measure.protocol import Cautions, Clock, Progress
@@ -30,7 +29,6 @@ from coresim.model.warning import HostWarning
 MOVED = {"copy": 16, "triad": 40}
 CACHES = 2
 MEMORY_SHARE = 0.25
-SATURATED = 0.95
 USUAL_CACHE = 32 * 2**20
 
 Listen = Callable[[int, float], None]
@@ -103,25 +101,6 @@ def _bandwidth_job(link: Link, kernel: str, size: int) -> None:
 
     unit = triad if kernel == "triad" else partial(np.copyto, b, a)
     serve(link, partial(protocol.timed, unit, Clock()))
-
-
-def bandwidth_curve(measurements: Sequence[Measurement], kernel: str = "triad") -> tuple[float, ...]:
-    """Bytes per second of 1, 2, ... cores at once; a number of cores between two measured ones is interpolated.
-
-    Raises:
-        InputError: ``bandwidth.<kernel>.1`` is not among the measurements.
-    """
-    prefix = f"bandwidth.{kernel}."
-    rates = {int(m.name.removeprefix(prefix)): stats.median(m.flat) for m in measurements if m.name.startswith(prefix)}
-    if 1 not in rates:
-        raise InputError(f"no {prefix}1 among the measurements: measure the bandwidth again, from one core up")
-    known = sorted(rates)
-    return tuple(float(rate) for rate in np.interp(range(1, known[-1] + 1), known, [rates[k] for k in known]))
-
-
-def saturating_cores(curve: Sequence[float]) -> int:
-    """The fewest cores that reach 95 % of the best bandwidth of ``curve``, which starts at one core."""
-    return next(k for k, rate in enumerate(curve, start=1) if rate >= SATURATED * max(curve))
 
 
 def array_bytes(cache: int, processes: int, memory: int) -> int:

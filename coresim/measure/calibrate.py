@@ -23,12 +23,12 @@ from coresim import stats
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.protocol import busy_seconds
-from coresim.measure.subject import FirstBatch, Layout, Pipe, Subject
+from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import batch_facts
 
-#: Wall seconds of a calibration, and of a quick one. Slow batches take longer: a few of each are needed.
-BUDGET_S, QUICK_S = 28.0, 10.0
+#: Wall seconds of a calibration. Slow batches take longer: a few of each are needed.
+BUDGET_S = 28.0
 ROUNDS, MOST_ROUNDS = 3, 5
 #: Shares of a run's time: without a pause, with steps in between; the rest of it goes to pauses.
 STREAM, PACED = 0.5, 0.3
@@ -38,6 +38,8 @@ RATIOS = (1.0, 0.8, 1.15, 0.7, 0.9)
 #: A pause over the time that one worker needs for a batch: afterwards all of them rest.
 PAUSE = 1.3
 MOST_BATCHES = 400
+#: Batches are slow where so many of one worker's take longer than a run is to take.
+SLOW = 3
 #: Share of the time between two batches from which on handing them over is notable.
 NOTABLE_HANDOVER = 0.01
 #: Cores that other programs may use during a run, as a share of all, before it is made again.
@@ -156,8 +158,8 @@ def calibrate(
             number < MOST_ROUNDS and time.perf_counter() - began < longest and made.too_few(rounds, cpus)
         ):
             for place, count in enumerate(counts):
-                if count > cpus and not subject.threads and not made.handing_over_counts():
-                    continue  # what a crowd does to hand-overs is all that these runs are for
+                if count > cpus and not subject.threads and not made.crowd_counts():
+                    continue
                 done = number * len(counts) + place
                 made.run(count, number, partial(_tell, progress, done, rounds * len(counts)))
             number += 1
@@ -195,10 +197,9 @@ class _Maker:
         pipe = self.subject.open(layout, seed=number)
         start_s = time.perf_counter() - began
         try:
-            pipe = FirstBatch(pipe, self.look) if self.batch_facts == (0, 0) else pipe
             ratio = RATIOS[number % len(RATIOS)]
             pacing = _Pacing(max(1, workers), self.seconds, self._batch_s(), ratio, progress, pipe)
-            trial = run_trial(pipe, pacing, warm_up=1)
+            trial = run_trial(pipe, pacing, warm_up=1, look=self.look)
             memory = tuple(filter(None, map(worker.memory_of, pipe.pids())))
         finally:
             pipe.close()
@@ -211,17 +212,23 @@ class _Maker:
         self.runs.append(found)
 
     def look(self, batch: Any) -> None:
-        """Note the bytes and the arrays of a batch."""
-        self.batch_facts = batch_facts(batch)
+        """Note the bytes and the arrays of the very first batch."""
+        if self.batch_facts == (0, 0):
+            self.batch_facts = batch_facts(batch)
 
     def _batch_s(self) -> float | None:
         """About how long one worker needs for a batch, from the runs so far."""
         lone = [run for run in self.runs if run.workers == 1]
         return stats.median([note.made - note.began for note in lone[-1].trial.notes]) if lone else None
 
-    def handing_over_counts(self) -> bool:
-        """Whether being handed a batch takes a notable part of the time between two."""
-        run = self.runs[-1]
+    def crowd_counts(self) -> bool:
+        """Whether more workers than cores are worth a run: what a crowd does to hand-overs is all that it tells.
+
+        It must be a notable part of the time between two batches, and with slow ones takes longer than all the rest.
+        """
+        run, batch_s = self.runs[-1], self._batch_s()
+        if batch_s is not None and SLOW * batch_s >= self.seconds:
+            return False
         steps, notes = run.trial.steps, run.trial.notes
         taken = stats.mean([step.got - max(step.asked, step.ready) for step in steps])
         return taken > NOTABLE_HANDOVER * stats.mean([note.made - note.began for note in notes]) / run.workers
@@ -260,10 +267,10 @@ class _Pacing:
     def __iter__(self) -> Iterator[float]:
         began = time.perf_counter()
         # Of slow batches those count that are out when the loader starts: two of each worker.
-        if self._batch_s is None or 3 * self._batch_s < self._seconds:
+        if self._batch_s is None or SLOW * self._batch_s < self._seconds:
             yield from self._steps(FIRST, self._workers, 0.0, 0.0)
         self._before = self._task_times()
-        if 3 * (time.perf_counter() - began) < self._seconds and self.kinds:
+        if SLOW * (time.perf_counter() - began) < self._seconds and self.kinds:
             yield from self._batches()
         # Stages in threads have no end to run to: slow batches are as few of them as a loader gives.
         yield from self._steps(DRAINED, self._pipe.stop() or max(0, 2 * self._workers - len(self.kinds)), 0.0, 0.9)

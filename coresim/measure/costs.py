@@ -11,17 +11,13 @@ from coresim.measure.calibrate import PACED_STEP, STREAMED, Calibration, Calibra
 from coresim.measure.handover import LEAST_SEEN, waits_by_state
 from coresim.measure.notes import Note
 from coresim.measure.subject import Layout
-from coresim.model.crowding import CURE, SPREAD
 from coresim.model.measurement import Measurement
-from coresim.model.warning import HostWarning
 
 #: Values that are kept of one round.
 MOST_VALUES = 400
 #: A sample waits for something else than a core where it does so for over this share of its time; what is less cannot
 #: be told from other programs' turns.
 NOTABLE_WAIT = 0.1
-#: By what share the parts of a batch may miss what a batch took before they are told to contradict one another.
-CONTRADICTION = 0.25
 
 
 def measurements(found: Calibration) -> list[Measurement]:
@@ -117,12 +113,12 @@ def _batches(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Mea
     yield Measurement("prepare.collate", "s/batch", _kept(collate), f"{how}, collation")
     if found.subject.threads or not lone[0].workers:
         return
-    send = [[value / slower(found, run) for value in _beyond(run)] for run in lone]
+    send = [[value / slower(found, run) for value in beyond(run)] for run in lone]
     text = "busy time of a worker without a pause per batch beyond its samples and collation: sending it"
     yield Measurement("prepare.send", "s/batch", _kept(send), f"{found.subject.loader}, 1 worker; {text}")
 
 
-def _beyond(run: CalibrationRun) -> list[float]:
+def beyond(run: CalibrationRun) -> list[float]:
     """Seconds from batch to batch of a worker that had the next one to make, beyond its samples and collation."""
     notes = [*run.trial.warm_up, *run.trial.notes]
     picked = [notes[0].made, *(max(step.asked, step.ready) for step in run.trial.steps)]
@@ -130,9 +126,17 @@ def _beyond(run: CalibrationRun) -> list[float]:
     for number, note in enumerate(notes[: len(notes) - workers]):
         after, dealt = notes[number + workers], number + workers - credits
         if dealt < 0 or picked[dealt] <= note.made:
-            found.append(max(0.0, after.began - note.began - sum(_walls(note)) - note.collate))
+            beyond = after.began - note.began - sum(_walls(note)) - note.collate - _turns(note, after)
+            found.append(max(0.0, beyond))
     # What the first calls of a worker add is in the first; it counts where there is no other.
     return found[workers:] or found
+
+
+def _turns(note: Note, after: Note) -> float:
+    """Seconds that the worker waited for a core, from one batch to the next, beyond those of its samples."""
+    if note.queued is None or note.waited is None or after.waited is None:
+        return 0.0
+    return after.waited - note.waited - note.queued
 
 
 def _walls(note: Note) -> Sequence[float]:
@@ -173,7 +177,9 @@ def _round_waits(found: Calibration, number: int) -> dict[str, list[float]]:
     for count in found.counts:
         for run in found.of(count):
             if run.round == number:
-                for state, values in waits_by_state(run.trial, count, Layout.prefetch_factor, found.cpus).items():
+                others = run.others if found.disturbed(run) else 0.0
+                seen = waits_by_state(run.trial, count, Layout.prefetch_factor, found.cpus, others)
+                for state, values in seen.items():
                     waits.setdefault(state, []).extend(values)
     return waits
 
@@ -242,48 +248,6 @@ def _first(run: CalibrationRun) -> float:
     usual = [sum(one.cpu) + one.collate for one in later(run)]
     took: float = note.process + sum(note.cpu) + note.collate - stats.mean(usual)
     return took
-
-
-def cautions(found: Calibration) -> list[HostWarning]:
-    """Reasons to trust the calibration less, each with the remedy."""
-    remedy = "close other programs and measure again"
-    result = []
-    disturbed = [run for run in found.runs if found.disturbed(run)]
-    if 2 * len(disturbed) > len(found.runs):
-        cores = stats.mean([run.others for run in disturbed])
-        result.append(
-            HostWarning("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy)
-        )
-    paces = [slower(found, run) for run in found.runs]
-    if max(paces) - min(paces) > CONTRADICTION:
-        value = f"{min(paces):.2f} to {max(paces):.2f} of its usual CPU time for the same work"
-        result.append(HostWarning("the machine changed its speed", value, f"{remedy}, or take the interval seriously"))
-    lone = found.of(1)
-    counts = [run.threads for run in lone if run.threads]
-    if counts and stats.median([spread for _, spread in counts]) >= SPREAD and max(count for count, _ in counts) > 1:
-        count, spread = max(counts)
-        value = f"{count} threads, {spread:.1f} times the work of the busiest"
-        result.append(HostWarning("libraries run threads inside workers", value, CURE))
-    missed = contradiction(found)
-    if abs(missed) > CONTRADICTION:
-        value = f"a batch took {missed:+.0%} against the sum of its parts"
-        result.append(HostWarning("the parts of a batch contradict what it took", value, remedy))
-    return result
-
-
-def contradiction(found: Calibration) -> float:
-    """By what share one worker's batches took longer than their parts say; it did not feed them.
-
-    What a batch took is the wall time between batches in the trainer's hands, which the parts do not use.
-    """
-    missed = []
-    for run in found.of(1):
-        streamed = [step.got for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
-        if len(streamed) > 2 and run.workers:
-            parts = [sum(note.wall) + note.collate for note in later(run)]
-            took = (streamed[-1] - streamed[0]) / (len(streamed) - 1)
-            missed.append(took / (stats.mean(parts) + stats.mean(_beyond(run) or [0.0])) - 1.0)
-    return stats.median(missed) if missed else 0.0
 
 
 def _kept(rounds: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:

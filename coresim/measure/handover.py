@@ -21,7 +21,9 @@ class _Made(NamedTuple):
     made: float
 
 
-def waits_by_state(trial: Trial, workers: int, prefetch_factor: int, cpus: int) -> dict[str, list[float]]:
+def waits_by_state(
+    trial: Trial, workers: int, prefetch_factor: int, cpus: int, foreign: float = 0.0
+) -> dict[str, list[float]]:
     """What receiving took beyond the trainer's own CPU time, s, by state (`coresim.model.handover.STATES`).
 
     Args:
@@ -29,6 +31,7 @@ def waits_by_state(trial: Trial, workers: int, prefetch_factor: int, cpus: int) 
         workers: how many.
         prefetch_factor: batches out per worker.
         cpus: CPUs that all could use.
+        foreign: cores that other programs kept busy; what the trainer waited for them is no part of the hand-over.
     """
     moments = [max(step.asked, step.ready) for step in trial.steps]
     batches: list[_Made] = []
@@ -46,7 +49,9 @@ def waits_by_state(trial: Trial, workers: int, prefetch_factor: int, cpus: int) 
         maker = "begin" if begins else "work" if _at_work(spans[batch.worker], moment) else "rest"
         # That the trainer's own work takes longer on a shared core is modelled elsewhere.
         sharing = max(0.0, (others + 2) / cpus - 1.0)
-        waited = max(0.0, step.got - moment - step.cpu * (1.0 + sharing))
+        # Where the job leaves a core free, the trainer waits for other programs alone; else for its own workers too.
+        share = foreign / (foreign + max(0.0, others + 2 - cpus)) if foreign else 0.0
+        waited = max(0.0, step.got - moment - step.cpu * (1.0 + sharing) - share * step.queued)
         found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited)
     return found
 

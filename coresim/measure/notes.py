@@ -37,6 +37,7 @@ class Note(NamedTuple):
         fetch: seconds that its samples' fetches took in threads of their own; in ``cpu``, not in ``wall``.
         copy: CPU seconds of copying it in a thread of its own.
         queued: seconds of ``wall`` in which its thread wanted a core and had none; None where the system does not tell.
+        waited: the same of all that its thread had done before it began the batch.
     """
 
     began: float
@@ -51,6 +52,7 @@ class Note(NamedTuple):
     fetch: float = 0.0
     copy: float = 0.0
     queued: float | None = None
+    waited: float | None = None
 
 
 def queued_seconds() -> float | None:
@@ -179,7 +181,9 @@ class Reader:
         after = queued_seconds()
         collate = self._collate if self._batched else lambda values: self._collate(values[0])
         batch, note = noted(samples, collate, self._take_steps() if self._batched else (), process)
-        return batch, note._replace(queued=None if before is None or after is None else after - before)
+        if before is None or after is None:
+            return batch, note
+        return batch, note._replace(queued=after - before, waited=before)
 
     def _has_getitems(self) -> bool:
         return not self._iterable and bool(getattr(self._dataset, "__getitems__", None))

@@ -135,10 +135,7 @@ def _percent(count: int, rate: float) -> int:
 
 @contextlib.contextmanager
 def staying_on(cpu: int) -> Iterator[None]:
-    """This process on one hardware thread, where the system can do that."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
+    """This process on one hardware thread."""
     usual = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:

@@ -28,7 +28,6 @@ TIMEOUT = 60.0
 START_TIMEOUT = 120.0
 LIMITED = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in LIMITED}
-HOW_THREADS = "fresh process, OMP, BLAS, torch and cv2 limited to 1 thread"
 _BOOT = (
     "import sys; sys.path[:] = {path!r}; from coresim.measure import processes; processes.child_main({link}, {life})"
 )
@@ -232,7 +231,8 @@ def child_main(link: int, life: int) -> None:
     connection = Connection(link)
     try:
         job, args, cpu = connection.recv()
-        pin(cpu)
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})
         connection.send(("done", job(Link(connection), *args)))
     except CoresimError as error:
         connection.send(("error", type(error)(str(error))))
@@ -243,12 +243,6 @@ def child_main(link: int, life: int) -> None:
 def _end_with_parent(life: int) -> None:
     os.read(life, 1)
     os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def pin(cpu: int | None) -> None:
-    """Stay on one hardware thread, where the system can do that."""
-    if cpu is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {cpu})
 
 
 def limit_threads() -> None:

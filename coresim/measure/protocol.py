@@ -1,8 +1,7 @@
-"""How anything is timed here: calibrated, warm, repeated, and never averaged with somebody else's work.
+"""How anything is timed here: warm, repeated, and never averaged with somebody else's work.
 
 The rules, after pyperf (https://pyperf.readthedocs.io, "How to get reproducible benchmark results"):
 
-* one value lasts many times the timer's own resolution, by a calibrated number of loops;
 * values count only once the work is warm: the last three passes are no faster than the three before by more
   than 5 % (medians), or 30 passes have been made;
 * what is repeated is the very same work; a repeat that took more than 1.5 times the fastest, or that waited
@@ -20,7 +19,6 @@ from dataclasses import dataclass
 import psutil
 
 from coresim import stats
-from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
 Progress = Callable[[str, float], None] | None
@@ -30,7 +28,6 @@ WAITED = 0.1
 WARM = 0.05
 WARM_WINDOW = 3
 WARM_MOST = 30
-LOOPS_TIMER = 100
 
 
 Cautions = list[HostWarning] | None
@@ -38,17 +35,15 @@ Cautions = list[HostWarning] | None
 
 @dataclass(frozen=True)
 class Clock:
-    """Two readings in seconds, the wall's and the CPU time of this process, and the smallest step of each."""
+    """Two readings in seconds: the wall's, and the CPU time of this process."""
 
     wall: Callable[[], float] = time.perf_counter
     cpu: Callable[[], float] = time.process_time
-    wall_tick: float = 0.0
-    cpu_tick: float = 0.0
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one repeat, per loop, by the wall clock and by the CPU clock."""
+    """Seconds of one repeat, by the wall clock and by the CPU clock."""
 
     wall: float
     cpu: float
@@ -59,14 +54,13 @@ class Timing:
         return max(0.0, self.wall - self.cpu)
 
 
-def timed(work: Callable[[], object], clock: Clock, loops: int = 1) -> Timing:
-    """Time ``loops`` calls of ``work``; the CPU clock is read inside, so that it never exceeds the wall's."""
+def timed(work: Callable[[], object], clock: Clock) -> Timing:
+    """Time one call of ``work``; the CPU clock is read inside, so that it never exceeds the wall's."""
     start = clock.wall()
     cpu_start = clock.cpu()
-    for _ in range(loops):
-        work()
+    work()
     cpu = clock.cpu() - cpu_start
-    return Timing((clock.wall() - start) / loops, cpu / loops)
+    return Timing(clock.wall() - start, cpu)
 
 
 def repeated(work: Callable[[], object], clock: Clock, seconds: float) -> list[Timing]:
@@ -77,30 +71,6 @@ def repeated(work: Callable[[], object], clock: Clock, seconds: float) -> list[T
     while clock.wall() < until:
         timings.append(timed(work, clock))
     return timings
-
-
-def real_clock() -> Clock:
-    """This process's clocks, with the steps that they show."""
-    return Clock(wall_tick=resolution(time.perf_counter), cpu_tick=resolution(time.process_time))
-
-
-def resolution(read: Callable[[], float], tries: int = 20) -> float:
-    """The smallest step in seconds that a clock shows between two readings."""
-    steps = []
-    for _ in range(tries):
-        first = last = read()
-        while last == first:
-            last = read()
-        steps.append(last - first)
-    return min(steps)
-
-
-def calibrate(work: Callable[[], object], clock: Clock, least: float) -> int:
-    """The fewest loops, a power of two, for which one value lasts at least ``least`` seconds."""
-    loops = 1
-    while loops < 2**20 and timed(work, clock, loops).wall * loops < least:
-        loops *= 2
-    return loops
 
 
 def warm_up(work: Callable[[], object], clock: Clock, budget: float) -> int:
@@ -121,39 +91,17 @@ def _is_warm(passes: Sequence[float]) -> bool:
     return stats.median(last) >= (1 - WARM) * stats.median(before)
 
 
-def clean(repeats: Sequence[Timing], tolerance: float = 0.0) -> list[Timing]:
-    """The repeats of the very same work that nobody disturbed; always one at least.
-
-    Args:
-        repeats: timings of the same work.
-        tolerance: seconds that the clocks alone may be off.
-    """
+def clean(repeats: Sequence[Timing]) -> list[Timing]:
+    """The repeats of the very same work that nobody disturbed; always one at least."""
     fastest = min(repeats, key=lambda repeat: repeat.wall)
-    most_waited = min(repeat.waited for repeat in repeats) + WAITED * fastest.wall + tolerance
+    most_waited = min(repeat.waited for repeat in repeats) + WAITED * fastest.wall
     kept = [r for r in repeats if r.wall <= DISTURBED * fastest.wall and r.waited <= most_waited]
     return kept or [fastest]
 
 
-def undisturbed(repeats: Sequence[Timing], tolerance: float = 0.0) -> float:
+def undisturbed(repeats: Sequence[Timing]) -> float:
     """Wall seconds of the work itself: the median of its clean repeats."""
-    return stats.median([repeat.wall for repeat in clean(repeats, tolerance)])
-
-
-def steadiness(measurement: Measurement) -> list[HostWarning]:
-    """Warnings on the spread between processes, by pyperf's criteria: deviation over 10 %, extremes over 50 %."""
-    means = measurement.process_means
-    if len(means) < 2:
-        return []
-    centre, found = stats.mean(means), []
-    spread = stats.variance(means) ** 0.5 / centre if centre else 0.0
-    remedy = "close other programs and measure again, or give more time"
-    if spread > 0.1:
-        found.append(HostWarning(f"{measurement.name} varies between processes", f"deviation {spread:.0%}", remedy))
-    for what, extreme in (("least", min(means)), ("most", max(means))):
-        if abs(extreme - centre) > 0.5 * centre:
-            value = f"{extreme / centre:.2f} of the mean"
-            found.append(HostWarning(f"{measurement.name}: {what} of the processes is far off", value, remedy))
-    return found
+    return stats.median([repeat.wall for repeat in clean(repeats)])
 
 
 def dirty_warning(name: str, dirty: int, total: int) -> list[HostWarning]:

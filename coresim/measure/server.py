@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from coresim.errors import InputError
 from coresim.measure import costs, protocol
 from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
+from coresim.measure.cautions import cautions_of
 from coresim.measure.pressure import measure_pressure
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
 from coresim.measure.protocol import Progress
@@ -39,7 +40,7 @@ class Calibrated(NamedTuple):
     """What a calibration found.
 
     Attributes:
-        measurements, cautions: see `coresim.measure.costs`.
+        measurements, cautions: see `coresim.measure.costs` and `coresim.measure.cautions`.
         usual_pace: CPU seconds of the sampler's work meanwhile, by the number of workers, for the trials that follow.
         sampled: share of each CPU that sampling takes.
         batch_bytes, batch_arrays: of one batch.
@@ -177,7 +178,7 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
         pin_memory=ask.pin_memory,
         progress=lambda done: link.send("running", done),
     )
-    cautions = costs.cautions(found)
+    cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(rig.subject(ask.threads), ask.pressure_s, cautions)]
     return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from coresim.measure import protocol
 from coresim.measure.pressure import staying_on
 from coresim.measure.protocol import Cautions, Clock
-from coresim.measure.system_root import SystemRoot, cpu_list
+from coresim.measure.system_root import SystemRoot
+from coresim.measure.topology import allowed_cores
 from coresim.model.measurement import Measurement
 
 NAME = "sibling."
@@ -19,17 +20,9 @@ ROUNDS = 5
 STOP_S = 5.0
 
 
-def sibling_cpus(root: Path = Path("/"), allowed: Sequence[int] | None = None) -> tuple[int, int] | None:
+def sibling_cpus(root: Path = Path("/")) -> tuple[int, int] | None:
     """Two hardware threads of one core on which this process may run; None where there are none."""
-    if allowed is None:
-        allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    system = SystemRoot(root)
-    for cpu in allowed:
-        listed = system.text(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        pair = [sibling for sibling in cpu_list(listed) if sibling in allowed]
-        if len(pair) > 1:
-            return pair[0], pair[1]
-    return None
+    return next(((first, more[0]) for first, *more in allowed_cores(SystemRoot(root)) if more), None)
 
 
 def measure_siblings(

@@ -7,7 +7,7 @@ for a host without torch; `coresim.measure.staged` runs stages in threads. A cal
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,34 +59,6 @@ class Pipe:
 
     def close(self) -> None:
         """End every worker."""
-
-
-class FirstBatch(Pipe):
-    """A pipe whose first batch somebody looks at."""
-
-    def __init__(self, pipe: Pipe, look: Callable[[Any], None]) -> None:
-        self._pipe, self._look, self.inline = pipe, look, pipe.inline
-        self._looked = False
-
-    def next(self) -> tuple[Any, Note]:
-        """The pipe's next batch."""
-        batch, note = self._pipe.next()
-        if not self._looked:
-            self._look(batch)
-            self._looked = True
-        return batch, note
-
-    def stop(self) -> int:
-        """As the pipe does."""
-        return self._pipe.stop()
-
-    def pids(self) -> tuple[int, ...]:
-        """The pipe's worker processes."""
-        return self._pipe.pids()
-
-    def close(self) -> None:
-        """Close the pipe."""
-        self._pipe.close()
 
 
 class Subject:

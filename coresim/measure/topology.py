@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -53,6 +54,15 @@ def read_topology(system: SystemRoot) -> Topology:
         cpu_model=first.get("model name") or first.get("cpu") or arm or None,
         hypervisor=None if flags is None else "hypervisor" in flags.split(),
     )
+
+
+def allowed_cores(system: SystemRoot) -> list[list[int]]:
+    """The hardware threads on which this process may run, lowest first, by core; each is its own where none is told."""
+    cores: dict[str, list[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        siblings = system.text(f"{_CPUS}/cpu{cpu}/topology/thread_siblings_list")
+        cores.setdefault(siblings or str(cpu), []).append(cpu)
+    return list(cores.values())
 
 
 def last_level_cache(system: SystemRoot, online: Iterable[int]) -> tuple[int | None, int | None]:

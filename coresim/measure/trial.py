@@ -16,9 +16,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from coresim.measure.notes import Note
+from coresim.measure.notes import Note, queued_seconds
 from coresim.measure.subject import Pipe
 
 
@@ -29,6 +29,7 @@ class TimedStep(NamedTuple):
         asked, ready, got: when the trainer asked, when a worker had the batch, when it was in the trainer's hands.
         start, end: of the step on the device; of several ranks, the end of the last one's.
         cpu: CPU time of the trainer to receive the batch.
+        queued: seconds meanwhile in which the trainer wanted a core and had none, where the system tells.
     """
 
     asked: float
@@ -37,6 +38,7 @@ class TimedStep(NamedTuple):
     start: float
     end: float
     cpu: float
+    queued: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,10 @@ def run_trial(
     *,
     wait: Callable[[float], None] = sleep_until,
     join: Callable[[float], float] = float,
+    look: Callable[[Any], None] = lambda batch: None,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.thread_time,
+    queue_clock: Callable[[], float] = lambda: queued_seconds() or 0.0,
 ) -> Trial:
     """Feed the device one batch for each of its steps.
 
@@ -104,17 +108,23 @@ def run_trial(
         warm_up: steps that do not count, at least one.
         wait: blocks until a moment of the clock.
         join: of several ranks, waits for all and gives the latest moment at which one's device was done.
+        look: told the first batch.
         clock: wall seconds.
         cpu_clock: CPU seconds of the trainer's thread.
+        queue_clock: seconds for which the trainer's thread has waited for a core.
     """
     found: list[TimedStep] = []
     notes: list[Note] = []
     end = None
     side = _side_cpu()
     for step_s in steps_s:
+        queued = queue_clock()
         asked, cpu = clock(), cpu_clock()
-        _batch, note = pipe.next()  # the batch before is let go here, as in any training loop
+        batch, note = pipe.next()  # the batch before is let go here, as in any training loop
         got, used = clock(), cpu_clock() - cpu
+        queued = queue_clock() - queued
+        if end is None:
+            look(batch)
         # Inline, nothing was ready before it was asked for; at the first step there is no end to be late for.
         ready = asked if pipe.inline else min(note.made, got)
         start = got if end is None else max(ready, end) + (got - max(ready, asked))
@@ -123,7 +133,7 @@ def run_trial(
         end = start + step_s
         wait(end)
         end = join(end)
-        found.append(TimedStep(asked, ready, got, start, end, used))
+        found.append(TimedStep(asked, ready, got, start, end, used, queued))
         notes.append(note)
     side = (_side_cpu() - side) / len(found)
     return replace(after_warm_up(found, notes, warm_up), side_cpu=side)

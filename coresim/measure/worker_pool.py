@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,19 +10,15 @@ from typing import Any
 
 from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, ChildJob, Link
 from coresim.measure.protocol import Timing
+from coresim.measure.system_root import SystemRoot
+from coresim.measure.topology import allowed_cores
 
 ROUNDS = 5
 
 
-def physical_cpus(topology: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
+def physical_cpus(root: Path = Path("/")) -> tuple[int, ...]:
     """One hardware thread of each physical core that this process may use, lowest first."""
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    first_of: dict[str, int] = {}
-    for cpu in allowed:
-        siblings = topology / f"cpu{cpu}" / "topology" / "thread_siblings_list"
-        core = siblings.read_text().strip() if siblings.exists() else str(cpu)
-        first_of.setdefault(core, cpu)
-    return tuple(first_of.values())
+    return tuple(threads[0] for threads in allowed_cores(SystemRoot(root)))
 
 
 def levels(most: int) -> list[int]:

@@ -5,8 +5,8 @@ A loader reads every sample once per epoch, in a new random order. The kernel (`
 time enters the inactive one and leaves at its end; what is read again while it is there moves to the active one, and so
 does what returns after fewer evictions than the active list is long. Where pages returned so, or the active list is
 longer than its bound, both lists age alike, and the oldest active pages go back to the inactive list. `miss_share`
-plays these rules, one page per sample. Pure least-recently-used keeps less (`lru_share`), a cache that holds on to a
-fixed part of the set, as a loader with a cache of its own can, keeps more (`ideal_share`).
+plays these rules, one page per sample. Pure least-recently-used keeps less; a cache that holds on to a fixed part of
+the set, as a loader with a cache of its own can, keeps more.
 
 Checked in `calibration/page_cache.json` (runs in a control group of little memory) and against case 11 of
 `calibration/CASES.md`.
@@ -32,21 +32,6 @@ class Misses(NamedTuple):
     share: float
     uncertainty: float
     cached: float
-
-
-def ideal_share(cached: float) -> float:
-    """Misses of a cache that always holds the same ``cached`` share of the set."""
-    return max(0.0, 1.0 - cached)
-
-
-def lru_share(cached: float) -> float:
-    """Misses of a least-recently-used cache with a fresh random order each epoch: 1 - c - (1 - c) ln(1 - c).
-
-    A sample at place x of one epoch and y of the next is found if the share of others read in between, 1 - x (1 - y),
-    is below c; x and y are independent and uniform.
-    """
-    left = ideal_share(cached)
-    return left - left * math.log(left) if left else 0.0
 
 
 def miss_share(data_bytes: float, memory_bytes: float) -> Misses:

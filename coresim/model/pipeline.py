@@ -235,14 +235,6 @@ class Pipeline:
         check(gathered, "stage {}: ordered with a buffer, but {} before it is not ordered", stage.name, before.name)
 
     @property
-    def structure(self) -> tuple[Any, ...]:
-        """All that is no rate: two pipelines of one structure differ in the host's cores, speeds and streams alone."""
-        return (
-            self.stages, self.trainer, self.step, self.batch_size, self.credits, self.ranks, self.hosts, self.barrier,
-            self.allreduce, self.epoch_batches, self.persistent, self.startup, self.worker_startup,
-        )  # fmt: skip
-
-    @property
     def total_ranks(self) -> int:
         """Accelerators on all hosts."""
         return self.ranks * self.hosts

@@ -138,7 +138,7 @@ def _section(section: type[Any]) -> Kind:
 class Profile:
     """What was measured of one job on one host.
 
-    Build one with `coresim.measure.campaign.run_campaign`, or read a file with `load_profile`.
+    Build one with `coresim.measure.campaign.run_campaign`, or read a file with `load_document`.
     ``profile["prepare.sample"]`` is the measurement of that name.
     """
 
@@ -222,15 +222,6 @@ class Profile:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile; whole or not at all."""
         write_json(path, self.to_dict())
-
-
-def load_profile(path: str | os.PathLike[str]) -> Profile:
-    """A profile from its file; reading runs no code of the file's.
-
-    Raises:
-        InputError (NewerFileError, UnknownKeyError): what is wrong with the file, and the remedy.
-    """
-    return Profile.from_dict(read_json(path), str(path))
 
 
 def profile_tables(

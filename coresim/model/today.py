@@ -29,11 +29,6 @@ class Today(LoaderSettings):
     worker_cpu: float = key(NOT_NEGATIVE, "CPU time of the workers per batch, s", 0.0)
     rank_busy: tuple[float, ...] = key(TABLE, "busy share (1 - idle) of each rank", (1.0,))
 
-    @property
-    def period(self) -> float:
-        """Mean time of a batch, s."""
-        return self.wait + self.step
-
     def tables(self) -> dict[str, dict[str, Any]]:
         """What a scenario of this job takes from it: the loader's settings, the ranks, how the loop waits."""
         return {"loader": self.table(), "accelerator": {"count": self.ranks, "sync": self.sync}}

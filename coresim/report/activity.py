@@ -8,7 +8,7 @@ from typing import Any
 
 from coresim.advise.activity import Activity
 from coresim.model.activity import Tick
-from coresim.report.text import percent, plural
+from coresim.report.words import percent, plural
 
 
 def tick_line(tick: Tick) -> str:

@@ -71,7 +71,7 @@ class Answer:
 
     def text(self, verbose: bool = False) -> str:
         """Today, and the answer in ten lines with its cautions, or ``verbose`` with all of the evidence."""
-        told = answer_text(self.result, self.basis, self.notes, self.rests, self.subject, verbose)
+        told = answer_text(self, verbose)
         return f"{self.today_text}\n\n{told}" if self.today_text else told
 
     @property

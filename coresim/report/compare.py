@@ -10,7 +10,7 @@ from typing import Any
 from coresim.advise.compare import Comparison
 from coresim.advise.difference import LEVEL, MOST_PROCESSES, Change
 from coresim.measure.campaign import BUDGET, PROCESSES
-from coresim.report.text import WIDTH, percent
+from coresim.report.words import WIDTH, percent
 from coresim.units import format_duration
 
 

@@ -1,26 +1,63 @@
-"""What a report consists of, whatever it is printed as: sections of lines, tables and charts."""
+"""What an answer consists of, whatever it is shown as: sections of a few kinds of blocks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from coresim.advise.surface import Surface
 
-#: A number as the tables write it, perhaps with an interval or a unit.
-_NUMBER = re.compile(r"(none \(\d+\)|[-+±]?[\d.,]+( ?(%|[nµm]?s|min|h))?( \[.*\])?|)")
+#: A number as the tables write it, perhaps with an interval or a unit; what stands where there is none.
+_NUMBER = re.compile(r"(\?|none( \(\d+\))?|[-+±]?[\d.,]+( ?(%|[nµm]?s|min|h|[kMG]?B(/s)?))?( \[.*\])?|)")
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Sentences, broken wherever a line ends."""
+
+    kind: ClassVar[str] = "paragraph"
+    text: str
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list."""
+
+    kind: ClassVar[str] = "items"
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names, each with what is said of it."""
+
+    kind: ClassVar[str] = "facts"
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Verbatim:
+    """Lines as they stand, to be copied."""
+
+    kind: ClassVar[str] = "verbatim"
+    text: str
 
 
 @dataclass(frozen=True)
 class Table:
-    """Texts in rows; every cell is plain text, escaped by whoever prints it."""
+    """Texts in rows; every cell is plain text, escaped by whoever prints it.
 
+    ``bars``: a share for each row, which a terminal draws behind it; other forms have a chart of the same.
+    """
+
+    kind: ClassVar[str] = "table"
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     title: str = ""
     note: str = ""
+    bars: tuple[float, ...] = ()
 
     @property
     def numeric(self) -> tuple[bool, ...]:
@@ -33,28 +70,30 @@ class Table:
 class Chart:
     """A figure that is drawn when it is printed; ``draw`` takes an empty matplotlib figure.
 
-    ``height`` is in inches, for a width of 5; ``caption`` says in words what it shows.
+    ``height`` is in inches, for a width of 5; ``caption`` says in words what it shows. Text shows no charts.
     """
 
+    kind: ClassVar[str] = "chart"
     title: str
     caption: str
     draw: Callable[[Any], object]
     height: float = 3.4
 
 
+Block = Paragraph | Items | Facts | Verbatim | Table | Chart
+
+
 @dataclass(frozen=True)
 class Section:
-    """One part of a report under its own heading."""
+    """One part of an answer under its own heading."""
 
     title: str
-    lines: tuple[str, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    tables: tuple[Table, ...] = ()
+    blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report: the answer on the first screen (``subject``, ``headline``, ``facts``), then the evidence.
+    """A whole answer: what stands on the first screen (``subject``, ``headline``, ``facts``), then the evidence.
 
     ``surface`` simulates what a reader can slide along, where the format has sliders.
     """

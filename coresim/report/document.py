@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from coresim.advise.recommend import OptionAnswer, Recommendation
+from coresim.advise.decide import OptionAnswer
+from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario

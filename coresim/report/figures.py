@@ -20,8 +20,9 @@ from coresim.report.text import chosen_option
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from coresim.advise.decide import OptionAnswer
     from coresim.advise.fleet import FleetPlan
-    from coresim.advise.recommend import OptionAnswer, Recommendation
+    from coresim.advise.recommend import Recommendation
     from coresim.model.pipeline import Pipeline
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
@@ -69,18 +70,6 @@ def _curve(ax: Axes, option: OptionAnswer) -> None:
     ax.fill_between(cores, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
-def timeline_of(answer: Recommendation) -> list[Shown]:
-    """Each option at its answer, or at its knee where it has none."""
-    count = answer.scenario.accelerator.count
-    points = [option.answer or option.knee for option in answer.options]
-    return [Shown(point.option, point.cores * count, point.workers, point.prefetch_factor) for point in points]
-
-
-def timeline_steps(answer: Recommendation) -> int:
-    """Enough steps to see the line fill and every worker come round again."""
-    return min(LONGEST_TIMELINE, max(8, chosen_option(answer).knee.workers + 6))
-
-
 def plot_gantt(scenario: Scenario, cores: float, workers: int, engine: Engine, steps: int = 6, seed: int = 1) -> Figure:
     """The first batches of options 1, 2 and 3 side by side: servers as rows, time across."""
     figure: Figure = plt.figure(figsize=(9, 8), layout="constrained")
@@ -89,8 +78,16 @@ def plot_gantt(scenario: Scenario, cores: float, workers: int, engine: Engine, s
 
 def plot_answer_timeline(answer: Recommendation, engine: Engine) -> Figure:
     """The first batches of each option at its own answer, or at its knee where it has none."""
-    figure: Figure = plt.figure(figsize=(8, 8), layout="constrained")
-    return draw_timelines(figure, answer.scenario, timeline_of(answer), engine, timeline_steps(answer))
+    return draw_answer_timeline(plt.figure(figsize=(8, 8), layout="constrained"), answer, engine)
+
+
+def draw_answer_timeline(figure: Figure, answer: Recommendation, engine: Engine) -> Figure:
+    """The same on a figure that is there, in enough steps to see the line fill and every worker come round again."""
+    count = answer.scenario.accelerator.count
+    points = [option.answer or option.knee for option in answer.options]
+    shown = [Shown(point.option, point.cores * count, point.workers, point.prefetch_factor) for point in points]
+    steps = min(LONGEST_TIMELINE, max(8, chosen_option(answer).knee.workers + 6))
+    return draw_timelines(figure, answer.scenario, shown, engine, steps)
 
 
 def draw_timelines(

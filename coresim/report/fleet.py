@@ -13,7 +13,7 @@ from coresim.advise.fleet import FleetPlan, Mix, Row, Unknown
 from coresim.model.fleet import FleetWorkload
 from coresim.report.results import record_of
 from coresim.report.scheduler_requests import scheduler_requests
-from coresim.report.text import WIDTH, percent
+from coresim.report.words import WIDTH, percent
 
 if TYPE_CHECKING:
     import pandas as pd

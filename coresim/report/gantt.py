@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coresim.model.build import build
 from coresim.model.option import Option
-from coresim.report.text import plural
+from coresim.report.words import plural
 from coresim.sim.draws import draw
 from coresim.sim.estimate import LEAST_ROWS
 from coresim.sim.run import RunLength, Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from coresim.report.content import Report, Table
+from coresim.report.content import Block, Chart, Facts, Items, Paragraph, Report, Table, Verbatim
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~&$])")
 
@@ -21,12 +21,24 @@ def _lines(report: Report) -> Iterator[str]:
     yield from ("", f"**{_plain(report.headline)}**", "")
     yield from _table(Table(("", "answer"), report.facts))
     for section in report.sections:
-        if section.lines or section.tables:
-            yield from ("", f"## {_plain(section.title)}", "")
-            yield from (f"- {_plain(line)}" for line in section.lines)
-        for table in section.tables:
-            yield from ("", *([f"**{_plain(table.title)}**", ""] if table.title else []), *_table(table))
-            yield from (["", _plain(table.note)] if table.note else [])
+        shown = [line for block in section.blocks for line in ("", *_block(block)) if not isinstance(block, Chart)]
+        yield from ("", f"## {_plain(section.title)}", *shown) if shown else ()
+
+
+def _block(block: Block) -> Iterator[str]:
+    match block:
+        case Paragraph(text):
+            yield _plain(text)
+        case Items(lines):
+            yield from (f"- {_plain(line)}" for line in lines)
+        case Facts(pairs):
+            yield from _table(Table(("", ""), pairs))
+        case Verbatim(text):
+            yield from ("```", *text.splitlines(), "```")
+        case Table(title=title, note=note):
+            yield from [f"**{_plain(title)}**", ""] if title else []
+            yield from _table(block)
+            yield from ["", _plain(note)] if note else []
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from coresim.report.charts import STYLE, WIDTH, pixels_of
 from coresim.report.content import Chart, Report, Section, Table
+from coresim.report.plain import block_lines, facts_lines
 
 #: Width and height of a page, its margin and a line of body text, inches; characters in a line.
 PAGE, MARGIN, LINE, COLUMNS = (8.27, 11.69), 0.75, 0.155, 96
@@ -26,7 +27,7 @@ def report_pdf(report: Report) -> bytes:
     flow.text(textwrap.wrap(" | ".join(f"{name}: {value}" for name, value in report.subject), COLUMNS), colour="grey")
     flow.text(textwrap.wrap(report.headline, 40), 22, "#0072B2", "bold")
     flow.gap()
-    flow.text(_facts(report), space=1.25)
+    flow.text(facts_lines(report.facts, COLUMNS), space=1.25)
     for section in report.sections:
         _section(flow, section)
     stream = io.BytesIO()
@@ -79,42 +80,17 @@ class _Flow:
 def _section(flow: _Flow, section: Section) -> None:
     flow.gap()
     # A heading stays with what it heads.
-    flow.room(SCALE * section.charts[0].height + 6 * LINE if section.charts else 6 * LINE)
+    first = section.blocks[0] if section.blocks else None
+    flow.room(SCALE * first.height + 6 * LINE if isinstance(first, Chart) else 6 * LINE)
     flow.text([section.title], 13, weight="bold")
-    for chart in section.charts:
-        flow.chart(chart)
-        flow.text(textwrap.wrap(chart.caption, COLUMNS), colour="dimgrey")
-        flow.gap()
-    for line in section.lines:
-        flow.text(textwrap.wrap(line, COLUMNS, initial_indent="- ", subsequent_indent="  "))
-    for table in section.tables:
-        lines = _table_lines(table)
-        flow.left -= LINE
-        flow.room(min(len(lines), 20) * LINE)
+    for block in section.blocks:
+        if isinstance(block, Chart):
+            flow.chart(block)
+            flow.text(textwrap.wrap(block.caption, COLUMNS), colour="dimgrey")
+            flow.gap()
+            continue
+        lines = block_lines(block, COLUMNS)
+        if isinstance(block, Table):
+            flow.left -= LINE
+            flow.room(min(len(lines), 20) * LINE)
         flow.text(lines)
-
-
-def _facts(report: Report) -> list[str]:
-    width = max(len(name) for name, _ in report.facts) + 2
-    return [
-        line
-        for name, value in report.facts
-        for line in textwrap.wrap(f"{name:<{width}}{value}", COLUMNS, subsequent_indent=" " * width)
-    ]
-
-
-def _table_lines(table: Table) -> list[str]:
-    """A table in columns; the last one is wrapped where the page ends."""
-    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
-    widths[-1] = min(widths[-1], max(20, COLUMNS - sum(widths[:-1]) - 2 * len(widths)))
-    lines = [table.title] if table.title else []
-    for row in (table.columns, *table.rows):
-        cells = [_cell(*parts) for parts in zip(row, widths, table.numeric, strict=True)]
-        start = "  ".join([*cells[:-1], ""])
-        first, *more = textwrap.wrap(row[-1], widths[-1]) or [""]
-        lines += [start + (cells[-1] if not more else first), *(" " * len(start) + line for line in more)]
-    return [*lines, *textwrap.wrap(table.note, COLUMNS)]
-
-
-def _cell(text: str, width: int, right: bool) -> str:
-    return text.rjust(width) if right else text.ljust(width)

@@ -10,7 +10,7 @@ from coresim.model.option import Option
 from coresim.model.overrides import basis_after
 from coresim.model.profile import Profile
 from coresim.model.rebatch import asked_batch, step_spread
-from coresim.report.text import plural
+from coresim.report.words import plural
 
 
 def step_provenance(profile: Profile | None, source: str | None, settings: Sequence[str]) -> str | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from coresim.advise.what_if import RemedyOutcome, WhatIf
-from coresim.report.content import Section, Table
-from coresim.report.text import option_words, percent, plural, wrapped
+from coresim.report.content import Items, Paragraph, Section, Table
+from coresim.report.plain import answer_lines
+from coresim.report.words import option_words, percent, plural, ranged
 from coresim.units import format_bytes
 
 COLUMNS = ("remedy", "GPU idle", "samples/s", "cores needed", "memory", "rests on")
@@ -15,17 +16,21 @@ COLUMNS = ("remedy", "GPU idle", "samples/s", "cores needed", "memory", "rests o
 
 def what_if_text(found: WhatIf) -> str:
     """The conclusion, the table, and what each line means and costs."""
-    rows = [_row("today", found.today), *(_row(_name(outcome), outcome) for outcome in found.outcomes)]
-    widths = [max(len(row[place]) for row in (COLUMNS, *rows)) for place in range(len(COLUMNS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (COLUMNS, *rows)
-    ]
-    notes = [wrapped(note, "  ") for note in _notes(found)]
-    return "\n".join([conclusion(found), "", *lines, "", "What they are", *notes])
+    return answer_lines(conclusion(found), Section("", (_table(found),)), _notes(found))
 
 
-def _notes(found: WhatIf) -> list[str]:
+def remedies_sections(found: WhatIf) -> tuple[Section, Section]:
+    """The sections of a report: today beside each remedy, and what each is, rests on and costs."""
+    title = f"On {plural(found.today.cores, 'core')} per GPU, option {found.option}"
+    table = replace(_table(found), title=title)
+    return Section("What would help, side by side", (Paragraph(conclusion(found)), table)), _notes(found)
+
+
+def _table(found: WhatIf) -> Table:
+    return Table(COLUMNS, (_row("today", found.today), *(_row(_name(outcome), outcome) for outcome in found.outcomes)))
+
+
+def _notes(found: WhatIf) -> Section:
     notes = [
         f"{outcome.remedy.name}: {outcome.remedy.what}. {outcome.remedy.basis}. It costs {outcome.price}."
         for outcome in found.outcomes
@@ -36,7 +41,7 @@ def _notes(found: WhatIf) -> list[str]:
         names = ", ".join(found.left_out)
         what = f"does not fit, {share} of the preparation is known to decode: {names}"
         notes.append(f"{what}. If more does, say so: --set workload.decode_share=0.5.")
-    return notes
+    return Section("What the remedies are", (Items(tuple(notes)),))
 
 
 def conclusion(found: WhatIf) -> str:
@@ -54,14 +59,6 @@ def conclusion(found: WhatIf) -> str:
     if not found.need_cores:
         return f"Do not buy cores: o{where}, and no number of them meets {percent(target)}.{helps}{other}"
     return f"O{where}; {_cores(today)} cores would keep it within {percent(target)}.{helps}{other}"
-
-
-def remedies_sections(found: WhatIf) -> tuple[Section, Section]:
-    """The sections of a report: today beside each remedy, and what each is, rests on and costs."""
-    rows = [_row("today", found.today), *(_row(_name(outcome), outcome) for outcome in found.outcomes)]
-    title = f"On {plural(found.today.cores, 'core')} per GPU, option {found.option}"
-    beside = Section("What would help, side by side", (conclusion(found),), (), (Table(COLUMNS, tuple(rows), title),))
-    return beside, Section("What the remedies are", tuple(_notes(found)))
 
 
 def what_if_document(found: WhatIf) -> dict[str, Any]:
@@ -89,7 +86,7 @@ def _name(outcome: RemedyOutcome) -> str:
 
 
 def _row(name: str, outcome: RemedyOutcome) -> tuple[str, ...]:
-    idle = f"{percent(outcome.idle)} [{100 * outcome.idle_low:.1f}, {100 * outcome.idle_high:.1f}]"
+    idle = ranged(outcome.idle, outcome.idle_low, outcome.idle_high)
     memory = "" if outcome.memory is None else format_bytes(outcome.memory.total)
     memory = memory if outcome.possible else f"{memory} does not fit".strip()
     rests = "this job's numbers" if outcome.remedy is None else outcome.remedy.rests

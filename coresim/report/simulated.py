@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coresim.report.text import interval, interval_sources, percent, plural
+from coresim.report.text import interval_sources
+from coresim.report.words import interval, percent, plural
 from coresim.sim.estimate import Estimate
 from coresim.units import format_duration
+
+
+def estimate_shares(estimate: Estimate) -> dict[str, Mapping[str, float]]:
+    """The shares of their time that accelerator, trainer and each stage's servers spend in each state.
+
+    Of the time in which no batch was ready there is what the next one was in just then; that need not be what holds it
+    back.
+    """
+    found: dict[str, Mapping[str, float]] = {
+        "accelerator": estimate.accelerator, "starved, next batch in": estimate.starved_by, "trainer": estimate.trainer
+    }  # fmt: skip
+    for station in estimate.stations:
+        states = {name: share for name, share in station.items() if name not in ("name", "servers")}
+        found[f"{station['name']} ({plural(station['servers'], 'server')})"] = states
+    return found
 
 
 def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
@@ -20,10 +36,8 @@ def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
         "Trainer:     " + _list(estimate.trainer),
     ]
     if any(estimate.starved_by.values()):
-        lines.append("Starved by:  " + _list(estimate.starved_by))
-    for station in estimate.stations:
-        shares = {name: share for name, share in station.items() if name not in ("name", "servers")}
-        lines.append(f"{station['name']} ({plural(station['servers'], 'server')}): {_list(shares)}")
+        lines.append("Starved, next batch in: " + _list(estimate.starved_by))
+    lines += [f"{group}: {_list(states)}" for group, states in list(estimate_shares(estimate).items())[3:]]
     return "\n".join([*lines, interval_sources(estimate)])
 
 

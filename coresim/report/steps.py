@@ -11,7 +11,8 @@ from coresim.advise.steps import StepUnknown
 from coresim.report.document import recommended, sure
 from coresim.report.doubt import rate_words, sure_words
 from coresim.report.schemas import SCHEMA_VERSION
-from coresim.report.text import percent, plural, setting_words, wrapped
+from coresim.report.text import setting_words
+from coresim.report.words import percent, plural, wrapped
 from coresim.units import format_duration
 
 REMEDY = (

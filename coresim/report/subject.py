@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
-from coresim.report.text import plural
+from coresim.report.words import plural
 
 #: What the first words of a step's basis say.
 _STEP = {
@@ -57,3 +57,15 @@ def _range(uncertainty: float) -> str:
 def warnings(notes: tuple[str, ...]) -> str:
     """What each caution is about; its remedy stands with what the answer rests on."""
     return "; ".join(note.partition(";")[0] for note in notes)
+
+
+def merged(notes: Sequence[str]) -> list[str]:
+    """Warnings with the same cure as one, in their order."""
+    alike: dict[str, list[str]] = {}
+    cures: dict[str, str] = {}
+    for note in dict.fromkeys(notes):
+        what, _, cure = note.partition("; ")
+        key = cure.partition(",")[0]
+        alike.setdefault(key, []).append(what)
+        cures[key] = max(cures.get(key, ""), cure, key=len)
+    return [", ".join(whats) + (f"; {cures[key]}" if cures[key] else "") for key, whats in alike.items()]

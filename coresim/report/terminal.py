@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING
 
 from coresim.advise.recommend import Recommendation
 from coresim.report import doubt, text
-from coresim.report.subject import rests_on
-from coresim.report.text import WIDTH, interval, percent, plural
+from coresim.report.content import Facts, Section
+from coresim.report.plain import answer_lines
+from coresim.report.plan import evidence, facts
+from coresim.report.subject import merged, rests_on
+from coresim.report.words import WIDTH, interval, percent, plural, wrapped
+
+if TYPE_CHECKING:
+    from coresim.report.answer import Answer
 
 #: Lines of the answer.
 LINES = 10
@@ -28,58 +35,28 @@ CHANGING = (
 WHOLE = ("With ", "Next: ")
 #: Two standard uncertainties of a step from which on nothing is gained by measuring anything else.
 VAGUE = 0.1
-Subject = tuple[tuple[str, str], ...]
 
 
-def answer_text(
-    answer: Recommendation,
-    basis: str | None,
-    notes: Sequence[str] = (),
-    rests: tuple[str, ...] = (),
-    subject: Subject = (),
-    verbose: bool = False,
-) -> str:
-    """The answer.
-
-    Args:
-        answer: what to print.
-        basis: what the step time rests on, one line.
-        notes: cautions from measuring, one line each: what, a semicolon, the remedy.
-        rests: what else the answer rests on, one line each.
-        subject: data set, GPU, host.
-        verbose: with all of the evidence.
-    """
-    told = merged(notes)
+def answer_text(answer: Answer, verbose: bool = False) -> str:
+    """The answer in ten lines, and behind them the cautions, or with ``verbose`` all of the evidence."""
+    told = merged(answer.notes)
     first = [note for note in told if note.startswith(CHANGING)]
-    others = [note for note in told if note not in first]
-    entries = _entries(answer, basis, rests, subject, first)
-    block = "\n".join(_within(entries, {len(first)}))
+    block = "\n".join(_within(_entries(answer, first), {len(first)}))
     if verbose:
-        return "\n\n".join([block, *text.recommendation_parts(answer, basis, rests), *_cautions([*first, *others])])
-    more = [*others, "--verbose shows the options, the curve and the evidence"]
-    return "\n".join([block, "", *(text.wrapped(line, "  ", "    ") for line in more)])
+        full = tuple(fact for fact in facts(answer) if fact[0] != "Today")  # which the answer begins with
+        return answer_lines(block, Section("The answer in full", (Facts(full),)), *evidence(answer))
+    more = [note for note in told if note not in first]
+    more.append("--verbose shows the options, the curve and the evidence")
+    return "\n".join([block, "", *(wrapped(line, "  ", "    ") for line in more)])
 
 
-def merged(notes: Sequence[str]) -> list[str]:
-    """Warnings with the same cure as one, in their order."""
-    alike: dict[str, list[str]] = {}
-    cures: dict[str, str] = {}
-    for note in dict.fromkeys(notes):
-        what, _, cure = note.partition("; ")
-        key = cure.partition(",")[0]
-        alike.setdefault(key, []).append(what)
-        cures[key] = max(cures.get(key, ""), cure, key=len)
-    return [", ".join(whats) + (f"; {cures[key]}" if cures[key] else "") for key, whats in alike.items()]
-
-
-def _entries(
-    answer: Recommendation, basis: str | None, rests: tuple[str, ...], subject: Subject, warnings: Sequence[str]
-) -> list[str]:
+def _entries(told: Answer, warnings: Sequence[str]) -> list[str]:
     """What the first lines say, in their order."""
+    answer, basis = told.result, told.basis
     headline, *nearest = text.headline(answer, basis).splitlines()
     measure_first = doubt.doubt_line(answer)
-    about = "; ".join(f"GPU {value}" if name == "GPU" else value for name, value in subject if name != "measured")
-    settings = text.loader_text(answer).replace("\n  ", "; ")
+    about = "; ".join(f"GPU {value}" if name == "GPU" else value for name, value in told.subject if name != "measured")
+    settings = text.loader_text(answer)
     if f"({plural(answer.point.cores, 'core')}, " in settings:
         settings = re.sub(r" \([^)]*\):", ":", settings, count=1)  # the first line says so already
     entries = [f"Warning: {warning}" for warning in warnings]
@@ -87,7 +64,7 @@ def _entries(
     entries += [*before, f"{last.removesuffix('.')}; {doubt.rate_words(answer.per_rate)}."]
     entries += [measure_first] if measure_first else []
     entries += [f"On: {about}"] if about else []
-    entries.append(f"How sure: {_sure(answer, basis, rests)}")
+    entries.append(f"How sure: {_sure(answer, basis, told.rests)}")
     entries += [settings] if settings else []
     entries.append(f"What holds the GPU back: {_held(answer)}")
     return entries if measure_first else [*entries, f"Next: {next_step(answer)}"]
@@ -132,7 +109,7 @@ def _within(entries: Sequence[str], whole: Set[int] = frozenset()) -> list[str]:
 
     def lines() -> list[list[str]]:
         cut = [textwrap.shorten(entry, size, placeholder=" ...") for entry, size in zip(entries, most, strict=True)]
-        return [text.wrapped(line, "" if place == 0 else "  ", "    ").splitlines() for place, line in enumerate(cut)]
+        return [wrapped(line, "" if place == 0 else "  ", "    ").splitlines() for place, line in enumerate(cut)]
 
     while sum(map(len, found := lines())) > LINES:
         long = [place for place, part in enumerate(found) if len(part) > 1 and place not in whole]
@@ -142,7 +119,3 @@ def _within(entries: Sequence[str], whole: Set[int] = frozenset()) -> list[str]:
         longest = max(able, key=lambda place: (len(found[place]), place))
         most[longest] = WIDTH * (len(found[longest]) - 1) - 4 * len(found[longest])
     return [line for part in found for line in part]
-
-
-def _cautions(notes: Sequence[str]) -> list[str]:
-    return ["Warnings\n" + "\n".join(text.wrapped(note) for note in notes)] if notes else []

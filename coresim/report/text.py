@@ -1,12 +1,11 @@
-"""Plain text for a terminal: the answer first, then the evidence."""
+"""The sentences of a recommendation, which every form of it shares."""
 
 from __future__ import annotations
 
-import textwrap
-
 from coresim.advise.candidates import most_workers
+from coresim.advise.decide import OptionAnswer
 from coresim.advise.memory import memory_of
-from coresim.advise.recommend import OptionAnswer, Recommendation
+from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.crowding import crowding
 from coresim.model.option import Option
@@ -15,41 +14,14 @@ from coresim.report.doubt import recorded_words, sure_words
 from coresim.report.node import node_words
 from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
 from coresim.report.storage import storage_lines
+from coresim.report.words import interval, option_words, percent, plural
 from coresim.sim.estimate import Estimate
 from coresim.units import format_duration
-
-WIDTH = 110
-
-
-def percent(share: float) -> str:
-    """A share for people: ``3.5 %``."""
-    return f"{100 * share:.1f} %"
-
-
-def interval(estimate: Estimate) -> str:
-    """GPU idle with its interval: ``3.5 % [3.1, 3.9]``."""
-    low, high = 100 * estimate.gpu_idle_low, 100 * estimate.gpu_idle_high
-    return f"{percent(estimate.gpu_idle)} [{low:.1f}, {high:.1f}]"
-
-
-def recommendation_parts(answer: Recommendation, basis: str | None, rests: tuple[str, ...] = ()) -> list[str]:
-    """What stands behind an answer, part by part: what it rests on, the verdict, options, curve and bounds.
-
-    ``basis``: what the step time rests on, one line; ``rests``: what else the answer rests on, one line each.
-    """
-    loader = _fitted(loader_text(answer).splitlines())
-    parts = [_rests_on(answer, basis, rests), loader, _verdict(answer), _options(answer)]
-    return [part for part in (*parts, _curve(chosen_option(answer), answer), _evidence(answer)) if part]
 
 
 def chosen_option(answer: Recommendation) -> OptionAnswer:
     """The option that is recommended."""
     return next(option for option in answer.options if option.option == answer.point.option)
-
-
-def plural(count: float, word: str) -> str:
-    """A count with its word: ``1 core``, ``2 cores``."""
-    return f"{count:g} {word}{'' if count == 1 else 's'}"
 
 
 def headline(answer: Recommendation, basis: str | None = None) -> str:
@@ -92,15 +64,6 @@ def setting_words(point: Point) -> str:
     return f"{option_words(point.option)} with {plural(point.workers, 'worker')}"
 
 
-def option_words(option: Option) -> str:
-    """An option with its name: ``option 2 (overlapped)``."""
-    return f"option {option} ({option.label})"
-
-
-def _rests_on(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> str:
-    return "Rests on\n" + "\n".join(wrapped(line) for line in basis_lines(answer, basis, rests))
-
-
 def basis_lines(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> list[str]:
     """What the answer rests on and what it leaves out, one line each."""
     scenario = answer.scenario
@@ -131,21 +94,6 @@ def _is_left_out(scenario: Scenario, name: str) -> bool:
     return service.is_zero and not scenario.stages
 
 
-def _fitted(lines: list[str]) -> str:
-    """The lines within the text's width, each with its own indentation and two more where it goes on."""
-    indents = [line[: len(line) - len(line.lstrip())] for line in lines]
-    return "\n".join(wrapped(line.strip(), own, f"{own}  ") for line, own in zip(lines, indents, strict=True))
-
-
-def wrapped(line: str, first: str = "  - ", rest: str = "    ") -> str:
-    """A line as several of the text's width, the first behind ``first``, the others behind ``rest``."""
-    found = textwrap.fill(
-        line.replace(" %", "\xa0%"), WIDTH, initial_indent=first, subsequent_indent=rest,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
-    return found.replace("\xa0%", " %")  # a number and its unit stay together
-
-
 def loader_text(answer: Recommendation) -> str:
     """The settings of the loader that the preset names, and the memory that they take."""
     scenario = answer.scenario
@@ -156,44 +104,19 @@ def loader_text(answer: Recommendation) -> str:
     if answer.point.option == best.option:
         best = answer.point
     idle = percent(best.estimate.gpu_idle)
-    lines = [
+    parts = [
         f"With {scenario.preset.system} ({plural(best.cores, 'core')}, GPU idle {idle}):"
         f" {loader_settings(scenario, best.workers, best.prefetch_factor)}"
     ]
     memory = memory_of(scenario, best.workers, best.prefetch_factor)
     if memory is not None and best.option == Option.OVERLAPPED:
-        lines.append(f"  memory: {memory_text(memory)}")
+        parts.append(f"memory: {memory_text(memory)}")
     crowded = crowding(scenario, best.workers, best.cores * scenario.accelerator.count)
     if crowded is not None:
-        lines.append(f"  {crowding_text(crowded)}")
+        parts.append(crowding_text(crowded))
     if answer.unlimited is not None:
-        lines += wrapped(unlimited_text(answer.unlimited)).splitlines()
-    return "\n".join(lines)
-
-
-def _verdict(answer: Recommendation) -> str:
-    lines = [f"Verdict: {answer.verdict.name}; next bottleneck: {answer.verdict.next_bottleneck}."]
-    own = answer.own_host
-    if own is not None and own.cores != answer.point.cores:
-        lines.append(
-            f"On the {plural(own.cores, 'core')} per GPU of the host: {own.verdict.name}, GPU idle"
-            f" {interval(own.point.estimate)}, {own.point.estimate.throughput_samples_per_s:.0f} samples/s."
-        )
-        if own.verdict.name != "GPU-bound":
-            lines.append(f"  What would help there: {own.verdict.advice}.")
-    return "\n".join(lines)
-
-
-def _options(answer: Recommendation) -> str:
-    lines = ["Options              cores/GPU  workers  GPU idle                samples/s"]
-    for option in answer.options:
-        point = option.answer or option.knee
-        cores = f"{point.cores}" if option.answer else f"none ({point.cores})"
-        lines.append(
-            f"  {option.option} {option.option.label:<16} {cores:>9}  {point.workers:>7}"
-            f"  {interval(point.estimate):<22}  {point.estimate.throughput_samples_per_s:>9.0f}"
-        )
-    return "\n".join([*lines, *(wrapped(line) for line in cap_lines(answer))])
+        parts.append(unlimited_text(answer.unlimited))
+    return "; ".join(parts)
 
 
 def cap_lines(answer: Recommendation) -> list[str]:
@@ -201,39 +124,18 @@ def cap_lines(answer: Recommendation) -> list[str]:
     return [line for line in map(cap_text, answer.options) if line]
 
 
-def _curve(chosen: OptionAnswer, answer: Recommendation) -> str:
-    """The curve around the answer, with a bar for idle."""
-    at = answer.point.cores
-    lines = [f"GPU idle over cores per GPU, option {chosen.option}"]
-    for point in thinned(chosen.curve, at):
-        mark = "  <-" if point.cores == at else ""
-        bar = "#" * round(40 * point.estimate.gpu_idle)
-        lines.append(f"  {point.cores:>3} cores {point.workers:>3} workers {interval(point.estimate):<22} {bar}{mark}")
-    return "\n".join(lines)
-
-
 def thinned(curve: tuple[Point, ...], at: int) -> list[Point]:
     """All points near the answer, and powers of two beyond."""
     return [point for point in curve if abs(point.cores - at) <= 3 or point.cores & (point.cores - 1) == 0]
 
 
-def _evidence(answer: Recommendation) -> str:
-    moves = ", ".join(f"{item.name} {100 * item.change:+.1f}" for item in answer.elasticities)
-    return _fitted([
-        *evidence_lines(answer),
-        f"GPU idle moves, in points per +10 %: {moves}",
-        interval_sources(answer.point.estimate),
-    ])  # fmt: skip
-
-
 def evidence_lines(answer: Recommendation) -> list[str]:
     """The lower bound, what memory bandwidth allows, and what the rule of thumb says."""
     bound, scenario = answer.lower_bound, answer.scenario
-    lines = [f"Lower bound: {bound.formula}"]
+    found = f"{bound.numbers}, so no fewer than {bound.whole}"
     if bound.whole is None:
-        lines.append(f"             no number of cores reaches the target{_unreachable(answer)}")
-    else:
-        lines.append(f"             {bound.numbers}, so no fewer than {bound.whole}")
+        found = f"no number of cores reaches the target{_unreachable(answer)}"
+    lines = [f"Lower bound: {bound.formula}; {found}"]
     if len(scenario.host.speed) == 1:
         lines.append("Memory bandwidth: s(k) is not known; busy cores are taken not to slow one another down")
     elif answer.saturating_cores is None:

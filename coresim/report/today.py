@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coresim.advise.recommend import OwnHost
+from coresim.advise.own_host import OwnHost
 from coresim.attaching.today import Checked
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.today import Today
-from coresim.report.text import percent, plural, wrapped
+from coresim.report.words import percent, plural, wrapped
 from coresim.units import format_duration
 
 

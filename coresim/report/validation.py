@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from coresim.report.text import percent
+from coresim.report.words import percent
 from coresim.validate.ledger import Ledger, RecordedPoint
 from coresim.validate.scans import CHEAP, EPOCHS, Spent, choices, choices_of_sweeps, spent
 from coresim.validate.score import Score, cause, missing_term, score

@@ -9,8 +9,8 @@ from coresim.errors import MissingPartError, how_to_install
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.report.interactive import what_if_svg
-from coresim.report.text import percent
 from coresim.report.what_if import Knobs
+from coresim.report.words import percent
 from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:

@@ -19,18 +19,9 @@ from coresim.files import read_text, read_toml
 from coresim.model.option import Option, read_option
 from coresim.units import short
 
-_LISTS = {
-    "batch_size": int, "option": int, "workers": int, "cores": int, "prefetch_factor": int, "ratio": float,
-    "sync": str, "ordered": bool, "at": int, "step_s": float,
-    "model": str, "precision": str, "pin_memory": bool, "limit": str, "ranks": int, "straggler": float,
-    "device": str, "run_ahead": int,
-}  # fmt: skip
-DEFAULTS: dict[str, list[Any]] = {
-    "option": [2], "workers": [1], "cores": [2], "prefetch_factor": [2], "sync": ["block"], "ordered": [True],
-    "model": [""], "precision": ["fp32"], "pin_memory": [False],
-    "at": [0], "step_s": [0.0], "limit": ["affinity"],
-    "ranks": [1], "straggler": [1.0], "device": [""], "run_ahead": [1],
-}  # fmt: skip
+#: The kinds of the keys of a block that are lists, and their defaults where a `Setting` has none.
+_KINDS = {"int": int, "Option": int, "float": float, "str": str, "bool": bool}
+_USUAL: dict[str, Any] = {"option": 2, "workers": 1, "cores": 2, "prefetch_factor": 2}
 
 
 @dataclass(frozen=True)
@@ -191,7 +182,7 @@ def _settings(document: dict[str, Any]) -> Iterator[Setting]:
 
 
 def _block(table: dict[str, Any]) -> Iterator[Setting]:
-    known = {field.name for field in fields(Setting)}
+    known = {field.name: field for field in fields(Setting)}
     for name in table:
         if name not in known:
             raise UnknownKeyError(f"block.{name}: unknown key; use {', '.join(sorted(known))}")
@@ -202,7 +193,11 @@ def _block(table: dict[str, Any]) -> Iterator[Setting]:
         _require(
             isinstance(table.get(name, kind()), kind), f"block.{name} = {short(table.get(name))}: {kind.__name__}?"
         )
-    lists = {name: _list(table.get(name, DEFAULTS.get(name)), kind, name) for name, kind in _LISTS.items()}
+    lists = {
+        name: _list(table.get(name, _USUAL.get(name, field.default)), _KINDS[str(field.type)], name)
+        for name, field in known.items()
+        if name not in ("workload", "repeats")
+    }
     for values in itertools.product(*lists.values()):
         combination: dict[str, Any] = dict(zip(lists, values, strict=True))
         yield Setting(workload=table["workload"], repeats=table.get("repeats", 1), **combination)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +13,9 @@ from typing import Any
 from coresim import __version__, stats
 from coresim.errors import InputError
 from coresim.files import check_version, read_json, write_json
+from coresim.measure.parts import version_of
 from coresim.model.host import HostFacts
+from coresim.sim.run import RunLength
 from coresim.validate.grid import Grid, Setting
 from coresim.validate.predict import Costs, Prediction
 from coresim.validate.training import StepCost
@@ -71,6 +72,16 @@ class RecordedPoint:
     rate_idle: float
     buffer_idle: float
     trials: tuple[MeasuredTrial, ...] = ()
+
+    @property
+    def length(self) -> RunLength:
+        """Steps of each trial."""
+        return RunLength(self.warm_up + self.steps, self.warm_up)
+
+    @property
+    def tried(self) -> Setting:
+        """The setting with the step time that it came to."""
+        return replace(self.setting, step_s=self.step_s)
 
     @property
     def clean(self) -> tuple[MeasuredTrial, ...]:
@@ -199,7 +210,7 @@ def empty_ledger(host: HostFacts, grid: Grid, command: str, device: str = "cuda"
         grid=grid.name,
         grid_sha256=grid.sha256,
         grid_trials=grid.trials,
-        versions={name: version for name in ("torch", "numpy") if (version := _version(name))}
+        versions={name: version for name in ("torch", "numpy") if (version := version_of(name))}
         | {"code": _code_digest()},
     )
 
@@ -218,13 +229,6 @@ def _accelerators(grid: Grid, device: str) -> str:
             f"training {name} on {where}" if name else "emulated (blocks for the step time)" for name, where in names
         )
     )
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def load_ledger(path: str | os.PathLike[str]) -> Ledger:

@@ -1,4 +1,4 @@
-"""What is predicted for a trial: by the simulation, by it with one effect less, and by the field's two models.
+"""What is predicted for a trial: by the simulation, and by the field's two models.
 
 Everything rests on the scenario that `coresim recommend` would take from the same measurements.
 """
@@ -6,14 +6,14 @@ Everything rests on the scenario that `coresim recommend` would take from the sa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from coresim import stats
 from coresim.model.build import build
-from coresim.model.handover import NO_HANDOVER, Handover, usual
+from coresim.model.handover import usual
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Accelerator, Scenario, read_scenario, with_services
@@ -35,10 +35,6 @@ ENDLESS = 1e12
 FETCHERS = 8
 #: CPU times of a scenario: they change with the machine's speed.
 WORK = ("preprocess", "collate", "send", "consumer", "pin")
-
-Change = Callable[[Scenario], Scenario]
-#: An effect that is more than another scenario.
-DEALT = "dealt when the last is received"
 
 
 @dataclass(frozen=True)
@@ -125,8 +121,11 @@ def trial_length(costs: Costs, setting: Setting, seconds: float) -> RunLength:
     return RunLength(warm_up + cycle * round(wanted / cycle), warm_up)
 
 
-def scenario_of(costs: Costs, setting: Setting, without: str = "") -> Scenario:
-    """The scenario of a trial; without one of its effects."""
+def scenario_of(costs: Costs, setting: Setting, dealt_late: bool = True) -> Scenario:
+    """The scenario of a trial.
+
+    ``dealt_late``: whether a worker with one batch out is dealt the next only when the trainer has received that one.
+    """
     scenario = costs.scenario
     loader = replace(
         scenario.loader,
@@ -138,8 +137,7 @@ def scenario_of(costs: Costs, setting: Setting, without: str = "") -> Scenario:
     # A trial is one endless epoch that starts with a warm-up.
     workload = replace(scenario.workload, samples_per_epoch=None, startup=0.0, worker_startup=0.0)
     scenario = replace(scenario, loader=loader, workload=workload)
-    if setting.option == Option.OVERLAPPED and setting.prefetch_factor == 1 and without != DEALT:
-        # Its worker is dealt the next batch only when the trainer has received the last one.
+    if setting.option == Option.OVERLAPPED and setting.prefetch_factor == 1 and dealt_late:
         received = workload.consumer.mean + usual(workload.handover).mean
         later = workload.fetch.longer(Service(received / workload.batch_size))
         scenario = replace(scenario, workload=replace(workload, fetch=later))
@@ -171,20 +169,11 @@ def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, s
     The interval at level `LEVEL` holds one trial: each of the simulated ones is as long as the real one and draws its
     own inputs within their uncertainty, so the noise of a short run is in it too.
     """
-    pipeline = _pipeline(scenario_of(costs, setting), setting)
-    runs = _runs(pipeline, length, engine, seed, setting.straggler)
+    pipeline = pipeline_of(scenario_of(costs, setting), setting)
+    runs = runs_of(pipeline, length, engine, seed, setting.straggler)
     idles = [idle_of(run) for run in _perturbed(pipeline, length, engine, seed, setting.straggler)]
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return Prediction(stats.mean([idle_of(run) for run in runs]), low, high, _period(runs, length))
-
-
-def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engine: Engine) -> float:
-    """Predicted idle with one of the `effects_of` these costs switched off."""
-    scenario = effects_of(costs)[effect](scenario_of(costs, setting, effect))
-    pipeline = _pipeline(scenario, setting)
-    if effect == "core sharing":
-        pipeline = replace(pipeline, cores=float(pipeline.busiest()))
-    return stats.mean([idle_of(run) for run in _runs(pipeline, length, engine, 1, setting.straggler)])
 
 
 def by_rates(costs: Costs, setting: Setting) -> float:
@@ -198,7 +187,8 @@ def by_buffer(costs: Costs, setting: Setting) -> float:
     return buffer_idle(1.0 / rate_period(costs, setting), 1.0 / step_time(costs, setting), room)
 
 
-def _pipeline(scenario: Scenario, setting: Setting) -> Pipeline:
+def pipeline_of(scenario: Scenario, setting: Setting) -> Pipeline:
+    """The line of a trial."""
     return build(scenario, setting.option, setting.cores, max(1, setting.workers), setting.prefetch_factor)
 
 
@@ -207,7 +197,8 @@ def _rows(pipeline: Pipeline, length: RunLength, straggler: float) -> int:
     return max(LEAST_ROWS, length.steps + (pipeline.credits or 0) if straggler > 1.0 else length.steps)
 
 
-def _runs(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float) -> list[Run]:
+def runs_of(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float) -> list[Run]:
+    """Runs with the costs as they are."""
     rows = _rows(pipeline, length, straggler)
     drawn = [draw(pipeline, rows, seed, number) for number in range(NOMINAL)]
     return [engine(pipeline, straggling(pipeline, draws, rows, straggler), length) for draws in drawn]
@@ -225,52 +216,3 @@ def _perturbed(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int,
 def _period(runs: list[Run], length: RunLength) -> float:
     spans = [float(rank.end - rank.begin) for run in runs for rank in run.ranks]
     return stats.mean(spans) / (length.steps - length.warm_up)
-
-
-def _constant(service: Service) -> Service:
-    return Service(service.mean, uncertainty=service.uncertainty)
-
-
-def _without_variance(scenario: Scenario) -> Scenario:
-    names = ("preprocess", "fetch", "collate", "send", "consumer", "copy")
-    flat: dict[str, Any] = {name: _constant(getattr(scenario.workload, name)) for name in names}
-    return replace(scenario, workload=replace(scenario.workload, **flat))
-
-
-def _without_states(scenario: Scenario) -> Scenario:
-    """Every hand-over as where the maker rests and cores are free."""
-    same = Handover(rest_free=usual(scenario.workload.handover))
-    return replace(scenario, workload=replace(scenario.workload, handover=same))
-
-
-def _changed(**changes: dict[str, object]) -> Change:
-    def apply(scenario: Scenario) -> Scenario:
-        parts = {name: replace(getattr(scenario, name), **fields) for name, fields in changes.items()}
-        return replace(scenario, **parts)  # type: ignore[arg-type]
-
-    return apply
-
-
-_COMMON: dict[str, Change] = {
-    "core sharing": _changed(),
-    "receiving a batch": _changed(workload={"consumer": ZERO, "handover": NO_HANDOVER}),
-    "waiting for the hand-over": _changed(workload={"handover": NO_HANDOVER}),
-    "the hand-over's state": _without_states,
-    "s(k)": _changed(host={"speed": (1.0,)}),
-    "variance": _without_variance,
-    "order": _changed(loader={"ordered": False}),
-    "collation and sending": _changed(workload={"collate": ZERO, "send": ZERO}),
-    DEALT: _changed(),
-    "the trainer's own core": _changed(accelerator={"sync": "block"}),
-}
-#: What real training can show besides.
-_TRAINING: dict[str, Change] = {
-    "copying to the device": _changed(workload={"copy": ZERO}),
-    "launch": _changed(accelerator={"launch": ZERO}),
-    "busy-host slowdown": _changed(accelerator={"slowdown": (1.0,)}),
-}
-
-
-def effects_of(costs: Costs) -> Mapping[str, Change]:
-    """The effects that its trials can show, by name, and the scenario without each."""
-    return _COMMON if costs.training is None else _COMMON | _TRAINING

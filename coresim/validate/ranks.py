@@ -12,6 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,6 +26,48 @@ from coresim.workloads.base import describe
 
 #: How long the ranks may take to end, s.
 STOP_S = 10.0
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """What one rank has to do, in a process of its own; see `run_ranks`."""
+
+    rig: Rig
+    layout: Layout
+    rank: int
+    ranks: int
+    folder: str
+    step_s: Sequence[float]
+    warm_up: int
+    wait: Callable[[float], None]
+    stretch: float
+
+    def live(self, link: Connection) -> None:
+        """The process's life."""
+        try:
+            link.send(self._trial())
+        except CoresimError as error:
+            link.send(type(error)(str(error)))
+        except Exception as error:
+            link.send(CoresimError(f"a rank of the trial raised {describe(error)}"))
+
+    def _trial(self) -> Trial:
+        import torch.distributed as dist  # noqa: PLC0415 (torch is optional and heavy)
+
+        if self.stretch != 1.0:
+            self.rig.workload.stretch = self.stretch  # type: ignore[attr-defined]
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        store = Path(self.folder, "store").as_uri()
+        dist.init_process_group("gloo", store, timedelta(seconds=PATIENCE), self.ranks, self.rank)
+        try:
+            seed = (time.perf_counter_ns() + self.rank) % 2**32
+            pipe = self.rig.subject(threads=False).open(self.layout, seed)
+            try:
+                return run_trial(pipe, self.step_s, self.warm_up, wait=self.wait, join=latest)
+            finally:
+                pipe.close()
+        finally:
+            dist.destroy_process_group()
 
 
 def run_ranks(
@@ -59,8 +102,9 @@ def run_ranks(
         try:
             for rank in range(ranks):
                 mine, theirs = fork.Pipe(duplex=False)
-                job = (rig, layout, (rank, ranks, folder), step_s, warm_up, wait, straggler if rank == 0 else 1.0)
-                process = fork.Process(target=_rank, args=(theirs, *job))
+                stretch = straggler if rank == 0 else 1.0
+                job = _Rank(rig, layout, rank, ranks, folder, step_s, warm_up, wait, stretch)
+                process = fork.Process(target=job.live, args=(theirs,))
                 process.start()
                 theirs.close()
                 links.append(mine)
@@ -88,52 +132,6 @@ def _received(link: Connection, process: multiprocessing.process.BaseProcess) ->
         process.join(STOP_S)
         return DeathError(f"a rank of the trial ended with exit code {process.exitcode}; is memory short?")
     return found
-
-
-def _rank(
-    link: Connection,
-    rig: Rig,
-    layout: Layout,
-    place: tuple[int, int, str],
-    step_s: Sequence[float],
-    warm_up: int,
-    wait: Callable[[float], None],
-    stretch: float,
-) -> None:
-    """One rank's life."""
-    try:
-        link.send(_trial(rig, layout, place, step_s, warm_up, wait, stretch))
-    except CoresimError as error:
-        link.send(type(error)(str(error)))
-    except Exception as error:
-        link.send(CoresimError(f"a rank of the trial raised {describe(error)}"))
-
-
-def _trial(
-    rig: Rig,
-    layout: Layout,
-    place: tuple[int, int, str],
-    step_s: Sequence[float],
-    warm_up: int,
-    wait: Callable[[float], None],
-    stretch: float,
-) -> Trial:
-    import torch.distributed as dist  # noqa: PLC0415 (torch is optional and heavy)
-
-    rank, ranks, folder = place
-    if stretch != 1.0:
-        rig.workload.stretch = stretch  # type: ignore[attr-defined]
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store = Path(folder, "store").as_uri()
-    dist.init_process_group("gloo", store, timedelta(seconds=PATIENCE), ranks, rank)
-    try:
-        pipe = rig.subject(threads=False).open(layout, seed=(time.perf_counter_ns() + rank) % 2**32)
-        try:
-            return run_trial(pipe, step_s, warm_up, wait=wait, join=latest)
-        finally:
-            pipe.close()
-    finally:
-        dist.destroy_process_group()
 
 
 def latest(moment: float) -> float:

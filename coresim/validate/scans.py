@@ -16,8 +16,6 @@ from coresim.validate.ledger import Ledger, RecordedPoint
 
 #: Idle, as a share, by which two settings may differ and count as equally good.
 SAME = 0.01
-#: The numbers of workers that folklore recommends.
-ALWAYS = (1, 2, 3, 4)
 #: How often the sweeps that people run read the whole data set for each number of workers: what most copies do of a
 #: script that many public repositories have, such as ``nodule_segmentation_v1/test.py`` in github.com/vinibfr/lung_seg.
 EPOCHS = 2
@@ -49,30 +47,9 @@ class Choice:
 def choices(points: Iterable[RecordedPoint]) -> list[Choice]:
     """Of every scan of three or more worker counts: fewest workers predicted within `SAME` of the best."""
     found = []
-    for scan in _scans(points):
+    for scan in scans_of(points):
         predicted = {point.setting.workers: point.prediction.idle for point in scan}
-        found.append(_choice(scan, predicted, {point.setting.workers: point.idle for point in scan}))
-    return found
-
-
-def choices_of_rules(points: Iterable[RecordedPoint], cores: int) -> dict[str, list[Choice]]:
-    """What a child would choose in each scan, held against what measured best: by rule, one choice a scan.
-
-    Args:
-        points: any.
-        cores: of the machine.
-
-    Always so many workers, or as many as there are cores; a scan that did not try that number is left out.
-    """
-    scans = _scans(points)
-    rules = {f"always {count}": count for count in ALWAYS} | {f"workers = cores ({cores})": cores}
-    found: dict[str, list[Choice]] = {}
-    for rule, workers in rules.items():
-        for scan in scans:
-            measured = {point.setting.workers: point.idle for point in scan}
-            if workers in measured:
-                chosen = _choice(scan, {workers: 0.0}, measured)
-                found.setdefault(rule, []).append(replace(chosen, rule=rule))
+        found.append(choice_of(scan, predicted, {point.setting.workers: point.idle for point in scan}))
     return found
 
 
@@ -82,15 +59,15 @@ def choices_of_sweeps(points: Iterable[RecordedPoint]) -> list[Choice]:
     It is what a recommendation can reach at best where the machine makes two passes differ.
     """
     found = []
-    for scan in _scans(points):
+    for scan in scans_of(points):
         if min(len(point.clean) for point in scan) < 2:
             continue
         first, second = ({p.setting.workers: p.clean[number].idle for p in scan} for number in (0, 1))
-        found += [_choice(scan, first, second, trials=1), _choice(scan, second, first, trials=1)]
+        found += [choice_of(scan, first, second, trials=1), choice_of(scan, second, first, trials=1)]
     return found
 
 
-def _scans(points: Iterable[RecordedPoint]) -> list[list[RecordedPoint]]:
+def scans_of(points: Iterable[RecordedPoint]) -> list[list[RecordedPoint]]:
     """All scans of three or more worker counts, by step time."""
     scans: dict[Setting, list[RecordedPoint]] = {}
     for point in points:
@@ -99,7 +76,7 @@ def _scans(points: Iterable[RecordedPoint]) -> list[list[RecordedPoint]]:
     return [found for found in scans.values() if len(found) >= 3]
 
 
-def _choice(
+def choice_of(
     scan: Sequence[RecordedPoint], expected: Mapping[int, float], measured: Mapping[int, float], trials: int = 2
 ) -> Choice:
     """By idle, workers to share, as expected and as measured in so many trials."""
@@ -132,7 +109,7 @@ class Spent:
 
 def spent(ledger: Ledger) -> Spent | None:
     """What the ledger's answers cost; None without a scan, or where the ledger does not say it."""
-    scans = _scans(ledger.scored)
+    scans = scans_of(ledger.scored)
     jobs = {found[0].job for found in scans}
     answers = {number: ledger.jobs[number].seconds for number in jobs}
     if not answers or not all(answers.values()):

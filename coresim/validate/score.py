@@ -1,23 +1,17 @@
-"""How good the predictions were: errors, coverage, the noise floor, and what each effect of the model was worth."""
+"""How good the predictions were: errors, coverage, the noise floor, and what a miss shows of its cause."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from coresim import stats
 from coresim.model.option import Option
-from coresim.model.service import read_service
-from coresim.sim.estimate import Engine
-from coresim.sim.run import RunLength
 from coresim.validate.ledger import Ledger, RecordedJob, RecordedPoint
-from coresim.validate.predict import Costs, Prediction, effects_of, predict, rate_period, without
+from coresim.validate.predict import Costs
 
-KNEE = (0.8, 1.25)
 #: Relative change that an input must show before it is named as a cause.
 NOTABLE = 0.05
-#: The name of all points together, beside those of workloads.
-ALL = "all"
 SAMPLE, RECEIVING = "a sample's CPU time", "receiving a batch"
 
 
@@ -70,131 +64,6 @@ def score(points: Sequence[RecordedPoint]) -> Score:
         rate_mean=stats.mean([abs(point.rate_idle - point.idle) for point in points]),
         buffer_mean=stats.mean([abs(point.buffer_idle - point.idle) for point in points]),
     )
-
-
-def is_calibrated(point: RecordedPoint) -> bool:
-    """Whether the setting is the one that the costs come from: one worker beside free cores, in order, prefetch 2.
-
-    Such points are a kind of their own: they say little of what the model adds.
-    """
-    s = point.setting
-    return (
-        (s.option, s.workers, s.prefetch_factor, s.ordered, s.sync) == (Option.OVERLAPPED, 1, 2, True, "block")
-        and s.cores > 1
-        and s.ranks == 1
-    )
-
-
-def headline(points: Iterable[RecordedPoint]) -> list[RecordedPoint]:
-    """The points that count for a headline: all but those at the calibrated setting itself, where there are others."""
-    found = list(points)
-    return [point for point in found if not is_calibrated(point)] or found
-
-
-def grouped(points: Iterable[RecordedPoint], of: Callable[[RecordedPoint], str]) -> dict[str, Score]:
-    """Scores by kind of point, in order of first appearance."""
-    kinds: dict[str, list[RecordedPoint]] = {}
-    for point in points:
-        kinds.setdefault(of(point), []).append(point)
-    return {kind: score(found) for kind, found in kinds.items()}
-
-
-def near_knee(points: Iterable[RecordedPoint], jobs: Sequence[RecordedJob] = ()) -> list[RecordedPoint]:
-    """Overlapped and staged points whose preparation and ingestion rates are about equal.
-
-    Args:
-        points: any.
-        jobs: their ledger's; needed where a setting names a model, whose step is its own and makes the ratio.
-    """
-    chosen = (p for p in points if p.setting.option != Option.NO_OVERLAP and not p.setting.at and not p.setting.step_s)
-    return [p for p in chosen if KNEE[0] <= _ratio(p, jobs) <= KNEE[1]]
-
-
-def _ratio(point: RecordedPoint, jobs: Sequence[RecordedJob]) -> float:
-    """Preparation rate over ingestion rate at that setting, by rates alone."""
-    if not point.setting.model:
-        return point.setting.ratio
-    return point.step_s / rate_period(jobs[point.job].costs, point.setting)
-
-
-def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:
-    """What each effect of the model is worth: mean absolute error of idle without it, less with it.
-
-    By effect, the most worth first; then over `ALL` points and over those of each workload. Predicted at the pace
-    around each trial, so that the machine's changes hide less of it. Nothing, in trials that cannot show an effect.
-    """
-    full = at_pace(ledger, engine)
-    found = {}
-    for effect in dict.fromkeys(name for job in ledger.jobs for name in effects_of(job.costs)):
-        groups: dict[str, list[float]] = {ALL: []}
-        for point in full:
-            shown = effect in effects_of(ledger.job_of(point).costs)
-            more = abs(_without(effect, ledger, point, engine) - point.idle) - abs(point.error) if shown else 0.0
-            groups[ALL].append(more)
-            groups.setdefault(point.setting.workload, []).append(more)
-        found[effect] = {name: stats.mean(values) for name, values in groups.items()}
-    return dict(sorted(found.items(), key=lambda item: -item[1][ALL]))
-
-
-def _without(effect: str, ledger: Ledger, point: RecordedPoint, engine: Engine) -> float:
-    costs = ledger.job_of(point).costs
-    length = RunLength(point.warm_up + point.steps, point.warm_up)
-    setting = replace(point.setting, step_s=point.step_s)
-    found = [without(effect, costs.at(trial.pace), setting, length, engine) for trial in point.clean]
-    return stats.mean(found)
-
-
-def repredict(ledger: Ledger, engine: Engine) -> Ledger:
-    """The ledger with today's predictions for its recorded trials: what a changed model is judged by."""
-
-    def again(point: RecordedPoint) -> RecordedPoint:
-        costs = ledger.job_of(point).costs
-        length = RunLength(point.warm_up + point.steps, point.warm_up)
-        setting = replace(point.setting, step_s=point.step_s)
-        return replace(point, prediction=predict(costs, setting, length, engine))
-
-    return replace(ledger, points=tuple(again(point) for point in ledger.points))
-
-
-def at_pace(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
-    """The points predicted for the pace that was sampled during each one's trials: it is no part of them."""
-
-    def again(point: RecordedPoint) -> RecordedPoint:
-        costs = ledger.job_of(point).costs
-        length = RunLength(point.warm_up + point.steps, point.warm_up)
-        setting = replace(point.setting, step_s=point.step_s)
-        found = [predict(costs.at(trial.pace), setting, length, engine) for trial in point.clean]
-        mean = {name: stats.mean([getattr(one, name) for one in found]) for name in Prediction.__dataclass_fields__}
-        return replace(point, prediction=Prediction(**mean))
-
-    return tuple(again(point) for point in ledger.scored)
-
-
-def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
-    """The points predicted anew from the mean costs that each one's own workers and trainer noted: not ahead.
-
-    What a trial does not note (what a batch takes beyond its samples, option 3's threads) is taken at its sampled pace.
-
-    What is still missed is the model's structure (order, buffers, sharing of cores, the hand-over); what is not, was
-    that costs differed from the calibration: the machine's speed, or a contention that s(k) does not know.
-    """
-    return tuple(_with_own_costs(point, ledger.job_of(point).costs, engine) for point in ledger.scored)
-
-
-def _with_own_costs(point: RecordedPoint, costs: Costs, engine: Engine) -> RecordedPoint:
-    length = RunLength(point.warm_up + point.steps, point.warm_up)
-    pace = stats.mean([trial.pace for trial in point.clean])
-    changes = cost_changes(point, costs)
-    tables = dict(costs.tables)
-    tables["workload"] = dict(tables["workload"])
-    for key, name in (("preprocess", SAMPLE), ("consumer", RECEIVING)):
-        if name in changes and key in tables["workload"]:
-            # The rest is taken at the sampled pace, so this part is told beside it.
-            factor = (1.0 + changes[name]) / pace
-            service = read_service(tables["workload"][key], key)
-            tables["workload"][key] = service.scaled(factor).to_table()
-    setting = replace(point.setting, step_s=point.step_s)
-    return replace(point, prediction=predict(replace(costs.at(pace), tables=tables), setting, length, engine))
 
 
 def cause(point: RecordedPoint, job: RecordedJob) -> str:

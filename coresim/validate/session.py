@@ -22,7 +22,6 @@ from coresim.model.measurement import Measurement
 from coresim.model.option import Option
 from coresim.model.profile import AcceleratorSource
 from coresim.sim.estimate import Engine
-from coresim.sim.run import RunLength
 from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
 from coresim.validate.limits import QuotaGroup
@@ -215,9 +214,8 @@ def _attempt(
     server: Server, point: RecordedPoint, paces: Mapping[int, float], group: QuotaGroup | None
 ) -> RecordedPoint:
     """One more trial, and with it a new look at which of all are disturbed."""
-    length = RunLength(point.warm_up + point.steps, point.warm_up)
     limit = group if point.setting.limit == "quota" else None
-    server.send(Order(point.setting, point.step_s, length, _usual_pace(paces, point.setting), limit))
+    server.send(Order(point.setting, point.step_s, point.length, _usual_pace(paces, point.setting), limit))
     measured: MeasuredTrial = server.receive()[1]
     return judged(replace(point, trials=(*point.trials, measured)))
 

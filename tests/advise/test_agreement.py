@@ -18,8 +18,8 @@ from coresim.advise.recommend import Recommendation, recommend
 from coresim.advise.sweep import Study, pipeline_of
 from coresim.cli.main import main
 from coresim.model.scenario import read_scenario
+from coresim.report.answer import Answer
 from coresim.report.document import recommendation_document
-from coresim.report.terminal import answer_text
 from coresim.report.text import headline
 from coresim.sim.estimate import Plan, estimate
 from coresim.sim.fast import simulate
@@ -76,7 +76,7 @@ def test_no_answer_contradicts_itself() -> None:
         assert best["meets_target"] is not headline(found).startswith("No core count")
         assert best["meets_target"] == (best["verdict"] == "GPU-bound")
         assert best["meets_target"] == any(option["cores_per_gpu"] is not None for option in told["options"])
-        assert answer_text(found, None).startswith(headline(found)[:40])
+        assert Answer(found).text().startswith(headline(found)[:40])
         if not best["meets_target"]:
             assert sure["cores_per_gpu"] is None and best["probability_within_target"] < 0.5
             continue

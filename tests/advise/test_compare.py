@@ -17,7 +17,7 @@ from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
-from coresim.model.profile import AcceleratorSource, Profile, Provenance, load_profile
+from coresim.model.profile import AcceleratorSource, Profile, Provenance, load_document
 from coresim.model.scenario import read_scenario
 from coresim.report.compare import gate_text
 from coresim.sim.estimate import Plan
@@ -189,7 +189,7 @@ def test_an_interval_that_reaches_over_the_limit_is_not_a_pass(
     assert document["failed"] == [] and [c["name"] for c in document["not_told"]] == [TOTAL, DECODE]
     # Were it what it is now, as many processes as it says do tell, and one fewer does not.
     [needed] = {c["processes_to_tell"] for c in document["not_told"]}
-    found = change(*(load_profile(path) for path in paths.values()), DECODE)
+    found = change(*(load_document(path) for path in paths.values()), DECODE)
 
     def half(count: int) -> float:
         return t_quantile(0.5 + found.level / 2, 2 * count - 2) * found.deviation * (2 / count) ** 0.5

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from made_up import profile
 
-from coresim.advise.recommend import best_option
+from coresim.advise.decide import Known, decide
 from coresim.advise.remedies import REMEDIES, RESTS
 from coresim.advise.sweep import Study
 from coresim.advise.what_if import applicable, what_if
@@ -17,11 +17,13 @@ from coresim.errors import InputError
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.remedies import conclusion, what_if_document, what_if_text
-from coresim.report.text import WIDTH
+from coresim.report.words import WIDTH
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 
 STUDY = Study(simulate, Plan(steps=120, least=3, most=3, inputs=0))
+#: That option 2 is recommended, and nothing else.
+KNOWN = Known(Option.OVERLAPPED, None, None, {})
 DECODING = {"faster-decoder", "raw-format", "offline-resize", "gpu-decode"}
 
 
@@ -215,13 +217,13 @@ def test_the_first_line_names_its_option_and_the_recommended_one():
     # /dev/shm holds the batches of one worker, and stages need none of it.
     scenario = read_scenario(job().to_dict() | {"host": {"cores": 4, "shm_bytes": 60e6}})
     other = what_if(scenario, STUDY, ["more-workers"])
-    assert best_option(scenario, STUDY) == other.chosen == 3
+    assert decide(scenario, STUDY).point.option == other.chosen == 3
     assert "per GPU, option 2 (overlapped), the GPU idles" in conclusion(other)
     assert conclusion(other).endswith("Recommended is option 3 (staged): --option 3 looks at that.")
     assert what_if_document(other)["recommended_option"] == 3
     assert "Recommended" not in conclusion(what_if(scenario, STUDY, ["more-workers"], option=Option.STAGED))
     # Whoever knows the recommendation is not asked for it again.
-    assert what_if(scenario, STUDY, ["more-workers"], chosen=2).chosen == 2
+    assert what_if(scenario, STUDY, ["more-workers"], said=KNOWN).chosen == 2
 
 
 def test_what_rests_on_this_job_s_numbers_comes_first_and_then_what_costs_least():
@@ -267,7 +269,7 @@ def test_remedies_for_decoding_follow_what_the_profile_measured():
     )
     plain = read_scenario(own.scenario_tables())
     assert not DECODING & {remedy.name for remedy in applicable(plain)}
-    found = what_if(plain, STUDY, chosen=2)
+    found = what_if(plain, STUDY, said=KNOWN)
     assert set(found.left_out) == DECODING
     assert "0.0 % of the preparation is known to decode: faster-decoder, raw-format" in " ".join(
         what_if_text(found).split()
@@ -284,5 +286,5 @@ def test_remedies_for_decoding_follow_what_the_profile_measured():
 
 
 def test_no_line_behind_the_first_is_wider_than_the_text():
-    found = what_if(job(sample_bytes=1e5, samples_per_epoch=10**6), STUDY, chosen=2)
+    found = what_if(job(sample_bytes=1e5, samples_per_epoch=10**6), STUDY, said=KNOWN)
     assert max(map(len, what_if_text(found).splitlines()[1:])) <= WIDTH

@@ -138,7 +138,7 @@ def test_a_name_that_trains_is_answered_as_a_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "job.json"
-    for name, value in ENVIRON.items():
+    for name, value in {**ENVIRON, "SAMPLE_S": "0.0005", "STEP_S": "0.005"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(cli, "_QUICK", TIMES)
     assert main(["measure", "--quick", "--dataset", f"{SCRIPT}:train", "-o", str(path)]) == 0

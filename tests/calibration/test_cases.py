@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
+import cases
 import pytest
 
-
-def _load_script() -> ModuleType:
-    """The script that writes the table; ``calibration`` is a folder of scripts, not a package."""
-    path = Path(__file__).parents[2] / "calibration" / "cases.py"
-    spec = importlib.util.spec_from_file_location("calibration_cases", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by its name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-cases = _load_script()
 EXPECTATIONS = [
     pytest.param(case, item, id=f"{case.number}-{item.run}-{item.quantity}-{item.value}")
     for case in cases.load()

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cuda_campaign
 import pytest
-from made_up import ledger, point, script
+from made_up import ledger, point
 
 from coresim.measure.host import read_host
-from coresim.model.profile import load_profile
+from coresim.model.profile import load_document
 from coresim.validate.grid import Grid, load_grid
 from coresim.validate.ledger import RecordedPoint, load_ledger
 
@@ -25,7 +26,6 @@ batch_size = 10
 model = ["tiny"]
 workers = [1, 2]
 """
-module = script("cuda_campaign")
 
 
 class Campaign:
@@ -45,13 +45,13 @@ class Campaign:
         verb = arguments[0]
         self.asked.append(arguments)
         self.now += self.takes[verb]
-        if self.now > until - module.STOP_S:
-            self.now = until - module.STOP_S
+        if self.now > until - cuda_campaign.STOP_S:
+            self.now = until - cuda_campaign.STOP_S
         if verb == "validate" and self.left:
             self.save(*self.left)
         if verb == "measure" and not self.codes.get(verb):
             Path(arguments[-1]).write_text("{}")
-        return 130 if self.now == until - module.STOP_S else self.codes.get(verb, 0)
+        return 130 if self.now == until - cuda_campaign.STOP_S else self.codes.get(verb, 0)
 
     def save(self, *points: RecordedPoint, **other: object) -> None:
         known = {"grid_sha256": self.grid.sha256, "host_fingerprint": read_host(load_window=0.0).fingerprint}
@@ -66,7 +66,7 @@ class Campaign:
 
     def call(self, *flags: str) -> int:
         self.now = 0.0
-        code: int = module.main(["--name", "x", "--out", str(self.folder), "--grid", str(self.file), *flags])
+        code: int = cuda_campaign.main(["--name", "x", "--out", str(self.folder), "--grid", str(self.file), *flags])
         return code
 
     def seconds(self) -> float:
@@ -77,9 +77,9 @@ class Campaign:
 @pytest.fixture
 def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
     made = Campaign(tmp_path)
-    monkeypatch.setattr(module, "coresim", made.verb)
-    monkeypatch.setattr(module, "PROFILES", (("tiny", "fp32", 32),))
-    monkeypatch.setattr(module.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(cuda_campaign, "coresim", made.verb)
+    monkeypatch.setattr(cuda_campaign, "PROFILES", (("tiny", "fp32", 32),))
+    monkeypatch.setattr(cuda_campaign.time, "monotonic", lambda: made.now)
     return made
 
 
@@ -89,7 +89,7 @@ def test_a_part_makes_profiles_and_trials_and_says_what_is_left(campaign: Campai
     assert [asked[0] for asked in campaign.asked] == ["measure", "validate"]
     assert capsys.readouterr().out == "1 settings are left: run the same command again\n"
     # 20 s went to the profile; the last trial is begun early enough to end within the part.
-    assert campaign.seconds() == 8 * 60 - 20 - module.TRIAL_S - module.STOP_S
+    assert campaign.seconds() == 8 * 60 - 20 - cuda_campaign.TRIAL_S - cuda_campaign.STOP_S
     campaign.left, campaign.asked = campaign.points((1, 0), (1, 1)), []
     assert campaign.call() == 0
     assert [asked[0] for asked in campaign.asked] == ["validate"]
@@ -162,7 +162,7 @@ def test_a_part_that_is_too_short_is_refused_in_one_line(campaign: Campaign, cap
 def test_what_is_not_done_in_time_is_interrupted_and_goes_on_later(campaign: Campaign, capsys: Any):
     campaign.takes["validate"], campaign.left = 1000.0, campaign.points((1, 0))
     assert campaign.call() == 6
-    assert campaign.now == 8 * 60 - module.STOP_S
+    assert campaign.now == 8 * 60 - cuda_campaign.STOP_S
     assert "GPU idle was predicted within" in capsys.readouterr().out
     # No trial came to its end: the same again would do no better.
     assert campaign.call() == 1
@@ -207,21 +207,21 @@ def test_a_folder_is_meant_from_where_the_script_is_called(campaign: Campaign, m
 )
 def test_a_verb_ends_by_itself_or_is_ended(monkeypatch: pytest.MonkeyPatch, body: str, left_s: float, code: int):
     started: list[Any] = []
-    real: Callable[..., Any] = module.subprocess.Popen
+    real: Callable[..., Any] = cuda_campaign.subprocess.Popen
 
     def popen(command: list[str], **options: Any) -> Any:
         assert command == [sys.executable, "-m", "coresim", "validate"]
         started.append(real([sys.executable, "-c", body], **options))
         return started[0]
 
-    monkeypatch.setattr(module.subprocess, "Popen", popen)
-    monkeypatch.setattr(module, "STOP_S", 0.5)
-    assert module.coresim(module.time.monotonic() + left_s, "validate") == code
+    monkeypatch.setattr(cuda_campaign.subprocess, "Popen", popen)
+    monkeypatch.setattr(cuda_campaign, "STOP_S", 0.5)
+    assert cuda_campaign.coresim(cuda_campaign.time.monotonic() + left_s, "validate") == code
     assert started[0].returncode == (code if code == 4 else -signal.SIGTERM)
 
 
 def test_the_declared_grid_can_be_read():
-    grid = load_grid(module.HERE / "cuda_grid.toml")
+    grid = load_grid(cuda_campaign.HERE / "cuda_grid.toml")
     assert len(set(grid.settings)) == len(grid.settings) > 100
     assert all(setting.model for setting in grid.settings)
     assert replace(grid.settings[0], cores=4) in grid.settings
@@ -295,18 +295,18 @@ def test_from_the_first_line_to_the_last_interrupted_and_resumed(
     (tmp_path / "hurry.py").write_text(HURRY)
     device = "emulated:step=10ms,launch=1ms,decode=1ms,bus=2e9,sync=block"
     flags = ["--name", "x", "--out", str(tmp_path), "--grid", str(tmp_path / "grid.toml"), "--device", device]
-    real: Callable[..., Any] = module.subprocess.Popen
+    real: Callable[..., Any] = cuda_campaign.subprocess.Popen
 
     def hurried(command: list[str], **options: Any) -> Any:
         assert command[1:3] == ["-m", "coresim"]
         return real([command[0], str(tmp_path / "hurry.py"), *command[3:]], **options)
 
-    monkeypatch.setattr(module.subprocess, "Popen", hurried)
-    monkeypatch.setattr(module, "PROFILES", (("tiny", "fp32", 4),))
+    monkeypatch.setattr(cuda_campaign.subprocess, "Popen", hurried)
+    monkeypatch.setattr(cuda_campaign, "PROFILES", (("tiny", "fp32", 4),))
     grid = load_grid(tmp_path / "grid.toml")
     monkeypatch.setenv("TRIALS", "3")
-    assert module.main(flags) == 130
-    profile, first = load_profile(tmp_path / "x-tiny-fp32.profile.json"), load_ledger(tmp_path / "x.ledger.json")
+    assert cuda_campaign.main(flags) == 130
+    profile, first = load_document(tmp_path / "x-tiny-fp32.profile.json"), load_ledger(tmp_path / "x.ledger.json")
     names = {measured.name for measured in profile.measurements}
     assert names >= {
         "accelerator.step",
@@ -316,12 +316,12 @@ def test_from_the_first_line_to_the_last_interrupted_and_resumed(
         "copy.pageable",
     }
     assert profile.accelerator.basis.startswith("measured: tiny (coresim) on emulated (step 0.01")
-    assert sum(len(point.trials) for point in first.points) == 3 and module.unsettled(grid, first) == 2
+    assert sum(len(point.trials) for point in first.points) == 3 and cuda_campaign.unsettled(grid, first) == 2
 
     monkeypatch.delenv("TRIALS")
-    assert module.main(flags) == 0
+    assert cuda_campaign.main(flags) == 0
     last = load_ledger(tmp_path / "x.ledger.json")
-    assert module.unsettled(grid, last) == 0 and {point.setting for point in last.points} == set(grid.settings)
+    assert cuda_campaign.unsettled(grid, last) == 0 and {point.setting for point in last.points} == set(grid.settings)
     done = {point.setting: point.trials for point in first.points if point.trials}
     # What was made stays; only trials that others disturbed are made again.
     kept = [(point.trials, done[point.setting]) for point in last.points if point.setting in done]
@@ -331,5 +331,5 @@ def test_from_the_first_line_to_the_last_interrupted_and_resumed(
         assert min(job.costs.training.step) >= 0.01 and min(job.costs.training.launch) >= 0.001
     capfd.readouterr()
     before = (tmp_path / "x.ledger.json").read_bytes()
-    assert module.main(flags) == 0
+    assert cuda_campaign.main(flags) == 0
     assert "the grid is done" in capfd.readouterr().out and (tmp_path / "x.ledger.json").read_bytes() == before

@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up import script
+import state
+from accuracy import repredict, with_own_costs
 
 from coresim import stats
 from coresim.sim.fast import simulate
 from coresim.validate.grid import load_grid
 from coresim.validate.ledger import load_ledger
-from coresim.validate.score import repredict, score, with_own_costs
+from coresim.validate.score import score
 
 FOLDER = Path(__file__).parents[2] / "calibration"
 LEDGERS = sorted(FOLDER.glob("*.ledger.json"))
@@ -51,7 +52,7 @@ def test_every_ledger_names_a_grid_that_was_declared_here(path: Path):
 
 def test_the_page_says_what_the_ledgers_say():
     """All but the tables that simulate anew, which take minutes."""
-    state, page = script("state"), (FOLDER / "README.md").read_text()
+    page = (FOLDER / "README.md").read_text()
     ledgers = {path.name: load_ledger(path) for path in LEDGERS}
     assert page.startswith(state.head(ledgers))
     for name, recorded in ledgers.items():

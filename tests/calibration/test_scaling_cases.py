@@ -1,44 +1,31 @@
-"""s(k) held against published curves: the script, its data, and the page that it recorded."""
+"""s(k) held against published curves: the scaling, its data, and the page that it recorded."""
 
 from __future__ import annotations
 
 import csv
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
+import node_cases
 import pytest
+import scaling
 
-SCRIPT = Path(__file__).parents[2] / "calibration" / "scaling.py"
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("calibration_scaling", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    with pytest.MonkeyPatch.context() as patch:  # as python SCRIPT does
-        patch.syspath_prepend(str(SCRIPT.parent))
-        spec.loader.exec_module(module)
-    return module
+from coresim.errors import InputError
 
 
-def test_the_recorded_page_is_what_todays_model_says(script: ModuleType) -> None:
-    assert script.TABLE.read_text() == script.whole_page(), "run calibration/scaling.py"
+def test_the_recorded_page_is_what_todays_model_says() -> None:
+    assert scaling.TABLE.read_text() == scaling.whole_page(), "run calibration/scaling.py"
 
 
-def test_every_point_has_its_source_and_what_is_given(script: ModuleType) -> None:
-    curves = script.load()
+def test_every_point_has_its_source_and_what_is_given() -> None:
+    curves = scaling.load()
     assert sum(len(curve.published) for curve in curves) == 39
     for curve in curves:
         assert curve.source.startswith("github:") and curve.given
         assert not curve.given.keys() & curve.published.keys()
 
 
-def test_a_published_curve_is_read_as_it_is_written(script: ModuleType) -> None:
-    by_case = {curve.case: curve for curve in script.load()}
+def test_a_published_curve_is_read_as_it_is_written() -> None:
+    by_case = {curve.case: curve for curve in scaling.load()}
     folder = by_case["PyTorch ImageFolder 512 px"]
     assert (folder.given, folder.cap, folder.published) == ({12: 2211.0}, 3955.0, {24: 3804.0, 48: 3950.0})
     assert by_case["mxnet imdecode"].given == {1: pytest.approx(1 / 0.434)}
@@ -46,29 +33,29 @@ def test_a_published_curve_is_read_as_it_is_written(script: ModuleType) -> None:
     assert by_case["petastorm, numpy"].cores is None
 
 
-def test_a_consumers_cap_is_not_passed_and_says_nothing_of_the_cores(script: ModuleType) -> None:
-    folder = next(curve for curve in script.load() if curve.case.startswith("PyTorch"))
-    assert all(row.predicted.value <= folder.cap for row in script.rows([folder], script.by_model()))
-    again = script.two_given(folder)
+def test_a_consumers_cap_is_not_passed_and_says_nothing_of_the_cores() -> None:
+    folder = next(curve for curve in scaling.load() if curve.case.startswith("PyTorch"))
+    assert all(row.predicted.value <= folder.cap for row in scaling.rows([folder], scaling.by_model()))
+    again = scaling.two_given(folder)
     assert again.given == folder.given and list(again.published) == [48]
 
 
-def test_the_second_value_under_the_lock_tells_what_passing_costs(script: ModuleType) -> None:
-    threads = next(curve for curve in script.load() if curve.lock)
-    once, twice = (script.rows([c], script.by_model())[-1] for c in (threads, script.two_given(threads)))
+def test_the_second_value_under_the_lock_tells_what_passing_costs() -> None:
+    threads = next(curve for curve in scaling.load() if curve.lock)
+    once, twice = (scaling.rows([c], scaling.by_model())[-1] for c in (threads, scaling.two_given(threads)))
     assert once.count == twice.count == 32 and abs(twice.error) < abs(once.error)
 
 
 def test_another_file_is_printed_and_nothing_written(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script, "TABLE", tmp_path / "page.md")
+    monkeypatch.setattr(scaling, "TABLE", tmp_path / "page.md")
     other = tmp_path / "other.csv"
     head = "case,source,quantity,given,setting,published,unit\n"
     rows = [f"made up,nobody,1/s,2 workers 100/s,{count} workers,{rate},1/s\n" for count, rate in ((4, 190), (8, 360))]
     other.write_text(head + "".join(rows))
-    assert script.main(["--cases", str(other)]) == 0
-    assert "made up" in capsys.readouterr().out and not script.TABLE.exists()
+    assert scaling.main(["--cases", str(other)]) == 0
+    assert "made up" in capsys.readouterr().out and not scaling.TABLE.exists()
 
 
 @pytest.mark.parametrize(
@@ -77,49 +64,47 @@ def test_another_file_is_printed_and_nothing_written(
      ("a,b,c,1 thread 1/s,4 workers,x,1/s", "line 2")],
 )  # fmt: skip
 def test_a_row_that_cannot_be_read_is_named(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str, match: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str, match: str
 ) -> None:
     other = tmp_path / "other.csv"
     other.write_text("case,source,quantity,given,setting,published,unit\n" + row + "\n")
-    assert script.main(["--cases", str(other)]) == 2
+    assert scaling.main(["--cases", str(other)]) == 2
     assert match in capsys.readouterr().err
-    assert script.main(["--cases", str(tmp_path / "gone.csv")]) == 2
+    assert scaling.main(["--cases", str(tmp_path / "gone.csv")]) == 2
 
 
-def test_every_natural_experiment_is_predicted_or_named_with_its_reason(script: ModuleType) -> None:
-    cases = script.node_cases.load()
+def test_every_natural_experiment_is_predicted_or_named_with_its_reason() -> None:
+    cases = node_cases.load()
     assert len(cases) == len({case.case for case in cases}) == 25 and all(case.source for case in cases)
     # Whoever gives all that a prediction needs is not left out.
     assert all(not (case.rate_1 and case.rate_n and case.cores and case.workers) for case in cases if case.left_out)
-    page = script.TABLE.read_text()
+    page = scaling.TABLE.read_text()
     assert all(f"- {case.case} ({case.machine}): {case.left_out}" in page for case in cases if case.left_out)
 
 
-def test_the_loss_of_a_node_is_of_its_shared_cores(script: ModuleType) -> None:
-    known = {case.case: case for case in script.node_cases.load()}
+def test_the_loss_of_a_node_is_of_its_shared_cores() -> None:
+    known = {case.case: case for case in node_cases.load()}
     crowded = known["ResNet-50 AMP, DGX-1"]
     assert crowded.loss == pytest.approx(1 - 8322 / 9600)
     roomy = crowded._replace(cores=400)
-    losses = [script.node_cases.predicted(case, case) for case in (crowded._replace(gpus=1), roomy, crowded)]
+    losses = [node_cases.predicted(case, case) for case in (crowded._replace(gpus=1), roomy, crowded)]
     # One GPU loses nothing to itself; 64 workers on 400 cores lose less than on 40.
     assert losses[0] == pytest.approx(0, abs=1e-9) and losses[1] < losses[2]
     bound = known["ResNet-50 FP32, DGX-1"]
-    assert abs(script.node_cases.predicted(bound, crowded)) < losses[2]
+    assert abs(node_cases.predicted(bound, crowded)) < losses[2]
 
 
 @pytest.mark.parametrize(
     ("change", "match"),
     [({"bound": "both"}, "bound must be"), ({"workers": ""}, "the reason in left_out"), ({"gpus": "x"}, "line 2")],
 )
-def test_a_node_case_that_cannot_be_read_is_named(
-    script: ModuleType, tmp_path: Path, change: dict[str, str], match: str
-) -> None:
-    with script.node_cases.CASES.open(newline="") as file:
+def test_a_node_case_that_cannot_be_read_is_named(tmp_path: Path, change: dict[str, str], match: str) -> None:
+    with node_cases.CASES.open(newline="") as file:
         row = next(csv.DictReader(file)) | change
     other = tmp_path / "other.csv"
     with other.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(row))
         writer.writeheader()
         writer.writerow(row)
-    with pytest.raises(script.InputError, match=match):
-        script.node_cases.load(other)
+    with pytest.raises(InputError, match=match):
+        node_cases.load(other)

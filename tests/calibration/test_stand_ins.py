@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import stand_ins
 
 from coresim.model.build import build
 from coresim.model.pipeline import Pipeline
@@ -22,18 +20,6 @@ from coresim.sim.run import RunLength, Trace
 
 CALIBRATION = Path(__file__).resolve().parents[2] / "calibration"
 STEPS = 40
-
-
-def _load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("calibration_stand_ins", CALIBRATION / "stand_ins.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-stand_ins = _load_script()
 
 
 def runs(name: str) -> list[Any]:

@@ -6,17 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cuda_campaign
 import pytest
-from made_up import COSTS, SETTING, STEP_S, at, ledger, point, script
+import state
+from accuracy import near_knee
+from choosing import core_choices
+from made_up import COSTS, SETTING, STEP_S, at, ledger, point
 
 from coresim.report.figures import plot_validation, save_figure
 from coresim.report.validation import label, validation_text
-from coresim.validate.cores import core_choices
 from coresim.validate.grid import load_grid
 from coresim.validate.predict import rate_period
-from coresim.validate.score import near_knee
 
-module = script("state")
 TRAINED = ledger([at(2, 1, 0.61, 0.60, 0.62), at(4, 2, 0.21, 0.2), at(8, 3, 0.05, 0.04), at(8, 1, 0.6, 0.6)])
 
 
@@ -77,15 +78,15 @@ def test_the_page_says_whether_training_on_a_device_was_recorded():
     emulated = replace(TRAINED, accelerator="emulated (blocks for the step time)")
     on_cpu = replace(TRAINED, accelerator="training tiny bf16 on cpu")
     for others in ({}, {"a.ledger.json": emulated}, {"a.ledger.json": on_cpu}):
-        assert "**GPU accuracy is unproven**" in module.head(others)
-    found = module.head({"a.ledger.json": emulated, "b.ledger.json": TRAINED})
+        assert "**GPU accuracy is unproven**" in state.head(others)
+    found = state.head({"a.ledger.json": emulated, "b.ledger.json": TRAINED})
     assert "unproven" not in found and "on a CUDA device: b.ledger.json." in found
     named = replace(TRAINED, accelerator="training tiny bf16 on cuda:1")
-    assert module.on_cuda(named)
+    assert state.on_cuda(named)
 
 
 def test_a_ledger_of_training_has_all_its_tables_and_its_own_bounds():
-    text = module.section("b.ledger.json", TRAINED, "A word.\n")
+    text = state.section("b.ledger.json", TRAINED, "A word.\n")
     assert text.startswith("## b.ledger.json\n") and "A word." in text and "![predicted over measured](b.svg)" in text
     assert "| GPU idle, mean error | 3.00 % | 1.00 % (met) |" in text  # without those at the calibrated setting
     assert "| GPU idle, 95th percentile | 8.00 % |" in text and "throughput, median" not in text
@@ -95,12 +96,12 @@ def test_a_ledger_of_training_has_all_its_tables_and_its_own_bounds():
     assert "| core sharing |" in text and "Noise floor" in text
     assert "near the knee (2 points)" in text
     emulated = replace(TRAINED, accelerator="emulated (blocks for the step time)")
-    assert "| GPU idle, mean error | 2.00 % |" in module._bounds(emulated, {"predicted ahead": emulated.scored})
+    assert "| GPU idle, mean error | 2.00 % |" in state._bounds(emulated, {"predicted ahead": emulated.scored})
 
 
 def test_a_ledger_without_an_undisturbed_trial_is_told_in_a_few_lines_and_drawn_empty(tmp_path: Path):
     lost = ledger([point(SETTING, 0.3, dirty=3)])
-    assert "0 points count, 3 trials were disturbed, 1 points never ran undisturbed" in module.section("x", lost, "")
+    assert "0 points count, 3 trials were disturbed, 1 points never ran undisturbed" in state.section("x", lost, "")
     figure = plot_validation(lost)
     assert [text.get_text() for text in figure.texts] == ["No trial was undisturbed: there is nothing to show."]
     save_figure(figure, str(tmp_path / "x.svg"))
@@ -109,7 +110,7 @@ def test_a_ledger_without_an_undisturbed_trial_is_told_in_a_few_lines_and_drawn_
 
 
 def test_every_setting_of_the_declared_grid_has_a_label_of_its_own():
-    settings = load_grid(Path(module.HERE) / "cuda_grid.toml").settings
+    settings = load_grid(Path(state.HERE) / "cuda_grid.toml").settings
     labels = {(setting.workload, label(point(setting, 0.1, 0.1))) for setting in settings}
     assert len(labels) == len(settings)
     assert label(at(8, 3, 0.1, 0.1)) == "option 2, 3 workers, 8 cores, prefetch 2, batch 10, tiny bf16, pinned"
@@ -126,5 +127,4 @@ def test_the_table_stays_in_line_where_a_setting_is_long():
 
 
 def test_the_figure_is_called_the_same_by_the_campaign_and_the_page():
-    campaign = script("cuda_campaign")
-    assert module.picture_of("x.ledger.json") == campaign.figure_of(Path("x.ledger.json")).name
+    assert state.picture_of("x.ledger.json") == cuda_campaign.figure_of(Path("x.ledger.json")).name

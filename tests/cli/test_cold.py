@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from coresim.cli.main import main
-from coresim.model.profile import load_profile
+from coresim.model.profile import load_document
 
 
 def test_cold_reads_are_waited_for(profile_path: Path, capsys: pytest.CaptureFixture[str]):
-    profile = load_profile(profile_path)
+    profile = load_document(profile_path)
     assert "fetch" not in profile.scenario_tables()["workload"]
     fetch = profile.scenario_tables(cold=True)["workload"]["fetch"]
     assert fetch

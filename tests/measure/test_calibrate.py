@@ -23,7 +23,8 @@ from coresim.measure.calibrate import (
     calibrate,
     worker_counts,
 )
-from coresim.measure.costs import cautions, measurements
+from coresim.measure.cautions import cautions_of
+from coresim.measure.costs import measurements
 from coresim.measure.subject import Subject
 from coresim.model.handover import STATES
 
@@ -50,7 +51,7 @@ def test_made_up_costs_are_found_again(bench_of: Make) -> None:  # noqa: F811
     assert made["worker.start"] == pytest.approx(0.01) and made["worker.first"] == pytest.approx(0.3)
     assert made["machine.speed"] == 1.0 and "prepare.wait" not in made
     assert found.sampled == pytest.approx(0.02) and found.batch_facts == (80, 1)
-    assert cautions(found) == []
+    assert cautions_of(found) == []
 
 
 def test_at_least_three_rounds_of_newly_started_workers_stand_behind_every_cost(bench_of: Make) -> None:  # noqa: F811
@@ -156,7 +157,7 @@ def test_slow_batches_on_a_busy_machine_do_not_take_twice_their_time(bench_of: M
 def test_a_machine_that_is_never_quiet_is_measured_as_it_is_and_told(bench_of: Make) -> None:  # noqa: F811
     found = calibrate(bench_of(cpus=2, others=lambda run: 1.0), budget_s=60.0, counts=(1,))
     assert len(found.runs) == MOST_ROUNDS == len(named(found)["prepare.sample"].values)
-    (told,) = cautions(found)
+    (told,) = cautions_of(found)
     assert told.what == "the machine was busy all the while" and "1.0 cores" in told.value and told.remedy
 
 
@@ -171,17 +172,20 @@ def test_costs_are_told_at_the_usual_pace_beside_as_many_busy_cpus(bench_of: Mak
     assert [values[0] for values in made["prepare.sample"].values] == pytest.approx([0.01] * 3)
     assert made["scaling.2"].flat == pytest.approx((0.011,) * 3)  # what crowding costs is not hidden in the pace
     assert [values[0] for values in made["machine.speed"].values] == pytest.approx([1.0, 1.0, 1 / 1.5])
-    assert [told.what for told in cautions(found)] == ["the machine changed its speed"]
+    assert [told.what for told in cautions_of(found)] == ["the machine changed its speed"]
 
 
-@pytest.mark.parametrize(("handover", "runs"), [(0.1, (1, 2, 3)), (0.0, (1, 2))])
+@pytest.mark.parametrize(
+    ("handover", "budget_s", "runs"), [(0.1, 60.0, (1, 2, 3)), (0.0, 60.0, (1, 2)), (0.1, 0.05, (1, 2))]
+)
 def test_a_crowd_is_run_only_where_it_is_notable_what_it_does_to_hand_overs(
     bench_of: Make,  # noqa: F811
     handover: float,
+    budget_s: float,
     runs: tuple[int, ...],
 ) -> None:
     line = bench_of(cpus=2, handover=handover, receive=handover / 10)
-    assert calibrate(line, budget_s=60.0, rounds=1).counts == runs
+    assert calibrate(line, budget_s=budget_s, rounds=1).counts == runs
 
 
 def test_it_tells_how_far_it_is(bench_of: Make) -> None:  # noqa: F811

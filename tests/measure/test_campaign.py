@@ -27,7 +27,7 @@ from coresim.measure.speed import speed_table
 from coresim.measure.step_time import NETS, ImportedStep, StepRequest, StoredBatch
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
-from coresim.model.profile import Profile, load_profile
+from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import read_scenario
 from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
@@ -434,9 +434,9 @@ def test_the_verb_writes_and_says(fake_campaign: Fakes, tmp_path: Path, capsys: 
     told = err.splitlines()
     assert [line for line in told if "bandwidth" in line] == ["memory bandwidth ..."]
     assert [line for line in told if BUILDING in line] == [f"{BUILDING} ..."]  # not a line for each second
-    assert load_profile(path).accelerator.kind == "given"
+    assert load_document(path).accelerator.kind == "given"
     assert verb.run(parsed("-o", str(path), "--step-time", "50 ms", "--json")) == 0
-    assert Profile.from_dict(json.loads(capsys.readouterr().out)) == load_profile(path)
+    assert Profile.from_dict(json.loads(capsys.readouterr().out)) == load_document(path)
 
 
 @pytest.mark.parametrize(("path", "words"), [("", "it is a folder"), ("no/p.json", "no folder"), ("pipe", "a device")])
@@ -489,7 +489,7 @@ def test_a_real_quick_run(measured: tuple[Profile, list[Path]], tmp_path: Path) 
     repeated = [m for m in made.measurements if m.name in expected | {"scaling.1", "worker.private"}]
     assert min(len(m.values) for m in repeated) >= 3
     made.save(tmp_path / "p.json")
-    assert load_profile(tmp_path / "p.json") == made
+    assert load_document(tmp_path / "p.json") == made
     scenario = read_scenario(made.scenario_tables())
     assert scenario.workload.preprocess.mean > 0 and scenario.workload.consumer.mean > 0
     assert not scenario.accelerator.step.is_zero and len(scenario.host.speed) >= 64

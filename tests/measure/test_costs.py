@@ -9,7 +9,8 @@ import pytest
 from kit import made_note
 
 from coresim.measure.calibrate import DRAINED, FIRST, PACED_STEP, RESTED, STREAMED, Calibration, CalibrationRun
-from coresim.measure.costs import CONTRADICTION, MOST_VALUES, cautions, contradiction, measurements
+from coresim.measure.cautions import CONTRADICTION, cautions_of, contradiction
+from coresim.measure.costs import MOST_VALUES, measurements
 from coresim.measure.notes import Note
 from coresim.measure.subject import Subject
 from coresim.measure.trial import TimedStep, Trial
@@ -106,6 +107,26 @@ def test_waiting_of_samples_is_told_where_it_is_notable(waited: float, there: bo
     if there:
         assert found["prepare.wait"].values == (pytest.approx((waited, 0.0) * 7),)
         assert found["prepare.sample"].mean == pytest.approx(0.3)
+
+
+def test_turns_of_other_programs_are_no_part_of_sending() -> None:
+    """Between two batches a worker waits 0.15 s for a core, of which 0.05 s while it prepares samples."""
+    notes = [note(n, queued=0.05, waited=0.15 * n) for n in range(8)]
+    found = named(calibration(run(*notes)))
+    assert found["prepare.send"].flat == pytest.approx((0.1,) * len(found["prepare.send"].flat))
+
+
+def test_on_a_busy_machine_the_trainer_s_turns_are_no_part_of_the_hand_over() -> None:
+    def waits(others: float) -> list[float]:
+        made = run(others=others)
+        steps = [step._replace(got=step.got + 0.5, queued=0.4) for step in made.trial.steps]
+        found = named(calibration(replace(made, trial=replace(made.trial, steps=tuple(steps)))))
+        return [
+            value for name, one in found.items() if name.startswith("receive.") for value in one.flat if "_" in name
+        ]
+
+    quiet, busy = waits(others=0.0), waits(others=1.0)
+    assert quiet == pytest.approx([0.5] * len(quiet)) and busy == pytest.approx([0.1] * len(busy)) and busy
 
 
 def test_steps_have_their_shares_of_a_sample() -> None:
@@ -216,7 +237,7 @@ def test_a_disturbed_run_counts_only_where_there_are_too_few_others() -> None:
 
 
 def whats(*runs: CalibrationRun) -> list[str]:
-    return [caution.what for caution in cautions(calibration(*runs))]
+    return [caution.what for caution in cautions_of(calibration(*runs))]
 
 
 def test_what_makes_a_calibration_less_certain_is_told_with_the_remedy() -> None:
@@ -225,7 +246,7 @@ def test_what_makes_a_calibration_less_certain_is_told_with_the_remedy() -> None
     assert whats(run(pace=0.9), run(round=1, pace=1.2)) == ["the machine changed its speed"]
     assert whats(run(threads=(4, 3.0))) == ["libraries run threads inside workers"]
     assert whats(run(threads=(4, 1.1))) == whats(run(threads=(1, 3.0))) == []
-    assert all(c.value and c.remedy for c in cautions(calibration(run(others=0.5, threads=(4, 3.0)))))
+    assert all(c.value and c.remedy for c in cautions_of(calibration(run(others=0.5, threads=(4, 3.0)))))
 
 
 def test_parts_that_do_not_make_up_a_batch_contradict_it() -> None:

@@ -70,6 +70,14 @@ def test_who_else_is_at_work_crowds_the_cores() -> None:
     assert almost(waits_by_state(trial, 2, 2, 8)) == {"rest_free": [0.02, 0.01]}
 
 
+def test_what_the_trainer_waits_for_other_programs_is_left_out() -> None:
+    notes = (made_note(0.0, 1.0), made_note(0.0, 9.0, worker=8))
+    steps = (step(4.0, 1.0, 4.03)._replace(queued=0.01), step(9.5, 9.0, 9.52)._replace(queued=0.01))
+    found = waits_by_state(Trial(0.0, steps, notes), 2, 2, 2, foreign=1.0)
+    # Where the job leaves a core free, all of it; where three of the job want two cores, its share of what they want.
+    assert almost(found) == {"rest_shared": [0.010], "rest_free": [0.0]}
+
+
 def test_a_batch_that_is_there_before_it_is_asked_for_waits_from_then_on() -> None:
     trial = Trial(0.0, (step(4.0, 1.0, 4.5, cpu=0.0),), (made_note(0.0, 1.0),))
     assert almost(waits_by_state(trial, 1, 2, 2)) == {"rest_free": [0.5]}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coresim.measure import protocol
 from coresim.measure.protocol import Clock, Timing
-from coresim.model.measurement import Measurement
 
 # Powers of two, so that sums and quotients of the fake times are exact.
 MS = 2.0**-10
@@ -36,23 +34,11 @@ class Machine:
         return lambda: self.work(next(left))
 
 
-def test_one_value_is_the_true_cost_per_loop() -> None:
+def test_one_value_is_the_true_cost() -> None:
     machine = Machine()
-    timing = protocol.timed(lambda: machine.work(3 * MS, wait=MS), machine.clock, loops=8)
-    assert timing == Timing(wall=4 * MS, cpu=24 * MS / 8)
+    timing = protocol.timed(lambda: machine.work(3 * MS, wait=MS), machine.clock)
+    assert timing == Timing(wall=4 * MS, cpu=3 * MS)
     assert timing.waited == MS
-
-
-@pytest.mark.parametrize(("least", "loops"), [(0.0, 1), (MS, 1), (1.5 * MS, 2), (5 * MS, 8), (8 * MS, 8)])
-def test_loops_are_the_fewest_that_last_long_enough(least: float, loops: int) -> None:
-    machine = Machine()
-    assert protocol.calibrate(lambda: machine.work(MS), machine.clock, least) == loops
-
-
-def test_work_without_a_cost_does_not_loop_for_ever() -> None:
-    machine = Machine()
-    machine_clock = Clock(lambda: machine.now, lambda: machine.used)
-    assert protocol.calibrate(lambda: None, machine_clock, MS) == 2**20
 
 
 def test_warm_up_ends_at_the_first_window_that_is_no_faster() -> None:
@@ -84,11 +70,6 @@ def test_a_repeat_that_lost_the_core_is_left_out_but_work_that_always_waits_is_k
     assert protocol.clean(reads) == reads
 
 
-def test_the_clocks_own_error_is_tolerated() -> None:
-    repeats = [Timing(1.0, 1.0), Timing(1.2, 1.0)]
-    assert protocol.clean(repeats, tolerance=0.11) == repeats
-
-
 @given(st.lists(st.tuples(st.floats(1e-6, 1e3), st.floats(0, 1)), min_size=1, max_size=9))
 def test_something_clean_is_always_left_and_never_a_disturbance(pairs: list[tuple[float, float]]) -> None:
     repeats = [Timing(wall, wall * share) for wall, share in pairs]
@@ -105,16 +86,3 @@ def test_cautions_name_what_value_and_remedy() -> None:
     assert protocol.busy_warning(0.1, 4) == []
     [busy] = protocol.busy_warning(0.5, 4)
     assert busy.value == "2.0 of 4 CPUs busy" and busy.remedy
-
-
-def test_unsteady_processes_are_told_and_steady_ones_are_not() -> None:
-    def of(*means: float) -> Measurement:
-        return Measurement("prepare.x", "s/sample", tuple((mean,) for mean in means), "")
-
-    assert protocol.steadiness(of(1.0, 1.05, 0.95)) == []
-    assert protocol.steadiness(of(1.0)) == []
-    assert [c.value for c in protocol.steadiness(of(0.8, 1.0, 1.2))] == ["deviation 20%"]
-    assert [c.value for c in protocol.steadiness(of(1.0, 1.0, 1.0, 9.0))][1:] == [
-        "0.33 of the mean",
-        "3.00 of the mean",
-    ]

@@ -189,15 +189,15 @@ def test_an_interrupted_measurement_leaves_the_process_where_it_was() -> None:
     assert os.sched_getaffinity(0) == usual
 
 
-def test_siblings_are_two_allowed_threads_of_one_core(tmp_path: Path) -> None:
+def test_siblings_are_two_allowed_threads_of_one_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for cpu, text in {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}.items():
         folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(text + "\n")
-    assert siblings.sibling_cpus(tmp_path, [0, 1, 2, 3]) == (0, 2)
-    assert siblings.sibling_cpus(tmp_path, [0, 1, 3]) == (1, 3)
-    assert siblings.sibling_cpus(tmp_path, [0, 1]) is None
-    assert siblings.sibling_cpus(tmp_path / "none", [0, 1]) is None
+    for allowed, pair in (({0, 1, 2, 3}, (0, 2)), ({0, 1, 3}, (1, 3)), ({0, 1}, None)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, allowed=allowed: allowed)
+        assert siblings.sibling_cpus(tmp_path) == pair
+        assert siblings.sibling_cpus(tmp_path / "none") is None
 
 
 def test_the_same_work_on_both_threads_of_a_core_and_nobody_is_left_behind() -> None:

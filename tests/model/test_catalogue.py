@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from coresim.cli import catalogue as verb
+from coresim.cli import listing as verb
 from coresim.errors import InputError
 from coresim.model.catalogue import (
     CERTAINTIES,
@@ -24,7 +24,7 @@ from coresim.model.catalogue import (
     precision_family,
     select_rows,
 )
-from coresim.report.catalogue import catalogue_document
+from coresim.report.listings import catalogue_listing
 
 ROWS = load_catalogue()
 PLAIN = StepRow(
@@ -233,7 +233,7 @@ def run_verb(*argv: str) -> int:
 def test_the_verb_prints_one_json_document_with_source_and_certainty(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_verb("--gpu", "a100", "--model", "resnet50", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert document == catalogue_document(select_rows("a100", "resnet50"))
+    assert document == catalogue_listing(select_rows("a100", "resnet50")).document
     assert {"source", "certainty", "host", "step_time_s", "input_path"} <= document["rows"][0].keys()
 
 

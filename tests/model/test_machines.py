@@ -21,7 +21,7 @@ from coresim.model.machines import (
     same_gpu,
     select_machines,
 )
-from coresim.report.machines import machines_csv
+from coresim.report.listings import machines_csv
 
 MACHINES = load_machines()
 HEAD = "id,gpu,gpu_count,physical_cores"

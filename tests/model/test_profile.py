@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from coresim.errors import InputError, NewerFileError, UnknownKeyError
+from coresim.files import read_json
 from coresim.model.handover import Handover
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
@@ -24,7 +25,6 @@ from coresim.model.profile import (
     Profile,
     Provenance,
     load_document,
-    load_profile,
     profile_tables,
 )
 from coresim.model.profile_tables import HANDOVER, MODEL, MOST_VALUES, scatter, service_table, slowdown_table
@@ -92,7 +92,7 @@ def with_steps(source: AcceleratorSource = TIMED, **more: tuple[tuple[float, ...
 def test_round_trip(tmp_path: Path) -> None:
     for made in (profile(), with_steps(), replace(profile(), samples=None, bytes_per_sample=None, cautions=())):
         made.save(tmp_path / "p.json")
-        assert load_profile(tmp_path / "p.json") == made
+        assert load_document(tmp_path / "p.json") == made
         assert load_document(tmp_path / "p.json") == made
     document = profile().to_dict()
     assert document["format"] == "coresim-profile" and document["schema_version"] == 2
@@ -154,7 +154,7 @@ def test_a_bad_file_is_one_clear_line(name: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match=words) as caught:
-        load_profile(path)
+        Profile.from_dict(read_json(path), str(path))
     assert type(caught.value) is kind
     assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
 
@@ -165,7 +165,7 @@ def test_a_value_that_is_no_number(value: str, tmp_path: Path) -> None:
     assert "0.017" in text
     (tmp_path / "bad.json").write_text(text.replace("0.017", value))
     with pytest.raises(InputError, match=r"bad\.json: "):
-        load_profile(tmp_path / "bad.json")
+        load_document(tmp_path / "bad.json")
     bad = replace(profile(), speed_uncertainty=(math.nan,))
     with pytest.raises(ValueError, match="not JSON compliant"):
         bad.save(tmp_path / "never.json")
@@ -177,7 +177,7 @@ def test_truncated_at_any_place(tmp_path: Path) -> None:
     for length in range(0, len(text) - 1, 101):
         (tmp_path / "cut.json").write_text(text[:length])
         with pytest.raises(InputError, match=r"truncated|not valid JSON"):
-            load_profile(tmp_path / "cut.json")
+            load_document(tmp_path / "cut.json")
 
 
 def test_loading_runs_no_code(tmp_path: Path) -> None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import random
 import sys
 from collections import OrderedDict
 from pathlib import Path
-from types import ModuleType
 
+import page_cache
 import pytest
 
 from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.overrides import override
-from coresim.model.page_cache import UNCERTAINTY, ideal_share, lru_share, miss_share
-from coresim.model.profile import load_profile
+from coresim.model.page_cache import UNCERTAINTY, miss_share
+from coresim.model.profile import load_document
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.service import Service
 from coresim.model.storage import data_bytes, misses_of, missing, stored, tiers
@@ -32,6 +31,21 @@ def job(**tables: dict[str, object]) -> Scenario:
 
 
 # The page cache
+
+
+def ideal_share(cached: float) -> float:
+    """Misses of a cache that always holds the same share of the set."""
+    return max(0.0, 1.0 - cached)
+
+
+def lru_share(cached: float) -> float:
+    """Misses of a least-recently-used cache with a fresh random order each epoch: 1 - c - (1 - c) ln(1 - c).
+
+    A sample at place x of one epoch and y of the next is found if the share of others read in between, 1 - x (1 - y),
+    is below c; x and y are independent and uniform.
+    """
+    left = ideal_share(cached)
+    return left - left * math.log(left) if left else 0.0
 
 
 def played_lru(cached: float, samples: int = 2000, epochs: int = 6) -> float:
@@ -145,7 +159,7 @@ def test_a_named_tier_is_what_fetching_takes_and_given_keys_win() -> None:
 
 
 def test_the_flag_wins_over_what_was_measured(profile_path: Path) -> None:
-    tables = load_profile(profile_path).scenario_tables(cold=True)
+    tables = load_document(profile_path).scenario_tables(cold=True)
     tables["host"].pop("memory_bytes", None)
     found = read_scenario(override(stored(tables, "hdd-7200"), []))
     assert found.workload.fetch.mean > 0.01 and found.host.storage_streams == 1.0
@@ -218,34 +232,25 @@ def test_cold_and_a_tier_exclude_each_other(profile_path: Path, capsys: pytest.C
 # The script that measures a real kernel
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("calibration_page_cache", MEASURED.with_suffix(".py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_without_a_control_group_nothing_is_written(
-    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(script, "RESULT", tmp_path / "page_cache.json")
+    monkeypatch.setattr(page_cache, "RESULT", tmp_path / "page_cache.json")
     monkeypatch.setattr(sys, "argv", ["page_cache.py"])
-    monkeypatch.setattr(script, "own_group", lambda: None)
-    assert script.main() == 3
+    monkeypatch.setattr(page_cache, "own_group", lambda: None)
+    assert page_cache.main() == 3
     # A group inside this one can be made, and has no file for a limit: it is removed again.
-    monkeypatch.setattr(script, "own_group", lambda: (tmp_path, 2))
-    assert script.main() == 3
+    monkeypatch.setattr(page_cache, "own_group", lambda: (tmp_path, 2))
+    assert page_cache.main() == 3
     assert list(tmp_path.iterdir()) == []
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2 and all("nothing was measured" in line for line in said)
 
 
-def test_both_hierarchies_tell_of_file_pages(script: ModuleType, tmp_path: Path) -> None:
+def test_both_hierarchies_tell_of_file_pages(tmp_path: Path) -> None:
     for cached in ("cache", "file"):
         (tmp_path / "memory.stat").write_text(f"{cached} 4096\nactive_file 1024\ninactive_file 3072\nslab 7\n")
-        assert script.file_pages(tmp_path) == {"cached": 4096, "active": 1024, "inactive": 3072}
+        assert page_cache.file_pages(tmp_path) == {"cached": 4096, "active": 1024, "inactive": 3072}
 
 
 def test_an_unknown_preset_is_refused_before_anything_is_measured(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import coresim
 from coresim.cli.main import main
 from coresim.report.terminal import CHANGING, LINES, merged
-from coresim.report.text import WIDTH
+from coresim.report.words import WIDTH
 
 PROFILE = Path(__file__).parents[2] / "notebooks" / "profile.json"
 JOB = {

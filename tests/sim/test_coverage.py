@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from birth_death import closed_line, example
 
 from coresim.model.build import build
 from coresim.model.pipeline import Pipeline
@@ -20,7 +21,6 @@ from coresim.sim.draws import draw
 from coresim.sim.estimate import Plan, estimate
 from coresim.sim.fast import simulate
 from coresim.sim.run import RunLength
-from coresim.theory.birth_death import closed_line, example
 
 TARGET = 0.05
 RECOMMEND, SIMULATE = Plan(target=TARGET), Plan(least=8, most=8)

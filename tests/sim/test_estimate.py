@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 
 import pytest
+from birth_death import example
 
 from coresim.errors import InputError
 from coresim.model.build import build
 from coresim.model.scenario import read_scenario
 from coresim.sim.estimate import CYCLES, SETTLING, Plan, estimate, is_uncertain, run_length
 from coresim.sim.fast import simulate
-from coresim.theory.birth_death import example
 
 LINE = {"workers": 4, "cores": 2, "credits": 6, "prepare": 1.0, "step": 0.6}
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from birth_death import closed_line, example
 from generated import random_job
 
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
@@ -27,7 +28,6 @@ from coresim.sim.kernel.memory import Memory
 from coresim.sim.kernel.records import Actor, Clock
 from coresim.sim.run import Run, RunLength
 from coresim.stats import t_interval
-from coresim.theory.birth_death import closed_line, example
 
 F = Fraction
 ROOT = Path(__file__).resolve().parents[2]

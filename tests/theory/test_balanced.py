@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from birth_death import closed_line, example
 
 from coresim.errors import InputError
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
@@ -15,7 +16,6 @@ from coresim.sim.draws import draw
 from coresim.sim.fast import simulate
 from coresim.sim.run import RunLength
 from coresim.theory.balanced import balanced_job_bounds, batch_rate_bounds
-from coresim.theory.birth_death import closed_line, example
 
 
 def mean_value_analysis(demands: list[float], customers: int, think: float) -> float:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from birth_death import closed_line, example, stationary
 
 from coresim import stats
 from coresim.errors import InputError
@@ -17,10 +18,9 @@ from coresim.model.service import Service
 from coresim.sim import fast, reference
 from coresim.sim.draws import draw
 from coresim.sim.run import RunLength
-from coresim.theory.birth_death import closed_line, example, stationary
 from coresim.theory.bounds import binding, bounds, demands, lower_bound_cores
 from coresim.theory.capacity import saturating_cores
-from coresim.theory.queues import bounded_queue, buffer_idle, buffer_wait, finite_source, rate_idle
+from coresim.theory.queues import buffer_idle, buffer_wait, rate_idle
 
 MS = 1e-3
 
@@ -324,39 +324,10 @@ def test_stationary_neither_overflows_nor_vanishes():
     )
 
 
-@pytest.mark.parametrize(("customers", "servers"), [(1, 1), (6, 1), (6, 2), (5, 5), (4, 9)])
-def test_finite_source_agrees_with_a_linear_solve(customers, servers):
-    station = finite_source(customers, servers, 2.0, 0.7)
-    rates = np.zeros((customers + 1, customers + 1))
-    for n in range(customers):
-        rates[n, n + 1] = (customers - n) / 2.0
-        rates[n + 1, n] = min(n + 1, servers) / 0.7
-    assert np.allclose(station.probabilities, by_linear_solve(rates))
-    assert station.throughput * (2.0 + 0.7) <= customers + 1e-12
-    # Little's law on the thinkers.
-    assert customers - station.population == pytest.approx(station.throughput * 2.0)
-
-
-def test_finite_source_by_hand():
-    station = finite_source(2, 1, Fraction(1), Fraction(1))
-    assert station.probabilities == (Fraction(1, 5), Fraction(2, 5), Fraction(2, 5))
-    assert (station.utilisation, station.throughput, station.population) == (
-        Fraction(4, 5),
-        Fraction(4, 5),
-        Fraction(6, 5),
-    )
-    alone = finite_source(3, 3, 4.0, 1.0)  # no one waits: each is in service a fifth of the time
-    assert (alone.utilisation, alone.population) == (pytest.approx(0.2), pytest.approx(0.6))
-
-
-def test_bounded_queue():
-    assert bounded_queue(Fraction(1), Fraction(2), 2).probabilities == (Fraction(4, 7), Fraction(2, 7), Fraction(1, 7))
-    assert bounded_queue(3.0, 3.0, 4).probabilities == pytest.approx((0.2,) * 5)
-    assert bounded_queue(1.0, 2.0, 500).utilisation == pytest.approx(0.5)
-    assert bounded_queue(1e6, 1.0, 500).utilisation == pytest.approx(1.0)
-    assert np.allclose(
-        bounded_queue(5.0, 2.0, 3).probabilities, by_linear_solve(np.diag([5.0] * 3, 1) + np.diag([2.0] * 3, -1))
-    )
+@pytest.mark.parametrize(("producer", "consumer", "buffer"), [(0.5, 0.2, 3), (0.2, 0.5, 3), (0.3, 0.3, 4)])
+def test_buffer_wait_agrees_with_a_linear_solve(producer, consumer, buffer):
+    rates = np.diag([1 / producer] * buffer, 1) + np.diag([1 / consumer] * buffer, -1)
+    assert buffer_wait(producer, consumer, buffer) == pytest.approx(by_linear_solve(rates)[0] * producer)
 
 
 def test_rate_model():

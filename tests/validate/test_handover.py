@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from effects import effects_of, without
 from made_up import COSTS as TRAINED_COSTS
 from made_up import SETTING as TRAINED
 from made_up import STEP, with_work
@@ -13,7 +14,7 @@ from validate.test_validate import COSTS, SETTING
 
 from coresim.sim.fast import simulate
 from coresim.sim.run import RunLength
-from coresim.validate.predict import effects_of, predict, trial_length, without
+from coresim.validate.predict import predict, trial_length
 
 WAITING = "waiting for the hand-over"
 #: The same costs where busy cores slow no other one down.

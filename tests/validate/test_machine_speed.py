@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from accuracy import at_pace, with_own_costs
 from made_up import with_work
 from validate.test_validate import COSTS, SETTING, ledger, measured, point
 
@@ -12,7 +13,7 @@ from coresim.report.validation import validation_document, validation_text
 from coresim.sim.fast import simulate
 from coresim.validate.predict import predict, step_time, trial_length
 from coresim.validate.scans import spent
-from coresim.validate.score import at_pace, cause, cost_changes, with_own_costs
+from coresim.validate.score import cause, cost_changes
 from coresim.validate.session import judged
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accuracy import is_calibrated
 
 from coresim.cli.main import main
 from coresim.errors import CoresimError, InputError
@@ -26,9 +27,8 @@ from coresim.sim.reference import simulate as reference
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting, load_grid
 from coresim.validate.ledger import load_ledger
-from coresim.validate.predict import Costs, _pipeline, predict, rate_period, scenario_of, trial_length
+from coresim.validate.predict import Costs, pipeline_of, predict, rate_period, scenario_of, trial_length
 from coresim.validate.ranks import run_ranks
-from coresim.validate.score import is_calibrated
 from coresim.validate.straggler import straggling
 from coresim.workloads.registry import target_of
 from coresim.workloads.waiting import SlowReadsWorkload
@@ -92,7 +92,7 @@ def test_ranks_wait_for_the_slowest_of_them() -> None:
 
 
 def test_one_straggles_and_the_others_do_not() -> None:
-    pipeline = _pipeline(scenario_of(COSTS, SETTING), SETTING)
+    pipeline = pipeline_of(scenario_of(COSTS, SETTING), SETTING)
     draws = draw(pipeline, 50, seed=1)
     changed = straggling(pipeline, draws, 50, 3.0)
     for index in range(50):

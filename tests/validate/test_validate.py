@@ -8,6 +8,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from accuracy import headline, is_calibrated, near_knee, repredict
+from choosing import choices_of_rules
+from effects import effects_of, without, worth
 from made_up import profile, with_work
 
 from coresim.errors import InputError, MissingPartError, NewerFileError, UnknownKeyError
@@ -20,23 +23,16 @@ from coresim.validate.predict import (
     Costs,
     by_buffer,
     by_rates,
-    effects_of,
     predict,
     rate_period,
     step_time,
     trial_length,
-    without,
 )
-from coresim.validate.scans import choices, choices_of_rules, choices_of_sweeps
+from coresim.validate.scans import choices, choices_of_sweeps
 from coresim.validate.score import (
     cause,
-    headline,
-    is_calibrated,
     missing_term,
-    near_knee,
-    repredict,
     score,
-    worth,
 )
 from coresim.validate.session import ATTEMPTS, disturbance, judged, unsettled
 

@@ -1,4 +1,4 @@
-"""How many cores are recommended beside how many measured best, where a grid tries several core counts of one job."""
+"""Cores that are recommended beside those that measured best, and what simple rules for workers would choose."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from coresim import stats
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import RecordedPoint
-from coresim.validate.scans import SAME
+from coresim.validate.scans import SAME, Choice, choice_of, scans_of
 
 #: Cores, and the share of the measured optimum, by which a recommendation may be off and count as right.
 NEAR, NEAR_SHARE = 1, 0.1
+#: The numbers of workers that folklore recommends.
+ALWAYS = (1, 2, 3, 4)
 
 
 @dataclass(frozen=True)
@@ -75,3 +77,24 @@ def _best(idles: Iterable[tuple[RecordedPoint, float]]) -> dict[int, float]:
 def _fewest(idles: Mapping[int, float], same: float) -> int:
     least = min(idles.values())
     return min(cores for cores, idle in idles.items() if idle <= least + same)
+
+
+def choices_of_rules(points: Iterable[RecordedPoint], cores: int) -> dict[str, list[Choice]]:
+    """What a child would choose in each scan, held against what measured best: by rule, one choice a scan.
+
+    Args:
+        points: any.
+        cores: of the machine.
+
+    Always so many workers, or as many as there are cores; a scan that did not try that number is left out.
+    """
+    scans = scans_of(points)
+    rules = {f"always {count}": count for count in ALWAYS} | {f"workers = cores ({cores})": cores}
+    found: dict[str, list[Choice]] = {}
+    for rule, workers in rules.items():
+        for scan in scans:
+            measured = {point.setting.workers: point.idle for point in scan}
+            if workers in measured:
+                chosen = choice_of(scan, {workers: 0.0}, measured)
+                found.setdefault(rule, []).append(replace(chosen, rule=rule))
+    return found

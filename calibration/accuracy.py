@@ -1,0 +1,130 @@
+"""What the pages of this folder ask of a ledger: kinds of points, and its trials predicted anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from coresim import stats
+from coresim.model.option import Option
+from coresim.model.service import read_service
+from coresim.sim.estimate import Engine
+from coresim.validate.ledger import Ledger, RecordedJob, RecordedPoint
+from coresim.validate.predict import Costs, Prediction, predict, rate_period
+from coresim.validate.score import RECEIVING, SAMPLE, Score, cost_changes, score
+
+KNEE = (0.8, 1.25)
+#: Workers from which on a setting is a kind of its own.
+MANY = 8
+
+
+def is_calibrated(point: RecordedPoint) -> bool:
+    """Whether the setting is the one that the costs come from: one worker beside free cores, in order, prefetch 2.
+
+    Such points are a kind of their own: they say little of what the model adds.
+    """
+    s = point.setting
+    return (
+        (s.option, s.workers, s.prefetch_factor, s.ordered, s.sync) == (Option.OVERLAPPED, 1, 2, True, "block")
+        and s.cores > 1
+        and s.ranks == 1
+    )
+
+
+def headline(points: Iterable[RecordedPoint]) -> list[RecordedPoint]:
+    """The points that count for a headline: all but those at the calibrated setting itself, where there are others."""
+    found = list(points)
+    return [point for point in found if not is_calibrated(point)] or found
+
+
+def grouped(points: Iterable[RecordedPoint], of: Callable[[RecordedPoint], str]) -> dict[str, Score]:
+    """Scores by kind of point, in order of first appearance."""
+    kinds: dict[str, list[RecordedPoint]] = {}
+    for point in points:
+        kinds.setdefault(of(point), []).append(point)
+    return {kind: score(found) for kind, found in kinds.items()}
+
+
+def kind_of(point: RecordedPoint) -> str:
+    """What kind of setting it is, in words."""
+    s = point.setting
+    if s.option != Option.OVERLAPPED:
+        return f"option {s.option}"
+    if is_calibrated(point):
+        return "the calibrated setting: one worker"
+    if s.trains:
+        return s.trains + (", pinned" if s.pin_memory else "")
+    if s.ranks > 1:
+        return f"{s.ranks} ranks" + (", a straggler" if s.straggler > 1.0 else "")
+    if s.workers >= MANY:
+        return f"{s.workers} workers" + ("" if s.ordered else ", out of order")
+    if s.limit == "quota":
+        return "one core by quota"
+    if s.cores == 1:
+        return "one core"
+    return "spinning trainer" if s.sync == "spin" else "loader, two cores" if s.ordered else "out of order"
+
+
+def near_knee(points: Iterable[RecordedPoint], jobs: Sequence[RecordedJob] = ()) -> list[RecordedPoint]:
+    """Overlapped and staged points whose preparation and ingestion rates are about equal.
+
+    Args:
+        points: any.
+        jobs: their ledger's; needed where a setting names a model, whose step is its own and makes the ratio.
+    """
+    chosen = (p for p in points if p.setting.option != Option.NO_OVERLAP and not p.setting.at and not p.setting.step_s)
+    return [p for p in chosen if KNEE[0] <= _ratio(p, jobs) <= KNEE[1]]
+
+
+def _ratio(point: RecordedPoint, jobs: Sequence[RecordedJob]) -> float:
+    """Preparation rate over ingestion rate at that setting, by rates alone."""
+    if not point.setting.model:
+        return point.setting.ratio
+    return point.step_s / rate_period(jobs[point.job].costs, point.setting)
+
+
+def repredict(ledger: Ledger, engine: Engine) -> Ledger:
+    """The ledger with today's predictions for its recorded trials: what a changed model is judged by."""
+
+    def again(point: RecordedPoint) -> RecordedPoint:
+        costs = ledger.job_of(point).costs
+        return replace(point, prediction=predict(costs, point.tried, point.length, engine))
+
+    return replace(ledger, points=tuple(again(point) for point in ledger.points))
+
+
+def at_pace(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
+    """The points predicted for the pace that was sampled during each one's trials: it is no part of them."""
+
+    def again(point: RecordedPoint) -> RecordedPoint:
+        costs = ledger.job_of(point).costs
+        found = [predict(costs.at(trial.pace), point.tried, point.length, engine) for trial in point.clean]
+        mean = {name: stats.mean([getattr(one, name) for one in found]) for name in Prediction.__dataclass_fields__}
+        return replace(point, prediction=Prediction(**mean))
+
+    return tuple(again(point) for point in ledger.scored)
+
+
+def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
+    """The points predicted anew from the mean costs that each one's own workers and trainer noted: not ahead.
+
+    What a trial does not note (what a batch takes beyond its samples, option 3's threads) is taken at its sampled pace.
+
+    What is still missed is the model's structure (order, buffers, sharing of cores, the hand-over); what is not, was
+    that costs differed from the calibration: the machine's speed, or a contention that s(k) does not know.
+    """
+    return tuple(_with_own_costs(point, ledger.job_of(point).costs, engine) for point in ledger.scored)
+
+
+def _with_own_costs(point: RecordedPoint, costs: Costs, engine: Engine) -> RecordedPoint:
+    pace = stats.mean([trial.pace for trial in point.clean])
+    changes = cost_changes(point, costs)
+    tables = dict(costs.tables)
+    tables["workload"] = dict(tables["workload"])
+    for key, name in (("preprocess", SAMPLE), ("consumer", RECEIVING)):
+        if name in changes and key in tables["workload"]:
+            # The rest is taken at the sampled pace, so this part is told beside it.
+            factor = (1.0 + changes[name]) / pace
+            service = read_service(tables["workload"][key], key)
+            tables["workload"][key] = service.scaled(factor).to_table()
+    return replace(point, prediction=predict(replace(costs.at(pace), tables=tables), point.tried, point.length, engine))

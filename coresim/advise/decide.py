@@ -1,0 +1,180 @@
+"""The decision of a recommendation: each option's curve and answer, which of them, and what the host's own cores do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coresim.advise.curves import curve
+from coresim.advise.memory import MemoryCap
+from coresim.advise.own_host import OwnHost, own_host
+from coresim.advise.refine import CONFIDENCE, LIKELY, knee, refine, spaced
+from coresim.advise.sweep import (
+    LARGEST_SWEEP,
+    Point,
+    Study,
+    best_point,
+    lowest_idle,
+    memory_cap,
+    predict,
+    sensible_maximum,
+)
+from coresim.errors import InputError
+from coresim.model.option import Option, read_option
+from coresim.model.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class OptionAnswer:
+    """One option: its curve, its points within the target with the fewest cores, and where memory stops it.
+
+    Attributes:
+        answer: within the target as likely as not; None: no point is.
+        sure: within it with the confidence that is asked for; None: no point is.
+        capped: of the answer, or of the most cores that were tried; None: more workers and credits would not help.
+    """
+
+    option: Option
+    curve: tuple[Point, ...]
+    answer: Point | None
+    sure: Point | None = None
+    capped: MemoryCap | None = None
+
+    @property
+    def knee(self) -> Point:
+        """Fewest cores whose idle is within a point of the curve's best."""
+        return knee(self.curve)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a recommendation already says of a job, for others to say the same.
+
+    Attributes:
+        option: the recommended one.
+        cores: cores per accelerator of today's job; None: its host's are not known.
+        today: its setting there: the scenario's own, or the best of the recommended option; None: not known.
+        answers: of each option that was asked for, the fewest cores that meet the target; None: none do.
+    """
+
+    option: Option
+    cores: float | None
+    today: Point | None
+    answers: Mapping[Option, Point | None]
+
+
+def known(answers: Iterable[OptionAnswer], point: Point, own: OwnHost | None) -> Known:
+    """What is known of the answers of all options, of the recommended setting and of the host's own cores."""
+    by_option = {answer.option: answer.answer for answer in answers}
+    if own is None:
+        return Known(point.option, None, None, by_option)
+    return Known(point.option, own.cores, own.today or own.point, by_option)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answers of all options and the one that is recommended, before its evidence.
+
+    Attributes:
+        answers: of each option.
+        point: the recommended setting.
+        own: the same job on the host's own cores.
+        met: whether ``point`` is within the target as likely as not.
+    """
+
+    answers: tuple[OptionAnswer, ...]
+    point: Point
+    own: OwnHost | None
+    met: bool
+
+    @property
+    def chosen(self) -> OptionAnswer:
+        """The answer of the recommended option."""
+        return next(answer for answer in self.answers if answer.option == self.point.option)
+
+
+def decide(
+    scenario: Scenario,
+    study: Study,
+    options: Sequence[int] | None = None,
+    max_cores: int | None = None,
+    confidence: float = CONFIDENCE,
+) -> Decision:
+    """What `recommend` says of cores and settings, without its evidence: of one setting one estimate throughout."""
+    target = scenario.target.gpu_idle
+    answers = _answers(scenario, study, options, max_cores, confidence)
+    point = _narrowed(scenario, _choose(answers, target), study)
+    met = point.estimate.probability(target) >= LIKELY
+    decision = Decision(answers, point, None, met)
+    own = own_host(scenario, decision.chosen.curve, (decision.chosen.sure,), point, study)
+    return replace(decision, answers=tuple(_agreed(answer, point, own) for answer in answers), own=own)
+
+
+def _agreed(answer: OptionAnswer, point: Point, own: OwnHost | None) -> OptionAnswer:
+    """The answer of an option with the points that are shown elsewhere too in place of its own."""
+    told = [point, *([own.point] if own and own.cores == own.point.cores else [])]
+    mine = {found.cores: found for found in told if found.option == answer.option}
+
+    def same(found: Point | None) -> Point | None:
+        return None if found is None else mine.get(found.cores, found)
+
+    curve = tuple(mine.get(found.cores, found) for found in answer.curve)
+    return replace(answer, curve=curve, answer=same(answer.answer), sure=same(answer.sure))
+
+
+def _answers(
+    scenario: Scenario, study: Study, options: Sequence[int] | None, max_cores: int | None, confidence: float
+) -> tuple[OptionAnswer, ...]:
+    """The curve of each option."""
+    if max_cores is not None and max_cores < 1:
+        raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
+    asked = replace(study, plan=replace(study.plan, target=scenario.target.gpu_idle))
+    # A pipeline of the user's own is one option, whatever it is called.
+    kinds = (Option.STAGED,) if scenario.stages else map(read_option, options or scenario.preset.options)
+    return tuple(_answer(scenario, option, max_cores, confidence, asked) for option in kinds)
+
+
+def _narrowed(scenario: Scenario, point: Point, study: Study) -> Point:
+    """The point with noise as narrow as near the target, where it is far from it and stays on its side of it."""
+    if point.estimate.simulation_half_high <= study.plan.half_width:
+        return point
+    target = scenario.target.gpu_idle
+    found = predict(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
+    same = (found.gpu_idle <= target) == (point.estimate.gpu_idle <= target)
+    return replace(point, estimate=found) if same else point
+
+
+def _answer(scenario: Scenario, option: Option, max_cores: int | None, confidence: float, study: Study) -> OptionAnswer:
+    most = max_cores or sensible_maximum(scenario)
+    points = curve(scenario, option, spaced(most), study)
+    refined = refine(scenario, points, confidence, study)
+    if refined.answer is None and max_cores is None and most < LARGEST_SWEEP and _can(scenario, option, study):
+        return _answer(scenario, option, min(LARGEST_SWEEP, 2 * most), confidence, study)
+    capped = memory_cap(scenario, refined.answer or refined.curve[-1], study)
+    return OptionAnswer(option, refined.curve, refined.answer, refined.sure, capped)
+
+
+def _can(scenario: Scenario, option: Option, study: Study) -> bool:
+    """Whether more cores than are sensible, as many as a sweep may have, meet the target."""
+    target = scenario.target.gpu_idle
+    if lowest_idle(scenario, option, LARGEST_SWEEP) > target:
+        return False
+    return best_point(scenario, option, LARGEST_SWEEP, study).estimate.probability(target) >= LIKELY
+
+
+def _choose(answers: tuple[OptionAnswer, ...], target: float) -> Point:
+    """Fewest cores within the target, the simpler option at a tie; else the knee of the option that idles least."""
+    found = [answer.answer for answer in answers if answer.answer]
+    if found:
+        fewest = min(found, key=lambda point: (point.cores, point.option))
+        return next((point for point in found if _as_good(point, fewest, answers, target)), fewest)
+    return min((answer.knee for answer in answers), key=lambda point: (round(point.estimate.gpu_idle, 2), point.cores))
+
+
+def _as_good(point: Point, fewest: Point, answers: tuple[OptionAnswer, ...], target: float) -> bool:
+    """Whether a simpler option may need as few cores: at ``fewest.cores`` uncertain inputs hide what it lacks."""
+    if point.cores > min((answer.sure.cores for answer in answers if answer.sure), default=point.cores):
+        return False
+    curve = next(answer.curve for answer in answers if answer.option == point.option)
+    there = max((found for found in curve if found.cores <= fewest.cores), key=lambda found: found.cores).estimate
+    return point.option < fewest.option and there.gpu_idle - there.input_half_low <= target and there.input_half_low > 0

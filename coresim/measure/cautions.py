@@ -1,0 +1,54 @@
+"""Reasons to trust a calibration less: a busy machine, a speed that changed, parts that contradict one another."""
+
+from __future__ import annotations
+
+from coresim import stats
+from coresim.measure.calibrate import STREAMED, Calibration
+from coresim.measure.costs import beyond, later, slower
+from coresim.model.crowding import CURE, SPREAD
+from coresim.model.warning import HostWarning
+
+#: By what share the parts of a batch may miss what a batch took before they are told to contradict one another.
+CONTRADICTION = 0.25
+
+
+def cautions_of(found: Calibration) -> list[HostWarning]:
+    """Reasons to trust the calibration less, each with the remedy."""
+    remedy = "close other programs and measure again"
+    result = []
+    disturbed = [run for run in found.runs if found.disturbed(run)]
+    if 2 * len(disturbed) > len(found.runs):
+        cores = stats.mean([run.others for run in disturbed])
+        result.append(
+            HostWarning("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy)
+        )
+    paces = [slower(found, run) for run in found.runs]
+    if max(paces) - min(paces) > CONTRADICTION:
+        value = f"{min(paces):.2f} to {max(paces):.2f} of its usual CPU time for the same work"
+        result.append(HostWarning("the machine changed its speed", value, f"{remedy}, or take the interval seriously"))
+    lone = found.of(1)
+    counts = [run.threads for run in lone if run.threads]
+    if counts and stats.median([spread for _, spread in counts]) >= SPREAD and max(count for count, _ in counts) > 1:
+        count, spread = max(counts)
+        value = f"{count} threads, {spread:.1f} times the work of the busiest"
+        result.append(HostWarning("libraries run threads inside workers", value, CURE))
+    missed = contradiction(found)
+    if abs(missed) > CONTRADICTION:
+        value = f"a batch took {missed:+.0%} against the sum of its parts"
+        result.append(HostWarning("the parts of a batch contradict what it took", value, remedy))
+    return result
+
+
+def contradiction(found: Calibration) -> float:
+    """By what share one worker's batches took longer than their parts say; it did not feed them.
+
+    What a batch took is the wall time between batches in the trainer's hands, which the parts do not use.
+    """
+    missed = []
+    for run in found.of(1):
+        streamed = [step.got for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
+        if len(streamed) > 2 and run.workers:
+            parts = [sum(note.wall) + note.collate for note in later(run)]
+            took = (streamed[-1] - streamed[0]) / (len(streamed) - 1)
+            missed.append(took / (stats.mean(parts) + stats.mean(beyond(run) or [0.0])) - 1.0)
+    return stats.median(missed) if missed else 0.0

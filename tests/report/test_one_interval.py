@@ -1,0 +1,135 @@
+"""One setting has one interval wherever a report, the terminal or JSON shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coresim
+from coresim.advise.surface import read, surface_of
+from coresim.advise.sweep import Point, Study
+from coresim.advise.what_if import what_if
+from coresim.cli.main import main
+from coresim.report.answer import Answer
+from coresim.report.plan import plan_report
+from coresim.report.remedies import remedies_sections
+from coresim.report.text import interval
+from coresim.sim.estimate import Plan
+from coresim.sim.fast import simulate
+
+HEAVY = {"mean": "10 ms", "cv": 3, "distribution": "lognormal", "uncertainty": 0.2}
+JOBS: dict[str, tuple[dict[str, Any], int | None]] = {
+    "few cores": ({"cores": 2}, None),
+    "the answer's cores": ({"cores": 5}, None),
+    "more cores": ({"cores": 12}, None),
+    "no core count": ({"cores": 2}, 3),
+}
+TOML = """
+[workload]
+batch_size = 64
+preprocess = { mean = "6 ms", cv = 0.4, distribution = "lognormal", uncertainty = 0.1 }
+collate = "2 ms"
+fetch = "0.5 ms"
+[accelerator]
+step = { mean = "60 ms", uncertainty = 0.1 }
+launch = "4 ms"
+[host]
+cores = 4
+"""
+
+
+def job(host: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "workload": {"batch_size": 4, "preprocess": HEAVY, "fetch": "1 ms"},
+        "accelerator": {"step": {"mean": "10 ms", "uncertainty": 0.1}, "sync": "block"},
+        "host": host,
+    }
+
+
+def one_interval(answer: Answer) -> None:
+    result = answer.result
+    chosen, study = result.point.option, Study(simulate, Plan())
+    remedies = what_if(result.scenario, study, ["more-workers", "more-cores"], chosen, result.known)
+    report = plan_report(answer, simulate, {}, remedies=remedies_sections(remedies))
+    facts, tables = dict(report.facts), [table for section in report.sections for table in section.tables]
+    options, curve, beside = (
+        next(table.rows for table in tables if word in table.title)
+        for word in ("The options", f"Option {chosen} by cores", "per GPU, option")
+    )
+    by_cores = {int(row[0]): row[2] for row in curve}
+    own, point = result.own_host, result.point
+    assert own is not None
+
+    def cell(found: Point) -> str:
+        return interval(found.estimate)
+
+    assert facts["Predicted GPU idle"].startswith(cell(point)) and cell(point) in str(answer).replace("\n    ", " ")
+    assert by_cores[point.cores] == cell(point)
+    assert cell(point) in next(row for row in options if row[0].startswith(f"{chosen} "))
+    assert facts[f"On the host's {own.cores:g} cores per GPU"].endswith(cell(own.point))
+    assert by_cores.get(own.point.cores, cell(own.point)) == cell(own.point)
+    if own.today is None or own.today.option == chosen:
+        assert beside[0][1] == cell(own.today or own.point)
+    if result.meets_target:
+        more = next(row for row in beside if row[0] == "more-cores")
+        assert more[1] == cell(point) and beside[0][3] == str(point.cores)
+    if result.sure is not None and result.sure.option == chosen:
+        assert by_cores.get(result.sure.cores, cell(result.sure)) == cell(result.sure)
+    if point.cores - 1 in by_cores:
+        assert by_cores[point.cores - 1] in facts["One core short"]
+    surface = surface_of(result, simulate)
+    assert surface is not None
+    for found in (point, own.point):
+        if found.cores in surface.cores:
+            idle, _ = read(surface, surface.step, surface.cost, found.cores)
+            assert idle == pytest.approx(found.estimate.gpu_idle, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_headline_tables_verdict_and_remedies_say_the_same_of_one_setting(name: str) -> None:
+    host, most = JOBS[name]
+    one_interval(coresim.recommend(job(host), max_cores=most, options=(2, 3)))
+
+
+@pytest.mark.parametrize("source", ["profile", "toml"])
+def test_so_do_they_for_a_saved_profile_and_a_scenario_s_file(source: str, profile_path: Path, tmp_path: Path) -> None:
+    path = profile_path
+    if source == "toml":
+        path = tmp_path / "job.toml"
+        path.write_text(TOML)
+    one_interval(coresim.recommend(path, settings=["accelerator.step=60 ms"]))
+
+
+def test_recommend_and_whatif_say_the_same_of_todays_setting(
+    profile_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["--set", "loader.workers=2", "--set", "accelerator.step=60 ms", "--json"]
+    main(["recommend", str(profile_path), *settings])
+    recommended = json.loads(capsys.readouterr().out)
+    main(["whatif", str(profile_path), "--remedy", "more-cores", *settings])
+    beside = json.loads(capsys.readouterr().out)
+    today, there = beside["today"], recommended["own_host"]["today"]
+    for key in ("gpu_idle", "gpu_idle_low", "gpu_idle_high"):
+        assert today[key] == there[key]
+    assert beside["recommended_option"] == recommended["recommendation"]["option"]
+    option = next(found for found in recommended["options"] if found["option"] == beside["option"])
+    assert today["cores_needed_low"] == option["cores_per_gpu"]
+
+
+def test_todays_setting_that_is_the_best_one_has_the_interval_of_the_best() -> None:
+    best = coresim.recommend(job({"cores": 2}), options=(2,)).result.own_host
+    assert best is not None
+    loader = {"workers": best.point.workers, "prefetch_factor": best.point.prefetch_factor}
+    own = coresim.recommend({**job({"cores": 2}), "loader": loader}, options=(2,)).result.own_host
+    assert own is not None and own.today is not None
+    assert interval(own.today.estimate) == interval(own.point.estimate)
+    assert own.gain == pytest.approx(0.0, abs=1e-9)
+
+
+def test_what_the_next_batch_was_in_is_not_called_the_cause() -> None:
+    simulated = str(coresim.simulate(job({"cores": 2}), workers=2))
+    assert re.search("starved, next batch in: ", simulated, re.IGNORECASE) and "starved by" not in simulated.lower()
