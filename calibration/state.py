@@ -12,8 +12,8 @@ from effects import worth
 from pages import table
 
 from coresim.report.figures import plot_validation, save_figure
-from coresim.report.text import percent
 from coresim.report.validation import cost_text, label, misses, points, sweeps_agree
+from coresim.report.words import percent
 from coresim.sim.fast import simulate
 from coresim.validate.ledger import Ledger, RecordedPoint, load_ledger
 from coresim.validate.scans import CHEAP, choices, spent

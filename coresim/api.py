@@ -202,6 +202,7 @@ def plan(
     *,
     executor: Executor | None = None,
     results: str | os.PathLike[str] | None = None,
+    confidence: float = CONFIDENCE,
     seed: int = 1,
     engine: str = "fast",
 ) -> Planned:
@@ -211,6 +212,7 @@ def plan(
         fleet: what `coresim.model.fleet.load_fleet` reads, or its path.
         executor: where pairs are simulated: a process pool, a Dask client's ``get_executor()``, any other; None: here.
         results: CSV file that takes each pair as it is finished; pairs that are in it already are not simulated.
+        confidence: how sure the cores needed are to meet the target, on hosts that have so many.
         seed: of all random draws.
         engine: ``fast`` or ``reference``.
     """
@@ -221,6 +223,7 @@ def plan(
         executor=executor,
         plan=replace(FLEET_PLAN, seed=seed),
         engine=engine,
+        confidence=confidence,
         done=table.done if table else None,
         save=table.append if table else None,
     )

@@ -94,7 +94,7 @@ def what_if(
     names: Sequence[str] = (),
     option: Option = Option.OVERLAPPED,
     said: Known | None = None,
-    options: Sequence[int] | None = None,
+    options: Sequence[Option] | None = None,
 ) -> WhatIf:
     """Simulate today's job and the remedies that apply to it.
 
@@ -104,7 +104,7 @@ def what_if(
         names: which remedies; none: all that apply.
         option: the organisation of the pipeline.
         said: what `coresim.advise.recommend.recommend` says of the job (`Recommendation.known`); None: it is asked.
-        options: which options it may recommend then; None: those of the loader's preset.
+        options: which organisations it is asked about; None: all that the preset can be.
 
     Raises:
         InputError: a remedy that is not known, or does not apply to this job.

@@ -58,7 +58,7 @@ def profile_of(
         provenance=_provenance(first, host, said, began),
         speed=speed.values,
         speed_uncertainty=speed.uncertainties,
-        speed_basis="; ".join(speed.basis),
+        speed_basis="; ".join(speed.provenance),
         cautions=(*cautions, *_cautions(found)),
         today=today_of(found, command, len(cpus)),
         measurements=tuple(measured),

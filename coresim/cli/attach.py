@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -13,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import read_input, require
+from coresim.cli.common import read_input, require, show
 from coresim.cli.measure import check_writable, measure_profile, progress_on_stderr, request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.units import parse_duration
@@ -160,7 +159,7 @@ def step_settings(args: argparse.Namespace, batch_size: int) -> list[str]:
     if not (args.gpu or args.model or args.precision):
         return []
     found = find_step(args.gpu or DEFAULT_GPU, args.model or DEFAULT_MODEL, batch_size, args.precision)
-    print(f"coresim: the step: catalogue: {found.basis}", file=sys.stderr)
+    print(f"coresim: the step: catalogue: {found.provenance}", file=sys.stderr)
     table = f'{{mean = "{found.step_time_s!r} s", uncertainty = {found.uncertainty / 2!r}}}'
     return [f"accelerator.step={table}", f'accelerator.name="{found.row.gpu}"', *_DEVICE]
 
@@ -182,8 +181,7 @@ def foreign_loader(args: argparse.Namespace) -> int:
 
     require(args.save is None, "--save: the loader of --loader-hook cannot be run apart, so there is no profile")
     told = foreign_of(_run(args))
-    print(json.dumps(told, indent=1) if args.json else foreign_text(told, args.loader_hook))
-    return EXIT_ANSWERED
+    return show(args, told, foreign_text(told, args.loader_hook))
 
 
 def validate_program(args: argparse.Namespace) -> int:
@@ -209,11 +207,9 @@ def validate_program(args: argparse.Namespace) -> int:
         tried = [check(scenario, seen, study) for seen in trials_of(found, args.command, profile.today.threads)]
     error = sum(abs(one.miss) for one in tried) / len(tried)
     trusted = error <= args.max_error
-    if args.json:
-        document = {"today": today_document(today), "trials": [today_document(one) for one in tried]}
-        print(json.dumps(document | {"mean_absolute_error": error, "trusted": trusted}, indent=1))
-    else:
-        print(today_text(today), trials_text(tried), sep="\n\n")
+    document = {"today": today_document(today), "trials": [today_document(one) for one in tried]}
+    text = f"{today_text(today)}\n\n{trials_text(tried)}"
+    show(args, document | {"mean_absolute_error": error, "trusted": trusted}, text)
     return EXIT_ANSWERED if trusted else EXIT_NOT_TRUSTED
 
 

@@ -7,14 +7,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from coresim.errors import EXIT_ANSWERED, InputError
-from coresim.model.keys import MOST
-from coresim.model.option import Option
-from coresim.units import LARGEST, in_bounds, short
 
 if TYPE_CHECKING:
     from coresim.advise.sweep import Study
@@ -23,69 +20,24 @@ if TYPE_CHECKING:
     from coresim.sim.estimate import Engine, Plan
 
 
-def add_set(parser: argparse.ArgumentParser) -> None:
-    """The ``--set`` flag."""
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-        help="override a key of the scenario or profile, such as 'accelerator.step=98 ms'; repeatable",
-    )  # fmt: skip
-
-
-def add_preset(parser: argparse.ArgumentParser) -> None:
-    """The ``--preset`` flag."""
-    parser.add_argument(
-        "--preset", metavar="NAME",
-        help="the framework's input pipeline, such as tf.data; the same as --set loader.preset=NAME (coresim presets)",
-    )  # fmt: skip
-
-
 def settings_of(args: argparse.Namespace) -> list[str]:
-    """The overrides of ``--preset`` and ``--set``; a name that is not known is refused before anything is measured."""
-    if args.preset is not None:
+    """The overrides that the flags ask for; a preset that is not known is refused before anything is measured."""
+    preset, target, gpus = (getattr(args, name, None) for name in ("preset", "idle_target", "gpus"))
+    if preset is not None:
         from coresim.model.keys import choice
         from coresim.model.presets import PRESETS
 
-        choice(*PRESETS).read(args.preset, "--preset")
-    preset = [] if args.preset is None else [f"loader.preset={json.dumps(args.preset)}"]
-    return [*preset, *args.settings]
-
-
-def add_option(parser: argparse.ArgumentParser, default: Option | None, text: str) -> None:
-    """The ``--option`` flag; ``text`` says what is taken without it."""
-    numbers = ",".join(map(str, Option))
-    parser.add_argument(
-        "--option", type=option_number, metavar=f"{{{numbers}}}", default=default, help=f"organisation {text}"
-    )
-
-
-def option_number(text: str) -> Option:
-    """An argparse type: the number of an option."""
-    try:
-        return Option(int(text))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{short(text)} is not an option; write {', '.join(map(str, Option))}"
-        ) from None
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """The ``--json`` flag."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object alone on stdout")
+        choice(*PRESETS).read(preset, "--preset")
+    found = [] if preset is None else [f"loader.preset={json.dumps(preset)}"]
+    found += args.settings
+    found += [] if target is None else [f"target.gpu_idle={target!r}"]
+    return found if gpus is None else [*found, f"accelerator.count={gpus}"]
 
 
 def show(args: argparse.Namespace, document: object, text: str) -> int:
     """Print one JSON object where ``--json`` asks for it, else the text; the exit code of an answer."""
     print(json.dumps(document, indent=1, allow_nan=False) if args.json else text)
     return EXIT_ANSWERED
-
-
-def add_storage(parser: argparse.ArgumentParser) -> None:
-    """The ``--storage`` flag."""
-    parser.add_argument(
-        "--storage", metavar="NAME",
-        help="samples come from this recorded tier, such as hdd-7200 or s3 (coresim storage); needs the bytes of a"
-        " sample, which a profile knows",
-    )  # fmt: skip
 
 
 def read_input(
@@ -170,7 +122,7 @@ def study_of(plan: Plan, engine: str, progress: Any = None) -> Iterator[Study]:
             raise
 
 
-def metadata(seed: int | None, source: str, basis: str | None, fingerprint: str | None) -> dict[str, Any]:
+def metadata(seed: int | None, source: str, basis: str | None = None, profile: Profile | None = None) -> dict[str, Any]:
     """Provenance of an answer."""
     from coresim import __version__
 
@@ -182,49 +134,8 @@ def metadata(seed: int | None, source: str, basis: str | None, fingerprint: str 
         "time_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "source": source,
         "step_basis": basis,
-        "host_fingerprint": fingerprint,
+        "host_fingerprint": profile.host.fingerprint if profile else None,
     }
-
-
-def whole_number(least: int, most: int = MOST) -> Callable[[str], int]:
-    """An argparse type: a whole number from ``least`` to ``most``."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{short(text)} is not a whole number") from None
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{short(value)} is not from {least} to {most:g}")
-        return value
-
-    return read
-
-
-def share(text: str) -> float:
-    """An argparse type: a share such as 0.05 or 5%."""
-    try:
-        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{short(text)} is not a share; write 0.05 or 5%") from None
-    if not (0 <= value <= 1 and in_bounds(value)):
-        raise argparse.ArgumentTypeError(f"{short(text)} is not between 0 and 1; write 0.05 or 5%")
-    return value
-
-
-def positive(what: str) -> Callable[[str], float]:
-    """An argparse type: a positive number, perhaps fractional; ``what`` names it in errors."""
-
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{short(text)} is not {what}") from None
-        if not (value > 0 and in_bounds(value)):
-            raise argparse.ArgumentTypeError(f"{short(text)} is not {what} above 0 and at most {LARGEST:g}")
-        return value
-
-    return read
 
 
 def require(condition: bool, message: str) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import add_json, add_option, add_set, metadata, study_of, whole_number
+from coresim.cli.common import metadata, show, study_of
+from coresim.cli.flags import add_flags
 from coresim.errors import EXIT_ANSWERED, EXIT_UNTOLD, EXIT_WORSE, InputError
-from coresim.model.option import Option
 from coresim.units import in_bounds, short
 
 if TYPE_CHECKING:
@@ -32,11 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
             f"--also-{side}", action="append", default=[], metavar="FILE",
             help=f"another profile taken together with the {side} one: its processes are more repeats; repeatable",
         )  # fmt: skip
-    add_option(parser, Option.OVERLAPPED, "(default 2)")
-    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
-    parser.add_argument("--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy")
-    add_set(parser)
-    add_json(parser)
+    add_flags(parser, "option", "seed", "engine", "set", "json")
     parser.set_defaults(run=run)
 
 
@@ -92,10 +87,6 @@ def _profile(path: str) -> Profile:
 def _print(args: argparse.Namespace, found: Comparison) -> None:
     from coresim.report.compare import comparison_document, comparison_text, gate_text
 
-    if args.json:
-        about = metadata(args.seed, f"{args.old} {args.new}", None, None)
-        print(json.dumps(comparison_document(found, about, args.fail_over), indent=1, allow_nan=False))
-        return
-    print(comparison_text(found))
-    if args.fail_over is not None:
-        print(f"\n{gate_text(found, args.fail_over)}")
+    about = metadata(args.seed, f"{args.old} {args.new}")
+    gate = "" if args.fail_over is None else f"\n\n{gate_text(found, args.fail_over)}"
+    show(args, comparison_document(found, about, args.fail_over), comparison_text(found) + gate)

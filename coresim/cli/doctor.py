@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from coresim.errors import EXIT_ANSWERED
+from coresim.cli.common import show
+from coresim.cli.flags import add_flags
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb and its options."""
     text = "Show how many cores this process can use, why, and what misleads on this host. Takes under a second."
     parser = subparsers.add_parser("doctor", help="how many cores do I really have, and why", description=text)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    add_flags(parser, "json")
     parser.add_argument(
         "--deep", action="store_true", help="also import torch, in a process of its own, to name its CUDA devices"
     )
@@ -29,8 +29,4 @@ def run(args: argparse.Namespace) -> int:
 
     simulator = Part("compiled simulator", COMPILED is not None, None, "simulates a hundred times as fast", REMEDY)
     facts, parts = read_host(), (*optional_parts(deep=args.deep), simulator)
-    if args.json:
-        print(json.dumps(doctor_dict(facts, parts), indent=1, allow_nan=False))
-    else:
-        print(doctor_text(facts, parts))
-    return EXIT_ANSWERED
+    return show(args, doctor_dict(facts, parts), doctor_text(facts, parts))

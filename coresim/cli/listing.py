@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import positive, show, whole_number
+from coresim.cli.common import show
+from coresim.cli.flags import positive, whole_number
 from coresim.errors import EXIT_ANSWERED
 from coresim.model.machines import SORTS, Filter
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import whole_number
-from coresim.errors import EXIT_ANSWERED, InputError
+from coresim.cli.common import show
+from coresim.cli.flags import whole_number
+from coresim.errors import InputError
 from coresim.units import format_bytes, format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from coresim.model.profile import Profile
 
 DEFAULT_OUTPUT = "profile.json"
+#: Flags that are fields of a request as they stand.
+_ASKED = (
+    "dataset", "batch_size", "collate", "worker_init", "step", "gpu", "model", "precision", "device", "cpu_step",
+    "quick",
+)  # fmt: skip
 FIGURES = (".png", ".svg", ".pdf")
 DATASET_HELP = (
     "your own: a dataset, DataLoader or LightningDataModule, or what gives one when called; path/to/file.py:NAME too"
@@ -68,23 +73,12 @@ def request_from(args: argparse.Namespace) -> Request:
 
     if args.dataset is not None and args.workload is not None:
         raise InputError("--dataset and --workload: each says what to measure; leave one out")
-    return Request(
-        workload=args.workload or DEFAULT,
-        dataset=args.dataset,
-        batch_size=args.batch_size,
-        collate=args.collate,
-        worker_init=args.worker_init,
-        step=args.step,
-        step_time=None if args.step_time is None else parse_duration(args.step_time, "--step-time"),
-        gpu=args.gpu,
-        model=args.model,
-        precision=args.precision,
-        device=args.device,
-        cpu_step=args.cpu_step,
-        quick=args.quick,
-        build_timeout=None if args.build_timeout is None else parse_duration(args.build_timeout, "--build-timeout"),
-        budget=None if args.budget is None else parse_duration(args.budget, "--budget"),
-    )
+    times = {name: getattr(args, name) for name in ("step_time", "build_timeout", "budget")}
+    given: dict[str, Any] = {
+        name: parse_duration(time, f"--{name.replace('_', '-')}") for name, time in times.items() if time is not None
+    }
+    asked = {name: getattr(args, name) for name in _ASKED}
+    return Request(workload=args.workload or DEFAULT, **asked, **given)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -115,8 +109,7 @@ def run(args: argparse.Namespace) -> int:
     check_writable(args.output)
     profile = measured(args)
     profile.save(args.output)
-    print(json.dumps(profile.to_dict(), indent=1, allow_nan=False) if args.json else summary(profile, args.output))
-    return EXIT_ANSWERED
+    return show(args, profile.to_dict(), summary(profile, args.output))
 
 
 def measure_profile(request: Request) -> Profile:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import signal
 import sys
@@ -14,7 +13,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import add_json, metadata, whole_number
+from coresim.cli.common import metadata, show
+from coresim.cli.flags import add_flags, whole_number
 from coresim.cli.measure import check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, CoresimError, InputError, MissingPartError, how_to_install
 
@@ -40,20 +40,21 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--results", metavar="CSV", help="table of every pair, written as pairs finish; a rerun skips those in it"
     )
     parser.add_argument("--parquet", metavar="FILE", help="also write the table as Parquet (needs pyarrow)")
+    sure = "how sure the cores to ask for are to meet the target, on machines that have so many (default 90%%)"
+    add_flags(parser, "confidence", help=sure)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=whole_number(1), help="processes here (default: one for each usable CPU)")
     where.add_argument(
         "--scheduler", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://host:8786 (needs distributed)"
     )
-    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
-    parser.add_argument("--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy")
-    add_json(parser)
+    add_flags(parser, "seed", "engine", "json")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Plan and print; exit code 0 (a pair without a prediction is part of the answer), 1 if a file is not whole."""
     from coresim.model.fleet import load_fleet
+    from coresim.report.fleet import fleet_document, fleet_text
     from coresim.report.results import ResultFile, read_results
 
     if args.parquet:
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         print(f"coresim: interrupted; {args.results} keeps what is finished: run the same again", file=sys.stderr)
         return EXIT_INTERRUPTED
-    _print(args, plan)
+    show(args, fleet_document(plan, metadata(args.seed, args.fleet)), fleet_text(plan, args.top))
     if args.parquet:
         from coresim.report.tables import write_parquet
 
@@ -96,6 +97,7 @@ def _planned(args: argparse.Namespace, fleet: Fleet, results: ResultFile | None)
             executor=executor,
             plan=replace(FLEET_PLAN, seed=args.seed),
             engine=args.engine,
+            confidence=args.confidence,
             done=results.done if results else None,
             save=results.append if results else None,
             progress=progress,
@@ -159,13 +161,3 @@ def _dask(address: str) -> Iterator[Executor]:
         ) from None
     with client:
         yield client.get_executor()
-
-
-def _print(args: argparse.Namespace, plan: FleetPlan) -> None:
-    from coresim.report.fleet import fleet_document, fleet_text
-
-    if args.json:
-        about = metadata(args.seed, args.fleet, None, None)
-        print(json.dumps(fleet_document(plan, about), indent=1, allow_nan=False))
-    else:
-        print(fleet_text(plan, args.top))

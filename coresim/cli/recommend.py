@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import add_attach, check_program, foreign_loader, measured, source_of, step_settings
-from coresim.cli.common import (
-    add_json,
-    add_preset,
-    add_set,
-    add_storage,
-    check_storage,
-    metadata,
-    read_input,
-    require,
-    settings_of,
-    share,
-    study_of,
-    whole_number,
-)
+from coresim.cli.common import check_storage, metadata, read_input, require, settings_of, show, study_of
+from coresim.cli.flags import add_flags, whole_number
 from coresim.cli.measure import add_arguments, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
-from coresim.model.option import Option
 
 if TYPE_CHECKING:
     from coresim.attaching.today import Checked
@@ -56,50 +42,20 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "input", nargs="?",
         help="a scenario (.toml) or a saved profile (.json); absent: measure here, or -- and your program",
     )  # fmt: skip
-    parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
-    add_confidence(parser)
-    parser.add_argument(
-        "--options",
-        type=option_list,
-        help="which options to consider (default: all that the preset can be; of a program 2)",
-    )
+    add_flags(parser, "idle-target", "confidence")
+    options = "which options to consider (default: all that the preset can be; of a program 2)"
+    add_flags(parser, "options", help=options)
     parser.add_argument(
         "--gpus", type=whole_number(1, MOST_PARTS), metavar="N",
         help="GPUs of the node, one rank each, that share its cores and wait for one another: the answer is for all",
     )  # fmt: skip
-    parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
-    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
-    parser.add_argument(
-        "--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy reference"
-    )
-    parser.add_argument(
-        "--cold", action="store_true", help="samples come from storage, as it was measured, not from the page cache"
-    )
+    add_flags(parser, "max-cores", "seed", "engine", "cold")
     parser.add_argument("-o", "--save", metavar="FILE", help="also save the measured profile")
     parser.add_argument("--verbose", action="store_true", help="also the options, the curve and the evidence")
     add_arguments(parser)
     add_attach(parser, hook=True)
-    add_preset(parser)
-    add_storage(parser)
-    add_set(parser)
-    add_json(parser)
+    add_flags(parser, "preset", "storage", "set", "json")
     parser.set_defaults(run=run)
-
-
-def add_confidence(parser: argparse.ArgumentParser) -> None:
-    """The flag of the surer of the two core counts."""
-    parser.add_argument(
-        "--confidence", type=share, default=0.9, metavar="SHARE",
-        help="how sure the larger of the two core counts is to meet the target (default 90%%)",
-    )  # fmt: skip
-
-
-def option_list(text: str) -> tuple[Option, ...]:
-    """An argparse type: a list of options such as 2,3."""
-    try:
-        return tuple(sorted({Option(int(name)) for name in text.split(",")}))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of options; write 1,2,3 or some of them") from None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -133,10 +89,6 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     from coresim.model.rebatch import asked_batch
 
     settings = settings_of(args)
-    if args.idle_target is not None:
-        settings.append(f"target.gpu_idle={args.idle_target!r}")
-    if args.gpus is not None:
-        settings.append(f"accelerator.count={args.gpus}")
     if args.input:
         for name in _MEASURING:
             given = getattr(args, name)
@@ -167,13 +119,10 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, check
     from coresim.report.today import today_document
 
     source = source_of(args) if args.command or args.input else "measured here"
-    if args.json:
-        document = recommendation_document(answer, _about(args, source, profile))
-        document["today"] = today_document(checked) if checked else None
-        print(json.dumps(document, indent=1, allow_nan=False))
-        return
+    document = recommendation_document(answer, _about(args, source, profile))
+    document["today"] = today_document(checked) if checked else None
     told = answer_of(answer, profile, source, args.settings, checked)
-    print(replace(told, rests=(*told.rests, *_checked(profile))).text(args.verbose))
+    show(args, document, replace(told, rests=(*told.rests, *_checked(profile))).text(args.verbose))
 
 
 def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> None:
@@ -181,18 +130,16 @@ def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> Non
     from coresim.report.steps import ForSteps, steps_document
 
     source = args.input or "measured here"
-    if args.json:
-        print(json.dumps(steps_document(answer, _about(args, source, profile)), indent=1, allow_nan=False))
-        return
     notes, rests = profile_notes(profile, args.settings)
-    print(ForSteps(answer, notes, (*rests, *_checked(profile))))
+    text = str(ForSteps(answer, notes, (*rests, *_checked(profile))))
+    show(args, steps_document(answer, _about(args, source, profile)), text)
 
 
 def _about(args: argparse.Namespace, source: str, profile: Profile | None) -> dict[str, Any]:
     from coresim.report.provenance import step_provenance
 
     basis = step_provenance(profile, None, args.settings)
-    about = metadata(args.seed, source, basis, profile.host.fingerprint if profile else None)
+    about = metadata(args.seed, source, basis, profile)
     about["validation"] = _validated(profile) if profile else None
     about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
     return about

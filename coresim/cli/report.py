@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from coresim.cli.attach import add_attach, read_job, source_of
-from coresim.cli.common import add_set, metadata, share, study_of, whole_number
+from coresim.cli.common import metadata, settings_of, study_of
+from coresim.cli.flags import add_flags
 from coresim.cli.measure import check_writable, progress_on_stderr
-from coresim.cli.recommend import add_confidence, option_list
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
-from coresim.model.keys import MOST_PARTS
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -25,16 +24,10 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="where to write it: .html, .pdf, or .md without charts (default plan.html)",
     )  # fmt: skip
     parser.add_argument("--title", metavar="TEXT", help="title of the report (default: names the input)")
-    parser.add_argument("--idle-target", type=share, metavar="SHARE", help="largest acceptable GPU idle (default 5%%)")
-    add_confidence(parser)
-    parser.add_argument(
-        "--options",
-        type=option_list,
-        help="which options to consider (default: those that the preset can be; of a program 2)",
-    )
-    parser.add_argument("--max-cores", type=whole_number(1, MOST_PARTS), help="largest core count per GPU to try")
-    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
-    add_set(parser)
+    add_flags(parser, "idle-target", "confidence")
+    options = "which options to consider (default: those that the preset can be; of a program 2)"
+    add_flags(parser, "options", help=options)
+    add_flags(parser, "max-cores", "seed", "set")
     parser.set_defaults(run=run)
 
 
@@ -54,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
     format_of(args.output)
     check_writable(args.output)
-    target = [] if args.idle_target is None else [f"target.gpu_idle={args.idle_target!r}"]
-    scenario, profile = read_job(args, [*args.settings, *target])
+    scenario, profile = read_job(args, settings_of(args))
     source = source_of(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
         options = args.options or own_options(profile)
@@ -63,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         today = check_today(profile, study)
         answer = answer_of(found, profile, source, args.settings, today)
         # What the step time rests on stands among what the answer rests on.
-        about = metadata(args.seed, source, None, profile.host.fingerprint if profile else None)
+        about = metadata(args.seed, source, profile=profile)
         name = profile.workload if profile and args.command else Path(source).name
         title = args.title or f"CPU cores per GPU for {name}"
         ledger = latest(profile.host.fingerprint, profile.workload) if profile else None

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from coresim.cli.common import (
-    add_json,
-    add_option,
-    add_preset,
-    add_set,
-    add_storage,
-    metadata,
-    positive,
-    read_input,
-    settings_of,
-    whole_number,
-)
+from coresim.cli.common import metadata, read_input, settings_of, show
+from coresim.cli.flags import add_flags, positive, whole_number
 from coresim.cli.measure import check_figure
 from coresim.model.keys import MOST_PARTS
 
@@ -26,7 +15,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Register the verb."""
     parser = subparsers.add_parser("simulate", help="simulate one setting", description=__doc__)
     parser.add_argument("input", help="a scenario (.toml) or a saved profile (.json)")
-    add_option(parser, None, "of the pipeline (default 2, or what --preset is)")
+    add_flags(parser, "option", default=None, help="organisation of the pipeline (default 2, or what --preset is)")
     parser.add_argument(
         "--workers",
         type=whole_number(0, MOST_PARTS),
@@ -42,20 +31,13 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--steps", type=whole_number(10), help="steps per replication (default: 400, or more if many workers need it)"
     )
     parser.add_argument("--replications", type=whole_number(1), default=8, help="independent repeats (default 8)")
-    parser.add_argument("--seed", type=whole_number(0), default=1, help="seed of all random draws (default 1)")
-    parser.add_argument(
-        "--engine", choices=("fast", "reference"), default="fast", help="compiled kernel or SimPy reference"
-    )
+    add_flags(parser, "seed", "engine", "preset", "storage", "set", "json")
     parser.add_argument(
         "--trace", metavar="FILE", help="write a Chrome/Perfetto trace of the first replication's start"
     )
     parser.add_argument(
         "--gantt", metavar="FILE", help="draw the first batches of options 1, 2 and 3 (.png, .svg, .pdf)"
     )
-    add_preset(parser)
-    add_storage(parser)
-    add_set(parser)
-    add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -86,13 +68,8 @@ def run(args: argparse.Namespace) -> int:
         from coresim.report.figures import plot_gantt, save_figure
 
         save_figure(plot_gantt(scenario, setting.cores, max(1, setting.workers), engine, seed=args.seed), args.gantt)
-    if args.json:
-        fingerprint = profile.host.fingerprint if profile else None
-        basis = step_provenance(profile, None, args.settings)
-        about = metadata(args.seed, args.input, basis, fingerprint)
-        print(json.dumps(estimate_document(result, shown, about), indent=1, allow_nan=False))
-    else:
-        if scenario.stages:  # they say how many servers each has; a loader's workers are no part of such a line
-            shown = {"listed stages": len(scenario.stages), "cores": setting.cores, "engine": args.engine}
-        print("\n".join([estimate_text(result, shown), *bound_lines(pipeline)]))
-    return 0
+    about = metadata(args.seed, args.input, step_provenance(profile, None, args.settings), profile)
+    document = estimate_document(result, shown, about)
+    if scenario.stages:  # they say how many servers each has; a loader's workers are no part of such a line
+        shown = {"listed stages": len(scenario.stages), "cores": setting.cores, "engine": args.engine}
+    return show(args, document, "\n".join([estimate_text(result, shown), *bound_lines(pipeline)]))

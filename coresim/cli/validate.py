@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shlex
 import sys
@@ -14,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import DEFAULT_LEDGER, add_attach, validate_program
-from coresim.cli.common import add_json, engine_named, require, share, whole_number
+from coresim.cli.common import engine_named, require, show
+from coresim.cli.flags import add_flags, share, whole_number
 from coresim.cli.measure import DATASET_HELP, check_figure, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, MissingPartError, how_to_install
 from coresim.files import locked
@@ -65,7 +65,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--time", metavar="TIME", help="begin no trial after so long; the same command goes on later")
     parser.add_argument("--figure", metavar="FILE", help="also draw predicted over measured (.png, .svg, .pdf)")
     add_attach(parser)
-    add_json(parser)
+    add_flags(parser, "json")
     parser.set_defaults(run=run)
 
 
@@ -222,9 +222,7 @@ def _begun(args: argparse.Namespace, grid: Grid) -> Ledger:
 def _print(args: argparse.Namespace, ledger: Ledger) -> int:
     from coresim.report.validation import trusted, validation_document, validation_text
 
-    if args.json:
-        print(json.dumps(validation_document(ledger, args.max_error), indent=1, allow_nan=False))
-    else:
-        print(validation_text(ledger, args.max_error))
-        print(f"\nledger: {args.output}" + (f", figure: {args.figure}" if args.figure else ""))
+    files = f"ledger: {args.output}" + (f", figure: {args.figure}" if args.figure else "")
+    text = f"{validation_text(ledger, args.max_error)}\n\n{files}"
+    show(args, validation_document(ledger, args.max_error), text)
     return EXIT_ANSWERED if trusted(ledger, args.max_error) else EXIT_NOT_TRUSTED

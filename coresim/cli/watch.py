@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import add_json, require, whole_number
+from coresim.cli.common import require, show
+from coresim.cli.flags import add_flags, whole_number
 from coresim.cli.measure import check_writable
-from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
+from coresim.errors import CoresimError, InputError
 from coresim.units import parse_duration
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--time", metavar="TIME", help="how long to watch (default: until the job ends)")
     parser.add_argument("--ticks", metavar="FILE", help="write a line for each look there, as they come")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="start this and watch it")
-    add_json(parser)
+    add_flags(parser, "json")
     parser.set_defaults(run=run)
 
 
@@ -124,11 +124,8 @@ def _print(args: argparse.Namespace, ticks: list[Tick], waits: dict[int, float])
     if not ticks:
         raise CoresimError("watch: the job ended before the first look; use a shorter --interval")
     found = diagnose(ticks, read_host(load_window=0.0).usable_cores)
-    if args.json:
-        by_rank = {"waiting_for_loader_by_rank": {str(rank): share for rank, share in waits.items()}}
-        print(json.dumps(activity_document(found, ticks) | by_rank, indent=1))
-    else:
-        # A progress bar may have left the cursor in the middle of its line.
-        text = ("\n" if args.pid is None else "") + activity_text(found)
-        print(text, *(f"Seen from inside: {line}" for line in waiting(waits)), sep="\n")
-    return EXIT_ANSWERED
+    by_rank = {"waiting_for_loader_by_rank": {str(rank): share for rank, share in waits.items()}}
+    # A progress bar may have left the cursor in the middle of its line.
+    text = ("\n" if args.pid is None else "") + activity_text(found)
+    inside = [f"Seen from inside: {line}" for line in waiting(waits)]
+    return show(args, activity_document(found, ticks) | by_rank, "\n".join([text, *inside]))

@@ -31,7 +31,7 @@ from coresim.model.keys import (
 )
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.measurement import Measurement
-from coresim.model.overrides import basis_after
+from coresim.model.overrides import provenance_after
 from coresim.model.profile_tables import scenario_tables
 from coresim.model.rebatch import asked_batch
 from coresim.model.today import Today
@@ -124,12 +124,6 @@ def _read_values(value: object, where: str) -> tuple[float, ...]:
     return values
 
 
-def _read_host(value: object, where: str) -> HostFacts:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{where} = {short(value)}: a table of host facts is needed; measure again")
-    return HostFacts.from_dict(value, where)
-
-
 def _section(section: type[Any]) -> Kind:
     return Kind(lambda value, where: read_section(section, value, where), {"type": "object"})
 
@@ -147,7 +141,7 @@ class Profile:
     batch_size: int = key(COUNT, "samples per batch")
     bytes_per_batch: int = key(COUNT_OR_NONE, "bytes of one collated batch")
     arrays_per_batch: int = key(COUNT_OR_NONE, "arrays or tensors of one collated batch")
-    host: HostFacts = key(Kind(_read_host, {"type": "object"}), "the host")
+    host: HostFacts = key(Kind(HostFacts.from_dict, {"type": "object"}), "the host")
     accelerator: AcceleratorSource = key(_section(AcceleratorSource), "where the step time comes from")
     provenance: Provenance = key(_section(Provenance), "who measured this, when, with what")
     speed: tuple[float, ...] = key(TABLE, "s(k): fitted speed of each busy core with k = 1, 2, 3, ... busy", (1.0,))
@@ -240,7 +234,7 @@ def profile_tables(
 def step_is_unknown(profile: Profile, settings: Sequence[str]) -> bool:
     """Whether neither the profile nor a setting says how long a step takes."""
     unknown = profile.accelerator.kind == "unknown"
-    return unknown and basis_after(settings, "accelerator.step", None) is None
+    return unknown and provenance_after(settings, "accelerator.step", None) is None
 
 
 def check_step(profile: Profile, source: str, settings: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from coresim.attaching.today import Checked
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.profile import Profile
 from coresim.report.provenance import input_lines, profile_notes, step_provenance
+from coresim.report.shown import Shown
 from coresim.report.simulated import estimate_text
 from coresim.report.subject import subject_of
 from coresim.report.terminal import answer_text
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Answer:
+class Answer(Shown):
     """A recommendation with what it rests on.
 
     Attributes:
@@ -81,9 +82,6 @@ class Answer:
             return today_text(self.today)
         return None if self.settings is None else settings_text(self.settings, self.result.own_host)
 
-    def __repr__(self) -> str:
-        return _brief(self)
-
     def _repr_html_(self) -> str:
         from coresim.report.html import answer_html  # noqa: PLC0415 - jinja2 is imported only when asked for
         from coresim.report.plan import facts, headline  # noqa: PLC0415
@@ -110,11 +108,6 @@ class Answer:
         return plot_answer_timeline(self.result, engine or simulate)
 
 
-def _brief(result: object) -> str:
-    """One line: the values behind it would fill pages."""
-    return f"<{type(result).__name__}: {str(result).splitlines()[0]}>"
-
-
 def answer_of(
     result: Recommendation,
     profile: Profile | None,
@@ -134,7 +127,7 @@ def answer_of(
 
 
 @dataclass(frozen=True, repr=False)
-class Simulated:
+class Simulated(Shown):
     """One simulated setting.
 
     Attributes:
@@ -153,12 +146,6 @@ class Simulated:
     def __str__(self) -> str:
         return estimate_text(self.result, self.setting)
 
-    def __repr__(self) -> str:
-        return _brief(self)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
-
     def to_frame(self) -> pd.DataFrame:
         """Where the time went, as a table."""
         from coresim.report.tables import estimate_frame  # noqa: PLC0415
@@ -172,7 +159,7 @@ class Simulated:
         return plot_shares(self.result, axes)
 
 
-class Measured(Profile):
+class Measured(Shown, Profile):
     """A profile that shows itself in a notebook, as the other results do."""
 
     @classmethod
@@ -182,9 +169,6 @@ class Measured(Profile):
 
     def __str__(self) -> str:
         return f"{self.workload}, batch {self.batch_size}; step: {self.accelerator.basis}"
-
-    def __repr__(self) -> str:
-        return _brief(self)
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(str(self))}</p>{self.to_frame().to_html(index=False, float_format='%.4g')}"

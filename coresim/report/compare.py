@@ -1,28 +1,33 @@
-"""A comparison of two profiles as text and as a JSON-ready document."""
+"""A comparison of two profiles as sections and as a JSON-ready document."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 from dataclasses import asdict
 from typing import Any
 
 from coresim.advise.compare import Comparison
 from coresim.advise.difference import LEVEL, MOST_PROCESSES, Change
 from coresim.measure.campaign import BUDGET, PROCESSES
-from coresim.report.words import WIDTH, percent
+from coresim.report.content import Items, Section, Table
+from coresim.report.plain import answer_lines
+from coresim.report.words import percent, plural
 from coresim.units import format_duration
 
 
 def comparison_text(found: Comparison) -> str:
     """What changed, first; then every quantity with its interval."""
-    parts = [_headline(found)]
-    if found.real:
-        parts.append("\n".join(_effect(change, found) for change in found.real))
-    parts.append(_table(found))
-    if found.cautions:
-        parts.append("Warnings\n" + "\n".join(f"  - {line}" for line in found.cautions))
-    return "\n\n".join(parts)
+    effects = tuple(f"{change.name} {change.relative:+.0%}: {_cores(change.cores)}, was {_cores(found.cores_old)}"
+                    for change in found.real)  # fmt: skip
+    test = (
+        "A change is real where its interval leaves out zero: Student's t on logarithms of process means, at a level"
+        f" at which all {len(found.changes)} together are wrong in {percent(1 - LEVEL)} of comparisons. What differs"
+        " between two days but not between processes of one day is not in it: compare profiles of a quiet machine."
+    )
+    columns = ("quantity", "old", "new", "change", "interval", "verdict")
+    table = Table(columns, tuple(map(_row, found.changes)), note=test)
+    sections = [Section("", (Items(effects),)), Section("", (table,))]
+    return answer_lines(_headline(found), *sections, Section("Warnings", (Items(found.cautions),)))
 
 
 def gate_text(found: Comparison, limit: float) -> str:
@@ -60,34 +65,20 @@ def _headline(found: Comparison) -> str:
     now, was = _cores(found.cores_new), _cores(found.cores_old)
     if not found.real:
         return f"No real change: all differences are within the noise. Cores per GPU as before: {was}."
-    count = f"{len(found.real)} real change{'' if len(found.real) == 1 else 's'}"
     need = f"as before, {was}" if now == was else f"{now}, was {was}"
-    return f"{count}. Cores per GPU needed (option {found.option}, idle within {percent(found.target)}): {need}."
+    target = f"option {found.option}, idle within {percent(found.target)}"
+    return f"{plural(len(found.real), 'real change')}. Cores per GPU needed ({target}): {need}."
 
 
 def _cores(cores: int | None) -> str:
-    return "no core count" if cores is None else f"{cores} core{'' if cores == 1 else 's'}"
+    return "no core count" if cores is None else plural(cores, "core")
 
 
-def _effect(change: Change, found: Comparison) -> str:
-    return f"  {change.name} {change.relative:+.0%}: {_cores(change.cores)}, was {_cores(found.cores_old)}"
-
-
-def _table(found: Comparison) -> str:
-    lines = [f"  {'quantity':<18} {'old':>10} {'new':>10} {'change':>8}  interval            verdict"]
-    for change in found.changes:
-        span = f"[{change.low:+.1%}, {change.high:+.1%}]" if math.isfinite(change.high) else "[unknown]"
-        verdict = ("worse" if change.loss > 0 else "better") if change.is_real else "noise"
-        lines.append(
-            f"  {change.name:<18} {_amount(change.old, change.unit):>10} {_amount(change.new, change.unit):>10}"
-            f" {change.relative:>+8.1%}  {span:<18}  {verdict} ({change.repeats})"
-        )
-    test = (
-        "A change is real where its interval leaves out zero: Student's t on logarithms of process means, at a level"
-        f" at which all {len(found.changes)} together are wrong in {percent(1 - LEVEL)} of comparisons. What differs"
-        " between two days but not between processes of one day is not in it: compare profiles of a quiet machine."
-    )
-    return "\n".join([*lines, *textwrap.wrap(test, WIDTH)])
+def _row(change: Change) -> tuple[str, ...]:
+    span = f"[{change.low:+.1%}, {change.high:+.1%}]" if math.isfinite(change.high) else "[unknown]"
+    verdict = ("worse" if change.loss > 0 else "better") if change.is_real else "noise"
+    old, new = (_amount(value, change.unit) for value in (change.old, change.new))
+    return change.name, old, new, f"{change.relative:+.1%}", span, f"{verdict} ({change.repeats})"
 
 
 def _amount(value: float, unit: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from coresim.model.host import HostFacts, Part
-from coresim.model.warning import HostWarning
+from coresim.report.content import Facts, Section, Verbatim
+from coresim.report.plain import answer_lines, section_text
 from coresim.units import format_bytes
 
 
@@ -18,13 +19,14 @@ def cores_sentence(facts: HostFacts) -> str:
 
 def doctor_text(facts: HostFacts, parts: Sequence[Part]) -> str:
     """The report for a terminal, without a final newline."""
-    sections = (
-        [cores_sentence(facts)] + [f"  {term.words}: {term.explanation}" for term in facts.terms],
-        ["Host"] + [f"  {name:<17} {value}" for name, value in _host_lines(facts)],
-        list(_warning_lines(facts.warnings)),
-        ["Optional parts"] + [_part_line(part) for part in parts],
+    terms = tuple(f"{term.words}: {term.explanation}" for term in facts.terms)
+    warnings = [f"! {one.what}: {one.value}\n  remedy: {one.remedy}" for one in facts.warnings]
+    return answer_lines(
+        section_text(Section(cores_sentence(facts), (Verbatim("\n".join(terms)),))),
+        Section("Host", (Facts(_host(facts)),)),
+        Section(f"Warnings: {len(warnings) or 'none'}", (Verbatim("\n".join(warnings)),)),
+        Section("Optional parts", (Verbatim("\n".join(map(_part_line, parts))),)),
     )
-    return "\n\n".join("\n".join(section) for section in sections)
 
 
 def doctor_dict(facts: HostFacts, parts: Sequence[Part]) -> dict[str, Any]:
@@ -39,9 +41,9 @@ def doctor_dict(facts: HostFacts, parts: Sequence[Part]) -> dict[str, Any]:
     }
 
 
-def _host_lines(facts: HostFacts) -> list[tuple[str, str]]:
+def _host(facts: HostFacts) -> tuple[tuple[str, str], ...]:
     hints = ", ".join(f"{name}={value}" for name, value in facts.hints.items())
-    return [
+    return (
         ("CPU", facts.cpu_model or "unknown"),
         ("topology", _topology(facts)),
         ("NUMA nodes", f"{_count(facts.numa_nodes)} {' | '.join(facts.numa_cpus)}".rstrip()),
@@ -54,7 +56,7 @@ def _host_lines(facts: HostFacts) -> list[tuple[str, str]]:
         ("stolen", _share(facts.steal_fraction, "of wanted CPU time since boot")),
         ("hints", hints or "none"),
         ("fingerprint", facts.fingerprint),
-    ]
+    )
 
 
 def _topology(facts: HostFacts) -> str:
@@ -73,18 +75,11 @@ def _memory(facts: HostFacts) -> str:
     )
 
 
-def _warning_lines(warnings: Sequence[HostWarning]) -> Iterable[str]:
-    yield f"Warnings: {len(warnings) or 'none'}"
-    for warning in warnings:
-        yield f"  ! {warning.what}: {warning.value}"
-        yield f"    remedy: {warning.remedy}"
-
-
 def _part_line(part: Part) -> str:
     state = "yes" if part.present else "no "
     version = f" {part.version}" if part.version else ""
     remedy = f"; {part.remedy}" if part.remedy else ""
-    return f"  {state} {part.name}{version}: {part.detail}{remedy}"
+    return f"{state} {part.name}{version}: {part.detail}{remedy}"
 
 
 def _count(value: int | None) -> str:

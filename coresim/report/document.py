@@ -66,7 +66,7 @@ def _unlimited(answer: Recommendation) -> dict[str, Any] | None:
         "cores": found.crowding.cores,
         "cpu_work_factor": found.crowding.factor,
         "cure": CURE,
-        **_idle(found.estimate),
+        **_of(found.estimate, *_IDLE),
     }
 
 
@@ -83,27 +83,18 @@ def recommended(answer: Recommendation) -> dict[str, Any]:
         "option_name": point.option.label,
         "cores_per_gpu": point.cores,
         "hardware_threads_per_gpu": answer.hardware_threads,
-        "workers": point.workers,
-        "prefetch_factor": point.prefetch_factor,
-        "memory_bytes": _memory(answer.scenario, point),
+        **setting_record(answer.scenario, point),
         "node": node_of(answer.scenario, point)._asdict(),
         "pin_memory": pins_memory(answer.scenario),
         "persistent_workers": loader.persistent_workers,
         "preset": loader.preset,
         "settings": loader_settings(answer.scenario, point.workers, point.prefetch_factor),
-        **_idle(point.estimate),
-        "throughput_samples_per_s": point.estimate.throughput_samples_per_s,
         "verdict": answer.verdict.name,
         "next_bottleneck": answer.verdict.next_bottleneck,
         "advice": answer.verdict.advice,
-        "meets_target": answer.meets_target,
         "probability_within_target": answer.probability,
-        "cores_low": answer.cores_low,
-        "cores_high": answer.cores_high,
-        "simulation_half_low": point.estimate.simulation_half_low,
-        "simulation_half_high": point.estimate.simulation_half_high,
-        "input_half_low": point.estimate.input_half_low,
-        "input_half_high": point.estimate.input_half_high,
+        **_of(answer, "meets_target", "cores_low", "cores_high"),
+        **_of(point.estimate, *_HALVES),
     }
 
 
@@ -128,11 +119,21 @@ def _memory(scenario: Scenario, point: Point) -> float | None:
     return node_of(scenario, point).memory_bytes
 
 
-def _idle(estimate: Estimate) -> dict[str, float]:
+#: Attributes of an estimate that are keys of documents too.
+_IDLE = ("gpu_idle", "gpu_idle_low", "gpu_idle_high")
+_HALVES = ("simulation_half_low", "simulation_half_high", "input_half_low", "input_half_high")
+
+
+def _of(found: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in names}
+
+
+def setting_record(scenario: Scenario, point: Point) -> dict[str, Any]:
+    """What a setting is, takes and gives."""
     return {
-        "gpu_idle": estimate.gpu_idle,
-        "gpu_idle_low": estimate.gpu_idle_low,
-        "gpu_idle_high": estimate.gpu_idle_high,
+        **_of(point, "workers", "prefetch_factor"),
+        "memory_bytes": _memory(scenario, point),
+        **_of(point.estimate, *_IDLE, "throughput_samples_per_s"),
     }
 
 
@@ -161,14 +162,7 @@ def _capped(answer: OptionAnswer) -> dict[str, Any] | None:
 
 
 def _point(scenario: Scenario, point: Point) -> dict[str, Any]:
-    return {
-        "cores": point.cores,
-        "workers": point.workers,
-        "prefetch_factor": point.prefetch_factor,
-        "memory_bytes": _memory(scenario, point),
-        **_idle(point.estimate),
-        "throughput_samples_per_s": point.estimate.throughput_samples_per_s,
-    }
+    return {"cores": point.cores, **setting_record(scenario, point)}
 
 
 def _own_host(answer: Recommendation) -> dict[str, Any] | None:
@@ -186,24 +180,14 @@ def estimate_document(estimate: Estimate, setting: dict[str, Any], metadata: dic
     return {
         "schema_version": SCHEMA_VERSION,
         "setting": setting,
-        **_idle(estimate),
-        "accelerator_utilisation": estimate.accelerator_utilisation,
-        "data_stall_s": estimate.data_stall_s,
+        **_of(estimate, *_IDLE, "accelerator_utilisation", "data_stall_s", "throughput_samples_per_s", "makespan_s"),
         "data_stall_fraction": estimate.accelerator["starved"],
-        "throughput_samples_per_s": estimate.throughput_samples_per_s,
-        "makespan_s": estimate.makespan_s,
         "busy_cores": estimate.busy_cores,
         "accelerator": dict(estimate.accelerator),
         "starved_by": dict(estimate.starved_by),
         "trainer": dict(estimate.trainer),
         "stations": [dict(station) for station in estimate.stations],
-        "interval": {
-            "level": estimate.level,
-            "simulation_half_low": estimate.simulation_half_low,
-            "simulation_half_high": estimate.simulation_half_high,
-            "input_half_low": estimate.input_half_low,
-            "input_half_high": estimate.input_half_high,
-        },
+        "interval": _of(estimate, "level", *_HALVES),
         "steps": estimate.steps,
         "warm_up_steps": estimate.warm_up,
         "replications": estimate.replications,

@@ -6,6 +6,7 @@ from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.advise.uncertain import PerRate
 from coresim.model.option import Option
+from coresim.report.words import percent, plural
 
 _LONGER = "measure for longer on a quiet machine (--budget '2 min')"
 #: What makes each input better known.
@@ -62,7 +63,7 @@ def own_words(answer: Recommendation) -> str | None:
     own = answer.own_host
     if own is None or (own.cores == answer.point.cores and own.today is None):
         return None
-    there = f"on this host's {own.cores:g} core{'' if own.cores == 1 else 's'} per GPU {own.verdict.name}"
+    there = f"on this host's {plural(own.cores, 'core')} per GPU {own.verdict.name}"
     if own.today is None or own.gain is None:
         return f"{there}: {_words(own.point)}"
     if own.gain < WORTH:
@@ -75,6 +76,6 @@ def _rate(answer: Recommendation) -> float:
 
 
 def _words(point: Point) -> str:
-    count = f"{point.workers} worker{'' if point.workers == 1 else 's'}"
+    count = plural(point.workers, "worker")
     loader = "no workers" if point.option == Option.NO_OVERLAP else f"{count}, prefetch {point.prefetch_factor}"
-    return f"{loader}, idle {100 * point.estimate.gpu_idle:.1f} %"
+    return f"{loader}, idle {percent(point.estimate.gpu_idle)}"

@@ -24,26 +24,24 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return found
 
 
-def rendered(report: Report, kind: str) -> bytes:
-    """The content of the file, in one of `FORMATS`."""
-    # Each format has its own heavy packages.
-    if kind == ".pdf":
-        from coresim.report.pdf import report_pdf  # noqa: PLC0415
-
-        return report_pdf(report)
-    if kind == ".md":
-        from coresim.report.markdown import report_markdown  # noqa: PLC0415
-
-        return report_markdown(report).encode()
-    from coresim.report.html import report_html  # noqa: PLC0415
-
-    return report_html(report).encode()
-
-
 def write_report(report: Report, path: str | os.PathLike[str]) -> None:
     """Write the report; whole or not at all.
 
     Raises:
         InputError: an unknown format, or a path that cannot be written.
     """
-    write_bytes(path, rendered(report, format_of(path)))
+    kind = format_of(path)
+    # Each format has its own heavy packages.
+    if kind == ".pdf":
+        from coresim.report.pdf import report_pdf  # noqa: PLC0415
+
+        content = report_pdf(report)
+    elif kind == ".md":
+        from coresim.report.markdown import report_markdown  # noqa: PLC0415
+
+        content = report_markdown(report).encode()
+    else:
+        from coresim.report.html import report_html  # noqa: PLC0415
+
+        content = report_html(report).encode()
+    write_bytes(path, content)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from coresim.report.content import Block, Facts, Items, Paragraph, Section, Table, Verbatim
+from coresim.report.content import Block, Chart, Facts, Items, Paragraph, Section, Table, Verbatim
 from coresim.report.words import WIDTH, wrapped
 
 
 def answer_lines(headline: str, *sections: Section) -> str:
     """The headline as it stands, then the sections; charts are left out."""
-    return "\n\n".join(filter(None, [headline, *map(section_text, sections)]))
+    shown = (section_text(section) for section in sections if any(map(_has_text, section.blocks)))
+    return "\n\n".join(filter(None, [headline, *shown]))
 
 
 def section_text(section: Section) -> str:
     """The section's title with all below it a little to the right; without a title, flush left."""
-    lines, indent = [section.title] if section.title else [], "  " if section.title else ""
-    for place, block in enumerate(section.blocks):
-        lines += [""] if place and isinstance(block, Table) else []
+    lines: list[str] = []
+    indent = "  " if section.title else ""
+    for block in section.blocks:
+        lines += [""] if lines and isinstance(block, Table) else []
         lines += [(indent + line).rstrip() for line in block_lines(block, WIDTH - len(indent), wide=True)]
-    return "\n".join(lines)
+    return "\n".join([*filter(None, [section.title]), *lines])
 
 
 def block_lines(block: Block, width: int, wide: bool = False) -> list[str]:
@@ -31,7 +33,7 @@ def block_lines(block: Block, width: int, wide: bool = False) -> list[str]:
 def _lines(block: Block, width: int, wide: bool) -> Iterator[str]:
     match block:
         case Paragraph(text):
-            yield from wrapped(text, "", "  ", width).splitlines()
+            yield from wrapped(text, "", "", width).splitlines()
         case Items(lines):
             for line in lines:
                 yield from wrapped(line, "- ", "  ", width).splitlines()
@@ -66,3 +68,7 @@ def table_lines(table: Table, width: int | None = None) -> list[str]:
         bar = "  " + "#" * round(40 * share)
         lines += [(start + (first if more else cells[-1]) + bar).rstrip(), *(" " * len(start) + line for line in more)]
     return lines
+
+
+def _has_text(block: Block) -> bool:
+    return not isinstance(block, Chart) and (not isinstance(block, Items) or bool(block.lines))

@@ -57,9 +57,10 @@ def plan_report(
     result = answer.result
     date = provenance.get("time_utc")
     subject = (*answer.subject, *((("reported", str(date)[:10]),) if date else ()))
-    curves, *others = evidence(answer, *((NO_LEDGER,) if ledger is None else ()))
+    curves, time, moves, *rests = evidence(answer, *((NO_LEDGER,) if ledger is None else ()))
     checked = [] if ledger is None else [Section("Predicted and measured", (ledger,))]
-    sections = (curves, _timeline(result, engine), *others, *remedies, *checked, _provenance(provenance))
+    first = (curves, _timeline(result, engine), time, moves)
+    sections = (*first, *remedies, *checked, *rests, _provenance(provenance))
     surface = partial(surface_of, result, engine)
     return Report(title, headline(result), tuple(facts(answer)), sections, subject, surface)
 

@@ -9,6 +9,7 @@ from coresim.advise.memory import Memory
 from coresim.advise.threads import Unlimited
 from coresim.model.crowding import CURE, Crowding
 from coresim.model.scenario import Scenario
+from coresim.report.words import interval, plural
 from coresim.units import format_bytes
 
 
@@ -53,9 +54,9 @@ def cap_text(option: OptionAnswer) -> str | None:
     if not option.capped or not short:
         return None
     what, size, needed = short
-    stop = option.capped.workers
+    stop = plural(option.capped.workers, "worker")
     return (
-        f"option {option.option} stops at {stop} worker{'' if stop == 1 else 's'} per GPU: {what} of the host that was"
+        f"option {option.option} stops at {stop} per GPU: {what} of the host that was"
         f" measured or given, {format_bytes(size)}; {option.capped.wanted} per GPU need {format_bytes(needed)} (of"
         f" another machine: --set host.{'shm_bytes' if what == '/dev/shm' else 'memory_bytes'}=...)"
     )
@@ -70,11 +71,10 @@ def _ram(memory: Memory) -> str:
 
 def unlimited_text(found: Unlimited) -> str:
     """That the prediction counts on one thread per worker, what the libraries do by themselves, and the cure."""
-    low, high = 100 * found.estimate.gpu_idle_low, 100 * found.estimate.gpu_idle_high
     return (
         f"left as they are, libraries run {found.each} threads in every worker here (measured; more where there are"
         f" more cores): {crowding_text(found.crowding)}; without that the GPU would idle"
-        f" {100 * found.estimate.gpu_idle:.1f} % [{low:.1f}, {high:.1f}]"
+        f" {interval(found.estimate)}"
     )
 
 

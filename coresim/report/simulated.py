@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from coresim.report.content import Facts, Paragraph, Section
+from coresim.report.plain import section_text
 from coresim.report.text import interval_sources
 from coresim.report.words import interval, percent, plural
 from coresim.sim.estimate import Estimate
 from coresim.units import format_duration
 
 
-def estimate_shares(estimate: Estimate) -> dict[str, Mapping[str, float]]:
+def estimate_shares(estimate: Estimate, counted: bool = True) -> dict[str, Mapping[str, float]]:
     """The shares of their time that accelerator, trainer and each stage's servers spend in each state.
 
     Of the time in which no batch was ready there is what the next one was in just then; that need not be what holds it
-    back.
+    back. ``counted``: the names of stages say how many servers each has.
     """
     found: dict[str, Mapping[str, float]] = {
         "accelerator": estimate.accelerator, "starved, next batch in": estimate.starved_by, "trainer": estimate.trainer
     }  # fmt: skip
     for station in estimate.stations:
         states = {name: share for name, share in station.items() if name not in ("name", "servers")}
-        found[f"{station['name']} ({plural(station['servers'], 'server')})"] = states
+        servers = f" ({plural(station['servers'], 'server')})" if counted else ""
+        found[f"{station['name']}{servers}"] = states
     return found
 
 
 def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
     """One simulated setting."""
     title = ", ".join(f"{name} {value}" for name, value in setting.items() if value is not None)
-    lines = [
-        f"Simulated: {title}",
+    found = (
         f"GPU idle {interval(estimate)}, throughput {estimate.throughput_samples_per_s:.1f} samples/s,"
-        f" makespan {format_duration(estimate.makespan_s)}, {estimate.busy_cores:.2f} cores busy",
-        "Accelerator: " + _list(estimate.accelerator),
-        "Trainer:     " + _list(estimate.trainer),
-    ]
-    if any(estimate.starved_by.values()):
-        lines.append("Starved, next batch in: " + _list(estimate.starved_by))
-    lines += [f"{group}: {_list(states)}" for group, states in list(estimate_shares(estimate).items())[3:]]
-    return "\n".join([*lines, interval_sources(estimate)])
+        f" makespan {format_duration(estimate.makespan_s)}, {estimate.busy_cores:.2f} cores busy"
+    )
+    shares = {group: states for group, states in estimate_shares(estimate).items() if any(states.values())}
+    facts = Facts(tuple((group, _list(states)) for group, states in shares.items()))
+    lines = (Paragraph(f"Simulated: {title}"), Paragraph(found), facts, Paragraph(interval_sources(estimate)))
+    return section_text(Section("", lines))
 
 
 def _list(shares: Mapping[str, float]) -> str:

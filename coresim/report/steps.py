@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from coresim.advise.recommend import Recommendation
 from coresim.advise.steps import StepUnknown
+from coresim.report.content import Items, Paragraph, Section, Verbatim
 from coresim.report.document import recommended, sure
 from coresim.report.doubt import rate_words, sure_words
+from coresim.report.plain import answer_lines
 from coresim.report.schemas import SCHEMA_VERSION
+from coresim.report.shown import Shown
 from coresim.report.text import setting_words
-from coresim.report.words import percent, plural, wrapped
+from coresim.report.words import percent, plural
 from coresim.units import format_duration
 
 REMEDY = (
@@ -22,7 +24,7 @@ REMEDY = (
 
 
 @dataclass(frozen=True, repr=False)
-class ForSteps:
+class ForSteps(Shown):
     """An answer for a few step times with what it rests on.
 
     Attributes:
@@ -38,22 +40,13 @@ class ForSteps:
     def __str__(self) -> str:
         return steps_text(self.result, self.notes, self.rests)
 
-    def __repr__(self) -> str:
-        return f"<ForSteps: {str(self).splitlines()[0]}>"
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
-
 
 def steps_text(answer: StepUnknown, notes: tuple[str, ...] = (), rests: tuple[str, ...] = ()) -> str:
     """The whole answer."""
-    lines = [f"Step time unknown: {rate_words(answer.per_rate)}, more where many cores slow one another.", ""]
-    lines += [_line(found) for found in answer.answers]
-    lines += ["", wrapped(REMEDY, "", "  ")]
-    for title, more in (("Rests on", rests), ("Warnings", notes)):
-        if more:
-            lines += ["", title, *(wrapped(line) for line in more)]
-    return "\n".join(lines)
+    rate = f"Step time unknown: {rate_words(answer.per_rate)}, more where many cores slow one another."
+    lines = Section("", (Verbatim("\n".join(map(_line, answer.answers))),))
+    more = (Section("Rests on", (Items(rests),)), Section("Warnings", (Items(notes),)))
+    return answer_lines(rate, lines, Section("", (Paragraph(REMEDY),)), *more)
 
 
 def _line(found: Recommendation) -> str:

@@ -11,7 +11,9 @@ import pandas as pd
 
 from coresim.errors import MissingPartError, how_to_install
 from coresim.files import write_bytes
+from coresim.report.document import setting_record
 from coresim.report.results import COLUMNS, record_of
+from coresim.report.simulated import estimate_shares
 
 if TYPE_CHECKING:
     from coresim.advise.fleet import FleetPlan
@@ -27,12 +29,7 @@ def curve_frame(answer: Recommendation) -> pd.DataFrame:
         {
             "option": point.option,
             "cores_per_gpu": point.cores,
-            "workers": point.workers,
-            "prefetch_factor": point.prefetch_factor,
-            "gpu_idle": point.estimate.gpu_idle,
-            "gpu_idle_low": point.estimate.gpu_idle_low,
-            "gpu_idle_high": point.estimate.gpu_idle_high,
-            "throughput_samples_per_s": point.estimate.throughput_samples_per_s,
+            **setting_record(answer.scenario, point),
             "busy_cores": point.estimate.busy_cores,
         }
         for option in answer.options
@@ -43,13 +40,7 @@ def curve_frame(answer: Recommendation) -> pd.DataFrame:
 
 def estimate_frame(estimate: Estimate) -> pd.DataFrame:
     """Where the time of one setting went: one row for each server group and state, as a share of its time."""
-    groups = {
-        "accelerator": estimate.accelerator,
-        "trainer": estimate.trainer,
-        "starved, next batch in": estimate.starved_by,
-    }
-    for station in estimate.stations:
-        groups[station["name"]] = {name: share for name, share in station.items() if name not in ("name", "servers")}
+    groups = estimate_shares(estimate, counted=False)
     rows = [(group, state, share) for group, states in groups.items() for state, share in states.items()]
     return pd.DataFrame(rows, columns=["group", "state", "share"])
 

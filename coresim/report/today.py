@@ -9,7 +9,9 @@ from coresim.advise.own_host import OwnHost
 from coresim.attaching.today import Checked
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.today import Today
-from coresim.report.words import percent, plural, wrapped
+from coresim.report.content import Section, Table
+from coresim.report.plain import section_text
+from coresim.report.words import percent, plural, ranged, wrapped
 from coresim.units import format_duration
 
 
@@ -70,16 +72,14 @@ def foreign_text(told: Mapping[str, Any], hook: str) -> str:
 
 def trials_text(tried: Sequence[Checked]) -> str:
     """Predicted beside observed idle for each number of workers that the loop was run with."""
-    lines = ["workers  GPU idle observed  predicted               miss  other programs"]
-    for found in tried:
-        low, high = 100 * found.low, 100 * found.high
-        lines.append(
-            f"{found.today.workers:>7}  {percent(found.today.gpu_idle):>17}"
-            f"  {percent(found.predicted):>9} [{low:.1f}, {high:.1f}]".ljust(52)
-            + f"{100 * found.miss:+6.1f}  {found.today.other_cores:.1f} cores"
-        )
-    errors = [abs(found.miss) for found in tried]
-    return "\n".join([*lines, f"mean miss {100 * sum(errors) / len(errors):.1f} points of GPU idle"])
+    columns = ("workers", "GPU idle observed", "predicted", "miss", "other programs")
+    rows = tuple(
+        (f"{found.today.workers}", percent(found.today.gpu_idle), ranged(found.predicted, found.low, found.high),
+         f"{100 * found.miss:+.1f}", f"{found.today.other_cores:.1f} cores")
+        for found in tried
+    )  # fmt: skip
+    mean = sum(abs(found.miss) for found in tried) / len(tried)
+    return section_text(Section("", (Table(columns, rows, note=f"mean miss {100 * mean:.1f} points of GPU idle"),)))
 
 
 def workers_words(count: int) -> str:

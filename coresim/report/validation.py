@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from coresim.report.content import Block, Facts, Items, Paragraph, Section, Table
+from coresim.report.plain import answer_lines, section_text
 from coresim.report.words import percent
 from coresim.validate.ledger import Ledger, RecordedPoint
 from coresim.validate.scans import CHEAP, EPOCHS, Spent, choices, choices_of_sweeps, spent
@@ -15,6 +17,9 @@ from coresim.validate.score import Score, cause, missing_term, score
 MOST_ERROR = 0.05
 #: Scans that are all shown; of more, those that disagree.
 FEW = 3
+#: Points that the table shows.
+SHOWN = 40
+_STAR = "* outside the stated interval. All points, raw step times included, are in the ledger."
 
 
 def trusted(ledger: Ledger, most_error: float = MOST_ERROR) -> bool:
@@ -26,25 +31,25 @@ def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
     """The whole report for a terminal."""
     if not ledger.scored:
         return _nothing(ledger)
-    parts = [
+    return answer_lines(
         _headline(ledger, most_error),
-        _numbers(score(ledger.scored)),
-        _table(ledger),
+        Section("", (Facts(tuple(_numbers(score(ledger.scored)))),)),
+        Section("", tuple(_table(ledger))),
         _choices(ledger),
-        _cost(ledger),
-        _about(ledger),
-    ]
-    return "\n\n".join(part for part in parts if part)
+        Section("", tuple(Paragraph(f"Cost: {cost_text(cost)}") for cost in [spent(ledger)] if cost)),
+        Section("", (Paragraph(_about(ledger)), Paragraph(_STAR))),
+    )
 
 
 def _nothing(ledger: Ledger) -> str:
     if not ledger.points:
         return "No trial was made: nothing can be said yet. Give it more time; the same command goes on."
-    lines = ["No trial was undisturbed: nothing can be said. Close other programs and validate again."]
+    lines = []
     for point in ledger.points:
         trials = ", ".join(f"{percent(trial.idle)} ({trial.dirty})" for trial in point.trials)
-        lines.append(f"  {label(point)}: predicted {percent(point.prediction.idle)}, disturbed trials {trials}")
-    return "\n".join(lines)
+        lines.append(f"{label(point)}: predicted {percent(point.prediction.idle)}, disturbed trials {trials}")
+    title = "No trial was undisturbed: nothing can be said. Close other programs and validate again."
+    return section_text(Section(title, (Items(tuple(lines)),)))
 
 
 def validation_document(ledger: Ledger, most_error: float = MOST_ERROR) -> dict[str, Any]:
@@ -115,34 +120,42 @@ def _headline(ledger: Ledger, most_error: float) -> str:
     return f"Do not trust the recommendation here: {missed}.\nMost likely missing: {missing_term(ledger)}."
 
 
-def _numbers(found: Score) -> str:
-    lines = [
-        f"GPU idle     mean error {points(found.idle_mean)}, 95th percentile {points(found.idle_p95)},"
-        f" worst {points(found.idle_max)}, bias {100 * found.bias:+.1f}",
-        f"throughput   error {percent(found.throughput_median)} in the median, {percent(found.throughput_p90)} at the"
-        " 90th percentile",
-        f"interval     the stated 80 % interval held {percent(found.covered)} of {found.points} points",
-        f"other models min(F, P, G) {points(found.rate_mean)}, M/M/1/K {points(found.buffer_mean)} on average",
-    ]
+def _numbers(found: Score) -> Iterator[tuple[str, str]]:
+    yield (
+        "GPU idle",
+        (
+            f"mean error {points(found.idle_mean)}, 95th percentile {points(found.idle_p95)},"
+            f" worst {points(found.idle_max)}, bias {100 * found.bias:+.1f}"
+        ),
+    )
+    median, most = percent(found.throughput_median), percent(found.throughput_p90)
+    yield "throughput", f"error {median} in the median, {most} at the 90th percentile"
+    yield "interval", f"the stated 80 % interval held {percent(found.covered)} of {found.points} points"
+    others = f"min(F, P, G) {points(found.rate_mean)}, M/M/1/K {points(found.buffer_mean)}"
+    yield "other models", f"{others} on average"
     if found.noise_median is not None and found.noise_p90 is not None:
-        lines.append(
-            f"noise floor  repeats of one point differ by {points(found.noise_median)} in the median,"
-            f" {points(found.noise_p90)} at the 90th percentile"
-        )
-    return "\n".join(lines)
+        median, most = points(found.noise_median), points(found.noise_p90)
+        yield "noise floor", f"repeats of one point differ by {median} in the median, {most} at the 90th percentile"
 
 
-def _table(ledger: Ledger) -> str:
+def _table(ledger: Ledger) -> Iterator[Block]:
     rows = sorted(ledger.scored, key=lambda point: -abs(point.error))
-    wide, width = max(len(p.setting.workload) for p in rows), max(len(_short(point)) for point in rows)
-    head = f"{'workload':<{wide}} {'setting':<{width}} {'step':>9} {'steps/s, predicted':>18} {'idle, spread':>13}"
-    head += f" {'predicted':>19} {'rates':>6} {'queue':>6}  error"
-    lines = [head, *(_row(point, wide, width) for point in rows[:40])]
-    if len(rows) > 40:
-        lines.append(f"... and {len(rows) - 40} points with smaller errors, in the ledger")
+    left = len(rows) - SHOWN
+    note = f"... and {left} points with smaller errors, in the ledger" if left > 0 else ""
+    columns = (
+        "workload",
+        "setting",
+        "step",
+        "steps/s, predicted",
+        "idle, spread",
+        "predicted",
+        "rates",
+        "queue",
+        "error",
+    )
+    yield Table(columns, tuple(map(_row, rows[:SHOWN])), note=note)
     worst = [point for point in rows if abs(point.error) > MOST_ERROR and not point.covered][:5]
-    lines += [f"  {label(point)}: {cause(point, ledger.job_of(point))}" for point in worst]
-    return "\n".join(lines)
+    yield Items(tuple(f"{label(point)}: {cause(point, ledger.job_of(point))}" for point in worst))
 
 
 def label(point: RecordedPoint) -> str:
@@ -172,34 +185,34 @@ def _short(point: RecordedPoint) -> str:
     return words + (" quota" if s.limit == "quota" else "")
 
 
-def _row(point: RecordedPoint, wide: int, width: int) -> str:
-    s, p = point.setting, point.prediction
-    steps = f"{1.0 / point.seconds_per_step:.1f}, {1.0 / p.seconds_per_step:.1f}"
-    idle = f"{100 * point.idle:.1f}%" + ("" if point.spread is None else f" ±{50 * point.spread:.1f}")
-    span = f"{100 * p.idle:.1f} [{100 * p.low:.1f}, {100 * p.high:.1f}]"
+def _row(point: RecordedPoint) -> tuple[str, ...]:
+    p = point.prediction
+    idle = f"{100 * point.idle:.1f} %" + ("" if point.spread is None else f" ±{50 * point.spread:.1f}")
     return (
-        f"{s.workload:<{wide}} {_short(point):<{width}} {1e3 * point.step_s:>6.1f} ms {steps:>18} {idle:>13} {span:>19}"
-        f" {100 * point.rate_idle:>6.1f} {100 * point.buffer_idle:>6.1f}  {100 * point.error:+.1f}"
-        + ("" if point.covered else " *")
+        point.setting.workload,
+        _short(point),
+        f"{1e3 * point.step_s:.1f} ms",
+        f"{1.0 / point.seconds_per_step:.1f}, {1.0 / p.seconds_per_step:.1f}",
+        idle,
+        f"{100 * p.idle:.1f} [{100 * p.low:.1f}, {100 * p.high:.1f}]",
+        f"{100 * point.rate_idle:.1f}",
+        f"{100 * point.buffer_idle:.1f}",
+        f"{100 * point.error:+.1f}{'' if point.covered else ' *'}",
     )
 
 
-def _choices(ledger: Ledger) -> str:
+def _choices(ledger: Ledger) -> Section:
     found = choices(ledger.scored)
     if not found:
-        return ""
-    agree = sum(choice.agrees for choice in found)
-    sweeps = sweeps_agree(ledger.scored)
-    lines = [
-        f"Workers: the recommended number was the best measured, or as good, in {agree} of {len(found)} scans"
-        + (f" ({sweeps})" if sweeps else "")
-    ]
-    lines += [
-        f"  {c.setting.workload}: recommended {c.recommended}, best {c.best}, {points(c.lost)} more idle"
+        return Section("", ())
+    agree, sweeps = sum(choice.agrees for choice in found), sweeps_agree(ledger.scored)
+    said = f"Workers: the recommended number was the best measured, or as good, in {agree} of {len(found)} scans"
+    lines = tuple(
+        f"{c.setting.workload}: recommended {c.recommended}, best {c.best}, {points(c.lost)} more idle"
         for c in found
         if not c.agrees or len(found) <= FEW
-    ]
-    return "\n".join(lines)
+    )
+    return Section("", (Paragraph(said + (f" ({sweeps})" if sweeps else "")), Items(lines)))
 
 
 def sweeps_agree(points: Sequence[RecordedPoint]) -> str:
@@ -208,11 +221,6 @@ def sweeps_agree(points: Sequence[RecordedPoint]) -> str:
     if not found:
         return ""
     return f"{sum(c.agrees for c in found)} of {len(found)} if one pass of the sweep itself chooses, judged by another"
-
-
-def _cost(ledger: Ledger) -> str:
-    cost = spent(ledger)
-    return "" if cost is None else f"Cost: {cost_text(cost)}"
 
 
 def cost_text(cost: Spent) -> str:
@@ -237,7 +245,6 @@ def _about(ledger: Ledger) -> str:
         f"Accelerator: {ledger.accelerator}. {ledger.cpus} CPUs ({ledger.cpu_model}). Grid {ledger.grid}"
         f" ({ledger.grid_sha256[:12]}). {dirty} trials were disturbed and repeated"
         + (f"; {lost} points have no undisturbed one and do not count." if lost else ".")
-        + "\n* outside the stated interval. All points, raw step times included, are in the ledger."
     )
 
 

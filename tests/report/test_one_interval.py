@@ -15,9 +15,10 @@ from coresim.advise.sweep import Point, Study
 from coresim.advise.what_if import what_if
 from coresim.cli.main import main
 from coresim.report.answer import Answer
+from coresim.report.content import Table
 from coresim.report.plan import plan_report
 from coresim.report.remedies import remedies_sections
-from coresim.report.text import interval
+from coresim.report.words import interval
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 
@@ -55,10 +56,11 @@ def one_interval(answer: Answer) -> None:
     chosen, study = result.point.option, Study(simulate, Plan())
     remedies = what_if(result.scenario, study, ["more-workers", "more-cores"], chosen, result.known)
     report = plan_report(answer, simulate, {}, remedies=remedies_sections(remedies))
-    facts, tables = dict(report.facts), [table for section in report.sections for table in section.tables]
-    options, curve, beside = (
-        next(table.rows for table in tables if word in table.title)
-        for word in ("The options", f"Option {chosen} by cores", "per GPU, option")
+    facts = dict(report.facts)
+    tables = [block for section in report.sections for block in section.blocks if isinstance(block, Table)]
+    options = next(table.rows for table in tables if table.columns[0] == "Options")
+    curve, beside = (
+        next(table.rows for table in tables if table.title.startswith(words)) for words in ("GPU idle over", "On ")
     )
     by_cores = {int(row[0]): row[2] for row in curve}
     own, point = result.own_host, result.point
@@ -70,7 +72,7 @@ def one_interval(answer: Answer) -> None:
     assert facts["Predicted GPU idle"].startswith(cell(point)) and cell(point) in str(answer).replace("\n    ", " ")
     assert by_cores[point.cores] == cell(point)
     assert cell(point) in next(row for row in options if row[0].startswith(f"{chosen} "))
-    assert facts[f"On the host's {own.cores:g} cores per GPU"].endswith(cell(own.point))
+    assert cell(own.point) in facts[f"On the host's {own.cores:g} cores per GPU"]
     assert by_cores.get(own.point.cores, cell(own.point)) == cell(own.point)
     if own.today is None or own.today.option == chosen:
         assert beside[0][1] == cell(own.today or own.point)
