@@ -9,7 +9,7 @@ workers, observed beside predicted; of those nothing but the number goes into th
 used meanwhile. Beside it stands what a simple model says of the same costs: workers or cores, whichever are fewer,
 divide the work of a batch, and the step hides it or does not. The claim is a miss of at most three points.
 
-A quiet machine is needed, and about 70 s for each program, 8 min for all; ``--quick`` takes 35 s each, to see that it
+A quiet machine is needed, and about 80 s for each program, less than 10 min for all; ``--quick`` is to see that it
 works. It is no test.
 """
 

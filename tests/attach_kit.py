@@ -12,7 +12,7 @@ from coresim.advise.recommend import Recommendation, recommend
 from coresim.attaching.assemble import profile_of
 from coresim.attaching.conduct import AttachRequest, attach
 from coresim.cli.common import study_of
-from coresim.model.profile import Profile, profile_tables
+from coresim.model.profile import Profile, load_document, profile_tables
 from coresim.model.scenario import read_scenario
 from coresim.sim.estimate import Plan
 
@@ -59,6 +59,13 @@ def answer(profile: Profile) -> Recommendation:
     tables["workload"].pop("handover", None)
     with study_of(Plan(), "fast", lambda *_: None) as study:
         return recommend(read_scenario(tables), study, (2,), None)
+
+
+def profile_in(path: Path) -> Profile:
+    """What a verb wrote."""
+    found = load_document(path)
+    assert isinstance(found, Profile)
+    return found
 
 
 def left_behind(needle: str) -> list[str]:

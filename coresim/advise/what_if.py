@@ -129,6 +129,11 @@ def what_if(
     )
 
 
+def option_today(scenario: Scenario, otherwise: Option) -> Option:
+    """Option 1 where the loader has no workers today, and ``otherwise`` where it has, or that is not known."""
+    return Option.NO_OVERLAP if scenario.loader.workers == 0 else otherwise
+
+
 class _Job:
     """A job as it is: what a recommendation says of it is not asked again."""
 

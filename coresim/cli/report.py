@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, simulate, write; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
-    from coresim.advise.what_if import what_if
+    from coresim.advise.what_if import option_today, what_if
     from coresim.attaching.today import check_today, own_options
     from coresim.report.answer import answer_of
     from coresim.report.output import format_of, write_report
@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
         title = args.title or f"CPU cores per GPU for {name}"
         ledger = latest(profile.host.fingerprint, profile.workload) if profile else None
         checked = ledger_table(ledger) if ledger else None
-        remedies = remedies_sections(what_if(scenario, study, option=found.point.option, said=found.known))
+        option = option_today(scenario, found.point.option)
+        remedies = remedies_sections(what_if(scenario, study, option=option, said=found.known))
         write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
     if today:
         print(today_text(today))

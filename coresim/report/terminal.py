@@ -43,7 +43,8 @@ def answer_text(answer: Answer, verbose: bool = False) -> str:
     first = [note for note in told if note.startswith(CHANGING)]
     block = "\n".join(_within(_entries(answer, first), {len(first)}))
     if verbose:
-        return answer_lines(block, Section("The answer in full", (Facts(tuple(facts(answer))),)), *evidence(answer))
+        full = tuple(fact for fact in facts(answer) if fact[0] != "Today")  # which the answer begins with
+        return answer_lines(block, Section("The answer in full", (Facts(full),)), *evidence(answer))
     more = [note for note in told if note not in first]
     more.append("--verbose shows the options, the curve and the evidence")
     return "\n".join([block, "", *(wrapped(line, "  ", "    ") for line in more)])

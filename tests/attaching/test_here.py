@@ -71,7 +71,7 @@ def python(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_a_notebook_measures_its_next_loop_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
-    for name, value in {**ENVIRON, "PYTHONPATH": str(PROGRAMS)}.items():
+    for name, value in {**ENVIRON, "SAMPLE_S": "0.0005", "STEP_S": "0.005", "PYTHONPATH": str(PROGRAMS)}.items():
         monkeypatch.setenv(name, value)
     cells = [nbformat.v4.new_code_cell(source) for source in (LOOP, ANSWER)]
     book = nbformat.v4.new_notebook(cells=cells)

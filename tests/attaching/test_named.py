@@ -24,7 +24,7 @@ from coresim.workloads.named import TrainsError, WorkloadSpec
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-SCRIPT = str(PROGRAMS / "named-train.py")
+SCRIPT, TRAINS = str(PROGRAMS / "named-train.py"), str(PROGRAMS / "just-train.py")
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short samples; and the script's modules are imported anew."""
     monkeypatch.setenv("SAMPLE_S", "0.0001")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("named_train", "work"):
+    for name in ("named_train", "just_train", "work"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
@@ -122,7 +122,7 @@ def test_a_name_that_trains_is_stopped_at_its_first_loader() -> None:
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter
     begin = iterator.__init__
     with pytest.raises(TrainsError, match="iterates a DataLoader: it trains; give your program after --"):
-        build("train")
+        WorkloadSpec(f"{TRAINS}:train").build()
     assert iterator.__init__ is begin
 
 
@@ -138,15 +138,15 @@ def test_a_name_that_trains_is_answered_as_a_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "job.json"
-    for name, value in ENVIRON.items():
+    for name, value in {**ENVIRON, "SAMPLE_S": "0.0005", "STEP_S": "0.005"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(cli, "_QUICK", TIMES)
-    assert main(["measure", "--quick", "--dataset", f"{SCRIPT}:train", "-o", str(path)]) == 0
+    assert main(["measure", "--quick", "--dataset", f"{TRAINS}:train", "-o", str(path)]) == 0
     said = capsys.readouterr().err
     assert "importing your module ..." in said
     assert "iterates a DataLoader, so it trains: it is run as a program" in said
     profile = json.loads(path.read_text())
-    assert profile["workload"] == f"{SCRIPT}:train"
+    assert profile["workload"] == f"{TRAINS}:train"
     assert (profile["today"]["workers"], profile["batch_size"]) == (1, 32)
     assert not left_behind("coresim.cli.called")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attach_kit import profile_in
 from made_up import profile
 
 from coresim.advise.sweep import Study
@@ -17,7 +18,7 @@ from coresim.cli.common import study_of
 from coresim.cli.main import main
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.option import Option
-from coresim.model.profile import Profile, load_profile
+from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.today import Today
 from coresim.report.today import today_document, today_text
@@ -142,7 +143,7 @@ def test_what_would_help_a_program_without_workers_begins_with_no_overlap(
 
 def test_a_program_is_answered_for_with_workers_whoever_asks(job: Any, tmp_path: Path) -> None:
     path, output = job(0.9), tmp_path / "plan.md"
-    answer = recommend(load_profile(path), max_cores=3)
+    answer = recommend(profile_in(path), max_cores=3)
     assert [found.option for found in answer.result.options] == [Option.OVERLAPPED]
     assert str(answer).startswith("Today: GPU idle observed 90.0 %")
     assert main(["report", str(path), "-o", str(output), "--max-cores", "3"]) in (0, 4)
@@ -153,7 +154,7 @@ def test_the_settings_of_a_named_loader_are_todays(tmp_path: Path, capsys: pytes
     own = LoaderSettings(workers=3, prefetch_factor=4, pin_memory=True, persistent_workers=True, context="spawn")
     path = tmp_path / "named.json"
     profile(settings=own).save(path)
-    assert load_profile(path).settings == own
+    assert profile_in(path).settings == own
     assert Profile.from_dict(profile().to_dict()).settings is None
     assert main(["recommend", str(path), "--json", "--max-cores", "3"]) in (0, 4)
     now = json.loads(capsys.readouterr().out)["own_host"]["today"]

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from attach_kit import BATCH, ENVIRON, SAMPLE_S, STEP_S, TIMES, left_behind, script
+from attach_kit import BATCH, ENVIRON, TIMES, left_behind, profile_in, script
 
 from coresim.attaching import conduct
 from coresim.attaching.conduct import AttachRequest
 from coresim.cli import attach as cli
 from coresim.cli.main import main
-from coresim.model.profile import load_profile
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
+#: A sample's CPU time and a step's wait, s.
+SAMPLE_S, STEP_S = 0.001, 0.010
 COMMAND = script("plain.py", "--sample", str(SAMPLE_S), "--step", str(STEP_S), "--epochs=103")
 TRIED = (0, 3)
 
@@ -81,7 +82,7 @@ def test_validate_runs_the_loop_with_other_numbers_of_workers(recorded: Recorded
     none, three = told["trials"]
     assert none["wait_s"] >= 0.98 * BATCH * SAMPLE_S
     assert three["wait_s"] + three["step_s"] >= 0.98 * BATCH * SAMPLE_S / 3
-    assert load_profile(recorded.profile).today is not None
+    assert profile_in(recorded.profile).today is not None
 
 
 def test_validate_asks_for_workers_below_and_above_the_cores() -> None:
@@ -96,7 +97,7 @@ def test_measure_keeps_the_job(asked: list[AttachRequest], tmp_path: Path, capsy
     assert (asked[0].command, asked[0].patience_s, asked[0].trials) == (COMMAND, 7.0, ())
     out, err = capsys.readouterr()
     assert out.startswith("plain.py, batch 32") and "stops it when all is measured" in err
-    profile = load_profile(path)
+    profile = profile_in(path)
     assert profile.today is not None and profile.today.workers == 2
     assert profile.today.program.endswith(f"--step {STEP_S} --epochs=103")
 
@@ -121,7 +122,7 @@ def test_whatif_puts_remedies_beside_the_program_as_it_is(
     told = json.loads(capsys.readouterr().out)
     assert code == (0 if told["observed"]["trusted"] else 5)
     assert [found["name"] for found in told["remedies"]] == ["more-cores"]
-    assert told["observed"]["workers"] == load_profile(path).today.workers == 2  # type: ignore[union-attr]
+    assert told["observed"]["workers"] == profile_in(path).today.workers == 2  # type: ignore[union-attr]
     assert len(asked) == 1
 
 
@@ -129,7 +130,7 @@ def test_report_begins_with_today_and_names_the_program(
     asked: list[AttachRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "plan.html"
-    words = ["report", "-o", str(path), "--save", str(tmp_path / "job.json"), "--max-cores", "4"]
+    words = ["report", "-o", str(path), "--save", str(tmp_path / "job.json"), "--idle-target", "50%"]
     assert main([*words, "--", *COMMAND]) in (0, 4, 5)
     out = capsys.readouterr().out
     assert out.startswith("Today: GPU idle observed") and str(path) in out
