@@ -134,7 +134,7 @@ def against_c() -> None:
 
 
 def plain_line(step: float, run_ahead: int) -> Pipeline:
-    """A line that a recurrence describes; no two tapes are alike."""
+    """A line that a recurrence describes; no two phases have the same times."""
 
     def phase(name: str, mean: float, resource: str = "cores") -> Phase:
         return Phase(name, resource, Service(mean, 0.4, "lognormal"))
@@ -154,10 +154,10 @@ def compare_with(line: Any, step: float, run_ahead: int) -> None:
     """Time the loop in turns with the kernel; check that they agree."""
     pipeline, steps = plain_line(step, run_ahead), 100_000
     draws, length = draw(pipeline, steps, 1), RunLength(steps, warm_up=1000, blocks=20)
-    columns = [np.ascontiguousarray(draws.tapes[key].ravel()) for key, _, _ in pipeline.phases()]
-    tapes = (ctypes.c_void_p * len(columns))(*(column.ctypes.data for column in columns))
+    columns = [np.ascontiguousarray(draws.service_times[key].ravel()) for key, _, _ in pipeline.phases()]
+    service_times = (ctypes.c_void_p * len(columns))(*(column.ctypes.data for column in columns))
     settings = (ctypes.c_long(value) for value in (steps, 8, 16, run_ahead, 3, len(columns[0])))
-    call = (*settings, tapes)
+    call = (*settings, service_times)
     turns = [(*median_of(1, line, *call), *median_of(1, fast.simulate, pipeline, draws, length)) for _ in range(9)]
     ratios = [kernel / c for c, _, kernel, _ in turns]
     bare, whole = (statistics.median(turn[at] for turn in turns) / steps * 1e9 for at in (0, 2))

@@ -64,7 +64,7 @@ def _simulate(setting: Setting, pipeline: Pipeline, draws: Draws, length: RunLen
         return simulate(pipeline, draws, length)
     batch = np.resize(setting.samples, pipeline.batch_size * len(setting.samples))
     sums = batch.reshape(-1, pipeline.batch_size).sum(axis=1)[:, None]
-    return simulate(pipeline, Draws({**draws.tapes, "loader.preprocess": sums}), length)
+    return simulate(pipeline, Draws({**draws.service_times, "loader.preprocess": sums}), length)
 
 
 @cache

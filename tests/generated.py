@@ -141,10 +141,10 @@ def _trainer(rng: random.Random, stages: tuple[Stage, ...]) -> Trainer:
 
 
 def _draws(rng: random.Random, number: _Numbers, pipeline: Pipeline) -> Draws:
-    return Draws({key: _tape(rng, number, phase.split) for key, phase, _ in pipeline.phases()})
+    return Draws({key: _times_of(rng, number, phase.split) for key, phase, _ in pipeline.phases()})
 
 
-def _tape(rng: random.Random, number: _Numbers, tasks: int) -> np.ndarray[Any, Any]:
+def _times_of(rng: random.Random, number: _Numbers, tasks: int) -> np.ndarray[Any, Any]:
     """Rows for some items; they start again when they are used up."""
     draw = (lambda: number.kind(0)) if rng.random() < 0.2 else number.time
     rows = [[draw() for _ in range(tasks)] for _ in range(rng.randint(1, 12))]

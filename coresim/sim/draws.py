@@ -18,26 +18,26 @@ from coresim.model.pipeline import Phase, Pipeline
 from coresim.model.service import Service
 from coresim.sim.kernel import COMPILED, pools
 
-#: Rows kept of each tape; a longer run starts the tape again, so memory does not grow with the steps.
-LONGEST_TAPE = 65_536
+#: Rows of times that are kept of a phase; a longer run starts them again, so memory does not grow with the steps.
+MOST_ROWS = 65_536
 #: Times drawn at once: what fits in a core's own cache.
 _CHUNK = 1 << 15
 
 
 @dataclass(frozen=True)
 class Draws:
-    """One tape of service times per phase.
+    """Service times drawn ahead, by phase.
 
-    ``tapes[key]`` has one row per item and one column per parallel task of the phase, in seconds; the keys are
-    those of `Pipeline.phases`. Tapes may hold floats, integers or Fractions.
+    ``service_times[key]`` has one row per item and one column per parallel task of the phase, in seconds; the keys are
+    those of `Pipeline.phases`. They may be floats, integers or Fractions.
     """
 
-    tapes: Mapping[str, NDArray[Any]]
+    service_times: Mapping[str, NDArray[Any]]
 
     def row(self, key: str, index: int, rank: int, total_ranks: int) -> NDArray[Any]:
-        """The times of item ``index`` of ``rank``; ranks read the same tape from evenly spaced places."""
-        tape = self.tapes[key]
-        row: NDArray[Any] = tape[(index + rank * (len(tape) // total_ranks)) % len(tape)]
+        """The times of item ``index`` of ``rank``; ranks read the same rows from evenly spaced places."""
+        drawn_times = self.service_times[key]
+        row: NDArray[Any] = drawn_times[(index + rank * (len(drawn_times) // total_ranks)) % len(drawn_times)]
         return row
 
 
@@ -49,26 +49,26 @@ def draw(
     inputs: int = 0,
     cache: dict[Any, NDArray[Any]] | None = None,
 ) -> Draws:
-    """Draw the tapes of one replication.
+    """Draw the service times of one replication.
 
     Each phase has its own stream, named by the seed, the replication and the phase, so that two pipelines that
     differ elsewhere see the same samples (common random numbers).
 
     Args:
         pipeline: what to draw for.
-        rows: batches to draw for each rank (at most `LONGEST_TAPE` rows per tape).
+        rows: batches to draw for each rank (at most `MOST_ROWS` rows of each phase).
         seed: of the whole study.
         replication: number of the independent repeat.
         inputs: of how many replications with uncertain inputs this is one; 0: the inputs are as they are. Else
             every mean is moved by its own uncertainty, stratified over the replications, and empirical values without
             one are resampled with replacement (bootstrap): the means of fresh processes deviate by what resampling
             would give, and by more, so not by both.
-        cache: where tapes are kept between the points of a sweep, which mostly share them.
+        cache: where they are kept between the points of a sweep, which mostly share them.
     """
     cache = {} if cache is None else cache
-    tapes = {}
+    service_times = {}
     for key, phase, grain in pipeline.phases():
-        count = min(rows * pipeline.total_ranks * (pipeline.batch_size if grain == "sample" else 1), LONGEST_TAPE)
+        count = min(rows * pipeline.total_ranks * (pipeline.batch_size if grain == "sample" else 1), MOST_ROWS)
         service, factor = phase.service, 1.0
         resampled = inputs if service.distribution == "values" and not service.uncertainty else 0
         if inputs and service.uncertainty:
@@ -76,20 +76,20 @@ def draw(
             factor = math.exp(service.uncertainty * stratified_normal(seed, phase.name, replication, inputs))
         what = (phase, count, seed, replication, resampled)
         if what not in cache:
-            cache[what] = _draw_tape(*what)
-        tapes[key] = cache[what] if factor == 1.0 else cache[what] * factor
-    return Draws(MappingProxyType(tapes))
+            cache[what] = _draw_times(*what)
+        service_times[key] = cache[what] if factor == 1.0 else cache[what] * factor
+    return Draws(MappingProxyType(service_times))
 
 
-def _draw_tape(phase: Phase, count: int, seed: int, replication: int, resampled: int) -> NDArray[np.float64]:
-    """A tape; that of a bootstrap is drawn from values that are drawn themselves."""
+def _draw_times(phase: Phase, count: int, seed: int, replication: int, resampled: int) -> NDArray[np.float64]:
+    """Those of a phase; in a bootstrap they are drawn from values that are drawn themselves."""
     if phase.service.distribution == "constant" and phase.split == phase.pooled == 1:
         return np.array([[phase.service.mean * phase.repeats]])
     generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
     if resampled:
         values = generator.choice(np.asarray(phase.service.values), len(phase.service.values))
         phase = replace(phase, service=replace(phase.service, values=tuple(values.tolist())))
-    return _tape(phase, count, generator)
+    return _times_of(phase, count, generator)
 
 
 def perturb_speed(pipeline: Pipeline, seed: int, replication: int, inputs: int) -> Pipeline:
@@ -113,7 +113,7 @@ def stratified_normal(seed: int, name: str, replication: int, count: int) -> flo
     return middles[order[replication]] / spread if spread else 0.0
 
 
-def _tape(phase: Phase, rows: int, generator: np.random.Generator) -> NDArray[np.float64]:
+def _times_of(phase: Phase, rows: int, generator: np.random.Generator) -> NDArray[np.float64]:
     if phase.split == phase.pooled == 1:
         return draw_sums(phase.service, rows, phase.repeats, generator)[:, None]
     samples = draw_sums(phase.service, rows * phase.repeats, 1, generator).reshape(rows, phase.repeats)

@@ -184,7 +184,7 @@ def _length(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, Any
 
 
 def _rows(length: RunLength) -> int:
-    """Powers of two, so that the points of a sweep share their tapes although their lengths differ."""
+    """Powers of two, so that the points of a sweep share what is drawn although their lengths differ."""
     return max(LEAST_ROWS, 1 << (length.steps - 1).bit_length())
 
 

@@ -12,12 +12,12 @@ SLOW = "" if COMPILED else f"the simulator is not compiled and takes a hundred t
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: RunLength) -> Run:
-    """Run the event kernel: compiled on float tapes, in Python and exact on tapes of Python numbers.
+    """Run the event kernel: compiled on floats, in Python and exact on Python numbers.
 
     Raises:
         CoresimError: nothing can ever happen again in the described pipeline.
     """
-    if any(tape.dtype == object for tape in draws.tapes.values()):
+    if any(drawn_times.dtype == object for drawn_times in draws.service_times.values()):
         return engine.simulate(pipeline, draws, length, object)
     run: Run = (COMPILED or engine).simulate(pipeline, draws, length)
     return run

@@ -68,12 +68,12 @@ def observe(pipeline: Pipeline, draws: Draws, length: RunLength, run: Run) -> Ob
     idle = total - math.fsum(rank.accelerator["busy"] for rank in run.ranks)
     line, step, longest = [0.0, 0.0], [0.0, 0.0], (0.0, 0.0)
     for key, phase, grain in pipeline.phases():
-        tape, expected = draws.tapes[key], phase.service.mean * phase.repeats
+        drawn_times, expected = draws.service_times[key], phase.service.mean * phase.repeats
         # A constant has no excess, and that of a pool's completions is not known.
-        if len(tape) == 1 or phase.pooled > 1:
+        if len(drawn_times) == 1 or phase.pooled > 1:
             continue
         unit = pipeline.batch_size if grain == "sample" else 1
-        drawn = _drawn(tape, pipeline, length, unit)
+        drawn = _drawn(drawn_times, pipeline, length, unit)
         if phase is pipeline.step:
             step = [float(drawn.mean()), expected]
             continue
@@ -101,11 +101,11 @@ def _unseen(pipeline: Pipeline, excess: float, time: float) -> float:
     return max(0.0, min(excess, 2.0 * shared * time - held))
 
 
-def _drawn(tape: Array, pipeline: Pipeline, length: RunLength, unit: int) -> Array:
+def _drawn(drawn_times: Array, pipeline: Pipeline, length: RunLength, unit: int) -> Array:
     """The times of the window's items, of every rank; see `coresim.sim.draws.Draws.row`."""
     places = np.arange(length.warm_up * unit, length.steps * unit)
-    first = np.arange(pipeline.total_ranks) * (len(tape) // pipeline.total_ranks)
-    times: Array = tape[(places[None, :] + first[:, None]) % len(tape)].sum(axis=2, dtype=np.float64)
+    first = np.arange(pipeline.total_ranks) * (len(drawn_times) // pipeline.total_ranks)
+    times: Array = drawn_times[(places[None, :] + first[:, None]) % len(drawn_times)].sum(axis=2, dtype=np.float64)
     return times
 
 

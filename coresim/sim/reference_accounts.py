@@ -39,7 +39,7 @@ def account(rank: Rank) -> found.RankAccount:
     )
 
 
-def station_account(station: StageServers, first: dict[str, Number], last: dict[str, Number]) -> found.Station:
+def station_account(station: StageServers, first: dict[str, Number], last: dict[str, Number]) -> found.StageAccount:
     """The servers' time between two states of the resources' clocks; work is how far these went during it."""
     begin, end, visits = first["wait"], last["wait"], station.visits.values()
     busy = sum((span(visit.taken, visit.done, begin, end) for visit in visits), end - end)
@@ -47,7 +47,7 @@ def station_account(station: StageServers, first: dict[str, Number], last: dict[
     items = sum(visit.done is not None and begin <= visit.done < end for visit in visits)
     works = (work for visit in visits for work in visit.works)
     work = sum((span(since, until, first[clock], last[clock]) for clock, since, until in works), end - end)
-    return found.Station(station.stage.servers, busy, work, blocked, items)
+    return found.StageAccount(station.stage.servers, busy, work, blocked, items)
 
 
 def outstanding(rank: Rank, begin: Number, end: Number) -> Number:

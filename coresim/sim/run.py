@@ -31,7 +31,7 @@ class RunLength:
 
 
 @dataclass(frozen=True)
-class Station:
+class StageAccount:
     """Account of one stage of one rank over the window; server-seconds.
 
     ``busy``: servers with an item in service, from take to the end of its last phase. ``work``: the part of ``busy``
@@ -84,7 +84,7 @@ class RankAccount:
     accelerator: Mapping[str, Number]
     starved_by: Mapping[str, Number]
     trainer: Mapping[str, Number]
-    stations: tuple[Station, ...]
+    stations: tuple[StageAccount, ...]
     outstanding: Number
     block_ends: tuple[Number, ...]
     block_busy: tuple[Number, ...]

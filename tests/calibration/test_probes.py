@@ -65,8 +65,8 @@ def test_pytorch_returns_a_credit_at_each_pick_up(run: dict[str, Any]) -> None:
 def test_pytorch_deals_and_delivers_in_the_model_s_order(run: dict[str, Any]) -> None:
     line = pipeline("pytorch" if run["ordered"] else "pytorch-unordered", run, step="0.1 ms")
     times = np.array([*run["times_s"], *([9.0] * 20)])[:, None]
-    tapes = dict(draw(line, len(times), seed=1).tapes) | {"loader.preprocess": times}
-    found = trace(line, Draws(tapes), len(run["batch"]))
+    service_times = dict(draw(line, len(times), seed=1).service_times) | {"loader.preprocess": times}
+    found = trace(line, Draws(service_times), len(run["batch"]))
     assert list(found.batch) == run["batch"]
     servers = [found.server[0][batch] for batch in found.batch]
     assert servers == run["worker"]

@@ -514,7 +514,11 @@ def test_stages_of_ones_own_draw_apart() -> None:
     spread = {"mean": "2 ms", "distribution": "exponential"}
     own = read_scenario({**STEADY.to_dict(), "stage": [{"name": name, "service": spread} for name in ("one", "two")]})
     pipeline = build(own, 2, cores=4.0)
-    one, two = (tape for key, tape in draw(pipeline, 50, 1).tapes.items() if key.split(".")[0] in ("one", "two"))
+    one, two = (
+        drawn_times
+        for key, drawn_times in draw(pipeline, 50, 1).service_times.items()
+        if key.split(".")[0] in ("one", "two")
+    )
     assert (one != two).all()
 
 

@@ -51,8 +51,8 @@ def ends_by_us(engine: Any, servers: list[int], rooms: list[int], times: list[li
     )
     pipeline = Pipeline(line, Trainer(copy_mode="none", spin=False), Phase("step"), cores=64.0)
     known = {f"s{at}.work": own for at, own in enumerate(times[:-1])} | {"accelerator.step": times[-1]}
-    tapes = {key: np.array([[time] for time in known.get(key, [0.0])]) for key, *_ in pipeline.phases()}
-    (trace,) = engine(pipeline, Draws(tapes), RunLength(BATCHES, trace=True)).traces
+    service_times = {key: np.array([[time] for time in known.get(key, [0.0])]) for key, *_ in pipeline.phases()}
+    (trace,) = engine(pipeline, Draws(service_times), RunLength(BATCHES, trace=True)).traces
     return list(trace.end)
 
 

@@ -13,7 +13,7 @@ from coresim.model.build import build
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import read_scenario
 from coresim.model.service import Service, empirical
-from coresim.sim.draws import LONGEST_TAPE, Draws, _pool, _split, draw, draw_sums, perturb_speed, stratified_normal
+from coresim.sim.draws import MOST_ROWS, Draws, _pool, _split, draw, draw_sums, perturb_speed, stratified_normal
 from coresim.stats import normal_quantile
 
 #: Standard errors that a correct mean or variance stays within: one seed in 15,000 would not.
@@ -35,9 +35,11 @@ def pipeline(service: Service, **phase: Any) -> Pipeline:
     return Pipeline((stage,), Trainer(), Phase("step", service=Service(0.1)), batch_size=4, credits=4)
 
 
-def tape(service: Service, rows: int = 100, seed: int = 1, replication: int = 0, inputs: int = 0, **phase: Any) -> Any:
-    """The tape of that work."""
-    return draw(pipeline(service, **phase), rows, seed, replication, inputs).tapes["load.work"]
+def times_of(
+    service: Service, rows: int = 100, seed: int = 1, replication: int = 0, inputs: int = 0, **phase: Any
+) -> Any:
+    """The times drawn for that work."""
+    return draw(pipeline(service, **phase), rows, seed, replication, inputs).service_times["load.work"]
 
 
 def spread(service: Service) -> float:
@@ -75,37 +77,37 @@ def test_the_check_of_the_moments_sees_a_tenth(name: str) -> None:
 
 
 def test_empirical_values_are_drawn_as_they_are_and_equally_often() -> None:
-    times = tape(SERVICES["values"], 40_000)
+    times = times_of(SERVICES["values"], 40_000)
     seen, counts = np.unique(times, return_counts=True)
     assert seen.tolist() == [0.001, 0.002, 0.009]
     assert counts / len(times) == pytest.approx([0.25, 0.5, 0.25], abs=0.01)
 
 
 def test_exponential_times_have_no_memory() -> None:
-    times = tape(SERVICES["exponential"], 40_000).ravel()
+    times = times_of(SERVICES["exponential"], 40_000).ravel()
     for quarter in (0.25, 0.5, 0.75):
         assert np.quantile(times, quarter) == pytest.approx(-0.005 * math.log(1 - quarter), rel=0.03)
 
 
 def test_lognormal_times_have_the_median_of_a_lognormal() -> None:
-    times = tape(SERVICES["lognormal"], 40_000)
+    times = times_of(SERVICES["lognormal"], 40_000)
     assert np.median(times) == pytest.approx(0.005 / math.sqrt(1 + 0.6**2), rel=0.02)
 
 
 # Tapes
 
 
-def test_tapes_have_a_row_per_item_and_a_column_per_task() -> None:
-    assert tape(SERVICES["gamma, even"], 30).shape == (30, 1)
-    assert tape(SERVICES["gamma, even"], 30, repeats=4, split=3).shape == (30, 3)
-    assert tape(SERVICES["gamma, even"], 10 * LONGEST_TAPE).shape == (LONGEST_TAPE, 1)
-    assert tape(SERVICES["constant"], 30, repeats=4).tolist() == [[0.02]]
+def test_drawn_times_have_a_row_per_item_and_a_column_per_task() -> None:
+    assert times_of(SERVICES["gamma, even"], 30).shape == (30, 1)
+    assert times_of(SERVICES["gamma, even"], 30, repeats=4, split=3).shape == (30, 3)
+    assert times_of(SERVICES["gamma, even"], 10 * MOST_ROWS).shape == (MOST_ROWS, 1)
+    assert times_of(SERVICES["constant"], 30, repeats=4).tolist() == [[0.02]]
     samples = replace(pipeline(SERVICES["lognormal"]), ranks=3)
     samples = replace(samples, stages=(replace(samples.stages[0], grain="sample"),))
-    assert draw(samples, 30, 1).tapes["load.work"].shape == (30 * 3 * 4, 1)
+    assert draw(samples, 30, 1).service_times["load.work"].shape == (30 * 3 * 4, 1)
 
 
-def test_ranks_read_one_tape_from_evenly_spaced_places() -> None:
+def test_ranks_read_the_same_times_from_evenly_spaced_places() -> None:
     draws = Draws({"a": np.arange(10)[:, None]})
     assert [draws.row("a", 0, rank, 3)[0] for rank in range(3)] == [0, 3, 6]
     assert draws.row("a", 9, 2, 3)[0] == 5
@@ -121,38 +123,38 @@ def test_pipelines_that_differ_elsewhere_see_the_same_samples() -> None:
     }
     scenario = read_scenario(document)
     settings = ((1, 2.0, 1), (2, 2.0, 1), (2, 7.0, 5), (3, 1.0, 2))
-    drawn = [draw(build(scenario, *setting), 50, 3, 2).tapes for setting in settings]
+    drawn = [draw(build(scenario, *setting), 50, 3, 2).service_times for setting in settings]
     for name, count in (("preprocess", 4), ("step", 4), ("fetch", 3)):  # option 3 fetches in a pool of its own
-        same = [tapes[key] for tapes in drawn for key in tapes if key.endswith(f".{name}")][:count]
+        same = [times[key] for times in drawn for key in times if key.endswith(f".{name}")][:count]
         assert len(same) == count and len(same[0]) == 50
         assert all(np.array_equal(same[0], other) for other in same)
 
 
 def test_seeds_replications_and_phases_draw_apart() -> None:
     service = SERVICES["exponential"]
-    first = tape(service, 4000)
-    others = [tape(service, 4000, seed=2), tape(service, 4000, replication=1)]
+    first = times_of(service, 4000)
+    others = [times_of(service, 4000, seed=2), times_of(service, 4000, replication=1)]
     others.append(
-        draw(replace(pipeline(service), step=Phase("step", service=service)), 4000, 1).tapes["accelerator.step"]
+        draw(replace(pipeline(service), step=Phase("step", service=service)), 4000, 1).service_times["accelerator.step"]
     )
     for other in others:
         assert abs(np.corrcoef(first.ravel(), other.ravel())[0, 1]) < SIGMAS / math.sqrt(4000)
-    assert np.array_equal(first, tape(service, 4000))
+    assert np.array_equal(first, times_of(service, 4000))
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_shorter_tape_is_the_beginning_of_a_longer_one(name: str) -> None:
-    short, longer = (tape(SERVICES[name], rows, repeats=3) for rows in (20, 50))
+def test_fewer_drawn_times_are_the_beginning_of_more(name: str) -> None:
+    short, longer = (times_of(SERVICES[name], rows, repeats=3) for rows in (20, 50))
     assert np.array_equal(short, longer[: len(short)])
 
 
 def test_a_cache_changes_nothing_and_is_used() -> None:
     cache: dict[Any, Any] = {}
     line = pipeline(SERVICES["lognormal"])
-    one, two = (draw(replace(line, cores=cores), 50, 1, cache=cache).tapes for cores in (1.0, 2.0))
+    one, two = (draw(replace(line, cores=cores), 50, 1, cache=cache).service_times for cores in (1.0, 2.0))
     assert all(one[key] is two[key] for key in one)
-    assert np.array_equal(one["load.work"], draw(line, 50, 1).tapes["load.work"])
-    assert not np.array_equal(one["load.work"], draw(line, 50, 2, cache=cache).tapes["load.work"])
+    assert np.array_equal(one["load.work"], draw(line, 50, 1).service_times["load.work"])
+    assert not np.array_equal(one["load.work"], draw(line, 50, 2, cache=cache).service_times["load.work"])
 
 
 # Uncertain inputs
@@ -160,7 +162,7 @@ def test_a_cache_changes_nothing_and_is_used() -> None:
 
 def test_a_bootstrap_resamples_the_values_and_moves_their_mean() -> None:
     raw = tuple(np.random.default_rng(2).exponential(0.005, 40).tolist())
-    moved = [tape(empirical(raw), 20_000, replication=number, inputs=150) for number in range(150)]
+    moved = [times_of(empirical(raw), 20_000, replication=number, inputs=150) for number in range(150)]
     assert all(set(np.unique(times)) < set(raw) for times in moved)
     means = [float(times.mean()) for times in moved]
     # The mean of 40 values resampled from 40 deviates by the standard deviation / sqrt(40).
@@ -171,8 +173,8 @@ def test_a_bootstrap_resamples_the_values_and_moves_their_mean() -> None:
 @pytest.mark.parametrize("name", ["exponential", "constant"])
 def test_a_mean_moves_by_its_uncertainty(name: str) -> None:
     service = replace(SERVICES[name], uncertainty=0.1)
-    moved = [tape(service, 20_000, replication=number, inputs=200).mean() for number in range(200)]
-    still = [tape(service, 20_000, replication=number).mean() for number in range(200)]
+    moved = [times_of(service, 20_000, replication=number, inputs=200).mean() for number in range(200)]
+    still = [times_of(service, 20_000, replication=number).mean() for number in range(200)]
     # Stratified, so nearly exact; what is left is the noise of the draws themselves.
     assert np.std(np.log(moved)) == pytest.approx(0.1, rel=0.05)
     assert np.mean(np.log(moved)) == pytest.approx(math.log(service.mean), abs=0.002)
@@ -221,12 +223,12 @@ def test_a_pool_gives_the_times_between_completions(servers: int, gaps: list[int
 
 
 def test_a_pool_of_constant_times_completes_at_its_rate() -> None:
-    gaps = tape(Service(0.010), 20, repeats=8, pooled=4)
+    gaps = times_of(Service(0.010), 20, repeats=8, pooled=4)
     assert gaps.ravel() == pytest.approx(np.full(20, 0.020))
 
 
 def test_a_split_deals_the_samples_in_turn() -> None:
     assert _split(np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]), 2).tolist() == [[9.0, 6.0]]
     assert _split(np.array([[1.0, 2.0, 3.0]]), 3).tolist() == [[1.0, 2.0, 3.0]]
-    whole = tape(SERVICES["lognormal"], 50, repeats=6)
-    assert tape(SERVICES["lognormal"], 50, repeats=6, split=4).sum(axis=1) == pytest.approx(whole.ravel())
+    whole = times_of(SERVICES["lognormal"], 50, repeats=6)
+    assert times_of(SERVICES["lognormal"], 50, repeats=6, split=4).sum(axis=1) == pytest.approx(whole.ravel())

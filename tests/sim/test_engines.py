@@ -82,8 +82,10 @@ def exactly(job: Job) -> Job:
     changes: dict[str, Any] = {name: getattr(pipeline, name) for name in names}
     changes = {name: None if value is None else F(value) for name, value in changes.items()}
     tables = {name: tuple(map(F, getattr(pipeline, name))) for name in ("speed", "slowdown")}
-    tapes = {key: np.vectorize(F, otypes=[object])(tape) for key, tape in draws.tapes.items()}
-    return replace(pipeline, **changes, **tables), Draws(tapes), length
+    service_times = {
+        key: np.vectorize(F, otypes=[object])(drawn_times) for key, drawn_times in draws.service_times.items()
+    }
+    return replace(pipeline, **changes, **tables), Draws(service_times), length
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -127,11 +129,11 @@ def job(stages: tuple[Stage, ...], trainer: Trainer, times: Times, steps: int, *
     exact: dict[str, Any] = {"cores": F(4), "speed": (F(1),), "slowdown": (F(1),), "allreduce": F(0)}
     exact |= {"startup": F(0), "worker_startup": F(0)} | shared
     pipeline = Pipeline(stages, trainer, Phase("step"), **exact)
-    tapes = {
+    service_times = {
         key: np.array([[time] * phase.split for time in times.get(key, (0,))], dtype=object)
         for key, phase, _ in pipeline.phases()
     }
-    return pipeline, Draws(tapes), RunLength(steps, trace=True)
+    return pipeline, Draws(service_times), RunLength(steps, trace=True)
 
 
 def agreed(case: Job) -> Run:

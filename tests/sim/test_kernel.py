@@ -46,8 +46,10 @@ def line(
     exact = {"allreduce": F(0), "startup": F(0), "worker_startup": F(0)}
     pipeline = Pipeline((loader,), Trainer(copy_mode="none", spin=False), Phase("step"), **exact, **shared)
     times = {"load.pre": pre, "load.read": reads, "accelerator.step": (step,)}
-    tapes = {key: np.array([[time] for time in times.get(key, (0,))], dtype=object) for key, *_ in pipeline.phases()}
-    return pipeline, Draws(tapes)
+    service_times = {
+        key: np.array([[time] for time in times.get(key, (0,))], dtype=object) for key, *_ in pipeline.phases()
+    }
+    return pipeline, Draws(service_times)
 
 
 def in_floats(pipeline: Pipeline, draws: Draws) -> tuple[Pipeline, Draws]:
@@ -55,8 +57,8 @@ def in_floats(pipeline: Pipeline, draws: Draws) -> tuple[Pipeline, Draws]:
     names = ("cores", "allreduce", "startup", "worker_startup")
     changes = {name: float(getattr(pipeline, name)) for name in names}
     speed, slowdown = (tuple(map(float, table)) for table in (pipeline.speed, pipeline.slowdown))
-    tapes = {key: tape.astype(float) for key, tape in draws.tapes.items()}
-    return replace(pipeline, **changes, speed=speed, slowdown=slowdown), Draws(tapes)
+    service_times = {key: drawn_times.astype(float) for key, drawn_times in draws.service_times.items()}
+    return replace(pipeline, **changes, speed=speed, slowdown=slowdown), Draws(service_times)
 
 
 def makespan(*settings: Any, steps: int, **shared: Any) -> Any:
@@ -122,7 +124,7 @@ def test_compiled_pools_are_the_same(compiled: Any) -> None:
 
 def test_integers_in_an_array_of_integers_are_times_too(compiled: Any) -> None:
     pipeline, draws = in_floats(*line(2, F(2), 2, (5, 1, 1, 6, 1), 2))
-    whole = Draws({key: tape.astype(int) for key, tape in draws.tapes.items()})
+    whole = Draws({key: drawn_times.astype(int) for key, drawn_times in draws.service_times.items()})
     assert compiled.simulate(pipeline, whole, RunLength(5)) == compiled.simulate(pipeline, draws, RunLength(5))
 
 

@@ -18,7 +18,7 @@ from coresim.sim.run import Run, RunLength
 F = Fraction
 
 
-def tape(*values: Any) -> np.ndarray[Any, Any]:
+def drawn_times(*values: Any) -> np.ndarray[Any, Any]:
     """One row per value; a tuple is a row of parallel tasks."""
     return np.array([[F(task) for task in (row if isinstance(row, tuple) else (row,))] for row in values], dtype=object)
 
@@ -28,8 +28,8 @@ def run(stages: tuple[Stage, ...], trainer: Trainer, times: dict[str, Any], leng
     exact = {"cores": F(4), "speed": (F(1),), "slowdown": (F(1),), "allreduce": F(0)} | shared
     exact = {"startup": F(0), "worker_startup": F(0)} | exact
     pipeline = Pipeline(stages, trainer, Phase("step"), **exact)
-    tapes = {key: tape(*times.get(key, (0,))) for key, _, _ in pipeline.phases()}
-    return simulate(pipeline, Draws(tapes), length)
+    service_times = {key: drawn_times(*times.get(key, (0,))) for key, _, _ in pipeline.phases()}
+    return simulate(pipeline, Draws(service_times), length)
 
 
 def inline(trainer: dict[str, Any], steps: int = 3, warm_up: int = 0, **options: Any) -> Run:

@@ -128,8 +128,8 @@ def _clip(rank: RankAccount) -> Any:
 def test_twice_the_times_take_twice_the_time(job: Job) -> None:
     pipeline, draws, length = job
     double = {name: 2 * getattr(pipeline, name) for name in ("allreduce", "startup", "worker_startup")}
-    tapes = {key: values * 2 for key, values in draws.tapes.items()}
-    once, twice = simulate(*job), simulate(replace(pipeline, **double), Draws(tapes), length)
+    service_times = {key: values * 2 for key, values in draws.service_times.items()}
+    once, twice = simulate(*job), simulate(replace(pipeline, **double), Draws(service_times), length)
     assert twice.makespan == 2 * once.makespan
     assert twice.busy_cores == once.busy_cores
     assert [trace.end for trace in twice.traces] == [tuple(2 * end for end in trace.end) for trace in once.traces]

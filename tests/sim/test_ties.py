@@ -29,8 +29,8 @@ def run(engine: Any, stage: Stage, pre: tuple[int, ...], step: int, steps: int, 
     times: dict[str, tuple[int, ...]] = {"load.pre": pre, "accelerator.step": (step,)}
     times |= {f"trainer.handover.{state}": (number + 1,) for number, state in enumerate(STATES)}
     rows = {key: times.get(key, (0,)) for key, *_ in pipeline.phases()}
-    tapes = {key: np.array([[Fraction(time)] for time in row], dtype=object) for key, row in rows.items()}
-    return engine(pipeline, Draws(tapes), RunLength(steps, trace=True))
+    service_times = {key: np.array([[Fraction(time)] for time in row], dtype=object) for key, row in rows.items()}
+    return engine(pipeline, Draws(service_times), RunLength(steps, trace=True))
 
 
 @ENGINES

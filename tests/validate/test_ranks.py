@@ -96,12 +96,12 @@ def test_one_straggles_and_the_others_do_not() -> None:
     draws = draw(pipeline, 50, seed=1)
     changed = straggling(pipeline, draws, 50, 3.0)
     for index in range(50):
-        mine, was = changed.row("loader.fetch", index, 0, 4), draws.tapes["loader.fetch"][index]
+        mine, was = changed.row("loader.fetch", index, 0, 4), draws.service_times["loader.fetch"][index]
         assert mine == pytest.approx(3.0 * was)
         others = [changed.row("loader.fetch", index, rank, 4) for rank in (1, 2, 3)]
-        assert all(other in draws.tapes["loader.fetch"] for other in others)
+        assert all(other in draws.service_times["loader.fetch"] for other in others)
     assert straggling(pipeline, draws, 50, 1.0) is draws
-    assert changed.tapes["loader.preprocess"] is draws.tapes["loader.preprocess"]
+    assert changed.service_times["loader.preprocess"] is draws.service_times["loader.preprocess"]
     length = RunLength(30, 10)
     fast, slow = (engine(pipeline, changed, length) for engine in (simulate, reference))
     assert [rank.accelerator["busy"] for rank in fast.ranks] == pytest.approx(

@@ -128,13 +128,13 @@ def lay_phases(memory: Memory, pipeline: described.Pipeline, draws: Draws) -> li
     phases = memory.phases(len(keyed))
     for index in range(len(keyed)):
         key, about, _ = keyed[index]
-        tape = draws.tapes[key]
+        drawn_times = draws.service_times[key]
         phase = phases[index]
         phase.resource = {"wait": WAIT, "cores": CORES, "storage": STORAGE}[about.resource]
         phase.split = about.split
-        phase.rows = len(tape)
-        phase.stride = len(tape) // pipeline.total_ranks
-        phase.times = memory.values(tape)
+        phase.rows = len(drawn_times)
+        phase.stride = len(drawn_times) // pipeline.total_ranks
+        phase.times = memory.values(drawn_times)
     return phases
 
 

@@ -72,10 +72,10 @@ def by_name(names: list[str], times: list[Number]) -> dict[str, Number]:
     return sums
 
 
-def station(rank: Rank, index: int) -> found.Station:
+def station(rank: Rank, index: int) -> found.StageAccount:
     """The account of a stage."""
     stage = rank.stages[index]
-    return found.Station(stage.server_count, stage.busy_time, stage.work, stage.blocked_time, stage.items)
+    return found.StageAccount(stage.server_count, stage.busy_time, stage.work, stage.blocked_time, stage.items)
 
 
 def trace(rank: Rank) -> found.Trace:
