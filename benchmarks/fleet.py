@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from coresim.advise.fleet import _Book, plan_fleet
+from coresim.advise.refine import CONFIDENCE
 from coresim.advise.task import FLEET_PLAN
 from coresim.cli.plan import begin
 from coresim.model.catalogue import chip
@@ -51,7 +52,7 @@ def main() -> None:
     options = tuple(int(name) for name in (sys.argv[2] if len(sys.argv) > 2 else "2"))
     fleet = Fleet(tuple(workload(n) for n in range(count)), tuple(map(candidate_of, load_machines())), options)
     started = time.perf_counter()
-    tasks = _Book(fleet, FLEET_PLAN, "fast", {}).tasks()
+    tasks = _Book(fleet, FLEET_PLAN, "fast", {}, CONFIDENCE).tasks()
     listed = time.perf_counter() - started
     started = time.perf_counter()
     cores = len(os.sched_getaffinity(0))

@@ -1,6 +1,6 @@
 """The same pictures in six formats, measured here: ``python calibration/formats.py`` writes formats.csv beside it.
 
-One file per sample (`coresim.workloads.formats`). The formats take turns, picture by picture, in many rounds, and the
+One file per sample (`picture_formats`). The formats take turns, picture by picture, in many rounds, and the
 least CPU time of each picture and step counts: other work on the machine then disturbs all formats alike, and hardly at
 all. The transform is the same work in every row, so how far its times lie apart is the error of the table.
 
@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import picture_formats
 
 import coresim
 from coresim import stats
@@ -31,7 +32,6 @@ from coresim.files import write_text
 from coresim.measure.host import read_host
 from coresim.measure.storage import measure_storage
 from coresim.workloads.base import Workload, seed_everything
-from coresim.workloads.named import WorkloadSpec
 
 TABLE = Path(__file__).with_name("formats.csv")
 FORMATS = ("Jpeg", "Png", "Bmp", "Npy", "Npz", "Hdf5")
@@ -50,10 +50,10 @@ HEADER = (
 
 def workloads(folder: str) -> dict[str, Workload]:
     """Each format's workload, with its files made."""
-    specs = {name: WorkloadSpec(f"coresim.workloads.formats:{name}Images", folder) for name in FORMATS}
-    for spec in specs.values():
-        spec.make()
-    return {name: spec.build() for name, spec in specs.items()}
+    found: dict[str, Workload] = {name: getattr(picture_formats, f"{name}Images")(Path(folder)) for name in FORMATS}
+    for workload in found.values():
+        workload.make()
+    return found
 
 
 def cpu_times(loads: dict[str, Workload]) -> dict[str, np.ndarray]:

@@ -139,8 +139,8 @@ OTHERS = {
 
 def rows(curves: Iterable[Curve], model: Model) -> list[Row]:
     """Every published value beside its prediction."""
-    predictions = [(curve, model(curve)) for curve in curves]
-    return [Row(curve, count, predict(count)) for curve, predict in predictions for count in sorted(curve.published)]
+    found = ((curve, model(curve)) for curve in curves)
+    return [Row(curve, count, predict(count)) for curve, predict in found for count in sorted(curve.published)]
 
 
 def left_out(curves: Sequence[Curve]) -> list[Row]:
@@ -236,11 +236,11 @@ def _aims(found: Sequence[Row], second: Sequence[Row]) -> list[str]:
         holds = LEAST_HELD <= held <= MOST_HELD
         aim = f"the interval holds {LEAST_HELD:.0%} to {MOST_HELD:.0%} of the published points, {name}"
         lines.append(f"- {met(holds)}: {aim}: it holds {held:.0%} of {len(which)}")
-    for cores in (FAR, 48, None):
-        for second in (0.98, 0.95, 0.9):
-            lines += _width_lines(second, cores)
+    pairs = [(second, cores) for cores in (FAR, 48, None) for second in (0.98, 0.95, 0.9)]
+    for pair in pairs:
+        lines += _width_lines(*pair)
     wide = ASSUMED._replace(ceiling=ASSUMED.ceiling._replace(deviation=0.34))
-    widest = max(half_width(second, cores, wide) for cores in (FAR, 48, None) for second in (0.98, 0.95, 0.9))
+    widest = max(half_width(*pair, wide) for pair in pairs)
     lines.append(f"- Were ceilings as far apart as processors are on paper (34 %), it would be up to ±{widest:.0%}.")
     return lines
 
@@ -257,9 +257,8 @@ def _width_lines(second: float, cores: int | None) -> list[str]:
 
 def _summary(found: Sequence[Row]) -> list[str]:
     errors = [abs(row.error) for row in found]
-    middle, most, mean = stats.median(errors), stats.quantile(errors, 0.9), stats.mean(errors)
-    held = stats.mean([float(row.held) for row in found])
-    return [str(len(found)), f"{middle:.1%}", f"{most:.1%}", f"{mean:.1%}", f"{held:.0%}"]
+    shown = [f"{of(errors):.1%}" for of in (stats.median, lambda values: stats.quantile(values, 0.9), stats.mean)]
+    return [str(len(found)), *shown, f"{stats.mean([float(row.held) for row in found]):.0%}"]
 
 
 def _cells(row: Row) -> list[str]:

@@ -17,6 +17,7 @@ from coresim.advise.steps import for_steps
 from coresim.advise.sweep import Study
 from coresim.advise.task import FLEET_PLAN
 from coresim.attaching import here
+from coresim.attaching.today import check_today, own_options
 from coresim.measure.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
 from coresim.model.fleet import Fleet, load_fleet
@@ -84,7 +85,8 @@ def recommend(
     Args:
         source: a scenario, a profile, tables, or a path; None measures this machine first.
         settings: overrides such as ``"accelerator.step=98 ms"``.
-        options: which organisations of the pipeline to consider; by default those of the loader's preset.
+        options: which organisations of the pipeline to consider; by default those of the loader's preset, and of a
+            program the one with workers.
         max_cores: largest core count per accelerator to try.
         confidence: how sure the larger of the two core counts is to meet the target.
         seed: of all random draws.
@@ -92,8 +94,9 @@ def recommend(
         executor: where the points of the curves are simulated; None: here.
     """
     scenario, profile = _resolve(measure() if source is None else source, settings)
-    answer = _recommend(scenario, Study(_engine(engine), Plan(seed=seed), executor), options, max_cores, confidence)
-    return answer_of(answer, profile, settings=settings)
+    study = Study(_engine(engine), Plan(seed=seed), executor)
+    answer = _recommend(scenario, study, options or own_options(profile), max_cores, confidence)
+    return answer_of(answer, profile, settings=settings, today=check_today(profile, study))
 
 
 def recommend_for_steps(
@@ -199,6 +202,7 @@ def plan(
     *,
     executor: Executor | None = None,
     results: str | os.PathLike[str] | None = None,
+    confidence: float = CONFIDENCE,
     seed: int = 1,
     engine: str = "fast",
 ) -> Planned:
@@ -208,6 +212,7 @@ def plan(
         fleet: what `coresim.model.fleet.load_fleet` reads, or its path.
         executor: where pairs are simulated: a process pool, a Dask client's ``get_executor()``, any other; None: here.
         results: CSV file that takes each pair as it is finished; pairs that are in it already are not simulated.
+        confidence: how sure the cores needed are to meet the target, on hosts that have so many.
         seed: of all random draws.
         engine: ``fast`` or ``reference``.
     """
@@ -218,6 +223,7 @@ def plan(
         executor=executor,
         plan=replace(FLEET_PLAN, seed=seed),
         engine=engine,
+        confidence=confidence,
         done=table.done if table else None,
         save=table.append if table else None,
     )

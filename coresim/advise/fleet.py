@@ -2,18 +2,22 @@
 
 Pairs with the same simulated inputs (the same step time, GPU count and transferred CPU times) are one *task*: their
 search for the cores needed is done once, from the bound that no schedule beats, and all machines that have them share
-one run. Any `concurrent.futures.Executor` runs the tasks, in this process or on a cluster.
+one run. What a workload's best machine is asked for is searched again as `coresim.advise.recommend` does, so that both
+say the same count; another machine may be the best then, and is searched too. Any `concurrent.futures.Executor` runs
+the tasks, in this process or on a cluster.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from coresim import __version__
+from coresim.advise.refine import CONFIDENCE, check_confidence
+from coresim.advise.starved import SEARCHED
 from coresim.advise.sweep import NOISE
 from coresim.advise.task import FLEET_PLAN, Cores, Outcome, Task, run_task
 from coresim.advise.transfer import Transferred, transfer
@@ -108,6 +112,10 @@ class FleetPlan:
                 best[row.candidate.name] = _better(best.get(row.candidate.name, row), row)
         return sorted(best.values(), key=_rank)
 
+    def best_first(self, workload: FleetWorkload) -> list[Row]:
+        """`pairs`, with what meets the target before what does not."""
+        return sorted(self.pairs(workload), key=lambda row: not row.meets_target)
+
     def mixes(self) -> list[Mix]:
         """Every candidate that has a prediction for all workloads, the best first."""
         best = {w.name: {row.candidate.name: row for row in self.pairs(w)} for w in self.fleet.workloads}
@@ -150,6 +158,7 @@ def plan_fleet(
     executor: Executor | None = None,
     plan: Plan = FLEET_PLAN,
     engine: str = "fast",
+    confidence: float = CONFIDENCE,
     done: Mapping[str, Outcome] | None = None,
     save: Save | None = None,
     progress: Progress | None = None,
@@ -161,19 +170,23 @@ def plan_fleet(
         executor: where tasks run; None: here, one after another.
         plan: how much to simulate for each pair.
         engine: ``fast`` or ``reference``.
+        confidence: how sure the cores needed are to meet the target, on hosts that have so many.
         done: outcomes already known, by the key of their row; they are not simulated again.
         save: called with each row as it is finished, in any order.
         progress: called with the share that is done.
     """
-    book = _Book(fleet, plan, engine, dict(done or {}))
-    tasks = book.tasks()
-    for count, (task, found) in enumerate(_run(tasks, executor), start=1):
-        for row in book.enter(task, found):
-            if save:
-                save(row)
-        if progress:
-            progress("fleet", count / len(tasks))
-    return FleetPlan(fleet, tuple(book.rows()), tuple(book.unknown))
+    check_confidence(confidence)
+    book = _Book(fleet, plan, engine, dict(done or {}), confidence)
+    what, tasks = "fleet", book.tasks()
+    while tasks:
+        for count, (task, found) in enumerate(_run(tasks, executor), start=1):
+            for row in book.enter(task, found):
+                if save:
+                    save(row)
+            if progress:
+                progress(what, count / len(tasks))
+        what, tasks = "what to ask for", book.searches()
+    return book.plan()
 
 
 def _run(tasks: Sequence[Task], executor: Executor | None) -> Iterator[tuple[Task, Any]]:
@@ -182,7 +195,7 @@ def _run(tasks: Sequence[Task], executor: Executor | None) -> Iterator[tuple[Tas
         return
     # What is sent one by one costs more to send than its results are worth waiting for, where there are very many.
     size = max(1, min(LARGEST_PARCEL, len(tasks) // FEWEST_PARCELS))
-    parcels = [tasks[at : at + size] for at in range(0, len(tasks), size)]
+    parcels = (tasks[at : at + size] for at in range(0, len(tasks), size))
     futures = {executor.submit(_run_all, parcel): parcel for parcel in parcels}
     try:
         for future in as_completed(futures):
@@ -212,14 +225,14 @@ class _Cell:
 class _Book:
     """Which pair waits for which task."""
 
-    def __init__(self, fleet: Fleet, plan: Plan, engine: str, known: dict[str, Outcome]) -> None:
-        self.fleet, self.plan, self.engine, self.known = fleet, plan, engine, known
+    def __init__(self, fleet: Fleet, runs: Plan, engine: str, known: dict[str, Outcome], confidence: float) -> None:
+        self.fleet, self.runs, self.engine, self.known, self.confidence = fleet, runs, engine, known, confidence
         self.unknown: list[Unknown] = []
         self.cells = list(self._cells())
 
     def _cells(self) -> Iterator[_Cell]:
         for workload in self.fleet.workloads:
-            job = _digest(__version__, workload.scenario.to_dict(), asdict(self.plan), self.engine)
+            job = _digest(__version__, workload.scenario.to_dict(), asdict(self.runs), self.engine, self.confidence)
             known: dict[object, tuple[Transferred, str] | str] = {}
             for candidate in self.fleet.candidates:
                 what = (candidate.gpu, candidate.cpu, candidate.gpu_count)
@@ -246,18 +259,27 @@ class _Book:
         return transferred, _digest(job, replace(transferred, notes=()))
 
     def tasks(self) -> list[Task]:
-        """What is not known yet, one task for each job and kind of host."""
-        self.waiting: dict[tuple[str, Transferred], list[_Cell]] = {}
-        for cell in self.cells:
-            if cell.key not in self.known:
-                self.waiting.setdefault(cell.job, []).append(cell)
-        return [self._task(cells) for cells in self.waiting.values()]
+        """What is not known yet, one task for each job and kind of host; where all is known, `searches`."""
+        return self._tasks((cell for cell in self.cells if cell.key not in self.known), False) or self.searches()
 
-    def _task(self, cells: list[_Cell]) -> Task:
+    def searches(self) -> list[Task]:
+        """What is to be asked for and was not searched as a recommendation is."""
+        plan = self.plan()
+        best = [row for workload in self.fleet.workloads for row in plan.best_first(workload)[:1]]
+        keys = {row.key for row in best if row.outcome.has_enough and row.outcome.basis != SEARCHED}
+        return self._tasks((cell for cell in self.cells if cell.key in keys), True)
+
+    def _tasks(self, cells: Iterable[_Cell], searched: bool) -> list[Task]:
+        self.waiting: dict[tuple[str, Transferred], list[_Cell]] = {}
+        for cell in cells:
+            self.waiting.setdefault(cell.job, []).append(cell)
+        return [self._task(cells, searched) for cells in self.waiting.values()]
+
+    def _task(self, cells: list[_Cell], searched: bool) -> Task:
         options, cores = {cell.option: None for cell in cells}, {cell.cores: None for cell in cells}
-        name, transferred = cells[0].job
-        scenario = cells[0].workload.scenario
-        return Task(name, scenario, transferred, tuple(options), tuple(cores), self.plan, self.engine)
+        (name, transferred), scenario = cells[0].job, cells[0].workload.scenario
+        what = name, scenario, transferred, tuple(options), tuple(cores)
+        return Task(*what, self.runs, self.engine, self.confidence, searched)
 
     def enter(self, task: Task, found: Mapping[tuple[Cores, Option], Outcome]) -> Iterator[Row]:
         """Note a task's outcomes; the rows that they complete."""
@@ -265,13 +287,12 @@ class _Book:
             self.known[cell.key] = found[cell.cores, cell.option]
             yield self._row(cell)
 
-    def rows(self) -> Iterator[Row]:
+    def plan(self) -> FleetPlan:
         """Every row, in the order of the fleet."""
-        return (self._row(cell) for cell in self.cells)
+        return FleetPlan(self.fleet, tuple(self._row(cell) for cell in self.cells), tuple(self.unknown))
 
     def _row(self, cell: _Cell) -> Row:
-        outcome = self.known[cell.key]
-        return Row(cell.key, cell.workload, cell.candidate, cell.option, outcome, cell.notes)
+        return Row(cell.key, cell.workload, cell.candidate, cell.option, self.known[cell.key], cell.notes)
 
 
 def _digest(*parts: object) -> str:

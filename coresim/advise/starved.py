@@ -27,6 +27,7 @@ from coresim.theory.bounds import demands, tightest
 
 #: What the interval of an outcome rests on.
 SIMULATED, BOUNDED = "simulated", "simulated; what uncertain inputs add, by the bound"
+SEARCHED = "simulated; all settings searched"
 #: Idle beyond the target, by the bounds alone, from which on a setting is far from it.
 FAR = 0.1
 #: Of a run, however many GPUs share it.

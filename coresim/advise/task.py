@@ -8,14 +8,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from coresim import stats
+from coresim.advise.decide import decide
 from coresim.advise.need import cores_needed, useful_cores
-from coresim.advise.starved import SIMULATED, predicted, short_of_cores
-from coresim.advise.sweep import Point, Study
+from coresim.advise.refine import CONFIDENCE, LIKELY
+from coresim.advise.starved import SEARCHED, SIMULATED, predicted, short_of_cores, uncertainty
+from coresim.advise.sweep import Point, Study, pipeline_of
 from coresim.advise.transfer import Transferred
 from coresim.model.option import Option
-from coresim.model.scenario import Scenario
+from coresim.model.scenario import Scenario, with_services
 from coresim.sim.engines import engine_named
-from coresim.sim.estimate import Estimate, Plan
+from coresim.sim.estimate import Plan
 
 #: Short runs: a fleet asks which machine, and inputs that were transferred there widen the interval far more.
 FLEET_PLAN = Plan(steps=120, least=2, most=2, inputs=4)
@@ -26,8 +29,10 @@ class Outcome:
     """One option of one pair, as simulated; cores and workers per GPU, throughput of the whole host in samples/s.
 
     The job uses ``cores_needed`` of the cores that there are (the rest is for others), or all where they are fewer or
-    where no core count meets the target: then ``cores_needed`` is None. ``basis``: what the interval rests on,
-    `SIMULATED` or `coresim.advise.starved.BOUNDED`.
+    where no core count meets the target: then ``cores_needed`` is None. ``basis``: what count and interval rest on,
+    `SIMULATED`, `coresim.advise.starved.BOUNDED` or `SEARCHED`. ``confidence``: the probability with which
+    ``cores_needed`` meet the target: the one that was asked for where the host has so many cores, else that of what is
+    as likely as not.
     """
 
     cores_needed: int | None
@@ -39,6 +44,12 @@ class Outcome:
     gpu_idle_high: float
     throughput: float
     basis: str = SIMULATED
+    confidence: float = LIKELY
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether the host has the cores needed."""
+        return self.cores_needed is not None and self.cores_had >= self.cores_needed
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,11 @@ class Cores:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker simulates: one job transferred to one kind of host, with several core counts."""
+    """What a worker simulates: one job transferred to one kind of host, with several core counts.
+
+    ``confidence``: how sure the cores needed are to meet the target. ``searched``: whether they are looked for as
+    `coresim.advise.recommend` does, among all settings and with long runs; else to first order, with short ones.
+    """
 
     workload: str
     scenario: Scenario
@@ -60,6 +75,8 @@ class Task:
     cores: tuple[Cores, ...]
     plan: Plan
     engine: str
+    confidence: float = CONFIDENCE
+    searched: bool = False
 
 
 def run_task(task: Task) -> dict[tuple[Cores, Option], Outcome]:
@@ -69,17 +86,49 @@ def run_task(task: Task) -> dict[tuple[Cores, Option], Outcome]:
     scenario = task.transferred.scenario(task.scenario)
     found = {}
     for option in task.options:
-        needed = cores_needed(scenario, option, replace(study, plan=study.rough), predicted)
+        likely, sure = _searched(task, option) if task.searched else _needed(scenario, option, task.confidence, study)
         for cores in task.cores:
-            found[cores, option] = _outcome(scenario, option, cores, needed, study)
+            room = cores.had or cores.most or math.inf
+            surely = sure is not None and sure.cores <= room
+            outcome = _outcome(scenario, option, cores, sure if surely else likely, study, task.searched)
+            found[cores, option] = replace(outcome, confidence=task.confidence if surely else LIKELY)
     return found
 
 
-def _outcome(scenario: Scenario, option: Option, cores: Cores, needed: Point | None, study: Study) -> Outcome:
+def _searched(task: Task, option: Option) -> tuple[Point | None, Point | None]:
+    """The settings that `coresim.advise.recommend` finds for the job on that host."""
+    scenario = task.transferred.scenario(task.scenario, condense=False)
+    study = Study(engine_named(task.engine), Plan(seed=task.plan.seed))
+    answer = decide(scenario, study, (option,), confidence=task.confidence).answers[0]
+    return answer.answer, answer.sure
+
+
+def _needed(scenario: Scenario, option: Option, confidence: float, study: Study) -> tuple[Point | None, Point | None]:
+    """The settings with the fewest cores that meet the target as likely as not, and with ``confidence``.
+
+    The second to first order: what binds near the first is a product (`coresim.advise.starved`), so that inputs which
+    are worse by their share of its uncertainty come to a step shorter by as much: what meets the target with that step.
+    """
+    rough = replace(study, plan=study.rough)
+    likely = cores_needed(scenario, option, rough, predicted)
+    if likely is None:
+        return None, None
+    spread = uncertainty(pipeline_of(scenario, option, likely.cores, max(1, likely.workers), likely.prefetch_factor))
+    shorter = math.exp(-stats.normal_quantile(confidence) * spread)
+    if shorter == 1.0:
+        return likely, likely
+    # What a study keeps is of one scenario.
+    sure = cores_needed(with_services(scenario, shorter, "step"), option, replace(rough, cache={}), predicted)
+    return likely, sure if sure is None or sure.cores > likely.cores else likely
+
+
+def _outcome(
+    scenario: Scenario, option: Option, cores: Cores, needed: Point | None, study: Study, searched: bool
+) -> Outcome:
     used = float(needed.cores if needed else useful_cores(scenario))
     had = cores.had or min(used, cores.most or math.inf)
     if needed and had >= needed.cores:
-        point, basis = replace(needed, estimate=_whole(scenario, needed, study)), SIMULATED
+        point, basis = (needed, SEARCHED) if searched else (_whole(scenario, needed, study), SIMULATED)
     else:
         point, basis = short_of_cores(scenario, option, min(had, used), study)
     estimate = point.estimate
@@ -96,5 +145,7 @@ def _outcome(scenario: Scenario, option: Option, cores: Cores, needed: Point | N
     )
 
 
-def _whole(scenario: Scenario, point: Point, study: Study) -> Estimate:
-    return predicted(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
+def _whole(scenario: Scenario, point: Point, study: Study) -> Point:
+    """The setting in runs that are long enough for an interval."""
+    estimate = predicted(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
+    return replace(point, estimate=estimate)

@@ -58,14 +58,15 @@ class Transferred:
     notes: tuple[str, ...] = ()
     memory_bytes: float | None = None
 
-    def scenario(self, base: Scenario) -> Scenario:
-        """The job on that machine, without the machine's cores."""
+    def scenario(self, base: Scenario, condense: bool = True) -> Scenario:
+        """The job on that machine, without the machine's cores; ``condense``: with times as `condensed` makes them."""
         base = self._housed(base)
         workload = base.workload
-        times: dict[str, Any] = {"fetch": condensed(workload.fetch, workload.batch_size)}
+        times: dict[str, Any] = {"fetch": workload.fetch}
         times |= {name: self._cpu(getattr(workload, name)) for name in CPU_TIMES}
         times |= {name: getattr(workload, name) * self.cpu_time for name in ("startup", "worker_startup")}
-        times["preprocess"] = condensed(times["preprocess"], workload.batch_size)
+        if condense:
+            times |= {name: condensed(times[name], workload.batch_size) for name in ("fetch", "preprocess")}
         device = replace(
             base.accelerator, step=self.step, launch=self._cpu(base.accelerator.launch), count=self.gpu_count
         )

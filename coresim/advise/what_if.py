@@ -94,6 +94,7 @@ def what_if(
     names: Sequence[str] = (),
     option: Option = Option.OVERLAPPED,
     said: Known | None = None,
+    options: Sequence[Option] | None = None,
 ) -> WhatIf:
     """Simulate today's job and the remedies that apply to it.
 
@@ -103,6 +104,7 @@ def what_if(
         names: which remedies; none: all that apply.
         option: the organisation of the pipeline.
         said: what `coresim.advise.recommend.recommend` says of the job (`Recommendation.known`); None: it is asked.
+        options: which organisations it is asked about; None: all that the preset can be.
 
     Raises:
         InputError: a remedy that is not known, or does not apply to this job.
@@ -110,7 +112,7 @@ def what_if(
     remedies = remedies_named(scenario, names)
     if said is None:
         # What a study keeps of short runs is of one scenario, and it may have been asked for others.
-        found = decide(scenario, replace(study, cache={}))
+        found = decide(scenario, replace(study, cache={}), options)
         said = known(found.answers, found.point, found.own)
     job = _Job(scenario, option, study, said)
     today = job.today()

@@ -5,15 +5,22 @@ What it imports is imported here only, when a loop that trains has been found.
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import Any
 
+from coresim.errors import InputError
+from coresim.model.warning import HostWarning
 
-def calibrate(loader: Any, *, budget_s: float) -> dict[str, Any]:
+
+def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: float) -> dict[str, Any]:
     """Run the loader with 1, 2, 4, ... workers, and note what each part costs; plain data, to be written to a file.
 
     Args:
         loader: the program's own.
+        workers: how many the program has. A data set that cannot be read with more, such as a stream of as many files,
+            is not.
+        pin_memory: whether a thread copies its batches to pinned memory.
         budget_s: wall seconds; slow batches may take longer.
 
     Raises:
@@ -25,9 +32,24 @@ def calibrate(loader: Any, *, budget_s: float) -> dict[str, Any]:
     from coresim.measure.torch_loader import TorchSubject  # noqa: PLC0415
 
     subject = TorchSubject(loader, type(loader.dataset).__name__)
-    found = instrument.calibrate(subject, budget_s=budget_s)
+    cautions = []
+    try:
+        found = instrument.calibrate(subject, budget_s=budget_s, pin_memory=pin_memory)
+    except InputError as error:
+        usual = instrument.worker_counts(len(os.sched_getaffinity(0)), subject)
+        fewer = [count for count in usual if count <= (workers or 0)]
+        if fewer in ([], list(usual)):
+            raise
+        found = instrument.calibrate(subject, budget_s=budget_s, pin_memory=pin_memory, counts=fewer)
+        cautions.append(
+            HostWarning(
+                f"the loader fails with more than {fewer[-1]} workers",
+                str(error),
+                "what more of them cost is not known; cure that before you give it more",
+            )
+        )
     return {
         "loader": subject.loader,
         "measurements": [asdict(measurement) for measurement in costs.measurements(found)],
-        "cautions": [list(caution) for caution in cautions_of(found)],
+        "cautions": [list(caution) for caution in (*cautions, *cautions_of(found))],
     }

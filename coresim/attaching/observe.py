@@ -122,15 +122,18 @@ def _cpu_of(pid: int) -> float:
 
 
 def machine_seconds() -> float:
-    """CPU seconds of all programs on the CPUs that this process may use, since the machine started."""
+    """CPU seconds of all programs on the CPUs that this process may use, since the machine started.
+
+    What a virtual machine wanted and did not get, because others on its host had it, is in it (``steal``, proc(5)).
+    """
     allowed = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
     ticks = 0
     with open("/proc/stat") as file:
         for line in file:
             name, *fields = line.split()
             if name in allowed:
-                user, nice, system, _, _, irq, softirq = map(int, fields[:7])
-                ticks += user + nice + system + irq + softirq
+                user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
+                ticks += user + nice + system + irq + softirq + steal
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

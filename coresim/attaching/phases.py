@@ -166,7 +166,12 @@ class Phases:
     def _run(self, loop: Loop, name: str, share: float) -> None:
         self._rank.aside = True
         try:
-            self._line.report(name, calibrate(loop.loader, budget_s=share * self._plan.budget_s))
+            settings = self._line.found["settings"]
+            pinned = settings["pin_memory"] and settings["cuda"]  # without a device torch pins nothing
+            found = calibrate(
+                loop.loader, workers=settings["workers"], pin_memory=pinned, budget_s=share * self._plan.budget_s
+            )
+            self._line.report(name, found)
         finally:
             self._rank.aside = False
         self.tell()

@@ -66,9 +66,17 @@ class Checked:
         return abs(self.miss) <= self.allowed
 
 
-def check_today(profile: Profile, study: Study) -> Checked | None:
-    """Predict the program's own setting from its profile; None for a profile of no program."""
-    if profile.today is None:
+def own_options(profile: Profile | None) -> tuple[Option, ...] | None:
+    """What a program that was attached to may be: a loader with workers. Another organisation is another program.
+
+    None where any may be.
+    """
+    return (Option.OVERLAPPED,) if profile is not None and profile.today is not None else None
+
+
+def check_today(profile: Profile | None, study: Study) -> Checked | None:
+    """Predict the program's own setting from its profile; None without one, and for a profile of no program."""
+    if profile is None or profile.today is None:
         return None
     return check(read_scenario(profile_tables(profile, "profile")), profile.today, study)
 

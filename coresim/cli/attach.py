@@ -159,7 +159,7 @@ def step_settings(args: argparse.Namespace, batch_size: int) -> list[str]:
     if not (args.gpu or args.model or args.precision):
         return []
     found = find_step(args.gpu or DEFAULT_GPU, args.model or DEFAULT_MODEL, batch_size, args.precision)
-    print(f"coresim: the step: catalogue: {found.basis}", file=sys.stderr)
+    print(f"coresim: the step: catalogue: {found.provenance}", file=sys.stderr)
     table = f'{{mean = "{found.step_time_s!r} s", uncertainty = {found.uncertainty / 2!r}}}'
     return [f"accelerator.step={table}", f'accelerator.name="{found.row.gpu}"', *_DEVICE]
 

@@ -176,6 +176,8 @@ def _one_line_per_part() -> Callable[[str, float], None]:
 def summary(profile: Profile, path: str) -> str:
     """What was measured, in a few lines, for people."""
     lines = [f"{profile.workload}, batch {profile.batch_size} ({format_bytes(profile.bytes_per_batch)})"]
+    if profile.settings is not None:
+        lines.append(f"today's settings: {profile.settings}")
     for found in profile.measurements:
         if found.unit in ("s/sample", "s/batch") and found.name.startswith(("prepare.", "receive.cpu")):
             lines.append(f"  {found.name:<22} {format_duration(found.mean):>8} per {found.unit[2:]}")

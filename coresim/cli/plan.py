@@ -40,6 +40,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--results", metavar="CSV", help="table of every pair, written as pairs finish; a rerun skips those in it"
     )
     parser.add_argument("--parquet", metavar="FILE", help="also write the table as Parquet (needs pyarrow)")
+    sure = "how sure the cores to ask for are to meet the target, on machines that have so many (default 90%%)"
+    add_flags(parser, "confidence", help=sure)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=whole_number(1), help="processes here (default: one for each usable CPU)")
     where.add_argument(
@@ -95,6 +97,7 @@ def _planned(args: argparse.Namespace, fleet: Fleet, results: ResultFile | None)
             executor=executor,
             plan=replace(FLEET_PLAN, seed=args.seed),
             engine=args.engine,
+            confidence=args.confidence,
             done=results.done if results else None,
             save=results.append if results else None,
             progress=progress,

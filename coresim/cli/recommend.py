@@ -12,7 +12,6 @@ from coresim.cli.flags import add_flags, whole_number
 from coresim.cli.measure import add_arguments, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
-from coresim.model.option import Option
 
 if TYPE_CHECKING:
     from coresim.attaching.today import Checked
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure or read, simulate, print; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
     from coresim.advise.steps import for_steps
-    from coresim.attaching.today import check_today
+    from coresim.attaching.today import check_today, own_options
     from coresim.model.profile import step_is_unknown
     from coresim.sim.estimate import Plan
 
@@ -71,22 +70,17 @@ def run(args: argparse.Namespace) -> int:
     if args.loader_hook:
         return foreign_loader(args)
     scenario, profile = _scenario(args)
-    asked = args.options or _own_option(profile), args.max_cores, args.confidence
+    asked = args.options or own_options(profile), args.max_cores, args.confidence
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
         if profile and step_is_unknown(profile, args.settings):
             _print_steps(args, for_steps(scenario, study, *asked), profile)
             return EXIT_ANSWERED
         answer = recommend(scenario, study, *asked)
-        checked = check_today(profile, study) if profile else None
+        checked = check_today(profile, study)
     _print(args, answer, profile, checked)
     if checked and not checked.trusted:
         return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.meets_target else EXIT_NO_CORE_COUNT
-
-
-def _own_option(profile: Profile | None) -> tuple[Option, ...] | None:
-    """What a program has that was attached to: a loader with workers. Another organisation would be another program."""
-    return (Option.OVERLAPPED,) if profile is not None and profile.today is not None else None
 
 
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
@@ -122,14 +116,13 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, checked: Checked | None) -> None:
     from coresim.report.answer import answer_of
     from coresim.report.document import recommendation_document
-    from coresim.report.today import today_document, today_text
+    from coresim.report.today import today_document
 
     source = source_of(args) if args.command or args.input else "measured here"
     document = recommendation_document(answer, _about(args, source, profile))
     document["today"] = today_document(checked) if checked else None
-    told = answer_of(answer, profile, source, args.settings)
-    text = replace(told, rests=(*told.rests, *_checked(profile))).text(args.verbose)
-    show(args, document, f"{today_text(checked)}\n\n{text}" if checked else text)
+    told = answer_of(answer, profile, source, args.settings, checked)
+    show(args, document, replace(told, rests=(*told.rests, *_checked(profile))).text(args.verbose))
 
 
 def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,10 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="where to write it: .html, .pdf, or .md without charts (default plan.html)",
     )  # fmt: skip
     parser.add_argument("--title", metavar="TEXT", help="title of the report (default: names the input)")
-    add_flags(parser, "idle-target", "confidence", "options", "max-cores", "seed", "set")
+    add_flags(parser, "idle-target", "confidence")
+    options = "which options to consider (default: those that the preset can be; of a program 2)"
+    add_flags(parser, "options", help=options)
+    add_flags(parser, "max-cores", "seed", "set")
     parser.set_defaults(run=run)
 
 
@@ -33,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """Read, simulate, write; 0 if a core count meets the target, 4 if none does."""
     from coresim.advise.recommend import recommend
     from coresim.advise.what_if import what_if
-    from coresim.attaching.today import check_today
+    from coresim.attaching.today import check_today, own_options
     from coresim.report.answer import answer_of
     from coresim.report.output import format_of, write_report
     from coresim.report.plan import ledger_table, plan_report
@@ -48,11 +50,10 @@ def run(args: argparse.Namespace) -> int:
     scenario, profile = read_job(args, settings_of(args))
     source = source_of(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
-        found = recommend(scenario, study, args.options, args.max_cores, args.confidence)
-        answer = answer_of(found, profile, source, args.settings)
-        today = check_today(profile, study) if profile else None
-        if today:
-            answer = replace(answer, rests=(" ".join(today_text(today).split()), *answer.rests))
+        options = args.options or own_options(profile)
+        found = recommend(scenario, study, options, args.max_cores, args.confidence)
+        today = check_today(profile, study)
+        answer = answer_of(found, profile, source, args.settings, today)
         # What the step time rests on stands among what the answer rests on.
         about = metadata(args.seed, source, profile=profile)
         name = profile.workload if profile and args.command else Path(source).name

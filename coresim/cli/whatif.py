@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import add_attach, read_job
 from coresim.cli.common import settings_of, show, study_of
 from coresim.cli.flags import add_flags
 from coresim.cli.measure import progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED
+from coresim.model.option import Option
+
+if TYPE_CHECKING:
+    from coresim.model.scenario import Scenario
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -23,14 +27,15 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("input", nargs="?", help="a scenario (.toml) or a saved profile (.json)")
     add_attach(parser, save=True)
     parser.add_argument("--remedy", action="append", default=[], metavar="NAME", help="only this one; repeatable")
-    add_flags(parser, "option", "idle-target", "seed", "cold", "preset", "storage", "set", "json")
+    add_flags(parser, "option", default=None, help="organisation (default 2; 1 where the loader has no workers)")
+    add_flags(parser, "idle-target", "seed", "cold", "preset", "storage", "set", "json")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
     from coresim.advise.what_if import remedies_named, what_if
-    from coresim.attaching.today import check_today
+    from coresim.attaching.today import check_today, own_options
     from coresim.report.remedies import what_if_document, what_if_text
     from coresim.report.today import today_document, today_text
     from coresim.sim.estimate import Plan
@@ -38,8 +43,14 @@ def run(args: argparse.Namespace) -> int:
     scenario, profile = read_job(args, settings_of(args), args.cold, args.storage)
     remedies_named(scenario, args.remedy)  # before anything is simulated
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
-        found = what_if(scenario, study, args.remedy, args.option)
-        today = check_today(profile, study) if profile else None
+        option, options = args.option or _today(scenario), own_options(profile)
+        found = what_if(scenario, study, args.remedy, option, options=options)
+        today = check_today(profile, study)
     document = what_if_document(found) | {"observed": today_document(today) if today else None}
     show(args, document, "\n\n".join([*([today_text(today)] if today else []), what_if_text(found)]))
     return EXIT_ANSWERED if today is None or today.trusted else EXIT_NOT_TRUSTED
+
+
+def _today(scenario: Scenario) -> Option:
+    """How the pipeline is organised as it is."""
+    return Option.NO_OVERLAP if scenario.loader.workers == 0 else Option.OVERLAPPED

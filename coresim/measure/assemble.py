@@ -46,8 +46,9 @@ def assemble(
         speed=speed.values,
         speed_uncertainty=speed.uncertainties,
         siblings=speed.sibling,
-        speed_basis="; ".join(speed.basis),
+        speed_basis="; ".join(speed.provenance),
         cautions=tuple(cautions),
+        settings=facts.settings,
         measurements=tuple(found),
     )
 

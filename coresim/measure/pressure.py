@@ -16,9 +16,9 @@ import numpy as np
 
 from coresim.measure import protocol
 from coresim.measure.bandwidth import array_bytes, available_memory, last_level_cache
-from coresim.measure.processes import START_TIMEOUT, Child, Link
+from coresim.measure.processes import Link
 from coresim.measure.protocol import Cautions, Clock, Progress
-from coresim.measure.worker_pool import physical_cpus
+from coresim.measure.worker_pool import physical_cpus, worker_pool
 from coresim.model.measurement import Measurement
 
 #: A triad goes over so much of its arrays before it looks whether it is to rest.
@@ -38,10 +38,7 @@ def streams(cpus: Sequence[int], cache_bytes: int | None = None) -> Iterator[Cal
     """
     cache = cache_bytes or last_level_cache()
     size = array_bytes(cache, len(cpus), available_memory())
-    with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(Child(_stream, size, cpu=cpu, doing="pressing on the memory")) for cpu in cpus]
-        for child in children:
-            child.receive(START_TIMEOUT)
+    with worker_pool(_stream, size, cpus=cpus, doing="pressing on the memory") as children:
 
         def press(count: int, rate: float) -> None:
             for place, child in enumerate(children):

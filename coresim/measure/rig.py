@@ -13,7 +13,8 @@ from typing import Any
 from coresim.measure.processes import limit_threads
 from coresim.measure.staged import StagedSubject
 from coresim.measure.subject import Layout, Subject
-from coresim.workloads.base import Workload, seed_everything
+from coresim.model.loader_settings import LoaderSettings
+from coresim.workloads.base import DatasetWorkload, Workload, seed_everything
 from coresim.workloads.named import WorkloadSpec
 
 MOST_FILES = 4096
@@ -32,6 +33,7 @@ class Facts:
         bytes_per_sample: bytes read per sample, or None where unknown.
         build_s: wall seconds that building took.
         files: the stored files, evenly thinned to some thousands; empty where unknown.
+        settings: of the DataLoader that was named, or None.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Facts:
     bytes_per_sample: float | None
     build_s: float
     files: tuple[Path, ...] = field(repr=False, default=())
+    settings: LoaderSettings | None = None
 
 
 class Rig:
@@ -70,6 +73,7 @@ class Rig:
     def facts(self) -> Facts:
         """What is known of the data set."""
         workload, subject = self.workload, self.subject(threads=False)
+        own = workload.settings if isinstance(workload, DatasetWorkload) else {}
         files = workload.files()
         return Facts(
             name=workload.name,
@@ -80,6 +84,7 @@ class Rig:
             bytes_per_sample=workload.bytes_per_sample(),
             build_s=self.build_s,
             files=tuple(files[:: -(-len(files) // MOST_FILES) or 1]),
+            settings=LoaderSettings(**own) if own else None,
         )
 
     def batch(self) -> Any:

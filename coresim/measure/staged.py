@@ -76,21 +76,12 @@ class StagedSubject(Subject):
     def __init__(self, workload: Workload, collate: Callable[[list[Any]], Any]) -> None:
         self._workload, self._collate = workload, collate
         self.name, self.batch_size = workload.name, workload.batch_size
-        self._prepared = Prepared(workload)
-        self.samples = len(self._prepared)
+        self._dataset = Prepared(workload)
+        self.samples = len(self._dataset)
 
     def open(self, layout: Layout, seed: int) -> Pipe:
         """Start the threads."""
         return StagedPipe(self._workload, self._collate, layout, batches_of(self.samples, self.batch_size, seed))
-
-    def sample(self, index: int) -> Any:
-        """One sample, in this thread."""
-        return self._prepared[index]
-
-    def seed(self) -> None:
-        """Draw the same random numbers again from here on."""
-        super().seed()
-        self._prepared.seed(0)
 
 
 class StagedPipe(Pipe):

@@ -46,7 +46,7 @@ class StandInSubject(Subject):
             raise MissingPartError(f"--worker-init: {why}; {how_to_install('torch')}")
         self.name, self.batch_size = workload.name, workload.batch_size
         self._collate = workload.collate
-        self._dataset: Any = workload.dataset if isinstance(workload, DatasetWorkload) else Prepared(workload)
+        self._dataset = workload.dataset if isinstance(workload, DatasetWorkload) else Prepared(workload)
         self._iterable = isinstance(workload, DatasetWorkload) and not workload.is_map
         self.samples = 0 if self._iterable else min(len(self._dataset), 10**6)
         self.steps = () if own else self._dataset.names
@@ -56,16 +56,6 @@ class StandInSubject(Subject):
         indices = batches_of(self.samples or 1, self.batch_size, seed)
         reader = (self._dataset, self._iterable, True, self._collate)
         return _Pipe(reader, layout, indices) if layout.workers else _Inline(reader, indices)
-
-    def sample(self, index: int) -> Any:
-        """One sample, in this process."""
-        return self._dataset[index]
-
-    def seed(self) -> None:
-        """Draw the same random numbers again from here on."""
-        super().seed()
-        if isinstance(self._dataset, Prepared):
-            self._dataset.seed(0)
 
 
 class _Inline(Pipe):

@@ -160,7 +160,9 @@ def _recorded(request: StepRequest, job: StepJob, instead: str | None = None) ->
     unknown = job.own_data and request.gpu is None and request.model is None
     source = AcceleratorSource(
         kind="unknown" if unknown else "catalogue",
-        basis=f"not known; in its place the catalogue's {found.basis}" if unknown else f"catalogue: {found.basis}",
+        basis=f"not known; in its place the catalogue's {found.provenance}"
+        if unknown
+        else f"catalogue: {found.provenance}",
         uncertainty=found.uncertainty / _DEVIATIONS,
         step_time_s=found.step_time_s,
         name=found.row.gpu,

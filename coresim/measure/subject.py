@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coresim.measure.notes import Note
+from coresim.measure.notes import Note, Prepared
 from coresim.workloads.base import seed_everything
 
 #: The longest that a batch may take, s; a loader that gives nothing for so long is taken for one that hangs.
@@ -82,6 +82,7 @@ class Subject:
     steps: tuple[str, ...] = ()
     samples = 0
     timed_sample: tuple[int, int] | None = None
+    _dataset: Any
 
     def open(self, layout: Layout, seed: int) -> Pipe:
         """Start the loader with so many workers; ``seed`` chooses the order of the samples."""
@@ -89,11 +90,13 @@ class Subject:
 
     def sample(self, index: int) -> Any:
         """Prepare one sample in this process, as a worker does; only where ``samples`` is not 0."""
-        raise NotImplementedError
+        return self._dataset[index]
 
     def seed(self) -> None:
         """Draw the same random numbers again from here on."""
         seed_everything(0)
+        if isinstance(self._dataset, Prepared):
+            self._dataset.seed(0)
 
 
 def batches_of(samples: int, batch_size: int, seed: int) -> Iterator[list[int]]:

@@ -58,16 +58,6 @@ class TorchSubject(Subject):
             warnings.simplefilter("ignore")
             return _TorchPipe(self._clone(layout, seed), layout.workers)
 
-    def sample(self, index: int) -> Any:
-        """One of a map-style data set's samples."""
-        return self._dataset[index]
-
-    def seed(self) -> None:
-        """Draw the same random numbers again from here on."""
-        super().seed()
-        if isinstance(self._dataset, Prepared):
-            self._dataset.seed(0)
-
     def _clone(self, layout: Layout, seed: int) -> Any:
         job, own = self._loader, self._sampling(seed)
         if layout.workers:

@@ -12,7 +12,7 @@ import csv
 import difflib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -80,7 +80,7 @@ class StepChoice:
     step_time_s: float  # scaled to batch_size
     throughput_samples_per_s: float  # the recorded rate, whatever the batch
     uncertainty: float  # relative half-width of step_time_s, 0 to 0.9: a judgement, see find_step
-    basis: str  # one line: the record, its stack, certainty and source, the scaling and the uncertainty
+    provenance: str  # one line: the record, its stack, certainty and source, the scaling and the uncertainty
 
 
 def precision_family(text: str) -> str:
@@ -238,10 +238,15 @@ def _matching(what: str, query: str, asked: str, key_of_name: dict[str, str]) ->
     holds = {key for key, parts in split.items() if words and set(words) <= set(parts)}
     found = same or starts or holds
     if not found:
-        known = {name.lower(): name for name in sorted(key_of_name)}
-        near = difflib.get_close_matches(asked.lower(), known, n=4, cutoff=0.3) or list(known)[:4]
-        raise InputError(f"unknown {what} {asked!r}; nearest known: {', '.join(known[name] for name in near)}")
+        raise InputError(f"unknown {what} {asked!r}; nearest known: {nearest(asked, key_of_name)}")
     return found
+
+
+def nearest(asked: str, names: Iterable[str]) -> str:
+    """The few names that are most like the one asked for, or the first ones."""
+    known = {name.lower(): name for name in sorted(names)}
+    near = difflib.get_close_matches(asked.lower(), known, n=4, cutoff=0.3) or list(known)[:4]
+    return ", ".join(known[name] for name in near)
 
 
 def _one(what: str, asked: str, found: dict[str, str]) -> None:

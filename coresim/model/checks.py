@@ -22,7 +22,7 @@ def check(holds: bool, message: str, *parts: object) -> None:
     """InputError with the message, unless it holds."""
     # The message is put together only where it is needed: a sweep makes very many descriptions.
     if not holds:
-        raise InputError(message.format(*parts))
+        raise InputError(message.format(*parts) if parts else message)
 
 
 def check_count(value: object, what: str, *parts: object, least: int = 1) -> None:

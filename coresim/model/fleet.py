@@ -18,8 +18,10 @@ from coresim.model.keys import (
     Kind,
     choice,
     key,
+    list_of,
     read_section,
     section_schema,
+    table_of,
     unknown_key,
 )
 from coresim.model.load import load_input
@@ -28,26 +30,6 @@ from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.units import short
-
-
-def _list_of(kind: Kind) -> Kind:
-    def read(value: object, where: str) -> tuple[Any, ...]:
-        if not isinstance(value, list) or not value:
-            example = f"[{short(value)}]" if isinstance(value, str) else "[...]"
-            raise InputError(f"{where} = {short(value)}: a list of at least one value is needed; write {example}")
-        return tuple(kind.read(item, f"{where}[{index}]") for index, item in enumerate(value))
-
-    return Kind(read, {"type": "array", "items": kind.schema, "minItems": 1})
-
-
-def _table_of(kind: Kind) -> Kind:
-    def read(value: object, where: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise InputError(f"{where} = {short(value)}: a table of names and values is needed")
-        return {name: kind.read(item, f"{where}.{name}") for name, item in value.items()}
-
-    return Kind(read, {"type": "object", "additionalProperties": kind.schema})
-
 
 _OPTION = Kind(lambda value, where: Option(int(choice("1", "2", "3").read(short(value), where))), {"enum": [1, 2, 3]})
 
@@ -63,8 +45,8 @@ class WorkloadTable:
     cpu: str | None = key(TEXT, "CPU that its CPU times are for; absent: the profile's", None)
     model: str | None = key(TEXT, "net of the step catalogue, for the step time on other GPUs", None)
     precision: str | None = key(TEXT, "precision of the catalogue's step", None)
-    steps: dict[str, Service] = key(_table_of(SERVICE), "step time on other GPUs, by GPU name", None)
-    set: tuple[str, ...] = key(_list_of(TEXT), 'overrides such as "target.gpu_idle=0.1"', ())
+    steps: dict[str, Service] = key(table_of(SERVICE), "step time on other GPUs, by GPU name", None)
+    set: tuple[str, ...] = key(list_of(TEXT), 'overrides such as "target.gpu_idle=0.1"', ())
 
 
 @dataclass(frozen=True)
@@ -72,7 +54,7 @@ class Site:
     """``[[site]]``: the rules of a place that hands out cores with its GPUs."""
 
     name: str = key(TEXT, "what the site is called")
-    gpus: tuple[int, ...] = key(_list_of(PARTS), "GPUs of one job on one host, each count a candidate", (1,))
+    gpus: tuple[int, ...] = key(list_of(PARTS), "GPUs of one job on one host, each count a candidate", (1,))
     gpu: str | None = key(TEXT, "its GPU; absent: that of each workload", None)
     cores_per_gpu: float | None = key(POSITIVE, "physical cores that come with each GPU", None)
     most_cores_per_gpu: float | None = key(POSITIVE, "most physical cores that may be asked for with each GPU", None)
@@ -86,13 +68,13 @@ class Site:
 class FleetTable:
     """The top of a fleet file."""
 
-    machines: tuple[str, ...] = key(_list_of(TEXT), 'names of coresim machines, or ["all"]', ())
+    machines: tuple[str, ...] = key(list_of(TEXT), 'names of coresim machines, or ["all"]', ())
     machine_file: str | None = key(TEXT, "CSV file of your own machines, all of which are candidates", None)
     options: tuple[Option, ...] = key(
-        _list_of(_OPTION), "organisations of the pipeline to consider", (Option.OVERLAPPED,)
+        list_of(_OPTION), "organisations of the pipeline to consider", (Option.OVERLAPPED,)
     )
     cpu_speed: dict[str, float] = key(
-        _table_of(POSITIVE), "speed of a core by CPU name, on any one scale; measured by you on a like job", None
+        table_of(POSITIVE), "speed of a core by CPU name, on any one scale; measured by you on a like job", None
     )
 
 
@@ -130,7 +112,6 @@ class Candidate:
         memory_bytes: of the host.
         price_per_h: USD per hour of the host; None: by core and GPU.
         price_per_core_h, price_per_gpu_h: USD per hour.
-        basis: where the facts are from, and how sure the core count is.
     """
 
     name: str
@@ -144,7 +125,6 @@ class Candidate:
     price_per_h: float | None = None
     price_per_core_h: float | None = None
     price_per_gpu_h: float | None = None
-    basis: str = "the fleet file"
 
     def price(self, cores_per_gpu: float) -> float | None:
         """USD per hour of the host with so many cores for each GPU, or None where it is not known."""
@@ -247,7 +227,6 @@ def candidate_of(machine: Machine) -> Candidate:
         cpu=machine.cpu,
         memory_bytes=machine.memory_bytes,
         price_per_h=machine.price_usd_per_h,
-        basis=f"cores {machine.certainty_cores}; {machine.source}",
     )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from coresim.errors import InputError, UnknownKeyError
+from coresim.errors import InputError
+from coresim.model.keys import FLAG, LARGE, NOT_NEGATIVE, TEXT, Kind, key, list_of, read_section, table_of
 from coresim.model.warning import HostWarning
-from coresim.units import format_bytes, in_bounds, short
+from coresim.units import format_bytes, short
 
 # A fraction of time that is worth a warning: below it the counters themselves are noise.
 NOTABLE_FRACTION = 0.03
@@ -56,52 +57,58 @@ class Part:
     remedy: str
 
 
+def _read_term(value: object, where: str) -> CoreTerm:
+    if not isinstance(value, dict) or value.keys() != {"name", "value_cores", "explanation"}:
+        raise InputError(f"{where} = {short(value)}: name, value_cores and explanation are needed; measure again")
+    cores = value["value_cores"]
+    return CoreTerm(
+        TEXT.read(value["name"], f"{where}.name"),
+        None if cores is None else NOT_NEGATIVE.read(cores, f"{where}.value_cores"),
+        TEXT.read(value["explanation"], f"{where}.explanation"),
+    )
+
+
 @dataclass(frozen=True)
 class HostFacts:
-    """A host as one process sees it.
+    """A host as one process sees it; None: the fact could not be read."""
 
-    Attributes:
-        terms: the limits whose least is :attr:`usable_cores`.
-        logical_cpus: online hardware threads of the machine (vCPUs of a virtual one).
-        affinity_cpus: hardware threads that this process may run on.
-        affinity_cores: physical cores that those threads cover.
-        cpuset_cpus: what the control group allows, in Linux list form such as ``0-3,8``.
-        numa_cpus: the CPUs of each NUMA node, in the same form.
-        last_level_cache_bytes: size of one last-level cache; the machine has ``last_level_caches`` of them.
-        memory_limit_bytes: least memory limit of the control groups; None = none found.
-        clock_base_hz, clock_max_hz: what a core is promised, and the most that one alone may run at (cpufreq).
-        hypervisor: whether the CPU says that it is virtual.
-        hints: what scheduler, container and thread-binding variables say.
-        other_load_cores: cores, among those of the affinity, kept busy by other processes.
-        throttled_fraction: share of quota periods, since the control group began, that were cut short.
-        steal_fraction: share of wanted CPU time, since boot, that the hypervisor gave to others.
-    """
-
-    terms: tuple[CoreTerm, ...]
-    logical_cpus: int | None = None
-    affinity_cpus: int | None = None
-    affinity_cores: int | None = None
-    physical_cores: int | None = None
-    threads_per_core: int | None = None
-    sockets: int | None = None
-    numa_nodes: int | None = None
-    numa_cpus: tuple[str, ...] = ()
-    cpuset_cpus: str | None = None
-    cpu_model: str | None = None
-    last_level_cache_bytes: int | None = None
-    last_level_caches: int | None = None
-    memory_bytes: int | None = None
-    memory_available_bytes: int | None = None
-    memory_limit_bytes: int | None = None
-    shm_bytes: int | None = None
-    shm_free_bytes: int | None = None
-    clock_base_hz: int | None = None
-    clock_max_hz: int | None = None
-    hypervisor: bool | None = None
-    hints: Mapping[str, str] = field(default_factory=dict, hash=False)
-    other_load_cores: float | None = None
-    throttled_fraction: float | None = None
-    steal_fraction: float | None = None
+    terms: tuple[CoreTerm, ...] = key(
+        list_of(Kind(_read_term, {"type": "object"}), least=0), "the limits whose least is the usable cores"
+    )
+    logical_cpus: int | None = key(LARGE, "online hardware threads of the machine (vCPUs of a virtual one)", None)
+    affinity_cpus: int | None = key(LARGE, "hardware threads that this process may run on", None)
+    affinity_cores: int | None = key(LARGE, "physical cores that those threads cover", None)
+    physical_cores: int | None = key(LARGE, "physical cores of the machine", None)
+    threads_per_core: int | None = key(LARGE, "hardware threads per physical core", None)
+    sockets: int | None = key(LARGE, "packages of the machine", None)
+    numa_nodes: int | None = key(LARGE, "memory nodes", None)
+    numa_cpus: tuple[str, ...] = key(list_of(TEXT, least=0), "CPUs of each memory node, such as 0-3,8", ())
+    cpuset_cpus: str | None = key(TEXT, "CPUs that the control group allows, in the same form", None)
+    cpu_model: str | None = key(TEXT, "the processor", None)
+    last_level_cache_bytes: int | None = key(LARGE, "size of one last-level cache", None)
+    last_level_caches: int | None = key(LARGE, "how many of them the machine has", None)
+    memory_bytes: int | None = key(LARGE, "memory of the machine", None)
+    memory_available_bytes: int | None = key(LARGE, "memory that is not in use", None)
+    memory_limit_bytes: int | None = key(LARGE, "least memory limit of the control groups; absent: none found", None)
+    shm_bytes: int | None = key(LARGE, "size of /dev/shm", None)
+    shm_free_bytes: int | None = key(LARGE, "what of it is free", None)
+    clock_base_hz: int | None = key(LARGE, "clock that a core is promised (cpufreq)", None)
+    clock_max_hz: int | None = key(LARGE, "the most that one core alone may run at (cpufreq)", None)
+    hypervisor: bool | None = key(FLAG, "whether the CPU says that it is virtual", None)
+    hints: Mapping[str, str] = field(
+        default_factory=dict,
+        hash=False,
+        metadata={"kind": table_of(TEXT), "doc": "what scheduler, container and thread-binding variables say"},
+    )
+    other_load_cores: float | None = key(
+        NOT_NEGATIVE, "cores, among those of the affinity, kept busy by other processes", None
+    )
+    throttled_fraction: float | None = key(
+        NOT_NEGATIVE, "share of quota periods, since the control group began, that were cut short", None
+    )
+    steal_fraction: float | None = key(
+        NOT_NEGATIVE, "share of wanted CPU time, since boot, that the hypervisor gave to others", None
+    )
 
     @property
     def usable_cores(self) -> float:
@@ -136,64 +143,25 @@ class HostFacts:
         return derived | document | {"warnings": [warning._asdict() for warning in self.warnings]}
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any], where: str = "host") -> HostFacts:
+    def from_dict(cls, document: Any, where: str = "host") -> HostFacts:
         """Facts from :meth:`to_dict`'s form; an absent fact is None, and warnings are derived again.
 
         Raises:
             UnknownKeyError: a key that this version does not know.
             InputError: a value of the wrong type, or a derived value that the facts contradict.
         """
-        types = {item.name: str(item.type) for item in fields(cls)}
-        unknown = sorted(document.keys() - types.keys() - {*_DERIVED, "warnings"})
-        if unknown:
-            raise UnknownKeyError(f"{where}.{unknown[0]}: unknown key; remove it or upgrade coresim")
-        values = {key: _read_value(document[key], types[key], f"{where}.{key}") for key in document if key in types}
-        facts = cls(**{"terms": (), **values})
-        for key in _DERIVED:
-            if key in document and document[key] != getattr(facts, key):
-                found = getattr(facts, key)
-                raise InputError(f"{where}.{key} = {short(document[key])}: the facts beside it give {found!r}")
+        if not isinstance(document, Mapping):
+            raise InputError(f"{where} = {short(document)}: a table of host facts is needed; measure again")
+        known = {name: value for name, value in document.items() if value is not None}
+        body = {name: value for name, value in known.items() if name not in (*_DERIVED, "warnings")}
+        facts = read_section(cls, {"hints": {}, **body}, where)
+        for name in _DERIVED:
+            if name in document and document[name] != (found := getattr(facts, name)):
+                raise InputError(f"{where}.{name} = {short(document[name])}: the facts beside it give {found!r}")
         return facts
 
 
 _DERIVED = ("usable_cores", "fingerprint")
-_SCALARS: dict[str, tuple[type, ...]] = {
-    "int | None": (int,),
-    "float | None": (int, float),
-    "str | None": (str,),
-    "bool | None": (bool,),
-}
-
-
-def _read_value(value: Any, kind: str, where: str) -> Any:
-    if kind in _SCALARS:
-        good = value is None or _fits(value, kind)
-    elif kind.startswith("Mapping"):
-        good = isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
-    else:
-        good = isinstance(value, list)
-    if not good:
-        raise InputError(f"{where} = {short(value)}: not a possible {kind}; measure again")
-    if kind.startswith("tuple"):
-        return tuple(_read_item(item, kind, where) for item in value)
-    return value
-
-
-def _fits(value: Any, kind: str) -> bool:
-    if isinstance(value, bool):
-        return kind == "bool | None"
-    if isinstance(value, int | float) and not (value >= 0 and in_bounds(value)):
-        return False
-    return isinstance(value, _SCALARS[kind])
-
-
-def _read_item(item: Any, kind: str, where: str) -> str | CoreTerm:
-    if "CoreTerm" not in kind and isinstance(item, str):
-        return item
-    if "CoreTerm" in kind and isinstance(item, Mapping) and item.keys() == {"name", "value_cores", "explanation"}:
-        value = _read_value(item["value_cores"], "float | None", f"{where}.value_cores")
-        return CoreTerm(str(item["name"]), value, str(item["explanation"]))
-    raise InputError(f"{where} holds {short(item)}: not an item of {kind}; measure again")
 
 
 def _memory_class(memory_bytes: int | None) -> float | None:

@@ -81,6 +81,29 @@ def choice(*names: str) -> Kind:
     return Kind(read, {"enum": list(names)})
 
 
+def list_of(kind: Kind, what: str = "a list of at least one value", least: int = 1) -> Kind:
+    """A list, of at least one value unless ``least`` is 0."""
+
+    def read(value: object, where: str) -> tuple[Any, ...]:
+        if not isinstance(value, list) or len(value) < least:
+            example = f"[{short(value)}]" if isinstance(value, str) else "[...]"
+            raise InputError(f"{where} = {short(value)}: {what} is needed; write {example}")
+        return tuple(kind.read(item, f"{where}[{index}]") for index, item in enumerate(value))
+
+    return Kind(read, {"type": "array", "items": kind.schema, "minItems": least})
+
+
+def table_of(kind: Kind) -> Kind:
+    """A table of any names."""
+
+    def read(value: object, where: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise InputError(f"{where} = {short(value)}: a table of names and values is needed")
+        return {name: kind.read(item, f"{where}.{name}") for name, item in value.items()}
+
+    return Kind(read, {"type": "object", "additionalProperties": kind.schema})
+
+
 def _read_flag(value: object, where: str) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"{where} = {short(value)}: true or false is needed")
@@ -93,21 +116,13 @@ def _read_text(value: object, where: str) -> str:
     return value
 
 
-def _read_table(value: object, where: str) -> tuple[float, ...]:
-    if not isinstance(value, list) or not value:
-        raise InputError(f"{where} = {short(value)}: a list of positive numbers is needed")
-    return tuple(FACTOR.read(item, f"{where}[{index}]") for index, item in enumerate(value))
-
-
 def _read_uncertainties(value: object, where: str) -> tuple[float, ...]:
-    if not isinstance(value, list):
-        return (UNCERTAINTY.read(value, where),)
-    if not value:
-        raise InputError(f"{where} = []: a number, or a list of them, is needed")
-    return tuple(UNCERTAINTY.read(item, f"{where}[{index}]") for index, item in enumerate(value))
+    return _UNCERTAINTY_LIST.read(value, where) if isinstance(value, list) else (UNCERTAINTY.read(value, where),)
 
 
 COUNT, COUNT_OR_NONE = _whole(1), _whole(0)
+#: Bytes and hertz of a machine.
+LARGE = _whole(0, int(LARGEST))
 PARTS, PARTS_OR_NONE = _whole(1, MOST_PARTS), _whole(0, MOST_PARTS)
 POSITIVE, NOT_NEGATIVE, FRACTION = _real(0, above=True), _real(0), _real(0, 1)
 #: Relative standard uncertainty.
@@ -115,11 +130,9 @@ UNCERTAINTY = _real(0, MOST_UNCERTAIN)
 #: What a time or a speed is multiplied by.
 FACTOR = _real(1e-6, 1e6)
 FLAG, TEXT = Kind(_read_flag, {"type": "boolean"}), Kind(_read_text, {"type": "string"})
-TABLE = Kind(_read_table, {"type": "array", "items": FACTOR.schema, "minItems": 1})
-UNCERTAINTIES = Kind(
-    _read_uncertainties,
-    {"anyOf": [UNCERTAINTY.schema, {"type": "array", "items": UNCERTAINTY.schema, "minItems": 1}]},
-)
+TABLE = list_of(FACTOR, "a list of positive numbers")
+_UNCERTAINTY_LIST = list_of(UNCERTAINTY, "a number, or a list of them,")
+UNCERTAINTIES = Kind(_read_uncertainties, {"anyOf": [UNCERTAINTY.schema, _UNCERTAINTY_LIST.schema]})
 DURATION = Kind(parse_duration, _DURATION)
 SERVICE = Kind(read_service, _SERVICE)
 

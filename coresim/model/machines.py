@@ -8,7 +8,6 @@ a shared host gets a part of it. Prices are on demand, in the region and on the 
 from __future__ import annotations
 
 import csv
-import difflib
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,8 @@ from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import read_text
-from coresim.model.catalogue import chip
+from coresim.model.catalogue import chip, nearest
+from coresim.model.checks import check
 from coresim.model.keys import unknown_key
 from coresim.units import in_bounds, short
 
@@ -68,14 +68,14 @@ class Machine:
 
     def __post_init__(self) -> None:
         for name in ("id", "gpu"):
-            _check(getattr(self, name), f"{name}: missing; each machine needs one")
+            check(bool(getattr(self, name)), f"{name}: missing; each machine needs one")
         for name in _NUMBERS:
             _check_number(name, getattr(self, name))
         for name in (item.name for item in fields(self) if item.name.startswith("certainty_")):
             value = getattr(self, name)
-            _check(value in CERTAINTIES, f"{name} = {value!r}: use one of {', '.join(CERTAINTIES)}")
+            check(value in CERTAINTIES, f"{name} = {value!r}: use one of {', '.join(CERTAINTIES)}")
         priced = self.price_usd_per_h is None or self.price_date is not None
-        _check(priced, f"price_date: missing for the price of {self.id}; a price without its day misleads")
+        check(priced, f"price_date: missing for the price of {self.id}; a price without its day misleads")
 
     @property
     def cores_per_gpu(self) -> float:
@@ -148,9 +148,9 @@ def _parsed(reader: csv.DictReader[str], source: str) -> tuple[Machine, ...]:
         if name not in columns:
             raise UnknownKeyError(f"{source}: {unknown_key(f'column {name}', name, columns)}")
     for name in (name for name, item in columns.items() if item.default is MISSING):
-        _check(name in (reader.fieldnames or ()), f"{source}: column {name}: missing; each machine needs it")
+        check(name in (reader.fieldnames or ()), f"{source}: column {name}: missing; each machine needs it")
     found = tuple(_machine(record, f"{source}: line {reader.line_num}") for record in reader)
-    _check(bool(found), f"{source}: holds no machine; write one line for each below the column names")
+    check(bool(found), f"{source}: holds no machine; write one line for each below the column names")
     _check_names(found, source)
     return found
 
@@ -158,11 +158,11 @@ def _parsed(reader: csv.DictReader[str], source: str) -> tuple[Machine, ...]:
 def _check_names(machines: Sequence[Machine], source: str) -> None:
     names = [machine.id for machine in machines]
     twice = next((name for name in names if names.count(name) > 1), None)
-    _check(twice is None, f"{source}: id {twice!r} is there twice; give each machine a name of its own")
+    check(twice is None, f"{source}: id {twice!r} is there twice; give each machine a name of its own")
 
 
 def _machine(record: Mapping[str | None, Any], where: str) -> Machine:
-    _check(None not in record, f"{where}: more values than columns; put quotes around a value that holds a comma")
+    check(None not in record, f"{where}: more values than columns; put quotes around a value that holds a comma")
     given = {str(name): value.strip() for name, value in record.items() if value and value.strip()}
     unknown = {certainty: "unknown" for certainty, fact in _FACTS.items() if fact not in given}
     try:
@@ -186,12 +186,7 @@ def _number(name: str, text: str) -> str | int | float:
 
 def _check_number(name: str, value: float | None) -> None:
     good = value is None or (in_bounds(value) and value > 0)
-    _check(good, f"{name} = {short(value)}: a positive number is needed; leave it empty where it is not known")
-
-
-def _check(holds: object, message: str) -> None:
-    if not holds:
-        raise InputError(message)
+    check(good, f"{name} = {short(value)}: a positive number is needed; leave it empty where it is not known")
 
 
 @dataclass(frozen=True)
@@ -236,7 +231,7 @@ def select_machines(machines: Iterable[Machine], wanted: Filter, sort: str = "fi
     _check_known("GPU", wanted.gpu, {machine.gpu for machine in table}, same_gpu)
     _check_known("provider", wanted.provider, {machine.provider for machine in table}, _same_word)
     found = [machine for machine in table if wanted.keeps(machine)]
-    _check(found, "no machine meets all conditions; leave one out")
+    check(bool(found), "no machine meets all conditions; leave one out")
     return sorted(found, key=_SORT_KEYS[sort]) if sort != "file" else found
 
 
@@ -252,8 +247,8 @@ def find_machine(name: str, machines: Iterable[Machine]) -> Machine:
     found = [machine for key, machine in table.items() if key.partition(":")[2].lower() == name.lower()]
     if len(found) == 1:
         return found[0]
-    near = [machine.id for machine in found] or _near(name, table)
-    raise InputError(f"machine {name!r}: unknown; nearest known: {', '.join(near)}; coresim machines lists all")
+    near = ", ".join(machine.id for machine in found) or nearest(name, table)
+    raise InputError(f"machine {name!r}: unknown; nearest known: {near}; coresim machines lists all")
 
 
 def _same_word(asked: str, name: str) -> bool:
@@ -263,13 +258,7 @@ def _same_word(asked: str, name: str) -> bool:
 def _check_known(what: str, asked: str | None, known: set[str], same: Callable[[str, str], bool]) -> None:
     if asked is None or any(same(asked, name) for name in known):
         return
-    raise InputError(f"unknown {what} {asked!r}; nearest known: {', '.join(_near(asked, known))}")
-
-
-def _near(asked: str, known: Iterable[str]) -> list[str]:
-    names = {name.lower(): name for name in sorted(known)}
-    near = difflib.get_close_matches(asked.lower(), names, n=4, cutoff=0.3)
-    return [names[name] for name in near] or sorted(names.values())[:4]
+    raise InputError(f"unknown {what} {asked!r}; nearest known: {nearest(asked, known)}")
 
 
 def _ascending(value: float | None) -> float:

@@ -61,20 +61,20 @@ def _check_work(preset: Preset, settings: Sequence[str]) -> None:
         )
 
 
-def basis_after(settings: Sequence[str], key: str, basis: str | None) -> str | None:
-    """What a key's value rests on after ``settings``: its ``basis``, or the last of them that gives it.
+def provenance_after(settings: Sequence[str], key: str, known: str | None) -> str | None:
+    """Where a key's value comes from after ``settings``: what was ``known``, or the last of them that gives it.
 
-    One that sets an entry beside the value (an uncertainty) is named behind the basis.
+    One that sets an entry beside the value (an uncertainty) is named behind that.
     """
     for setting in settings:
         name, _, text = setting.partition("=")
         path = ".".join(_full_path(name.strip(), setting))
         by = f"the setting {path}={text.strip()} (--set)"
         if path in (key, f"{key}.mean", f"{key}.values"):
-            basis = f"given by {by}"
+            known = f"given by {by}"
         elif path.startswith(f"{key}."):
-            basis = f"{basis or 'as given'}, with {by}"
-    return basis
+            known = f"{known or 'as given'}, with {by}"
+    return known
 
 
 def _full_path(path: str, setting: str) -> list[str]:

@@ -29,8 +29,9 @@ from coresim.model.keys import (
     unknown_key,
     write_section,
 )
+from coresim.model.loader_settings import LoaderSettings
 from coresim.model.measurement import Measurement
-from coresim.model.overrides import basis_after
+from coresim.model.overrides import provenance_after
 from coresim.model.profile_tables import scenario_tables
 from coresim.model.rebatch import asked_batch
 from coresim.model.today import Today
@@ -123,12 +124,6 @@ def _read_values(value: object, where: str) -> tuple[float, ...]:
     return values
 
 
-def _read_host(value: object, where: str) -> HostFacts:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{where} = {short(value)}: a table of host facts is needed; measure again")
-    return HostFacts.from_dict(value, where)
-
-
 def _section(section: type[Any]) -> Kind:
     return Kind(lambda value, where: read_section(section, value, where), {"type": "object"})
 
@@ -146,7 +141,7 @@ class Profile:
     batch_size: int = key(COUNT, "samples per batch")
     bytes_per_batch: int = key(COUNT_OR_NONE, "bytes of one collated batch")
     arrays_per_batch: int = key(COUNT_OR_NONE, "arrays or tensors of one collated batch")
-    host: HostFacts = key(Kind(_read_host, {"type": "object"}), "the host")
+    host: HostFacts = key(Kind(HostFacts.from_dict, {"type": "object"}), "the host")
     accelerator: AcceleratorSource = key(_section(AcceleratorSource), "where the step time comes from")
     provenance: Provenance = key(_section(Provenance), "who measured this, when, with what")
     speed: tuple[float, ...] = key(TABLE, "s(k): fitted speed of each busy core with k = 1, 2, 3, ... busy", (1.0,))
@@ -158,6 +153,9 @@ class Profile:
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)
     cautions: tuple[HostWarning, ...] = key(Kind(_read_cautions, {"type": "array"}), "reasons to trust it less", ())
+    settings: LoaderSettings | None = key(
+        _section(LoaderSettings), "those of the DataLoader that was named; absent where none was", None
+    )
     today: Today | None = key(_section(Today), "the program as it ran; absent where none was attached to", None)
     measurements: tuple[Measurement, ...] = key(Kind(_read_measurements, {"type": "array"}), "the raw values")
 
@@ -189,8 +187,9 @@ class Profile:
             "cautions": [caution._asdict() for caution in self.cautions],
             "measurements": [_write_measurement(measurement) for measurement in self.measurements],
         }
-        if self.today is not None:
-            parts["today"] = write_section(self.today)
+        for name, found in (("settings", self.settings), ("today", self.today)):
+            if found is not None:
+                parts[name] = write_section(found)
         return {"format": FORMAT, "schema_version": VERSION} | write_section(self) | parts
 
     @classmethod
@@ -235,7 +234,7 @@ def profile_tables(
 def step_is_unknown(profile: Profile, settings: Sequence[str]) -> bool:
     """Whether neither the profile nor a setting says how long a step takes."""
     unknown = profile.accelerator.kind == "unknown"
-    return unknown and basis_after(settings, "accelerator.step", None) is None
+    return unknown and provenance_after(settings, "accelerator.step", None) is None
 
 
 def check_step(profile: Profile, source: str, settings: Sequence[str]) -> None:

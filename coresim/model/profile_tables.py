@@ -72,7 +72,9 @@ def scenario_tables(profile: Profile, cold: bool | None = None, batch: int | Non
         InputError: no sample was measured, or ``cold`` without cold reads.
     """
     misses = _misses(profile) if cold is None and profile.get("storage.cold.read") is not None else None
-    own = {"loader": {}, "accelerator": {}} if profile.today is None else profile.today.tables()
+    own = {"loader": {} if profile.settings is None else profile.settings.table(), "accelerator": {}}
+    if profile.today is not None:
+        own = profile.today.tables()
     tables = {
         "workload": _workload(profile, bool(cold), misses),
         "accelerator": _accelerator(profile) | own["accelerator"],

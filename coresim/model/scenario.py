@@ -37,7 +37,7 @@ HANDOVER = section(Handover)
 
 
 @dataclass(frozen=True)
-class Workload:
+class WorkloadCosts:
     """``[workload]``: what one batch costs to prepare and to hand over; times in seconds."""
 
     batch_size: int = key(COUNT, "samples per batch and GPU")
@@ -93,7 +93,7 @@ class Accelerator:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostResources:
     """``[host]``: what the stages share."""
 
     cores: float | None = key(POSITIVE, "physical cores that the job may use, on the whole host", None)
@@ -177,9 +177,9 @@ class StageTable:
 class Scenario:
     """All that a prediction needs."""
 
-    workload: Workload
+    workload: WorkloadCosts
     accelerator: Accelerator
-    host: Host = field(default_factory=Host)
+    host: HostResources = field(default_factory=HostResources)
     loader: Loader = field(default_factory=Loader)
     target: Target = field(default_factory=Target)
     stages: tuple[StageTable, ...] = ()
@@ -216,7 +216,7 @@ class Scenario:
 
 
 SECTIONS: dict[str, Any] = {
-    "workload": Workload, "accelerator": Accelerator, "host": Host, "loader": Loader, "target": Target,
+    "workload": WorkloadCosts, "accelerator": Accelerator, "host": HostResources, "loader": Loader, "target": Target,
 }  # fmt: skip
 _TIMES = ("fetch", "preprocess", "collate", "send", "consumer", "pin", "copy")
 

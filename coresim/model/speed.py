@@ -45,14 +45,14 @@ class SpeedTable:
         uncertainties: relative standard uncertainty of each.
         sibling: share of a core that a second hardware thread adds to a busy host; 0 where there are none.
         sibling_uncertainty: its standard deviation.
-        basis: what was measured and what is assumed, one line for each part.
+        provenance: what was measured and what is assumed, one line for each part.
     """
 
     values: tuple[float, ...]
     uncertainties: tuple[float, ...]
     sibling: float = 0.0
     sibling_uncertainty: float = 0.0
-    basis: tuple[str, ...] = ()
+    provenance: tuple[str, ...] = ()
 
     def rate(self, threads: int, cores: int) -> SpeedPoint:
         """Work per second of so many busy threads on ``cores`` physical cores, in units of one core alone.
@@ -83,7 +83,7 @@ def fit(evidence: Evidence, cores: int = 64, assumed: Assumed = ASSUMED) -> Spee
         uncertainties.append(math.hypot(deviation, left))
     full = evidence.cores or cores
     gain, spread = draws.middle(draws.sibling_gain(full)) if evidence.threads_per_core > 1 else (0.0, 0.0)
-    return SpeedTable(tuple(values), tuple(uncertainties), gain, spread, _basis(draws, evidence))
+    return SpeedTable(tuple(values), tuple(uncertainties), gain, spread, _provenance(draws, evidence))
 
 
 def _offsets(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> dict[int, Spread]:
@@ -102,8 +102,8 @@ def _offsets(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> dict[in
     return found
 
 
-def _basis(draws: SpeedDraws, evidence: Evidence) -> tuple[str, ...]:
-    """What each factor rests on, for people."""
+def _provenance(draws: SpeedDraws, evidence: Evidence) -> tuple[str, ...]:
+    """Where each factor comes from, for people."""
     seen = [f"{point.at:g}" for point in evidence.speeds]
     told = {"pressure": "the job under pressure", "moved": "the bytes it moves", "bandwidth": "the bandwidth"}
     ceiling = len(evidence.bandwidth) > 1 or evidence.channels

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coresim.model.keys import COUNT, COUNT_OR_NONE, FLAG, FRACTION, NOT_NEGATIVE, POSITIVE, TABLE, TEXT, choice, key
+from coresim.model.keys import COUNT, FLAG, FRACTION, NOT_NEGATIVE, POSITIVE, TABLE, TEXT, choice, key
+from coresim.model.loader_settings import LoaderSettings
 
 
-@dataclass(frozen=True)
-class Today:
+@dataclass(frozen=True, kw_only=True)
+class Today(LoaderSettings):
     """One program, observed. Times in seconds per batch; idle is the share of the loop's time spent waiting."""
 
     program: str = key(TEXT, "the command that was run")
@@ -18,15 +19,10 @@ class Today:
     wait: float = key(NOT_NEGATIVE, "mean wait in the loader per batch, s")
     step: float = key(POSITIVE, "mean time from a batch to the next ask for one, s")
     batches: int = key(COUNT, "batches observed, all ranks")
-    workers: int = key(COUNT_OR_NONE, "loader workers of each rank")
     threads: int = key(COUNT, "hardware threads that the ranks may run on")
     ranks: int = key(COUNT, "ranks on this host", 1)
     sync: str = key(choice("spin", "block"), "whether the loop holds a core while it steps", "block")
     device: str = key(choice("cpu", "cuda"), "what the loop trains on", "cpu")
-    prefetch_factor: int | None = key(COUNT, "batches out per worker", None)
-    pin_memory: bool = key(FLAG, "whether a pin thread copies batches", False)
-    persistent_workers: bool = key(FLAG, "whether workers live from epoch to epoch", False)
-    in_order: bool = key(FLAG, "whether batches are delivered in order", True)
     steady: bool = key(FLAG, "whether the loop was steady when it was observed", True)
     batches_per_step: float = key(POSITIVE, "batches per step of the optimizer", 1.0)
     other_cores: float = key(NOT_NEGATIVE, "cores that other programs kept busy meanwhile", 0.0)
@@ -35,12 +31,4 @@ class Today:
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """What a scenario of this job takes from it: the loader's settings, the ranks, how the loop waits."""
-        loader: dict[str, Any] = {
-            "workers": self.workers,
-            "pin_memory": self.pin_memory,
-            "persistent_workers": self.persistent_workers,
-            "ordered": self.in_order,
-        }
-        if self.prefetch_factor:
-            loader["prefetch_factor"] = self.prefetch_factor
-        return {"loader": loader, "accelerator": {"count": self.ranks, "sync": self.sync}}
+        return {"loader": self.table(), "accelerator": {"count": self.ranks, "sync": self.sync}}

@@ -8,12 +8,15 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
+from coresim.attaching.today import Checked
+from coresim.model.loader_settings import LoaderSettings
 from coresim.model.profile import Profile
 from coresim.report.provenance import input_lines, profile_notes, step_provenance
 from coresim.report.shown import Shown
 from coresim.report.simulated import estimate_text
 from coresim.report.subject import subject_of
 from coresim.report.terminal import answer_text
+from coresim.report.today import settings_text, today_text
 from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ class Answer(Shown):
         notes: cautions from measuring.
         rests: what else it rests on.
         subject: data set, GPU and host, as far as they are known.
+        today: how the program does today, where the profile is of one.
+        settings: of the DataLoader that was named, where one was.
     """
 
     result: Recommendation
@@ -39,6 +44,8 @@ class Answer(Shown):
     notes: tuple[str, ...] = ()
     rests: tuple[str, ...] = ()
     subject: tuple[tuple[str, str], ...] = ()
+    today: Checked | None = None
+    settings: LoaderSettings | None = None
 
     @property
     def cores_per_gpu(self) -> int:
@@ -64,8 +71,16 @@ class Answer(Shown):
         return self.text(verbose=True)
 
     def text(self, verbose: bool = False) -> str:
-        """The answer in ten lines with its cautions, or ``verbose`` with all of the evidence."""
-        return answer_text(self, verbose)
+        """Today, and the answer in ten lines with its cautions, or ``verbose`` with all of the evidence."""
+        told = answer_text(self, verbose)
+        return f"{self.today_text}\n\n{told}" if self.today_text else told
+
+    @property
+    def today_text(self) -> str | None:
+        """How the job does today, as far as that is known: what an answer begins with."""
+        if self.today is not None:
+            return today_text(self.today)
+        return None if self.settings is None else settings_text(self.settings, self.result.own_host)
 
     def _repr_html_(self) -> str:
         from coresim.report.html import answer_html  # noqa: PLC0415 - jinja2 is imported only when asked for
@@ -94,16 +109,21 @@ class Answer(Shown):
 
 
 def answer_of(
-    result: Recommendation, profile: Profile | None, source: str | None = None, settings: Sequence[str] = ()
+    result: Recommendation,
+    profile: Profile | None,
+    source: str | None = None,
+    settings: Sequence[str] = (),
+    today: Checked | None = None,
 ) -> Answer:
     """The answer with what its profile says of it; without one it rests on what ``source`` gives.
 
-    ``settings``: the overrides that were applied; what they give rests on them.
+    ``settings``: the overrides that were applied; what they give rests on them. ``today``: of the profile's program.
     """
     basis = step_provenance(profile, source, settings)
     notes, rests = profile_notes(profile, settings) if profile else ((), ())
     rests = (*rests, *input_lines(result, profile, source, settings))
-    return Answer(result, basis, notes, rests, subject_of(result.scenario, profile))
+    own = profile.settings if profile else None
+    return Answer(result, basis, notes, rests, subject_of(result.scenario, profile), today, own)
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coresim.advise.fleet import FleetPlan, Mix, Row, Unknown
+from coresim.advise.refine import LIKELY
 from coresim.model.fleet import FleetWorkload
 from coresim.report.content import Block, Items, Paragraph, Section, Table, Verbatim
+from coresim.report.doubt import sureness
 from coresim.report.plain import answer_lines
 from coresim.report.results import record_of
 from coresim.report.scheduler_requests import scheduler_requests
@@ -32,10 +34,11 @@ _COLUMNS = (
     "stranded",
 )
 _LEGEND = (
-    "Cores are physical and per GPU. needed: fewest within the idle target; a job uses these, or all there are."
-    " stranded: of the host, cores paid for and not needed, GPUs paid for and idle. Prices are the catalogue's on its"
-    " day or your file's; '?' is not known, and such machines come last. GPU-hours are those of the input's own GPU,"
-    " never idle. The interval holds the uncertainty of the inputs and of their transfer, which each note states."
+    "Cores are physical and per GPU. needed: fewest that meet the idle target with the confidence asked for;"
+    " (likely): as likely as not, where the machine has no more. A job uses these, or all there are. stranded: of the"
+    " host, cores paid for and not needed, GPUs paid for and idle. Prices are the catalogue's on its day or your"
+    " file's; '?' is not known, and such machines come last. GPU-hours are those of the input's own GPU, never idle."
+    " The interval holds the uncertainty of the inputs and of their transfer, which each note states."
 )
 
 
@@ -74,7 +77,7 @@ def _mix(mix: Mix) -> str:
 
 
 def _workload(workload: FleetWorkload, plan: FleetPlan, top: int) -> Section:
-    rows = _best_first(plan.pairs(workload))
+    rows = plan.best_first(workload)
     missing = _reasons([found for found in plan.unknown if found.workload is workload])
     title = f"{workload.name}: {workload.gpu_hours:g} GPU-hours"
     target = f"idle within {percent(workload.scenario.target.gpu_idle)}"
@@ -89,13 +92,8 @@ def _workload(workload: FleetWorkload, plan: FleetPlan, top: int) -> Section:
             blocks += [Table(_COLUMNS, tuple(map(_cells, shown[:top])), above), *_more(len(shown), top)]
     notes = tuple(f"{best.candidate.name}: {note}" for note in best.notes)
     asked = "\n".join(scheduler_requests(best).values()).replace("\n", "\n  ")
-    asked = f"ask for, on {best.candidate.name}:\n  {asked}"
+    asked = f"ask for, on {best.candidate.name} ({_taken(best)}):\n  {asked}"
     return Section(heading, (*blocks, Items((*notes, *missing.lines)), Verbatim(asked)))
-
-
-def _best_first(rows: Sequence[Row]) -> list[Row]:
-    """What meets the target before what does not, each in its order."""
-    return sorted(rows, key=lambda row: not row.meets_target)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -105,13 +103,28 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.candidate.name,
         str(row.candidate.gpu_count),
         f"{outcome.cores_had:.4g}",
-        "none will do" if outcome.cores_needed is None else str(outcome.cores_needed),
+        _needed(row),
         str(row.option),
         ranged(outcome.gpu_idle, outcome.gpu_idle_low, outcome.gpu_idle_high),
         f"{outcome.throughput:.0f}",
         "?" if price is None else f"{price:.4g}",
         f"{cores}, {row.idle_gpus:.2g} GPUs",
     )
+
+
+def _needed(row: Row) -> str:
+    """The fewest cores, with a mark where they meet the target only as likely as not."""
+    count = row.outcome.cores_needed
+    return "none will do" if count is None else f"{count}{'' if row.outcome.confidence > LIKELY else ' (likely)'}"
+
+
+def _taken(row: Row) -> str:
+    """Which of the core counts a request has."""
+    outcome = row.outcome
+    if outcome.cores_needed is None or not outcome.has_enough:
+        return "all the cores there are"
+    how = sureness(outcome.confidence) if outcome.confidence > LIKELY else "within the target as likely as not"
+    return f"{plural(outcome.cores_needed, 'core')} per GPU, {how}"
 
 
 def _reasons(missing: Sequence[Unknown]) -> Items:
@@ -146,7 +159,7 @@ class Planned(Shown):
 
 def fleet_document(plan: FleetPlan, about: dict[str, Any]) -> dict[str, Any]:
     """Every row, the best for each workload with what to ask for, the mixes, and what was not predicted."""
-    best = {workload.name: _best_first(plan.pairs(workload))[:1] for workload in plan.fleet.workloads}
+    best = {workload.name: plan.best_first(workload)[:1] for workload in plan.fleet.workloads}
     return {
         "format": "coresim-fleet-plan",
         "schema_version": 1,
@@ -164,7 +177,7 @@ def fleet_document(plan: FleetPlan, about: dict[str, Any]) -> dict[str, Any]:
 def _best(row: Row) -> dict[str, Any]:
     return {
         "machine": row.candidate.name, "option": row.option, "meets_target": row.meets_target,
-        "ask_for": scheduler_requests(row),
+        "confidence": row.outcome.confidence, "ask_for": scheduler_requests(row),
     }  # fmt: skip
 
 

@@ -106,6 +106,8 @@ def headline(result: Recommendation) -> str:
 def facts(answer: Answer) -> Iterator[tuple[str, str]]:
     """The answer, one line for each thing that a reader asks first."""
     result, point = answer.result, answer.result.point
+    if answer.today_text:
+        yield "Today", " ".join(answer.today_text.removeprefix("Today: ").split())
     if not result.meets_target:
         yield "Answer", text.headline(result).splitlines()[0]
         yield "What would help", result.verdict.advice

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from coresim.advise.recommend import Recommendation
 from coresim.model import lock
 from coresim.model.option import Option
-from coresim.model.overrides import basis_after
+from coresim.model.overrides import provenance_after
 from coresim.model.profile import Profile
 from coresim.model.rebatch import asked_batch, step_spread
 from coresim.report.words import plural
@@ -17,7 +17,7 @@ def step_provenance(profile: Profile | None, source: str | None, settings: Seque
     """What the step time rests on: a setting, the profile's own words, or the file that gives it."""
     given = None if source is None else f"as given in {source}"
     known = given if profile is None else profile.accelerator.basis + _rebatched(profile, settings)
-    return basis_after(settings, "accelerator.step", known)
+    return provenance_after(settings, "accelerator.step", known)
 
 
 def _rebatched(profile: Profile, settings: Sequence[str]) -> str:
@@ -32,7 +32,7 @@ def _rebatched(profile: Profile, settings: Sequence[str]) -> str:
 def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The cautions of a profile, and what an answer from it and ``settings`` rests on besides the times, by lines."""
     notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
-    busy = basis_after(settings, "host.speed", profile.speed_basis)
+    busy = provenance_after(settings, "host.speed", profile.speed_basis)
     rests = [f"busy cores: {busy}"] if busy else []
     if asked_batch(profile.batch_size, settings) is not None:
         rests.append(
@@ -54,13 +54,13 @@ def input_lines(
     yield from _busy_line(answer, profile, given, settings)
     workload, host, loader = answer.scenario.workload, answer.scenario.host, answer.scenario.loader
     if host.siblings:
-        known = basis_after(settings, "host.siblings", given if profile is None else None)
+        known = provenance_after(settings, "host.siblings", given if profile is None else None)
         # Where nothing overrides it, the profile's line on busy cores says where it is from.
         if known:
             gain = f"{100 * host.siblings:.0f} % of a core"
             yield f"a second hardware thread adds {gain} where all cores are busy: {known}"
     if workload.consumer_growth and not workload.consumer.is_zero and answer.point.option != Option.NO_OVERLAP:
-        known = basis_after(settings, "workload.consumer_growth", given)
+        known = provenance_after(settings, "workload.consumer_growth", given)
         growth = f"{100 * workload.consumer_growth:.2g} %"
         yield f"each worker beyond the first adds {growth} to the time to receive a batch: {known}"
     if (
@@ -69,8 +69,9 @@ def input_lines(
         and answer.point.option != Option.NO_OVERLAP
     ):
         usual = f"assumed, \u00b1{200 * lock.DEVIATION:.0f} points; calibration/probe_lock.py measures it"
-        passing = basis_after(settings, "loader.lock_passing", usual if loader.lock_passing == lock.PASSING else given)
-        share = basis_after(settings, "loader.gil", given)
+        known = usual if loader.lock_passing == lock.PASSING else given
+        passing = provenance_after(settings, "loader.lock_passing", known)
+        share = provenance_after(settings, "loader.gil", given)
         yield f"{100 * loader.gil:.0f} % of preprocessing holds the interpreter's lock: {share}"
         yield f"passing the lock between threads adds up to {100 * loader.lock_passing:.0f} % to that: {passing}"
 
@@ -86,9 +87,9 @@ def _busy_line(answer: Recommendation, profile: Profile | None, given: str, sett
     line = f"each of {cores} busy cores works at {100 * value:.0f} % of its speed alone"
     line += f", \u00b1{100 * spread:.0f} %" if spread >= 0.005 else ""
     measured = 0 if profile is None else _measured(profile)
-    from_profile = profile is not None and basis_after(settings, "host.speed", None) is None
+    from_profile = profile is not None and provenance_after(settings, "host.speed", None) is None
     if not from_profile:
-        yield f"{line}: {basis_after(settings, 'host.speed', given)}{_held(cores, known)}"
+        yield f"{line}: {provenance_after(settings, 'host.speed', given)}{_held(cores, known)}"
     elif cores <= measured:
         yield f"{line}: measured{_held(cores, known)}"
     else:

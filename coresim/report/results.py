@@ -27,6 +27,7 @@ _OUTCOME = {
     "gpu_idle_high": "gpu_idle_high",
     "throughput_samples_per_s": "throughput",
     "basis": "basis",
+    "confidence": "confidence",
 }
 _WHOLE = ("cores_needed", "workers", "prefetch_factor")
 COLUMNS = (

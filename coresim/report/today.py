@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coresim.advise.own_host import OwnHost
 from coresim.attaching.today import Checked
+from coresim.model.loader_settings import LoaderSettings
 from coresim.model.today import Today
 from coresim.report.content import Section, Table
 from coresim.report.plain import section_text
@@ -26,6 +28,15 @@ def today_text(checked: Checked) -> str:
     if not today.steady:
         lines.append("The loop was not steady yet when it was observed: its steps or waits still changed.")
     return "\n".join(wrapped(line, "", "  ") for line in lines)
+
+
+def settings_text(settings: LoaderSettings, own: OwnHost | None) -> str:
+    """The settings of a DataLoader that was named, and what is predicted for them on the cores that are there."""
+    line = f"Today: the DataLoader that was named has {settings}"
+    if own is not None and own.today is not None:
+        cores = f"{own.cores:g} core{'' if own.cores == 1 else 's'} per GPU"
+        line += f"; GPU idle predicted {percent(own.today.estimate.gpu_idle)} on this host's {cores}"
+    return wrapped(f"{line}.", "", "  ")
 
 
 def waited_line(watched: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from coresim.model.pipeline import Number, Phase, Pipeline
 from coresim.sim import run as found
 from coresim.sim.draws import Draws
 from coresim.sim.reference_accounts import account, trace
-from coresim.sim.reference_line import Feed, Gatherer, Host, Item, Outlet, Process, Splitter, Station
+from coresim.sim.reference_line import Feed, Gatherer, Host, Item, Outlet, Process, Splitter, StageServers
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: found.RunLength) -> found.Run:
@@ -70,7 +70,7 @@ class Rank:
         self.pipeline, self.draws, self.length = pipeline, draws, length
         self.host, self.env, self.ranks, self.number = host, host.env, ranks, len(ranks)
         self.feed = Feed(pipeline)
-        self.stations: list[Station] = []
+        self.stations: list[StageServers] = []
         self.moves: list[Callable[[], bool]] = []
         self.outlet = self._lay_line()
         self.wanted: simpy.Event | None = None
@@ -92,7 +92,7 @@ class Rank:
     def _lay_line(self) -> Outlet:
         outlet: Outlet = self.feed
         for stage in self.pipeline.stages:
-            outlet = Station(self.host, stage, self._join(outlet, stage.grain), self._times)
+            outlet = StageServers(self.host, stage, self._join(outlet, stage.grain), self._times)
             self.stations.append(outlet)
             self.moves.append(outlet.move)
         outlet = self._join(outlet, "batch")
@@ -101,7 +101,7 @@ class Rank:
 
     def _join(self, outlet: Outlet, grain: str) -> Outlet:
         """The outlet, behind what turns its items into the grain that follows."""
-        if not isinstance(outlet, Station) or outlet.stage.grain == grain:
+        if not isinstance(outlet, StageServers) or outlet.stage.grain == grain:
             return outlet
         joint = (Splitter if grain == "sample" else Gatherer)(outlet, self.pipeline.batch_size)
         self.moves.append(joint.move)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from coresim.model.pipeline import Number
 from coresim.sim import run as found
-from coresim.sim.reference_line import Station
+from coresim.sim.reference_line import StageServers
 
 if TYPE_CHECKING:
     from coresim.sim.reference import Rank
@@ -39,7 +39,7 @@ def account(rank: Rank) -> found.RankAccount:
     )
 
 
-def station_account(station: Station, first: dict[str, Number], last: dict[str, Number]) -> found.Station:
+def station_account(station: StageServers, first: dict[str, Number], last: dict[str, Number]) -> found.Station:
     """The servers' time between two states of the resources' clocks; work is how far these went during it."""
     begin, end, visits = first["wait"], last["wait"], station.visits.values()
     busy = sum((span(visit.taken, visit.done, begin, end) for visit in visits), end - end)
@@ -77,7 +77,7 @@ def trace(rank: Rank) -> found.Trace:
     """The times of every event of one rank before the end of the run."""
     steps, end = rank.length.steps, rank.env.now
 
-    def column(station: Station, name: str) -> tuple[Number, ...]:
+    def column(station: StageServers, name: str) -> tuple[Number, ...]:
         grain = rank.pipeline.batch_size if station.stage.grain == "sample" else 1
         visits = [station.visits.get(item) for item in range(steps * grain)]
         values = [getattr(visit, name) if visit and visit.taken < end else None for visit in visits]

@@ -18,7 +18,7 @@ import simpy
 from coresim.model.pipeline import Number, Phase, Pipeline, Stage
 
 Process: TypeAlias = Generator[simpy.Event, Any, None]
-Outlet: TypeAlias = "Feed | Station | Splitter | Gatherer"
+Outlet: TypeAlias = "Feed | StageServers | Splitter | Gatherer"
 
 
 class Pool:
@@ -183,7 +183,7 @@ class Visit:
     out: Number | None = None
 
 
-class Station:
+class StageServers:
     """One stage of one rank: its servers and the buffer behind them."""
 
     def __init__(self, host: Host, stage: Stage, source: Outlet, times: Callable[[str, int], list[Number]]) -> None:

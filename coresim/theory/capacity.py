@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 from coresim.model.pipeline import Number
 
 
-def saturating_cores(speed: tuple[Number, ...], k_max: int | None = None, within: float = 0.05) -> int:
-    """The fewest k with k s(k) within ``within`` of its maximum over 1..k_max; s is constant beyond the table."""
-    counts = range(1, (len(speed) if k_max is None else k_max) + 1)
-    capacity = [k * float(speed[min(k, len(speed)) - 1]) for k in counts]
-    return next(k for k in counts if capacity[k - 1] >= (1 - within) * max(capacity))
-
-
 def saturation(speed: tuple[Number, ...]) -> int | None:
-    """`saturating_cores`; None where s(k) is not known beyond one core, or k s(k) still grows at the table's end."""
-    found = saturating_cores(speed)
+    """The fewest k with k s(k) within 5 % of its maximum.
+
+    None where s(k) is not known beyond one core, or k s(k) still grows at the table's end.
+    """
+    capacity = [k * float(each) for k, each in enumerate(speed, start=1)]
+    found = next(k for k, work in enumerate(capacity, start=1) if work >= 0.95 * max(capacity))
     # Of a table that grows in proportion, the last 5 % of its cores lie within 5 % of its end.
     return found if len(speed) > 1 and found < 0.9 * len(speed) else None
 

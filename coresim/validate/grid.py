@@ -16,6 +16,7 @@ from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import read_text, read_toml
+from coresim.model.checks import check
 from coresim.model.option import Option, read_option
 from coresim.units import short
 
@@ -62,23 +63,23 @@ class Setting:
     def __post_init__(self) -> None:
         where = f"grid: {self.workload}"
         object.__setattr__(self, "option", read_option(self.option, f"{where}: option"))
-        _require(self.ratio > 0, f"{where}: ratio {self.ratio!r}; a positive number is needed")
-        _require(self.sync in ("block", "spin"), f"{where}: sync {self.sync!r}; use block or spin")
-        _require(self.limit in ("affinity", "quota"), f"{where}: limit {self.limit!r}; use affinity or quota")
-        _require(self.step_s >= 0, f"{where}: step_s {self.step_s!r}; seconds, or 0 for a ratio")
+        check(self.ratio > 0, f"{where}: ratio {self.ratio!r}; a positive number is needed")
+        check(self.sync in ("block", "spin"), f"{where}: sync {self.sync!r}; use block or spin")
+        check(self.limit in ("affinity", "quota"), f"{where}: limit {self.limit!r}; use affinity or quota")
+        check(self.step_s >= 0, f"{where}: step_s {self.step_s!r}; seconds, or 0 for a ratio")
         least = {"batch_size": 1, "workers": 0, "cores": 1, "prefetch_factor": 1, "at": 0, "repeats": 1, "ranks": 1}
         least |= {"run_ahead": 0}
         for name, bound in least.items():
-            _require(getattr(self, name) >= bound, f"{where}: {name} {getattr(self, name)!r}; at least {bound}")
+            check(getattr(self, name) >= bound, f"{where}: {name} {getattr(self, name)!r}; at least {bound}")
         some = self.option == Option.NO_OVERLAP or self.workers > 0
-        _require(some, f"{where}: option {self.option} needs at least one worker")
+        check(some, f"{where}: option {self.option} needs at least one worker")
         pins = f"{where}: pin_memory with option {self.option}; only option 2 has a thread that pins, leave it out"
-        _require(self.option == Option.OVERLAPPED or not self.pin_memory, pins)
-        _require(self.straggler >= 1, f"{where}: straggler {self.straggler!r}; 1, or how many times as long it waits")
+        check(self.option == Option.OVERLAPPED or not self.pin_memory, pins)
+        check(self.straggler >= 1, f"{where}: straggler {self.straggler!r}; 1, or how many times as long it waits")
         alone = self.option != Option.OVERLAPPED or bool(self.model) or self.limit != "affinity"
         only = f"{where}: {self.ranks} ranks; they go with option 2, no model and cores by affinity"
-        _require(self.ranks == 1 or not alone, only)
-        _require(self.ranks > 1 or self.straggler == 1, f"{where}: a straggler needs ranks that wait for it; add ranks")
+        check(self.ranks == 1 or not alone, only)
+        check(self.ranks > 1 or self.straggler == 1, f"{where}: a straggler needs ranks that wait for it; add ranks")
 
     @property
     def trains(self) -> str:
@@ -177,7 +178,7 @@ def _settings(document: dict[str, Any]) -> Iterator[Setting]:
     if unknown or not isinstance(document.get("block"), list):
         raise UnknownKeyError(f"{sorted(unknown)[0] if unknown else 'block'}: write [[block]] tables and nothing else")
     for table in document["block"]:
-        _require(isinstance(table, dict), f"block = {short(table)}: write [[block]] with keys below it")
+        check(isinstance(table, dict), f"block = {short(table)}: write [[block]] with keys below it")
         yield from _block(table)
 
 
@@ -190,9 +191,7 @@ def _block(table: dict[str, Any]) -> Iterator[Setting]:
         if name not in table:
             raise InputError(f"block.{name}: missing")
     for name, kind in (("workload", str), ("repeats", int)):
-        _require(
-            isinstance(table.get(name, kind()), kind), f"block.{name} = {short(table.get(name))}: {kind.__name__}?"
-        )
+        check(isinstance(table.get(name, kind()), kind), f"block.{name} = {short(table.get(name))}: {kind.__name__}?")
     lists = {
         name: _list(table.get(name, _USUAL.get(name, field.default)), _KINDS[str(field.type)], name)
         for name, field in known.items()
@@ -208,8 +207,3 @@ def _list(value: Any, kind: type, name: str) -> list[Any]:
     if not values or not all(isinstance(v, kind) or (kind is float and isinstance(v, int)) for v in values):
         raise InputError(f"block.{name} = {short(value)}: {kind.__name__} values are needed")
     return values
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise InputError(message)

@@ -253,6 +253,8 @@ def read_ledger(document: Mapping[str, Any], source: str) -> Ledger:
         body["jobs"] = tuple(_job(job) for job in body["jobs"])
         body["points"] = tuple(_point(point) for point in body["points"])
         return Ledger(**body)
+    except InputError as error:
+        raise InputError(f"{source}: {error}; validate again, into another file") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{source}: not a whole ledger ({error}); validate again, into another file") from None
 

@@ -101,6 +101,8 @@ class DatasetWorkload(Workload):
 
     Attributes:
         is_map: whether it can be indexed.
+        settings: what the job's own ``DataLoader`` is set to, by the names of
+            `coresim.model.loader_settings.LoaderSettings`; empty where there is none.
 
     Raises:
         InputError: no dataset of either kind (indexable with a length, or iterable), or an empty one.
@@ -120,6 +122,7 @@ class DatasetWorkload(Workload):
         self._collate = collate or _collate_of(dataset)
         self._own_collate = collate is not None
         self._iterator: Iterator[Any] | None = None
+        self.settings: dict[str, Any] = {}
         self.is_map = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         self.repeatable = self.is_map
         if not self.is_map and not hasattr(dataset, "__iter__"):

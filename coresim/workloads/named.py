@@ -106,7 +106,7 @@ class WorkloadSpec:
             worker_init or made.worker_init_fn,
             made if own else None,
         )
-        workload.batch_size = int(size or 1)
+        workload.batch_size, workload.settings = int(size or 1), _settings(made)
         return workload
 
 
@@ -143,6 +143,19 @@ def _loader_of(module: Any) -> Any:
 def _is_loader(made: Any) -> bool:
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(made, data.DataLoader)
+
+
+def _settings(loader: Any) -> dict[str, Any]:
+    """What a loader is set to, as it is today."""
+    context = loader.multiprocessing_context
+    return {
+        "workers": loader.num_workers,
+        "prefetch_factor": loader.prefetch_factor,
+        "pin_memory": bool(loader.pin_memory),
+        "persistent_workers": bool(loader.persistent_workers),
+        "in_order": bool(getattr(loader, "in_order", True)),
+        "context": None if context is None else context.get_start_method(),
+    }
 
 
 def _guarded(call: Callable[[], Any], target: str, remedy: str) -> Any:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attach_kit import ENVIRON, PROGRAMS, left_behind
+from attach_kit import ENVIRON, PROGRAMS, TIMES, left_behind
 
+from coresim.attaching.instrument import calibrate
+from coresim.cli import attach as cli
+from coresim.cli.main import main
 from coresim.errors import InputError, MissingPartError
-from coresim.measure.rig import loader_of
+from coresim.measure.rig import Rig, loader_of
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout
+from coresim.model.loader_settings import LoaderSettings
 from coresim.workloads.base import DatasetWorkload
 from coresim.workloads.named import TrainsError, WorkloadSpec
 
@@ -132,17 +134,48 @@ def test_a_script_that_trains_when_it_is_imported_is_stopped_too(tmp_path: Path)
         WorkloadSpec(f"{tmp_path}/no-guard.py:main").build()
 
 
-def test_a_name_that_trains_is_answered_as_a_program(tmp_path: Path) -> None:
+def test_a_name_that_trains_is_answered_as_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "job.json"
-    words = ("measure", "--quick", "--budget", "2 s", "--dataset", f"{SCRIPT}:train", "-o", str(path))
-    done = subprocess.run(
-        [sys.executable, "-m", "coresim", *words], capture_output=True, text=True, timeout=200, check=False,
-        env={**os.environ, **ENVIRON},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "importing your module ..." in done.stderr
-    assert "iterates a DataLoader, so it trains: it is run as a program" in done.stderr
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(cli, "_QUICK", TIMES)
+    assert main(["measure", "--quick", "--dataset", f"{SCRIPT}:train", "-o", str(path)]) == 0
+    said = capsys.readouterr().err
+    assert "importing your module ..." in said
+    assert "iterates a DataLoader, so it trains: it is run as a program" in said
     profile = json.loads(path.read_text())
     assert profile["workload"] == f"{SCRIPT}:train"
     assert (profile["today"]["workers"], profile["batch_size"]) == (1, 32)
     assert not left_behind("coresim.cli.called")
+
+
+def test_the_settings_of_a_loader_are_kept_beside_flags_that_win() -> None:
+    own = {
+        "workers": 3, "prefetch_factor": 4, "pin_memory": False, "persistent_workers": True, "in_order": True,
+        "context": "spawn",
+    }  # fmt: skip
+    assert build("tuned").settings == build("tuned", batch_size=5).settings == own
+    assert Rig(WorkloadSpec(f"{SCRIPT}:tuned")).facts().settings == LoaderSettings(**own)  # type: ignore[arg-type]
+    assert Rig(WorkloadSpec(f"{SCRIPT}:instance")).facts().settings is None
+
+
+class OneReader(torch.utils.data.IterableDataset[Any]):
+    """A stream of one file: a second worker has none."""
+
+    def __iter__(self) -> Any:
+        worker = torch.utils.data.get_worker_info()
+        if worker is not None and worker.num_workers > 1:
+            raise ValueError("fewer files than workers")
+        return iter(range(10**6))
+
+
+def test_a_stream_that_takes_no_more_workers_is_run_with_those_that_it_has() -> None:
+    loader = torch.utils.data.DataLoader(OneReader(), 4)
+    found = calibrate(loader, workers=1, pin_memory=False, budget_s=0.5)
+    assert {measured["name"] for measured in found["measurements"]} >= {"prepare.sample", "scaling.1"}
+    what, value, _ = found["cautions"][0]
+    assert what == "the loader fails with more than 1 workers" and "fewer files than workers" in value
+    with pytest.raises(InputError, match="fewer files than workers"):
+        calibrate(loader, workers=0, pin_memory=False, budget_s=0.5)

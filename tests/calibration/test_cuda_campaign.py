@@ -229,36 +229,14 @@ def test_the_declared_grid_can_be_read():
 
 # ---- the whole of it, on the emulated device ---------------------------------------------------------------------
 
-WHOLE = """
-[[block]]
-workload = "images"
-ratio = 1.0
-batch_size = 4
-model = ["tiny"]
-workers = [1, 2]
-pin_memory = [true]
-
-[[block]]
-workload = "images"
-ratio = 1.0
-batch_size = 4
-model = ["tiny"]
-option = [1]
-workers = [0]
-
-[[block]]
-workload = "images"
-ratio = 1.0
-batch_size = 4
-model = ["tiny"]
-option = [3]
-
-[[block]]
-workload = "images-encoded"
-ratio = 1.0
-batch_size = 4
-model = ["tiny"]
-"""
+BLOCK = '[[block]]\nworkload = "{}"\nratio = 1.0\nbatch_size = 4\nmodel = ["tiny"]\n{}\n'
+KINDS = (
+    ("images", "workers = [1, 2]\npin_memory = [true]"),
+    ("images", "option = [1]\nworkers = [0]"),
+    ("images", "option = [3]"),
+    ("images-encoded", ""),
+)
+WHOLE = "".join(BLOCK.format(*kind) for kind in KINDS)
 #: A verb in a hurry: short runs, on a machine where others may work; told to end after so many trials.
 HURRY = """
 import os, signal, sys

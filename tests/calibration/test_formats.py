@@ -7,13 +7,12 @@ from pathlib import Path
 
 import formats
 import numpy as np
+import picture_formats
 import pytest
-
-from coresim.workloads import formats as kinds
 
 
 def test_times_are_the_least_of_the_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds.JpegImages, "count", 1)
+    monkeypatch.setattr(picture_formats.JpegImages, "count", 1)
     monkeypatch.setattr(formats, "FORMATS", ("Jpeg", "Npy"))
     loads = formats.workloads(str(tmp_path))
     turns = iter([3.0, 2.0, 5.0, 9.0])

@@ -44,7 +44,9 @@ def test_who_waits_at_a_buffer_ends_when_it_is_closed() -> None:
     for thread in threads:
         thread.start()
     buffer.close()
-    until(lambda: len(ended) == 2)
+    for thread in threads:
+        thread.join(30.0)
+    assert ended == [True, True] and not any(thread.is_alive() for thread in threads)
 
 
 def test_a_slow_fetch_holds_up_no_batch() -> None:

@@ -143,12 +143,12 @@ def test_another_batch_scales_in_proportion_and_says_so() -> None:
     assert choice.step_time_s == pytest.approx(0.4)
     assert choice.throughput_samples_per_s == 640.0
     assert choice.batch_size == 256
-    assert "scaled in proportion to batch 256" in choice.basis
-    assert "scaled" not in find_step("x100", "net5", 64, rows=[PLAIN]).basis
+    assert "scaled in proportion to batch 256" in choice.provenance
+    assert "scaled" not in find_step("x100", "net5", 64, rows=[PLAIN]).provenance
 
 
 def test_the_basis_names_the_whole_stack_the_certainty_and_the_source() -> None:
-    basis = find_step("x100", "net5", rows=[PLAIN]).basis
+    basis = find_step("x100", "net5", rows=[PLAIN]).provenance
     for part in ("Net-5", "X100-SXM-80GB", "AMP fp16", "F 1", "disk", "host: H", "measured", "±30%", "github:a/b c"):
         assert part in basis
     assert "\n" not in basis
@@ -176,7 +176,7 @@ def test_uncertainty_widens_with_poorer_evidence_and_another_form_of_the_chip() 
     assert widths == sorted(widths) and len(set(widths)) == len(widths)
     assert width(replace(PLAIN, certainty="vendor-config")) > width(PLAIN)
     assert width(PLAIN, "X100-PCIe-80GB") > width(PLAIN, "X100-SXM-40GB") > width(PLAIN, "X100-SXM-80GB")
-    assert "X100-PCIe-80GB asked for" in find_step("X100-PCIe-80GB", "net5", rows=[PLAIN]).basis
+    assert "X100-PCIe-80GB asked for" in find_step("X100-PCIe-80GB", "net5", rows=[PLAIN]).provenance
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coresim.model.build import build
-from coresim.model.scenario import Accelerator, Loader, Scenario, Workload
+from coresim.model.scenario import Accelerator, Loader, Scenario, WorkloadCosts
 from coresim.model.service import Service, empirical
 
 
@@ -19,7 +19,7 @@ def test_a_service_grows_and_keeps_its_spread_in_seconds():
 
 
 def collate_of(option: int, **loader: object) -> float:
-    workload = Workload(batch_size=4, preprocess=Service(0.001), collate=Service(0.002), send=Service(0.003))
+    workload = WorkloadCosts(batch_size=4, preprocess=Service(0.001), collate=Service(0.002), send=Service(0.003))
     scenario = Scenario(workload, Accelerator(Service(0.1)), loader=Loader(**loader))  # type: ignore[arg-type]
     phases = {phase.name: phase for _, phase, _ in build(scenario, option, 4, 2).phases()}
     return phases["collate"].service.mean

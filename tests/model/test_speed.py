@@ -100,7 +100,7 @@ def test_a_known_ceiling_holds_and_is_not_passed_by_a_root() -> None:
 def test_where_the_host_hides_its_cores_a_larger_host_is_meant() -> None:
     hidden, small = fit(Evidence(), 64), fit(Evidence(cores=4), 64)
     assert hidden.values[63] > 1.3 * small.values[63]
-    assert "does not say" in hidden.basis[0] and "4 cores" in small.basis[0]
+    assert "does not say" in hidden.provenance[0] and "4 cores" in small.provenance[0]
 
 
 def test_the_clock_at_work_replaces_what_is_assumed() -> None:
@@ -108,7 +108,7 @@ def test_the_clock_at_work_replaces_what_is_assumed() -> None:
     falls = fit(Evidence(droop=(SpeedPoint(CORES, 0.8, 0.005),), cores=CORES), CORES)
     # Both at once: the clock falls by a fifth, and less than before is left for nothing.
     assert falls.values[-1] / held.values[-1] == pytest.approx(0.82, abs=0.04)
-    assert "from the clock" in held.basis[1] and "assumed" in fit(Evidence(cores=4)).basis[1]
+    assert "from the clock" in held.provenance[1] and "assumed" in fit(Evidence(cores=4)).provenance[1]
 
 
 def test_bytes_that_a_sample_moves_are_memory_time_at_least() -> None:
@@ -155,7 +155,7 @@ def test_what_cannot_be_measured_is_refused(bad: dict[str, tuple[SpeedPoint, ...
 
 
 def test_every_factor_is_in_the_basis_with_where_it_comes_from() -> None:
-    told = fit(Evidence(threads_per_core=2, cores=8)).basis
+    told = fit(Evidence(threads_per_core=2, cores=8)).provenance
     assert [line.split(":")[0] for line in told] == ["s(k)", "droop", "memory", "ceiling", "overhead", "siblings"]
     assert all("assumed" in line or "usual" in line for line in told[1:])
     measured = fit(
@@ -165,7 +165,7 @@ def test_every_factor_is_in_the_basis_with_where_it_comes_from() -> None:
             sibling=(SpeedPoint(2, 1.1, 0.02),),
             cores=8, threads_per_core=2,
         )
-    ).basis  # fmt: skip
+    ).provenance  # fmt: skip
     assert not [line for line in measured if "assumed" in line or "usual" in line]
 
 

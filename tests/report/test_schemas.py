@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from shared import SCENARIO, check
 
+from coresim.advise.starved import BOUNDED, SEARCHED, SIMULATED
 from coresim.cli.main import main
 
 FLEET = """
@@ -49,7 +50,7 @@ def outputs(profile_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_outputs_fit_their_schemas(outputs: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     plan = outputs["plan"]
     assert plan["not_predicted"] and plan["mix"] and len(plan["rows"]) == 2 * 4 - 2
-    assert {row["basis"] for row in plan["rows"]} == {"simulated", "simulated; what uncertain inputs add, by the bound"}
+    assert {row["basis"] for row in plan["rows"]} == {BOUNDED, SEARCHED, SIMULATED}
     assert len(outputs["machines"]["machines"]) > 100 and outputs["compare"]["changes"]
     for verb, document in outputs.items():
         schema = printed(capsys, "schema", verb)

@@ -19,7 +19,7 @@ from coresim.sim import fast, reference
 from coresim.sim.draws import draw
 from coresim.sim.run import RunLength
 from coresim.theory.bounds import binding, bounds, demands, lower_bound_cores
-from coresim.theory.capacity import saturating_cores
+from coresim.theory.capacity import saturation
 from coresim.theory.queues import buffer_idle, buffer_wait, rate_idle
 
 MS = 1e-3
@@ -137,12 +137,11 @@ def test_capacity_may_peak_before_the_last_core():
     assert limits(replace(loader(), speed=speed, cores=2.0))["cores"] == pytest.approx(1.8 / 1.3412)
 
 
-def test_saturating_cores():
-    assert saturating_cores((1.0,)) == 1
-    assert saturating_cores((1.0,), k_max=40) == 38
-    assert saturating_cores((1.0, 0.9, 0.66, 0.5)) == 3
-    assert saturating_cores((1.0, 0.9, 0.66, 0.5), within=0.1) == 2
-    assert saturating_cores((1.0, 0.5, 0.34)) == 1
+def test_saturation():
+    assert saturation((1.0,)) is None
+    assert saturation((1.0,) * 40) is None  # still grows
+    assert saturation((1.0, 0.9, 0.66, 0.5, 0.4)) == 3
+    assert saturation((1.0, 0.5, 0.34)) == 1
 
 
 def test_lower_bound_without_spinning_is_the_work_alone():

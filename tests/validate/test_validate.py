@@ -373,7 +373,8 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     short = partial(trials.Effort.__init__, rounds=1, budget_s=0.3, trial_s=0.2)
     monkeypatch.setattr(trials.Effort, "__init__", lambda self, **more: short(self, **more))
     monkeypatch.setattr(session, "BANDWIDTH_S", 0.1)
-    monkeypatch.setattr(session, "MOST_OTHERS", 99.0)
+    for bound in ("MOST_OTHERS", "MOST_SLOWER", "MOST_LATE"):
+        monkeypatch.setattr(session, bound, 1e9)
 
 
 @needs_torch

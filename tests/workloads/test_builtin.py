@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import picture_formats
 import pytest
 from PIL import Image
 
@@ -18,7 +19,6 @@ import coresim.workloads
 from coresim.cli.main import main
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.campaign import Request
-from coresim.workloads import formats
 from coresim.workloads.arrays import MIB, MemoryBoundWorkload
 from coresim.workloads.audio import RATE, FlacWorkload, WavWorkload, log_mel, mel_filters, speech
 from coresim.workloads.augmented import OPERATIONS, DetectionWorkload, Scene, erase
@@ -299,9 +299,9 @@ def test_a_missing_package_is_named_with_its_extra(name: str, tmp_path: Path, mo
 
 def test_the_formats_hold_the_same_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("h5py")
-    monkeypatch.setattr(formats.JpegImages, "count", 1)
-    kinds = [formats.JpegImages, formats.PngImages, formats.BmpImages]
-    kinds += [formats.NpyImages, formats.NpzImages, formats.Hdf5Images]
+    monkeypatch.setattr(picture_formats.JpegImages, "count", 1)
+    kinds = [picture_formats.JpegImages, picture_formats.PngImages, picture_formats.BmpImages]
+    kinds += [picture_formats.NpyImages, picture_formats.NpzImages, picture_formats.Hdf5Images]
     workloads = [kind(tmp_path) for kind in kinds]
     for workload in workloads:
         workload.make()

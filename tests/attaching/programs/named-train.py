@@ -21,6 +21,9 @@ def begin(worker):
 
 
 loader = DataLoader(instance, 16, shuffle=True, collate_fn=collate, worker_init_fn=begin)
+tuned = DataLoader(
+    instance, 16, num_workers=3, prefetch_factor=4, persistent_workers=True, multiprocessing_context="spawn"
+)
 
 
 class Module(LightningDataModule):

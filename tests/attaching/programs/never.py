@@ -4,7 +4,7 @@ import sys
 import time
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 from work import BATCH, Data, Net
 
 
@@ -14,8 +14,9 @@ def main():
     model = Net().eval()
     while True:
         with torch.no_grad():
-            for images, _ in DataLoader(Data(), BATCH):
+            for images, _ in DataLoader(Subset(Data(), range(8 * BATCH)), BATCH):
                 model(images)
+        print("evaluated", flush=True)
 
 
 if __name__ == "__main__":

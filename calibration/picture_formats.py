@@ -1,7 +1,7 @@
 """The same pictures in several formats, one file per sample: what each costs to read and to decode.
 
 All hold the pixels that the JPEG files of the default job decode to, and all end in its transform. To measure one:
-``coresim recommend --dataset coresim.workloads.formats:NpyImages``.
+``coresim recommend --dataset calibration/picture_formats.py:NpyImages``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,42 @@
+"""What a job's own ``DataLoader`` is set to: the loader as it is today."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from coresim.model.keys import COUNT, COUNT_OR_NONE, FLAG, TEXT, key
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderSettings:
+    """The settings, by torch's names where those of coresim are not shorter."""
+
+    workers: int = key(COUNT_OR_NONE, "loader workers of each rank")
+    prefetch_factor: int | None = key(COUNT, "batches out per worker", None)
+    pin_memory: bool = key(FLAG, "whether a pin thread copies batches", False)
+    persistent_workers: bool = key(FLAG, "whether workers live from epoch to epoch", False)
+    in_order: bool = key(FLAG, "whether batches are delivered in order", True)
+    context: str | None = key(TEXT, "how workers are started; absent where it is the system's usual way", None)
+
+    def table(self) -> dict[str, Any]:
+        """What the ``[loader]`` of a scenario takes from it."""
+        table: dict[str, Any] = {
+            "workers": self.workers,
+            "pin_memory": self.pin_memory,
+            "persistent_workers": self.persistent_workers,
+            "ordered": self.in_order,
+        }
+        return table | ({"prefetch_factor": self.prefetch_factor} if self.prefetch_factor else {})
+
+    def __str__(self) -> str:
+        """The settings as they are written in a program."""
+        given = {
+            "num_workers": self.workers,
+            "prefetch_factor": self.prefetch_factor,
+            "pin_memory": self.pin_memory,
+            "persistent_workers": self.persistent_workers,
+            "in_order": None if self.in_order else False,
+            "multiprocessing_context": self.context,
+        }
+        return ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)

@@ -1,0 +1,166 @@
+"""Today observed beside today predicted, from costs that are known: what is trusted, and which term is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up import profile
+
+from coresim.advise.sweep import Study
+from coresim.api import recommend
+from coresim.attaching.today import check, free_cores
+from coresim.cli.common import study_of
+from coresim.cli.main import main
+from coresim.model.loader_settings import LoaderSettings
+from coresim.model.option import Option
+from coresim.model.profile import Profile, load_profile
+from coresim.model.scenario import Scenario, read_scenario
+from coresim.model.today import Today
+from coresim.report.today import today_document, today_text
+from coresim.sim.estimate import Plan
+
+#: 32 samples of 5 ms: two workers on two cores have a batch every 80 ms, and a step of 50 ms leaves 30 of them idle.
+TABLES: dict[str, Any] = {
+    "workload": {"batch_size": 32, "preprocess": "5 ms"},
+    "accelerator": {"step": "50 ms", "sync": "block"},
+    "host": {"cores": 2},
+    "loader": {"workers": 2},
+}
+
+
+def today(**other: Any) -> Today:
+    """What was observed; the program needs what it needs when its loader runs alone, unless it is said otherwise."""
+    known: dict[str, Any] = {
+        "program": "python train.py", "gpu_idle": 0.375, "samples_per_s": 400.0, "wait": 0.03, "step": 0.05,
+        "batches": 60, "workers": 2, "prefetch_factor": 2, "threads": 2, "ranks": 1, "worker_cpu": 0.16,
+    }  # fmt: skip
+    return Today(**(known | other))
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return read_scenario(TABLES, "a test")
+
+
+@pytest.fixture
+def study() -> Iterator[Study]:
+    with study_of(Plan(), "fast", lambda *_: None) as made:
+        yield made
+
+
+def test_a_prediction_that_holds_names_no_term(scenario: Scenario, study: Study) -> None:
+    checked = check(scenario, today(), study)
+    assert checked.predicted == pytest.approx(0.375, abs=0.005)
+    assert checked.trusted and checked.term is None
+    assert today_text(checked).startswith("Today: GPU idle observed 37.5 %, predicted 37.5 %; 400 samples/s; 2 workers")
+    assert "Not to be trusted" not in today_text(checked)
+
+
+@pytest.mark.parametrize(
+    ("other", "term"),
+    [
+        ({"gpu_idle": 0.75, "step": 0.02}, "the step"),  # 60 of 80 ms
+        ({"gpu_idle": 0.6, "worker_cpu": 0.25}, "preparing a batch"),  # 75 of 125 ms
+        ({"gpu_idle": 0.8}, "handing batches over"),  # the step and the workers are as they were
+        ({"gpu_idle": 0.8, "step": 0.049, "worker_cpu": 0.165}, "handing batches over"),  # they explain little of it
+    ],
+)
+def test_a_miss_names_the_term_that_explains_it(
+    scenario: Scenario, study: Study, other: dict[str, Any], term: str
+) -> None:
+    checked = check(scenario, today(**other), study)
+    assert checked.predicted == pytest.approx(0.375, abs=0.005)  # nothing that was observed went into it
+    assert not checked.trusted
+    assert checked.term is not None and checked.term.name == term
+    assert f"Likeliest term: {term}" in " ".join(today_text(checked).split())
+    told = today_document(checked)
+    assert (told["trusted"], told["likeliest_term"]["name"]) == (False, term)
+
+
+def test_cores_that_others_used_are_not_the_programs(scenario: Scenario, study: Study) -> None:
+    # Alone on one core two workers have a batch every 160 ms.
+    assert check(scenario, today(other_cores=1.0), study).predicted == pytest.approx(1 - 50 / 160, abs=0.005)
+    assert free_cores(scenario, today(other_cores=0.05)) == 2.0  # less than can be told
+    assert free_cores(scenario, today(ranks=2)) == 1.0
+    assert free_cores(scenario, today(other_cores=5.0)) == pytest.approx(0.2)
+
+
+def test_no_workers_are_no_overlap(scenario: Scenario, study: Study) -> None:
+    checked = check(scenario, today(workers=0, gpu_idle=0.76), study)
+    assert checked.predicted == pytest.approx(160 / 210, abs=0.005)
+    assert "no workers (num_workers=0)" in today_text(checked)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Any:
+    """Writes the profile of a made-up program whose GPU idles so much; predicted are nine tenths."""
+
+    def write(idle: float, **other: Any) -> Path:
+        path = tmp_path / "job.json"
+        profile(today=today(gpu_idle=idle, step=0.075, worker_cpu=1.5, **other)).save(path)
+        return path
+
+    return write
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("verb", ["recommend", "whatif", "report"])
+def test_every_verb_begins_with_today_and_ends_with_5_where_it_misses(
+    verb: str, job: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "plan.md"
+    more = ["--output", str(output)] if verb == "report" else []
+    more += ["--remedy", "more-workers"] if verb == "whatif" else ["--max-cores", "3"]
+    assert main([verb, str(job(0.9)), *more]) in (0, 4)
+    text = capsys.readouterr().out
+    assert text.startswith("Today: GPU idle observed 90.0 %, predicted")
+    assert main([verb, str(job(0.3)), *more]) == 5
+    text = in_one_line(capsys.readouterr().out)
+    assert text.startswith("Today: GPU idle observed 30.0 %, predicted")
+    assert "Not to be trusted: the prediction misses today by" in text
+    if verb == "report":
+        rows = [line for line in output.read_text().splitlines() if line.startswith("| ")]
+        assert rows[2].startswith("| Today | GPU idle observed 30.0 %")
+
+
+def test_what_would_help_a_program_without_workers_begins_with_no_overlap(
+    job: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = job(0.95, workers=0, prefetch_factor=None)
+    assert main(["whatif", str(path), "--remedy", "offline", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["option"] == 1
+    assert told["today"]["gpu_idle"] == pytest.approx(told["observed"]["gpu_idle_predicted"], abs=0.02)
+
+
+def test_a_program_is_answered_for_with_workers_whoever_asks(job: Any, tmp_path: Path) -> None:
+    path, output = job(0.9), tmp_path / "plan.md"
+    answer = recommend(load_profile(path), max_cores=3)
+    assert [found.option for found in answer.result.options] == [Option.OVERLAPPED]
+    assert str(answer).startswith("Today: GPU idle observed 90.0 %")
+    assert main(["report", str(path), "-o", str(output), "--max-cores", "3"]) in (0, 4)
+    assert "option 3" not in output.read_text()
+
+
+def test_the_settings_of_a_named_loader_are_todays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = LoaderSettings(workers=3, prefetch_factor=4, pin_memory=True, persistent_workers=True, context="spawn")
+    path = tmp_path / "named.json"
+    profile(settings=own).save(path)
+    assert load_profile(path).settings == own
+    assert Profile.from_dict(profile().to_dict()).settings is None
+    assert main(["recommend", str(path), "--json", "--max-cores", "3"]) in (0, 4)
+    now = json.loads(capsys.readouterr().out)["own_host"]["today"]
+    assert (now["workers"], now["prefetch_factor"]) == (3, 4)
+    assert main(["recommend", str(path), "--max-cores", "3"]) in (0, 4)
+    idle = f"{100 * now['gpu_idle']:.1f} %"
+    assert in_one_line(capsys.readouterr().out).startswith(
+        "Today: the DataLoader that was named has num_workers=3, prefetch_factor=4, pin_memory=True,"
+        f" persistent_workers=True, multiprocessing_context=spawn; GPU idle predicted {idle} on this host's 2 cores"
+    )
