@@ -147,8 +147,8 @@ _PLANNED = {
     "key": "text", "workload": "text", "machine": "text", "option": "option", "gpu": "text?", "gpus": "whole",
     "cores_per_gpu_needed": "whole?", "workers_per_gpu": "whole", "prefetch_factor": "whole", "gpu_idle": "share",
     "gpu_idle_low": "share", "gpu_idle_high": "share", "basis": "text", "confidence": "share", "meets_target": "truth",
-    "notes": "text", "price_usd_per_h": "amount?", "price_usd_per_million_samples": "amount?", "workload_cost_usd": "amount?",
-    "stranded_cores": "amount?",
+    "notes": "text", "price_usd_per_h": "amount?", "price_usd_per_million_samples": "amount?",
+    "workload_cost_usd": "amount?", "stranded_cores": "amount?",
 }  # fmt: skip
 _BEST = _object(
     {"machine": "text", "option": "option", "meets_target": "truth", "confidence": "share", "ask_for": "table"}
