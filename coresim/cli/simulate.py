@@ -45,10 +45,9 @@ def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
     from coresim.cli.common import engine_named
     from coresim.model.build import build, resolve_setting
-    from coresim.report.bounds import bound_lines
     from coresim.report.document import estimate_document
     from coresim.report.provenance import step_provenance
-    from coresim.report.simulated import estimate_text
+    from coresim.report.simulated import bound_lines, estimate_text
     from coresim.sim.estimate import Plan, estimate
 
     if args.gantt:

@@ -1,14 +1,17 @@
-"""Plain text of one simulated setting."""
+"""One simulated setting in text, and what theory allows it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coresim.report.content import Facts, Paragraph, Section
+from coresim.model.pipeline import Pipeline
+from coresim.report.content import Paragraph, Section
 from coresim.report.plain import section_text
 from coresim.report.text import interval_sources
 from coresim.report.words import interval, percent, plural
 from coresim.sim.estimate import Estimate
+from coresim.theory.balanced import batch_rate_bounds
+from coresim.theory.bounds import binding, bounds
 from coresim.units import format_duration
 
 
@@ -36,11 +39,24 @@ def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
         f" makespan {format_duration(estimate.makespan_s)}, {estimate.busy_cores:.2f} cores busy"
     )
     shares = {group: states for group, states in estimate_shares(estimate).items() if any(states.values())}
-    facts = Facts(tuple((group, _list(states)) for group, states in shares.items()))
-    lines = (Paragraph(f"Simulated: {title}"), Paragraph(found), facts, Paragraph(interval_sources(estimate)))
-    return section_text(Section("", lines))
+    where = (f"{group}: {_list(states)}" for group, states in shares.items())
+    lines = (f"Simulated: {title}", found, *where, interval_sources(estimate))
+    return section_text(Section("", tuple(map(Paragraph, lines))))
 
 
 def _list(shares: Mapping[str, float]) -> str:
     shown = {name.replace("_", " "): value for name, value in shares.items() if value >= 0.0005}
     return ", ".join(f"{name} {percent(value)}" for name, value in shown.items()) or "nothing"
+
+
+def bound_lines(pipeline: Pipeline) -> list[str]:
+    """The tightest of the bounds on each accelerator's rate; both balanced job bounds where they hold."""
+    found = bounds(pipeline)
+    if not found:
+        return []
+    tightest, balanced = binding(found), batch_rate_bounds(pipeline)
+    lines = [f"Bound by {tightest.name}: {tightest.numbers}"]
+    if balanced:
+        low, high = balanced
+        lines.append(f"Balanced job bounds (exponential times, single servers): {low:.4g} to {high:.4g} batches/s")
+    return lines

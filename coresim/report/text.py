@@ -10,13 +10,13 @@ from coresim.advise.sweep import Point
 from coresim.model.crowding import crowding
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
+from coresim.model.storage import data_bytes, misses_of, tiers
 from coresim.report.doubt import recorded_words, sure_words
 from coresim.report.node import node_words
 from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
-from coresim.report.storage import storage_lines
 from coresim.report.words import interval, option_words, percent, plural
 from coresim.sim.estimate import Estimate
-from coresim.units import format_duration
+from coresim.units import format_bytes, format_duration
 
 
 def chosen_option(answer: Recommendation) -> OptionAnswer:
@@ -85,6 +85,30 @@ def basis_lines(answer: Recommendation, basis: str | None, rests: tuple[str, ...
     left_out = [name for name in ("launch", "pin", "copy") if _is_left_out(scenario, name)]
     if left_out:
         lines.append(f"not included, because not known: the time to {', '.join(left_out)}")
+    return lines
+
+
+def storage_lines(scenario: Scenario) -> list[str]:
+    """What an answer rests on: the tier that samples are read from, and what the page cache misses."""
+    lines, fetch = [], scenario.workload.fetch
+    if scenario.host.storage is not None:
+        tier = tiers()[scenario.host.storage]
+        lines.append(f"samples from {tier.what} ({tier.certainty}: {tier.source})")
+    misses = misses_of(scenario)
+    if misses is None:
+        return lines
+    size, memory = format_bytes(data_bytes(scenario) or 0.0), format_bytes(scenario.host.memory_bytes or 0.0)
+    sizes = f"a data set of {size} in {memory}"
+    if misses.share and not fetch.is_zero:
+        lines.append(
+            f"{sizes} of memory: {100 * misses.share:.0f} % of reads miss the page cache"
+            f" (+-{200 * misses.uncertainty:.0f} points; fewer bytes are left for it when the job itself needs memory)"
+        )
+    elif scenario.host.storage is not None and fetch.is_zero:
+        lines.append(
+            f"{sizes} of memory stays there: storage is read in the first epoch only, which is not predicted; is the"
+            " real set larger, set workload.dataset_bytes"
+        )
     return lines
 
 

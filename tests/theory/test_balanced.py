@@ -11,7 +11,7 @@ from birth_death import closed_line, example
 from coresim.errors import InputError
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.service import Service
-from coresim.report.bounds import bound_lines
+from coresim.report.simulated import bound_lines
 from coresim.sim.draws import draw
 from coresim.sim.fast import simulate
 from coresim.sim.run import RunLength
