@@ -53,7 +53,8 @@ def kind_of(point: RecordedPoint) -> str:
     if is_calibrated(point):
         return "the calibrated setting: one worker"
     if s.trains:
-        return s.trains + (", pinned" if s.pin_memory else "")
+        trained = "an emulated device" if s.device.startswith("emulated") else s.trains
+        return trained + (", pinned" if s.pin_memory else "") + (f", {s.run_ahead} ahead" if s.run_ahead != 1 else "")
     if s.ranks > 1:
         return f"{s.ranks} ranks" + (", a straggler" if s.straggler > 1.0 else "")
     if s.workers >= MANY:
