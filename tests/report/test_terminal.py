@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 import coresim
 from coresim.cli.main import main
-from coresim.report.terminal import CHANGING, LINES, merged
+from coresim.report.terminal import CHANGING, LINES, _within, merged
 from coresim.report.words import WIDTH
 
 PROFILE = Path(__file__).parents[2] / "notebooks" / "profile.json"
@@ -96,3 +97,14 @@ def test_verbose_has_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(block(short.splitlines())) <= LINES and block(long.splitlines()) == block(short.splitlines())
     for part in ("Rests on", "Options  ", "Lower bound:", "GPU idle over cores per GPU", "Warnings"):
         assert part in long and part not in short
+
+
+@pytest.mark.timeout(60)
+def test_lines_of_any_words_are_cut_to_their_number() -> None:
+    """Long words need more lines than their letters do; cutting must come to an end all the same."""
+    rng = random.Random(5)
+    for _ in range(400):
+        lengths = [[rng.choice((3, 8, 40, 100)) for _ in range(rng.randint(1, 60))] for _ in range(rng.randint(1, 9))]
+        entries = [" ".join("x" * length for length in words) for words in lengths]
+        found = _within(entries)
+        assert len(found) <= max(LINES, len(entries)) and all(len(line) <= WIDTH for line in found)
