@@ -119,5 +119,5 @@ def _within(entries: Sequence[str], whole: Set[int] = frozenset()) -> list[str]:
         longest = max(able, key=lambda place: (len(found[place]), place))
         fewer = len(found[longest]) - 1
         # Long words may need more lines than their letters do: cut further until there is one line less.
-        most[longest] = min(most[longest] - 1, WIDTH * fewer - 4 * (fewer + 1))
+        most[longest] = min(most[longest] - 8, WIDTH * fewer - 4 * (fewer + 1))
     return [line for part in found for line in part]
