@@ -185,10 +185,10 @@ class _Maker:
     batch_facts: tuple[int, int] = (0, 0)
 
     def too_few(self, rounds: int, cpus: int) -> bool:
-        """Whether others disturbed so many runs that there are too few undisturbed ones of some number of workers."""
+        """Whether too few runs of some number of workers are undisturbed; where none is, more would be no better."""
         counts = {run.workers for run in self.runs}
         clean = [run.workers for run in self.runs if run.others <= MOST_OTHERS * cpus]
-        return any(clean.count(count) < rounds for count in counts)
+        return bool(clean) and any(clean.count(count) < rounds for count in counts)
 
     def run(self, workers: int, number: int, progress: Progress) -> None:
         """One run with so many workers; ``number`` is that of its round."""

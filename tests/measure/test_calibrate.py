@@ -15,7 +15,6 @@ from coresim.measure import calibrate as module
 from coresim.measure.calibrate import (
     DRAINED,
     FIRST,
-    MOST_ROUNDS,
     PACED_STEP,
     RESTED,
     ROUNDS,
@@ -156,7 +155,7 @@ def test_slow_batches_on_a_busy_machine_do_not_take_twice_their_time(bench_of: M
 
 def test_a_machine_that_is_never_quiet_is_measured_as_it_is_and_told(bench_of: Make) -> None:  # noqa: F811
     found = calibrate(bench_of(cpus=2, others=lambda run: 1.0), budget_s=60.0, counts=(1,))
-    assert len(found.runs) == MOST_ROUNDS == len(named(found)["prepare.sample"].values)
+    assert len(found.runs) == ROUNDS == len(named(found)["prepare.sample"].values)
     (told,) = cautions_of(found)
     assert told.what == "the machine was busy all the while" and "1.0 cores" in told.value and told.remedy
 
