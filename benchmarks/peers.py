@@ -228,12 +228,14 @@ def main() -> int:
     """All jobs, or those named; 1 where coresim is worse in one, or takes more than half of the other's time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", nargs="*", help=f"of {', '.join(JOBS)} (default: all)")
-    parser.add_argument("--repeats", type=int, default=5, help="real runs of each setting (default 5)")
+    parser.add_argument("--repeats", type=int, default=5, help="real runs of each setting, two at least (default 5)")
     parser.add_argument("--seconds", type=float, default=15.0, help="that each counts (default 15)")
     parser.add_argument("--coresim", default="", metavar="FLAGS", help="more flags, such as --coresim=--quick")
     parser.add_argument("--loadtune", default="", metavar="FLAGS", help="more flags, such as '--loadtune=--steps 20'")
     parser.add_argument("--real", nargs=3, metavar=("JOB", "WORKERS", "PREFETCH"), help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.repeats < 2:
+        parser.error(f"--repeats {args.repeats}: one run has no interval; two at least")
     if args.real:
         name, workers, factor = args.real
         print(json.dumps(real(name, int(workers), int(factor), args.seconds)))

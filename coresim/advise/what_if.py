@@ -139,8 +139,8 @@ class _Job:
 
     def __init__(self, scenario: Scenario, option: Option, study: Study, said: Known) -> None:
         self.scenario, self.option, self.study = scenario, option, study
-        asked = option in said.answers
-        self.needed = said.answers[option] if asked else cores_needed(scenario, option, study)
+        # What was asked for may have had a limit of cores.
+        self.needed = said.answers.get(option) or cores_needed(scenario, option, study)
         cores, today = said.cores, said.today
         if cores is None:
             cores = float(self.needed.cores if self.needed else 1)
@@ -198,7 +198,9 @@ def _tried(remedy: Remedy, job: _Job) -> RemedyOutcome:
         point = job.needed or best_point(scenario, option, cores, study)
         found = _outcome(remedy, (scenario,), (point,), (job.needed,), cores)
     else:
-        found = _changed(remedy, changed or (scenario,), option, cores, study)
+        # Workers are what a loader without any is given: then it overlaps.
+        kind = scenario.preset.usual_option if remedy.more == "workers" and option == Option.NO_OVERLAP else option
+        found = _changed(remedy, changed or (scenario,), kind, cores, study)
     fits = remedy.possible(scenario) and (found.memory is None or found.memory.fits)
     return replace(found, price=remedy.price_of(scenario), possible=fits)
 

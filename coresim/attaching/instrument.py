@@ -37,13 +37,13 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
         found = instrument.calibrate(subject, budget_s=budget_s, pin_memory=pin_memory)
     except InputError as error:
         usual = instrument.worker_counts(len(os.sched_getaffinity(0)), subject)
-        fewer = [count for count in usual if count <= (workers or 0)]
-        if fewer in ([], list(usual)):
+        if not workers or workers >= max(usual):
             raise
-        found = instrument.calibrate(subject, budget_s=budget_s, pin_memory=pin_memory, counts=fewer)
+        able = sorted({*(count for count in usual if count < workers), workers})
+        found = instrument.calibrate(subject, budget_s=budget_s, pin_memory=pin_memory, counts=able)
         cautions.append(
             HostWarning(
-                f"the loader fails with more than {fewer[-1]} workers",
+                f"the loader failed with more workers than the program's {workers}",
                 str(error),
                 "what more of them cost is not known; cure that before you give it more",
             )

@@ -131,7 +131,7 @@ def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> Non
 
     source = args.input or "measured here"
     notes, rests = profile_notes(profile, args.settings)
-    text = str(ForSteps(answer, notes, (*rests, *_checked(profile))))
+    text = str(ForSteps(answer, notes, (*rests, *_checked(profile)), profile.settings))
     show(args, steps_document(answer, _about(args, source, profile)), text)
 
 

@@ -186,7 +186,7 @@ class _Maker:
 
     def too_few(self, rounds: int, cpus: int) -> bool:
         """Whether too few runs of some number of workers are undisturbed; where none is, more would be no better."""
-        counts = {run.workers for run in self.runs}
+        counts = {run.workers for run in self.runs if run.workers <= cpus}
         clean = [run.workers for run in self.runs if run.others <= MOST_OTHERS * cpus]
         return bool(clean) and any(clean.count(count) < rounds for count in counts)
 

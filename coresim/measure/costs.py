@@ -134,7 +134,7 @@ def beyond(run: CalibrationRun) -> list[float]:
 
 def _turns(note: Note, after: Note) -> float:
     """Seconds that the worker waited for a core, from one batch to the next, beyond those of its samples."""
-    if note.queued is None or note.waited is None or after.waited is None:
+    if note.queued is None or note.waited is None or after.waited is None or after.worker != note.worker:
         return 0.0
     return after.waited - note.waited - note.queued
 

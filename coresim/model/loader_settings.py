@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coresim.model.keys import COUNT, COUNT_OR_NONE, FLAG, TEXT, key
+from coresim.model.scenario import Loader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,11 @@ class LoaderSettings:
         }
         return table | ({"prefetch_factor": self.prefetch_factor} if self.prefetch_factor else {})
 
+    def describes(self, loader: Loader) -> bool:
+        """Whether a scenario's loader has the workers, the prefetch factor and the order of these settings."""
+        factor = self.prefetch_factor in (None, loader.prefetch_factor)
+        return self.workers == loader.workers and factor and self.in_order == loader.ordered
+
     def __str__(self) -> str:
         """The settings as they are written in a program."""
         given = {
@@ -37,6 +43,6 @@ class LoaderSettings:
             "pin_memory": self.pin_memory,
             "persistent_workers": self.persistent_workers,
             "in_order": None if self.in_order else False,
-            "multiprocessing_context": self.context,
+            "multiprocessing_context": self.context and repr(self.context),
         }
         return ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)

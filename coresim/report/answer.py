@@ -80,7 +80,11 @@ class Answer(Shown):
         """How the job does today, as far as that is known: what an answer begins with."""
         if self.today is not None:
             return today_text(self.today)
-        return None if self.settings is None else settings_text(self.settings, self.result.own_host)
+        if self.settings is None:
+            return None
+        # The prediction is of the scenario, which flags may have changed.
+        same = self.settings.describes(self.result.scenario.loader)
+        return settings_text(self.settings, self.result.own_host if same else None)
 
     def _repr_html_(self) -> str:
         from coresim.report.html import answer_html  # noqa: PLC0415 - jinja2 is imported only when asked for

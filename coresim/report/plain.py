@@ -65,7 +65,7 @@ def table_lines(table: Table, width: int | None = None) -> list[str]:
         cells = [text.rjust(size) if right else text.ljust(size) for text, size, right in parts]
         start = "  ".join([*cells[:-1], ""])
         first, *more = textwrap.wrap(row[-1], widths[-1]) or [""]
-        bar = "  " + "#" * round(40 * share)
+        bar = "  " + "#" * round(40 * share) if width is None else ""
         lines += [(start + (first if more else cells[-1]) + bar).rstrip(), *(" " * len(start) + line for line in more)]
     return lines
 

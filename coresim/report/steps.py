@@ -7,6 +7,7 @@ from typing import Any
 
 from coresim.advise.recommend import Recommendation
 from coresim.advise.steps import StepUnknown
+from coresim.model.loader_settings import LoaderSettings
 from coresim.report.content import Items, Paragraph, Section, Verbatim
 from coresim.report.document import recommended, sure
 from coresim.report.doubt import rate_words, sure_words
@@ -14,6 +15,7 @@ from coresim.report.plain import answer_lines
 from coresim.report.schemas import SCHEMA_VERSION
 from coresim.report.shown import Shown
 from coresim.report.text import setting_words
+from coresim.report.today import settings_text
 from coresim.report.words import percent, plural
 from coresim.units import format_duration
 
@@ -31,22 +33,30 @@ class ForSteps(Shown):
         result: the answer itself.
         notes: cautions from measuring.
         rests: what it rests on.
+        settings: of the DataLoader that was named, where one was.
     """
 
     result: StepUnknown
     notes: tuple[str, ...] = ()
     rests: tuple[str, ...] = ()
+    settings: LoaderSettings | None = None
 
     def __str__(self) -> str:
-        return steps_text(self.result, self.notes, self.rests)
+        return steps_text(self.result, self.notes, self.rests, self.settings)
 
 
-def steps_text(answer: StepUnknown, notes: tuple[str, ...] = (), rests: tuple[str, ...] = ()) -> str:
+def steps_text(
+    answer: StepUnknown,
+    notes: tuple[str, ...] = (),
+    rests: tuple[str, ...] = (),
+    settings: LoaderSettings | None = None,
+) -> str:
     """The whole answer."""
+    today = Section("", (Paragraph(settings_text(settings, None)),) if settings else ())
     rate = f"Step time unknown: {rate_words(answer.per_rate)}, more where many cores slow one another."
     lines = Section("", (Verbatim("\n".join(map(_line, answer.answers))),))
     more = (Section("Rests on", (Items(rests),)), Section("Warnings", (Items(notes),)))
-    return answer_lines(rate, lines, Section("", (Paragraph(REMEDY),)), *more)
+    return answer_lines(rate, lines, today, Section("", (Paragraph(REMEDY),)), *more)
 
 
 def _line(found: Recommendation) -> str:

@@ -34,8 +34,8 @@ def settings_text(settings: LoaderSettings, own: OwnHost | None) -> str:
     """The settings of a DataLoader that was named, and what is predicted for them on the cores that are there."""
     line = f"Today: the DataLoader that was named has {settings}"
     if own is not None and own.today is not None:
-        cores = f"{own.cores:g} core{'' if own.cores == 1 else 's'} per GPU"
-        line += f"; GPU idle predicted {percent(own.today.estimate.gpu_idle)} on this host's {cores}"
+        idle = percent(own.today.estimate.gpu_idle)
+        line += f"; GPU idle predicted {idle} on this host's {plural(own.cores, 'core')} per GPU"
     return wrapped(f"{line}.", "", "  ")
 
 

@@ -79,6 +79,8 @@ class Setting:
         alone = self.option != Option.OVERLAPPED or bool(self.model) or self.limit != "affinity"
         only = f"{where}: {self.ranks} ranks; they go with option 2, no model and cores by affinity"
         check(self.ranks == 1 or not alone, only)
+        trains = bool(self.model) or (not self.device and self.run_ahead == 1)
+        check(trains, f"{where}: device and run_ahead go with a model that trains; add model")
         check(self.ranks > 1 or self.straggler == 1, f"{where}: a straggler needs ranks that wait for it; add ranks")
 
     @property

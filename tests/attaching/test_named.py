@@ -176,6 +176,6 @@ def test_a_stream_that_takes_no_more_workers_is_run_with_those_that_it_has() -> 
     found = calibrate(loader, workers=1, pin_memory=False, budget_s=0.5)
     assert {measured["name"] for measured in found["measurements"]} >= {"prepare.sample", "scaling.1"}
     what, value, _ = found["cautions"][0]
-    assert what == "the loader fails with more than 1 workers" and "fewer files than workers" in value
+    assert what == "the loader failed with more workers than the program's 1" and "fewer files than workers" in value
     with pytest.raises(InputError, match="fewer files than workers"):
         calibrate(loader, workers=0, pin_memory=False, budget_s=0.5)

@@ -141,6 +141,13 @@ def test_what_would_help_a_program_without_workers_begins_with_no_overlap(
     assert told["today"]["gpu_idle"] == pytest.approx(told["observed"]["gpu_idle_predicted"], abs=0.02)
 
 
+def test_workers_help_a_program_that_has_none(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["whatif", str(job(0.95, workers=0, prefetch_factor=None)), "--remedy", "more-workers", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (found,) = [one for one in told["remedies"] if one["name"] == "more-workers"]
+    assert 1.0 - found["gpu_idle"] > 1.5 * (1.0 - told["today"]["gpu_idle"])
+
+
 def test_a_program_is_answered_for_with_workers_whoever_asks(job: Any, tmp_path: Path) -> None:
     path, output = job(0.9), tmp_path / "plan.md"
     answer = recommend(profile_in(path), max_cores=3)
@@ -163,5 +170,5 @@ def test_the_settings_of_a_named_loader_are_todays(tmp_path: Path, capsys: pytes
     idle = f"{100 * now['gpu_idle']:.1f} %"
     assert in_one_line(capsys.readouterr().out).startswith(
         "Today: the DataLoader that was named has num_workers=3, prefetch_factor=4, pin_memory=True,"
-        f" persistent_workers=True, multiprocessing_context=spawn; GPU idle predicted {idle} on this host's 2 cores"
+        f" persistent_workers=True, multiprocessing_context='spawn'; GPU idle predicted {idle} on this host's 2 cores"
     )

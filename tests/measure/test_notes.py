@@ -243,5 +243,6 @@ def test_two_that_share_a_core_wait_on_its_run_queue() -> None:
         process.start()
     for process in both:
         process.join()
+        assert process.exitcode == 0
     # One of the two has to wait while the other works.
     assert waited.get() + waited.get() > 0.1

@@ -14,6 +14,7 @@ from coresim.advise.surface import read, surface_of
 from coresim.advise.sweep import Point, Study
 from coresim.advise.what_if import what_if
 from coresim.cli.main import main
+from coresim.model.option import Option
 from coresim.report.answer import Answer
 from coresim.report.content import Table
 from coresim.report.plan import plan_report
@@ -89,6 +90,14 @@ def one_interval(answer: Answer) -> None:
         if found.cores in surface.cores:
             idle, _ = read(surface, surface.step, surface.cost, found.cores)
             assert idle == pytest.approx(found.estimate.gpu_idle, abs=1e-3)
+
+
+def test_a_limit_of_cores_is_no_reason_to_buy_none() -> None:
+    """Three cores are too few and five are enough: who asked for three at the most is not told that none are."""
+    scenario = coresim.recommend(job({"cores": 2}), max_cores=3, options=(2,)).result
+    assert not scenario.meets_target
+    found = what_if(scenario.scenario, Study(simulate, Plan()), ["more-cores"], Option.OVERLAPPED, scenario.known)
+    assert found.need_cores and found.today.cores_needed[0] > 3
 
 
 @pytest.mark.parametrize("name", JOBS)

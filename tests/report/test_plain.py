@@ -47,6 +47,12 @@ def test_text_below_a_title_is_indented_and_no_wider_than_a_terminal() -> None:
     assert "    requests: {cpu: 2}" in lines
 
 
+def test_bars_are_for_terminals_alone() -> None:
+    """What has a width of its own, such as a page, has a chart of the same."""
+    table = Table(("what", "idle"), (("one", "1.0 %"), ("other", "99.0 %")), bars=(0.01, 0.99))
+    assert "#" in "".join(table_lines(table)) and "#" not in "".join(table_lines(table, 40))
+
+
 def test_numbers_stand_flush_right_with_their_bars_behind() -> None:
     table = BLOCKS[-1]
     assert isinstance(table, Table)

@@ -264,3 +264,10 @@ def test_the_slowdown_between_measured_levels_is_linear_and_never_below_one():
     found = module._step_cost(values | busy_steps, "block")
     assert found.slowdown == pytest.approx((1.0, 1.0, 1.2, 1.4))
     assert found == StepCost((1.0,), (0.1,), 0.3, None, found.slowdown, "block")
+
+
+@pytest.mark.parametrize("key", [{"run_ahead": 4}, {"device": "emulated"}])
+def test_a_device_and_how_far_it_is_run_ahead_are_of_a_model_that_trains(key: dict[str, Any]):
+    with pytest.raises(InputError, match="grid: images: device and run_ahead go with a model that trains; add model"):
+        Setting("images", 2, 2, 1, 2, 2, 1.0, **key)
+    assert Setting("images", 2, 2, 1, 2, 2, 1.0, model="tiny", **key).trains
