@@ -179,6 +179,8 @@ def plan_fleet(
     book = _Book(fleet, plan, engine, dict(done or {}), confidence)
     what, tasks = "fleet", book.tasks()
     while tasks:
+        if progress:
+            progress(what, 0.0)
         for count, (task, found) in enumerate(_run(tasks, executor), start=1):
             for row in book.enter(task, found):
                 if save:

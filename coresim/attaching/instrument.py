@@ -1,6 +1,6 @@
 """The loader alone, run in the process that owns it: the one calibration, with the program's own loader as its subject.
 
-What it imports is imported here only, when a loop that trains has been found.
+Numpy, torch and the measuring are imported only when a loop that trains has been found.
 """
 
 from __future__ import annotations

@@ -154,7 +154,8 @@ def progress_on_stderr() -> Iterator[Callable[[str, float], None]]:
 
         def listen(what: str, fraction: float) -> None:
             bar.set_description_str(what, refresh=False)
-            bar.update(max(0.0, fraction - bar.n))
+            # A second phase, such as what a plan asks for, begins at nothing again.
+            bar.n = fraction
             bar.refresh()
 
         yield listen

@@ -217,8 +217,9 @@ def cases(folder: Path) -> list[Case]:
 
 
 def told(error: CoresimError, *places: str) -> None:
-    """The message names the place, and says more than that."""
+    """The message names the place, says more than that, and is not too long."""
     line = one_line(error)
+    assert len(line) <= LONGEST + 10, line
     assert any(place in line for place in places) and len(line) > max(map(len, places)) + 5, (places, line)
 
 
