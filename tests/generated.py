@@ -141,7 +141,11 @@ def _trainer(rng: random.Random, stages: tuple[Stage, ...]) -> Trainer:
 
 
 def _draws(rng: random.Random, number: _Numbers, pipeline: Pipeline) -> Draws:
-    return Draws({key: _times_of(rng, number, phase.split) for key, phase, _ in pipeline.phases()})
+    found = {key: _times_of(rng, number, phase.split) for key, phase, _ in pipeline.phases()}
+    # Without any time of its own a rank that waits for no other one would train for ever at one moment.
+    if not found["accelerator.step"].any():
+        found["accelerator.step"] = found["accelerator.step"] + number.kind(1)
+    return Draws(found)
 
 
 def _times_of(rng: random.Random, number: _Numbers, tasks: int) -> np.ndarray[Any, Any]:
