@@ -177,16 +177,14 @@ def plan_fleet(
     """
     check_confidence(confidence)
     book = _Book(fleet, plan, engine, dict(done or {}), confidence)
-    what, tasks = "fleet", book.tasks()
+    tell, what, tasks = progress or (lambda *_: None), "fleet", book.tasks()
     while tasks:
-        if progress:
-            progress(what, 0.0)
+        tell(what, 0.0)
         for count, (task, found) in enumerate(_run(tasks, executor), start=1):
             for row in book.enter(task, found):
                 if save:
                     save(row)
-            if progress:
-                progress(what, count / len(tasks))
+            tell(what, count / len(tasks))
         what, tasks = "what to ask for", book.searches()
     return book.plan()
 
