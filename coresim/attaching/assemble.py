@@ -80,10 +80,17 @@ def size_of(told: dict[str, Any]) -> int:
     return batch_size(told["settings"], told["step"])
 
 
+def failures_of(found: Found) -> dict[int, str]:
+    """Why the loader of some rank failed, by the number of workers that it was tried with."""
+    return {trial["workers"]: trial["failed"] for told in found for trial in told["trials"] if "failed" in trial}
+
+
 def trials_of(found: Found, command: Sequence[str], threads: int) -> list[Today]:
-    """The loop with other numbers of workers, one after the other, each as if it were today's."""
-    tried = []
+    """The loop with each other number of workers that its loader runs with, as if it were today's."""
+    tried, failures = [], failures_of(found)
     for number, trial in enumerate(found[0]["trials"]):
+        if trial["workers"] in failures:
+            continue
         own = {"workers": trial["workers"]}
         seen = [told | {"today": told["trials"][number], "settings": told["settings"] | own} for told in found]
         tried.append(today_of(seen, command, threads))
@@ -92,7 +99,7 @@ def trials_of(found: Found, command: Sequence[str], threads: int) -> list[Today]
 
 def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
     """The first phase, all ranks together."""
-    settings = found[0]["settings"]
+    first, settings = found[0], found[0]["settings"]
     waits = [stats.mean(told["today"]["waits"]) for told in found]
     steps = [stats.mean(told["today"]["steps"]) for told in found]
     batches = sum(len(told["today"]["waits"]) for told in found)
@@ -108,6 +115,7 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
         step=stats.mean(steps),
         batches=batches,
         workers=settings["workers"],
+        batch_size=size_of(first),
         threads=threads,
         ranks=len(found),
         sync="spin" if computes(found) else "block",

@@ -1,20 +1,26 @@
-"""The CUDA device's own time for the loop's steps, by events; nothing where the program does not use one."""
+"""The device's own time for the loop's steps, by events; nothing where the program does not use a device."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+from coresim import stats
 from coresim.attaching.batches import tensors
+from coresim.measure.device import CudaDevice, Device
 
 #: Copies of a batch that are timed.
 COPIES = 8
+#: A loop waits for its device where this share of a step, or less, is left to do when the next batch is asked for.
+LEFT = 0.1
 
 
-def cuda() -> Any:
-    """``torch.cuda`` where the program has begun to use a device, else None."""
+def device_of_program() -> Device | None:
+    """The CUDA device that the program has begun to use, or None."""
     torch = sys.modules.get("torch")
-    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return CudaDevice(torch.cuda, torch.device("cuda", torch.cuda.current_device()))
 
 
 class DeviceEvents:
@@ -24,54 +30,58 @@ class DeviceEvents:
     launched before; its last one when the next batch is asked for. What lies between is the device's time for the step.
 
     Args:
-        runtime: ``torch.cuda``, or None: then nothing is recorded.
+        device: the program's, or None: then nothing is recorded.
     """
 
-    def __init__(self, runtime: Any) -> None:
-        self._runtime = runtime
-        self._steps: list[tuple[Any, Any]] = []
+    def __init__(self, device: Device | None) -> None:
+        self._device = device
         self._begun: Any = None
-        self._idle: list[bool] = []
+        #: The first and the last event of each step, and the host's time when the next batch was asked for.
+        self._steps: list[tuple[Any, Any, float]] = []
 
     def got(self) -> None:
         """A batch is handed over."""
-        if self._runtime is not None:
-            self._begun = self._event()
+        if self._device is not None:
+            self._begun = self._device.record()
 
-    def asked(self) -> None:
-        """The next batch is asked for."""
-        if self._begun is not None:
-            # A device that has nothing to do at this point was waited for in the step.
-            self._idle.append(bool(self._runtime.current_stream().query()))
-            self._steps.append((self._begun, self._event()))
-            self._begun = None
-
-    def _event(self) -> Any:
-        event = self._runtime.Event(enable_timing=True)
-        event.record()
-        return event
+    def asked(self, counts: bool) -> None:
+        """The next batch is asked for; ``counts``: nothing but a step came between."""
+        if self._device is not None and self._begun is not None and counts:
+            self._steps.append((self._begun, self._device.record(), self._device.wall()))
+        self._begun = None
 
     def seconds(self, last: int) -> list[float]:
         """Device time of the last so many steps, s; empty without a device."""
-        if self._runtime is None or not self._steps:
+        device = self._device
+        if device is None:
             return []
-        self._runtime.synchronize()
-        return [first.elapsed_time(end) / 1e3 for first, end in self._steps[-last:]]
+        device.synchronise()
+        return [device.elapsed(first, end) for first, end, _ in self._steps[-last:]]
 
     @property
     def synchronises(self) -> bool:
-        """Whether most steps waited for the device themselves."""
-        return not self._idle or 2 * sum(self._idle) > len(self._idle)
+        """Whether the loop waits for the device in its steps; without a device it does all of them itself."""
+        device = self._device
+        if device is None or not self._steps:
+            return True
+        # An event that has just been waited for tells when, by the host's clock, the device came to all others.
+        mark = device.record()
+        device.synchronise(mark)
+        now = device.wall()
+        left = [now - device.elapsed(end, mark) - asked for _, end, asked in self._steps]
+        return stats.median(left) <= LEFT * stats.median(self.seconds(len(self._steps)))
 
     def copies(self, batch: Any) -> list[float]:
-        """Seconds to copy a batch to the device, several times; empty without a device."""
-        found = []
-        parts = list(tensors(batch))
-        for _ in range(COPIES if self._runtime is not None else 0):
-            begun = self._event()
+        """Seconds of the device to copy a batch to it, several times; empty without a device."""
+        device, found, parts = self._device, [], list(tensors(batch))
+        if device is None:
+            return []
+        for _ in range(COPIES):
+            device.synchronise()
+            begun = device.record()
             for tensor in parts:
-                tensor.to("cuda", non_blocking=True)
-            end = self._event()
-            end.synchronize()
-            found.append(begun.elapsed_time(end) / 1e3)
+                device.copy(tensor)
+            end = device.record()
+            device.synchronise()
+            found.append(device.elapsed(begun, end))
         return found

@@ -6,6 +6,7 @@ Numpy, torch and the measuring are imported only when a loop that trains has bee
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,7 +20,7 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     Args:
         loader: the program's own.
         workers: how many the program has. A data set that cannot be read with more, such as a stream of as many files,
-            is not.
+            or with fewer, is not.
         pin_memory: whether a thread copies its batches to pinned memory.
         budget_s: wall seconds; slow batches may take longer.
 
@@ -32,24 +33,51 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     from coresim.measure.torch_loader import TorchSubject  # noqa: PLC0415
 
     subject = TorchSubject(loader, type(loader.dataset).__name__)
-    cautions = []
-    try:
-        found = instrument.calibrate(subject, budget_s=budget_s, pin_memory=pin_memory)
-    except InputError as error:
-        usual = instrument.worker_counts(len(os.sched_getaffinity(0)), subject)
-        if not workers or workers >= max(usual):
-            raise
-        able = sorted({*(count for count in usual if count < workers), workers})
-        found = instrument.calibrate(subject, budget_s=budget_s, pin_memory=pin_memory, counts=able)
-        cautions.append(
-            HostWarning(
-                f"the loader failed with more workers than the program's {workers}",
-                str(error),
-                "what more of them cost is not known; cure that before you give it more",
-            )
-        )
-    return {
-        "loader": subject.loader,
-        "measurements": [asdict(measurement) for measurement in costs.measurements(found)],
-        "cautions": [list(caution) for caution in (*cautions, *cautions_of(found))],
-    }
+    cpus = len(os.sched_getaffinity(0))
+    usual = instrument.worker_counts(cpus, subject)
+    failure: InputError | None = None
+    for counts in (usual, *fallbacks(usual, workers or 0, cpus)):
+        try:
+            found = instrument.calibrate(subject, budget_s=budget_s, pin_memory=pin_memory, counts=counts)
+            break
+        except InputError as error:
+            failure = failure or error
+    else:
+        assert failure is not None
+        raise failure
+    measured, cautions = [asdict(measurement) for measurement in costs.measurements(found)], cautions_of(found)
+    if failure is not None:
+        cautions.insert(0, _failed(failure, counts))
+    if 1 not in counts:
+        measured = [as_of_one(measurement, min(counts)) for measurement in measured]
+    return {"loader": subject.loader, "measurements": measured, "cautions": [list(caution) for caution in cautions]}
+
+
+def fallbacks(usual: Sequence[int], workers: int, cpus: int) -> Iterator[tuple[int, ...]]:
+    """Numbers of workers to run where the loader fails with the ``usual`` ones.
+
+    At first those up to the program's own number, and then that alone, which the loader is known to run with.
+    """
+    fewer = tuple(count for count in usual if count < workers)
+    if 0 < workers < max(usual):
+        yield (*fewer, workers)
+    if fewer and workers <= cpus:
+        yield (workers,)
+
+
+def as_of_one(measured: dict[str, Any], workers: int) -> dict[str, Any]:
+    """What was measured with so many workers, in the place of what one would cost, with which the loader fails."""
+    name, dot, count = measured["name"].rpartition(".")
+    if not dot or count != f"{workers}":
+        return measured
+    name = f"{name}.1" if name == "scaling" else name
+    return measured | {"name": name, "how": f"{measured['how']}; taken for 1 worker, with which the loader fails"}
+
+
+def _failed(error: InputError, counts: Sequence[int]) -> HostWarning:
+    """The loader runs with these numbers of workers, and failed with others."""
+    return HostWarning(
+        f"the loader failed with {'more' if 1 in counts else 'fewer'} workers than the program's {max(counts)}",
+        str(error),
+        "what those cost is not known; cure that before you change their number",
+    )

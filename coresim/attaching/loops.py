@@ -66,7 +66,7 @@ class Loop:
         """Go on where another loop ended."""
         self.periods, self.batches = other.periods, other.batches + self.batches
 
-    def asked(self, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> None:
+    def asked(self, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> bool:
         """The next batch is asked for: the period that was open ends, and counts unless others came between.
 
         Args:
@@ -75,7 +75,11 @@ class Loop:
             steps: optimizer steps of the process so far.
             others: batches of loops that do not train, so far.
             beside: seconds that other loops which train waited for theirs, so far: a step may take from two loaders.
+
+        Returns:
+            Whether it counts.
         """
+        counts = False
         if self._open:
             done = steps - self._steps
             if done and not self.trains:
@@ -85,11 +89,12 @@ class Loop:
                 # The first of an epoch waits for workers to start, and a trainer that asks ahead does not step in it.
                 self._first = False
             elif self._others == others:
-                got, waited = self._got, beside - self._beside
+                counts, got, waited = True, self._got, beside - self._beside
                 self.periods.append(
                     (got - self._asked + waited, now - got - waited, cpu - self._cpu, busy - self._busy, done)
                 )
         self._open = False
+        return counts
 
     def got(self, asked: float, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> None:
         """The batch asked for at ``asked`` is there: a period is open."""

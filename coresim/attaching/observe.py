@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from coresim.attaching.batches import Kept, tensors
-from coresim.attaching.device import DeviceEvents, cuda
+from coresim.attaching.device import DeviceEvents
 from coresim.attaching.loops import Period
 
 #: A loop is steady when its last periods take what those before them took, to this share or within their noise.
@@ -17,8 +17,8 @@ LEAST_WINDOW, MOST_WINDOW = 8, 64
 MOST_PERIODS = 1000
 
 
-def settings(loader: Any, iterator: Any) -> dict[str, Any]:
-    """The loader's settings, the rank and its place, the CPUs that it may use."""
+def settings(loader: Any, iterator: Any, cuda: bool) -> dict[str, Any]:
+    """The loader's settings, the rank's place, the CPUs that it may use, and whether it trains on a CUDA device."""
     size = getattr(loader, "batch_size", None)
     if size is None:
         size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
@@ -35,7 +35,7 @@ def settings(loader: Any, iterator: Any) -> dict[str, Any]:
         "in_order": bool(getattr(iterator, "_in_order", True)),
         "context": None if context is None else context.get_start_method(),
         "cpus": sorted(os.sched_getaffinity(0)),
-        "cuda": cuda() is not None,
+        "cuda": cuda,
         "folder": os.getcwd(),
         "torch": getattr(sys.modules.get("torch"), "__version__", None),
         "python": sys.version.split()[0],

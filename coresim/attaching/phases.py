@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from coresim.attaching import observe
+from coresim.attaching import device, observe
 from coresim.attaching.batches import Kept
-from coresim.attaching.device import DeviceEvents, cuda
 from coresim.attaching.instrument import calibrate
 from coresim.attaching.line import SessionFiles
 from coresim.attaching.loops import Loop
@@ -70,7 +69,8 @@ class Phases:
         if self._rank.lead is None:
             self._since = now
             self._line.status |= observe.place()
-            self._line.report("settings", observe.settings(loop.loader, iterator))
+            cuda = device.device_of_program() is not None
+            self._line.report("settings", observe.settings(loop.loader, iterator, cuda))
         elif self._rank.lead.goes_on:
             return
         else:
@@ -96,7 +96,8 @@ class Phases:
             if seen is not None:
                 self._line.report("today", seen)
         elif self._line.said(KEPT):
-            self._state, self._rank.feeding, self._rank.device = KEPT, True, DeviceEvents(cuda())
+            self._state, self._rank.feeding = KEPT, True
+            self._rank.device = device.DeviceEvents(device.device_of_program())
             self._restart(now)
 
     def _seen(self, workers: int | None, now: float) -> dict[str, Any] | None:
@@ -183,16 +184,19 @@ class Phases:
             rank.trial.close()
         factor = self._line.found["settings"]["prefetch_factor"]
         rank.trial = AttachedTrial(loop.loader, self._plan.trials[number], factor, rank.inner)
-        rank.device = DeviceEvents(None)
+        rank.device = device.DeviceEvents(None)
         self._state, self._usage = TRIAL, None
         self._restart(rank.clock())
 
     def _try(self, loop: Loop, iterator: Any, now: float) -> None:
-        """As `_watch`, with another number of workers; then the next one, when all ranks have seen enough."""
+        """As `_watch`, with another number of workers; then the next one, when all ranks have seen enough.
+
+        Where the loader fails with so many, the loop gets kept batches until then.
+        """
         done, trial = self._line.found.get("trials", []), self._rank.trial
         assert trial is not None
         if self._plan.trials[len(done) :][:1] == (trial.workers,):
-            seen = self._seen(trial.workers, now)
+            seen = {"failed": trial.failed} if trial.failed else self._seen(trial.workers, now)
             if seen is not None:
                 self._line.report("trials", [*done, {"workers": trial.workers, **seen}])
         elif self._line.said(f"{TRIAL}.{len(done)}"):

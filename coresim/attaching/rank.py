@@ -64,8 +64,11 @@ class AttachedRank:
         loop = getattr(iterator, "_coresim_loop", None) or self._begin(iterator)
         lead = loop is self.lead
         asked = self.clock()
-        cpu, busy = self._cpu_times(self.device.asked) if lead and self.feeding else (0.0, 0.0)
-        loop.asked(asked, cpu, busy, self.steps, self._others, self._beside)
+        fed = lead and self.feeding
+        cpu, busy = _cpu_times() if fed else (0.0, 0.0)
+        counts = loop.asked(asked, cpu, busy, self.steps, self._others, self._beside)
+        if fed:
+            self.device.asked(counts)
         if asked >= self.next_look:
             self._proofs[loop.key] = loop.proofs
             self._phases.look(loop, iterator, asked)
@@ -77,17 +80,15 @@ class AttachedRank:
         except StopIteration:
             loop.begin(loop.loader)
             raise
-        cpu, busy = self._cpu_times(self.device.got) if lead and self.feeding else (0.0, 0.0)
+        cpu = busy = 0.0
+        if lead and self.feeding:
+            self.device.got()
+            cpu, busy = _cpu_times()
         now = self.clock()
         if loop.trains and not lead:
             self._beside += now - asked
         loop.got(asked, now, cpu, busy, self.steps, self._others, self._beside)
         return batch
-
-    def _cpu_times(self, note: Callable[[], None]) -> tuple[float, float]:
-        """CPU time of the thread and of the process: they cost more than all else here, and are for fed loops only."""
-        note()
-        return time.thread_time(), time.process_time()
 
     def _begin(self, iterator: Any) -> Loop:
         """The loop of a new iterator: that which leads, where its loader is the same."""
@@ -101,8 +102,10 @@ class AttachedRank:
         return loop
 
     def _feed(self, loop: Loop, iterator: Any) -> Any:
-        if self.trial is not None and loop is self.lead:
-            batch, began = self.trial.next()
+        """A trial's batch; where there is no trial, or its loader failed, a kept one, and first those that are kept."""
+        given = self.trial.next() if self.trial is not None and loop is self.lead else None
+        if given is not None:
+            batch, began = given
             if began:
                 loop.begin(loop.loader)
             return batch
@@ -140,3 +143,8 @@ class AttachedRank:
     def count(self) -> None:
         """Add up what a loop that is only watched waited so far, and tell."""
         self._phases.count()
+
+
+def _cpu_times() -> tuple[float, float]:
+    """CPU time of the thread and of the process: they cost more than all else here, and are for fed loops only."""
+    return time.thread_time(), time.process_time()

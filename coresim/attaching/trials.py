@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 DEFAULT_PREFETCH = 2
+#: A loader without a time-out of its own that gives no batch for so long hangs, s.
+PATIENCE_S = 300.0
 
 
 def twin(loader: Any, **changes: Any) -> Any:
@@ -43,29 +45,58 @@ class AttachedTrial:
         workers: how many instead of its own.
         prefetch_factor: its own; torch's default where it has no workers.
         inner: the iterators' own ``__next__``.
+
+    Attributes:
+        workers: how many.
+        failed: why the loader cannot be run with so many, in one line; None while it can.
     """
 
     def __init__(self, loader: Any, workers: int, prefetch_factor: int | None, inner: Callable[[Any], Any]) -> None:
-        factor = (prefetch_factor or DEFAULT_PREFETCH) if workers else None
         self.workers = workers
-        self._loader = twin(loader, num_workers=workers, prefetch_factor=factor, persistent_workers=False)
+        self.failed: str | None = None
+        own = {
+            "num_workers": workers,
+            "prefetch_factor": (prefetch_factor or DEFAULT_PREFETCH) if workers else None,
+            "timeout": (loader.timeout or PATIENCE_S) if workers else 0,  # torch has none without workers
+            "persistent_workers": False,
+        }
+        self._loader = twin(loader, **own)
         # torch warns of more workers than CPUs, which is what may be tried here.
         self._loader.__dict__["check_worker_number_rationality"] = lambda: None
         self._inner = inner
         self._iterator: Any = None
 
-    def next(self) -> tuple[Any, bool]:
-        """A batch, and whether an epoch began with it."""
+    def next(self) -> tuple[Any, bool] | None:
+        """A batch, and whether an epoch began with it; None where the loader fails with so many workers."""
+        if self.failed is None:
+            try:
+                return self._next()
+            except Exception as error:  # of the program's own code, which was not made for so many
+                self.failed = one_line(error)
+                self.close()
+        return None
+
+    def _next(self) -> tuple[Any, bool]:
         if self._iterator is not None:
             try:
                 return self._inner(self._iterator), False
             except StopIteration:
-                pass
+                self._iterator = None
         self._iterator = type(self._loader)._get_iterator(self._loader)
         return self._inner(self._iterator), True
 
     def close(self) -> None:
         """End its workers."""
-        if self._iterator is not None and self.workers:
-            self._iterator._shutdown_workers()
-        self._iterator = None
+        iterator, self._iterator = self._iterator, None
+        if iterator is not None and self.workers:
+            iterator._shutdown_workers()
+
+
+def one_line(error: Exception) -> str:
+    """What went wrong: the last line of it, for torch puts what a worker raised behind the worker's traceback."""
+    if isinstance(error, StopIteration):
+        return "it gave no batch"
+    lines = str(error).strip().splitlines()
+    if not lines:
+        return type(error).__name__
+    return lines[-1].strip() if len(lines) > 1 else f"{type(error).__name__}: {lines[0]}"

@@ -186,11 +186,11 @@ def foreign_loader(args: argparse.Namespace) -> int:
 
 def validate_program(args: argparse.Namespace) -> int:
     """Run the program's loop with other numbers of workers too, and print predicted beside observed."""
-    from coresim.attaching.assemble import trials_of
+    from coresim.attaching.assemble import failures_of, trials_of
     from coresim.attaching.today import check, check_today
     from coresim.cli.common import study_of
     from coresim.model.load import scenario_of
-    from coresim.report.today import today_document, today_text, trials_text
+    from coresim.report.today import today_text, trials_document, trials_text
     from coresim.sim.estimate import Plan
 
     keep = args.output != DEFAULT_LEDGER
@@ -205,12 +205,10 @@ def validate_program(args: argparse.Namespace) -> int:
         today = check_today(profile, study)
         assert today is not None
         tried = [check(scenario, seen, study) for seen in trials_of(found, args.command, profile.today.threads)]
-    error = sum(abs(one.miss) for one in tried) / len(tried)
-    trusted = error <= args.max_error
-    document = {"today": today_document(today), "trials": [today_document(one) for one in tried]}
-    text = f"{today_text(today)}\n\n{trials_text(tried)}"
-    show(args, document | {"mean_absolute_error": error, "trusted": trusted}, text)
-    return EXIT_ANSWERED if trusted else EXIT_NOT_TRUSTED
+    failures = failures_of(found)
+    document = trials_document(today, tried, failures, args.max_error)
+    show(args, document, f"{today_text(today)}\n\n{trials_text(today, tried, failures)}")
+    return EXIT_ANSWERED if document["trusted"] else EXIT_NOT_TRUSTED
 
 
 def _worker_counts() -> tuple[int, ...]:

@@ -168,7 +168,8 @@ def _receiving(found: Calibration) -> Iterator[Measurement]:
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
     if found.pinned:
-        pins = [[run.trial.side_cpu / slower(found, run)] for run in found.of(1)]
+        lone = found.of(min(count for count in found.counts if count))
+        pins = [[run.trial.side_cpu / slower(found, run)] for run in lone]
         yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of its other threads: pinning")
 
 

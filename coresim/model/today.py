@@ -26,6 +26,7 @@ class Today(LoaderSettings):
     steady: bool = key(FLAG, "whether the loop was steady when it was observed", True)
     batches_per_step: float = key(POSITIVE, "batches per step of the optimizer", 1.0)
     other_cores: float = key(NOT_NEGATIVE, "cores that other programs kept busy meanwhile", 0.0)
+    batch_size: int | None = key(COUNT, "samples of a batch of one rank", None)
     worker_cpu: float = key(NOT_NEGATIVE, "CPU time of the workers per batch, s", 0.0)
     rank_busy: tuple[float, ...] = key(TABLE, "busy share (1 - idle) of each rank", (1.0,))
 

@@ -70,16 +70,42 @@ def foreign_text(told: Mapping[str, Any], hook: str) -> str:
     return "\n".join(wrapped(line, "", "  ") for line in lines)
 
 
-def trials_text(tried: Sequence[Checked]) -> str:
-    """Predicted beside observed idle for each number of workers that the loop was run with."""
+def trials_text(today: Checked, tried: Sequence[Checked], failures: Mapping[int, str]) -> str:
+    """Predicted beside observed idle for each number of workers that the loop was run with, and those that failed."""
     columns = ("workers", "GPU idle observed", "predicted", "miss", "other programs")
     rows = tuple(
         (f"{found.today.workers}", percent(found.today.gpu_idle), ranged(found.predicted, found.low, found.high),
          f"{100 * found.miss:+.1f}", f"{found.today.other_cores:.1f} cores")
         for found in tried
     )  # fmt: skip
-    mean = sum(abs(found.miss) for found in tried) / len(tried)
-    return section_text(Section("", (Table(columns, rows, note=f"mean miss {100 * mean:.1f} points of GPU idle"),)))
+    miss = f"{100 * _mean_miss(tried or [today]):.1f} points of GPU idle"
+    lines = [section_text(Section("", (Table(columns, rows, note=f"mean miss {miss}"),)))] if tried else []
+    failed = [f"With {workers_words(count)} the loader failed: {why}" for count, why in failures.items()]
+    checked = (
+        [] if tried else [f"So the prediction was checked with today's number of workers only: it misses by {miss}."]
+    )
+    return "\n".join([*lines, *(wrapped(line, "", "  ") for line in [*failed, *checked])])
+
+
+def trials_document(
+    today: Checked, tried: Sequence[Checked], failures: Mapping[int, str], max_error: float
+) -> dict[str, Any]:
+    """The same for ``--json``; trusted, where the mean miss is no more than ``max_error``, a share.
+
+    Where the loader fails with all other numbers of workers, today's own setting is judged.
+    """
+    error = _mean_miss(tried or [today])
+    return {
+        "today": today_document(today),
+        "trials": [today_document(one) for one in tried],
+        "failed": [{"workers": count, "error": why} for count, why in failures.items()],
+        "mean_absolute_error": error,
+        "trusted": error <= max_error,
+    }
+
+
+def _mean_miss(checked: Sequence[Checked]) -> float:
+    return sum(abs(one.miss) for one in checked) / len(checked)
 
 
 def workers_words(count: int) -> str:
@@ -92,6 +118,8 @@ def settings_words(today: Today) -> str:
     words = [workers_words(today.workers)]
     if today.prefetch_factor:
         words.append(f"prefetch_factor {today.prefetch_factor}")
+    if today.batch_size:
+        words.append(f"batch {today.batch_size}")
     words += [f"{plural(today.threads, 'hardware thread')} allowed", plural(today.ranks, "rank")]
     if today.batches_per_step > 1.05:
         words.append(f"{today.batches_per_step:.2g} batches per step of the optimizer")
@@ -118,6 +146,7 @@ def today_document(checked: Checked) -> dict[str, Any]:
         "samples_per_s": today.samples_per_s,
         "workers": today.workers,
         "prefetch_factor": today.prefetch_factor,
+        "batch_size": today.batch_size,
         "hardware_threads": today.threads,
         "ranks": today.ranks,
         "wait_s": today.wait,

@@ -47,14 +47,24 @@ def test_a_crash_is_told_with_its_last_line_and_code() -> None:
     assert not left_behind("crash.py")
 
 
-def test_a_program_that_never_trains_is_told_what_was_seen(tmp_path: Path) -> None:
+def test_what_a_program_leaves_running_is_not_waited_for() -> None:
+    """The end of the program is told although another process has its output still open; and that is ended too."""
+    with pytest.raises(
+        CoresimError, match=r"leaves\.py: ended with code 1 .*its last line: ValueError: no such label: 11"
+    ):
+        attach(AttachRequest(script("leaves.py")), bytearray().extend)
+    assert not left_behind("left-by-leaves")
+
+
+@pytest.mark.parametrize("words", [("never.py", "sleep"), ("slow_build.py",)])  # it builds for 40 s
+def test_a_program_that_does_not_train_in_time_is_told_what_was_seen(words: tuple[str, ...], tmp_path: Path) -> None:
     kept = tmp_path / "job.json"
-    done = coresim("measure", "--patience", "3 s", "-o", str(kept), "--", *script("never.py", "sleep"))
+    done = coresim("measure", "--patience", "3 s", "-o", str(kept), "--", *script(*words))
     assert done.returncode == 1
-    words = "no DataLoader was iterated in 3 s; --patience waits longer"
-    assert words in done.stderr.strip().splitlines()[-1]
+    told = "no DataLoader was iterated in 3 s; --patience waits longer"
+    assert told in done.stderr.strip().splitlines()[-1]
     assert done.stdout == "" and not kept.exists()
-    assert not left_behind("never.py")
+    assert not left_behind(words[0])
 
 
 def test_a_program_that_only_evaluates_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +85,7 @@ def test_a_program_that_only_evaluates_is_told_too(monkeypatch: pytest.MonkeyPat
     assert not left_behind("never.py")
 
 
-@pytest.mark.parametrize("flag", ["-I", "-S"])
+@pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
 def test_a_python_that_skips_the_hooks_is_not_attached(flag: str) -> None:
     with pytest.raises(CoresimError, match=r"^not attached: no Python of the command read sitecustomize"):
         attach(

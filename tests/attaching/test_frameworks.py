@@ -42,6 +42,7 @@ class Case(NamedTuple):
     samples: int | None = 3200
     batches_per_step: float = 1.0
     environ: dict[str, str] = {}  # noqa: RUF012 (nobody changes it)
+    slow: bool = False
 
 
 CASES = {
@@ -62,13 +63,21 @@ CASES = {
         dataset="Built",
         environ={"BUILD_S": "2", "PYTHONPATH": str(PROGRAMS)},
     ),
+    "a data set that takes 40 s to build": Case(
+        (sys.executable, "-m", "slow_build"), dataset="Built", environ={"PYTHONPATH": str(PROGRAMS)}, slow=True
+    ),
     "a sitecustomize of its own": Case(
         script("own_site/train.py", *PLAIN), environ={"PYTHONPATH": str(PROGRAMS / "own_site")}
     ),
 }
 
 
-@pytest.fixture(scope="module", params=CASES.values(), ids=CASES.keys())
+PARAMETERS = [
+    pytest.param(case, id=name, marks=[pytest.mark.slow] if case.slow else []) for name, case in CASES.items()
+]
+
+
+@pytest.fixture(scope="module", params=PARAMETERS)
 def seen(request: Any) -> Any:
     """One run for all that is asserted of a case."""
     case: Case = request.param
@@ -115,6 +124,10 @@ def test_what_is_known_is_measured(seen: tuple[Case, Seen]) -> None:
     workers = max(1, case.workers)
     assert today.wait + today.step >= BATCH * SAMPLE_S / workers * 0.98
     assert today.gpu_idle > 0.1
+    # Its step is a sleep, which holds no core, and no GPU's.
+    assert (today.device, today.sync) == ("cpu", "block")
+    told = next(caution for caution in profile.cautions if caution.what == "the program trains without CUDA")
+    assert "--gpu" in told.remedy and "--step-time" in told.remedy
 
 
 def test_the_recommended_cores_are_those_needed(seen: tuple[Case, Seen]) -> None:

@@ -214,6 +214,9 @@ def test_a_real_training_that_starves_on_its_loader(tmp_path, capsys: pytest.Cap
     assert len(activity["worker_cores"]) == len(activity["worker_states"]) == 2
     assert {tick["allowed"] for tick in found["ticks"]} == {len(os.sched_getaffinity(0))}
     assert activity["verdict"] in ("too few workers", "too few cores", UNKNOWN)
+    # Hooks inside of it tell what its rank waited: nearly all of the time.
+    assert found["waiting_for_loader_by_rank"].keys() == {"0"}
+    assert found["waiting_for_loader_by_rank"]["0"] > 0.5
     gone = psutil.wait_procs([p for p in psutil.process_iter() if str(tmp_path) in " ".join(_words(p))], timeout=5)
     assert not gone[1]
 

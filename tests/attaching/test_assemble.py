@@ -1,0 +1,70 @@
+"""What today was, from what the ranks of a program told: exact, for the ranks are made up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coresim.attaching.assemble import failures_of, size_of, today_of, trials_of
+
+COMMAND = ("python", "train.py")
+
+
+def told(wait: float = 0.75, step: float = 0.25, cpu: float = 0.0, alone: float = 0.25, **other: Any) -> dict[str, Any]:
+    """A rank whose batches are waited for and worked on so long; ``alone``: what a step takes without waiting."""
+    settings = {
+        "workers": 2, "prefetch_factor": 2, "pin_memory": False, "persistent_workers": True, "in_order": True,
+        "context": None, "batch_size": 16, "cuda": False,
+    }  # fmt: skip
+    return {
+        "settings": settings | other.pop("settings", {}),
+        "today": {"waits": [wait] * 4, "steps": [step] * 4, "optimizer_steps": 4, "cores": [0.25, 1.5, 2.0]},
+        "step": {"steps": [alone] * 3, "cpu": [cpu] * 3, "device": [], "batch_length": 16} | other.pop("alone_too", {}),
+        "steady": True,
+        "local_world": 1,
+        **other,
+    }
+
+
+def test_today_is_what_the_loop_waited_and_did() -> None:
+    today = today_of([told()], COMMAND, threads=8)
+    assert (today.program, today.gpu_idle, today.wait, today.step) == ("python train.py", 0.75, 0.75, 0.25)
+    assert (today.samples_per_s, today.batch_size, today.batches, today.batches_per_step) == (16.0, 16, 4, 1.0)
+    assert (today.workers, today.prefetch_factor, today.persistent_workers, today.threads) == (2, 2, True, 8)
+    # All that was busy less the program's own; a batch comes every second.
+    assert (today.other_cores, today.worker_cpu) == (0.25, 1.5)
+
+
+def test_a_step_that_computes_holds_the_trainers_core() -> None:
+    assert today_of([told(cpu=0.05)], COMMAND, 8).sync == "block"
+    assert today_of([told(cpu=0.2)], COMMAND, 8).sync == "spin"
+
+
+def test_a_devices_work_is_the_step_without_waiting_by_its_own_time() -> None:
+    # The loop only launches, for 0.05 of each second, and the device works for 0.4 of it.
+    rank = told(wait=0.95, step=0.05, settings={"cuda": True}, alone_too={"device": [0.4] * 3})
+    today = today_of([rank], COMMAND, 8)
+    assert (today.device, today.gpu_idle) == ("cuda", pytest.approx(0.6))
+
+
+def test_ranks_that_wait_for_one_another_idle_by_what_a_step_takes_alone() -> None:
+    ranks = [told(local_world=2), told(wait=0.25, step=0.75, local_world=2)]
+    today = today_of(ranks, COMMAND, 8)
+    assert (today.ranks, today.rank_busy, today.gpu_idle) == (2, (0.25, 0.25), 0.75)
+    assert (today.samples_per_s, today.batches) == (32.0, 8)
+
+
+def test_a_batch_whose_size_the_loader_does_not_know_is_as_long_as_its_first_tensor() -> None:
+    assert size_of(told(settings={"batch_size": None})) == 16
+    assert size_of(told(settings={"batch_size": None}, alone_too={"batch_length": None})) == 1
+
+
+def test_a_number_of_workers_that_failed_in_one_rank_is_no_trial() -> None:
+    ran, failed = told()["today"], {"workers": 4, "failed": "ValueError: 2 files"}
+    first = told(trials=[{"workers": 1, **ran}, {"workers": 4, **ran}])
+    second = told(trials=[{"workers": 1, **ran}, failed])
+    assert failures_of([first, second]) == {4: "ValueError: 2 files"}
+    (tried,) = trials_of([first, second], COMMAND, 8)
+    assert (tried.workers, tried.ranks, tried.gpu_idle) == (1, 2, 0.75)
+    assert failures_of([first]) == {} and len(trials_of([first], COMMAND, 8)) == 2

@@ -1,0 +1,79 @@
+"""Batches that are kept in memory and given again: what a program does with one of them changes none of the others."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from coresim.attaching import batches
+from coresim.attaching.batches import MOST_BATCHES, WATCHED, Kept, rebuilt, tensors
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+class Pair(NamedTuple):
+    images: Any
+    labels: Any
+
+
+class Graph:
+    """A batch that is an object of its own."""
+
+    def __init__(self) -> None:
+        self.nodes, self.name = torch.ones(2), "graph"
+
+
+def kept(*values: float) -> Kept:
+    found = Kept()
+    for value in values:
+        found.keep({"x": torch.full((4,), value), "names": ["a"]})
+    return found
+
+
+def test_a_batch_that_the_program_changes_in_place_is_copied_first() -> None:
+    found = kept(1.0, 2.0)
+    seen = []
+    for _ in range(WATCHED + 4):
+        batch = found.give()
+        seen.append(batch["x"].tolist())
+        batch["x"].mul_(10.0)
+        batch["names"].append("more")
+        assert batch["names"] == ["a", "more"]
+    assert seen == [[1.0] * 4, [2.0] * 4] * (WATCHED // 2 + 2)
+    assert found.changes
+
+
+def test_batches_that_the_program_leaves_alone_are_shared_once_that_is_known() -> None:
+    found = kept(1.0)
+    places = [found.give()["x"].data_ptr() for _ in range(WATCHED + 3)]
+    assert found.changes is False
+    assert len(set(places[WATCHED:])) == 1
+
+
+def test_what_is_kept_is_a_copy_of_what_the_program_got() -> None:
+    found, batch = Kept(), [torch.zeros(3)]
+    found.keep(batch)
+    batch[0].add_(1.0)
+    batch.clear()
+    assert found.give()[0].tolist() == [0.0] * 3
+
+
+def test_no_more_are_kept_than_a_few_or_than_memory_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not kept().full and not kept(*range(MOST_BATCHES - 1)).full and kept(*range(MOST_BATCHES)).full
+    assert (kept(1.0).bytes, kept(1.0).arrays) == (16, 1)
+    monkeypatch.setattr(batches, "MOST_BYTES", 32)
+    assert not kept(1.0).full and kept(1.0, 2.0).full
+
+
+def test_a_batch_of_any_kind_is_rebuilt_as_it_was() -> None:
+    x, y = torch.zeros(1), torch.ones(1)
+    graph = Graph()
+    whole = {"pair": Pair(x, y), "list": [x, (y, "text", 3)], "graph": graph}
+    assert [tensor.tolist() for tensor in tensors(whole)] == [[0.0], [1.0], [0.0], [1.0], [1.0, 1.0]]
+    twin = rebuilt(whole, lambda tensor: tensor + 5)
+    assert isinstance(twin["pair"], Pair) and (twin["pair"].images.item(), twin["pair"].labels.item()) == (5.0, 6.0)
+    assert twin["list"][1][1:] == ("text", 3)
+    assert twin["graph"] is not graph and (twin["graph"].nodes.tolist(), twin["graph"].name) == ([6.0, 6.0], "graph")
+    assert graph.nodes.tolist() == [1.0, 1.0]

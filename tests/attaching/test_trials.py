@@ -1,0 +1,180 @@
+"""The loop with other numbers of workers, where the program's loader cannot be run with some of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attach_kit import ENVIRON, TIMES, left_behind, profile_in, script
+
+from coresim.attaching import conduct
+from coresim.attaching.conduct import AttachRequest
+from coresim.attaching.instrument import as_of_one, calibrate, fallbacks
+from coresim.attaching.today import Checked
+from coresim.attaching.trials import AttachedTrial
+from coresim.cli import attach as cli
+from coresim.cli.main import main
+from coresim.errors import InputError
+from coresim.model.today import Today
+from coresim.report.today import trials_document, trials_text
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+data = torch.utils.data
+
+BASE = data.dataloader._BaseDataLoaderIter
+
+
+class Readers(data.IterableDataset[Any]):
+    """A stream that ``least`` to ``most`` workers can read, and nothing else can."""
+
+    def __init__(self, least: int, most: int, length: int = 10**6) -> None:
+        self.least, self.most, self.length = least, most, length
+
+    def __iter__(self) -> Iterator[int]:
+        count = data.get_worker_info().num_workers
+        if not self.least <= count <= self.most:
+            raise ValueError(f"{count} workers, where {self.least} to {self.most} can read")
+        return iter(range(self.length))
+
+
+def refused(worker: int) -> None:
+    raise OSError("no more connections")
+
+
+def dies(worker: int) -> None:
+    os._exit(3)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "begin", "workers", "words"),
+    [
+        (Readers(1, 2), None, 3, "where 1 to 2 can read"),
+        (Readers(1, 2), None, 0, "AttributeError: 'NoneType' object has no attribute 'num_workers'"),
+        (Readers(1, 2, length=0), None, 1, "it gave no batch"),
+        (range(8), refused, 2, "OSError: no more connections"),
+        (range(8), dies, 1, "exited unexpectedly"),
+    ],
+)
+def test_a_loader_that_fails_gives_no_batch_and_says_why(dataset: Any, begin: Any, workers: int, words: str) -> None:
+    loader = data.DataLoader(dataset, 4, num_workers=1, worker_init_fn=begin)
+    trial = AttachedTrial(loader, workers, None, BASE.__next__)
+    assert trial.failed is None
+    assert trial.next() is None and trial.next() is None
+    assert trial.failed is not None and words in trial.failed and "\n" not in trial.failed
+    trial.close()
+
+
+def test_a_loader_with_a_time_out_is_run_without_workers_too() -> None:
+    trial = AttachedTrial(data.DataLoader(range(8), 4, num_workers=1, timeout=60), 0, None, BASE.__next__)
+    found = [trial.next() for _ in range(3)]
+    assert [(batch.tolist(), began) for batch, began in found] == [  # type: ignore[misc]
+        ([0, 1, 2, 3], True), ([4, 5, 6, 7], False), ([0, 1, 2, 3], True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("workers", "cpus", "expected"),
+    [
+        (0, 2, []),
+        (1, 2, [(1,)]),
+        (2, 2, [(1, 2), (2,)]),
+        (3, 4, [(1, 2, 3), (3,)]),
+        (8, 2, []),  # more than there are CPUs: they tell nothing of what one costs
+    ],
+)
+def test_a_loader_that_fails_is_calibrated_with_its_own_number(
+    workers: int, cpus: int, expected: list[tuple[int, ...]]
+) -> None:
+    usual = (1, 2, 3) if cpus == 2 else (1, 2, 4, 5)
+    assert list(fallbacks(usual, workers, cpus)) == expected
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two workers have two CPUs")
+def test_what_two_workers_cost_stands_for_one_where_one_cannot_be_run() -> None:
+    found = calibrate(data.DataLoader(Readers(2, 2), 4), workers=2, pin_memory=False, budget_s=0.5)
+    costs = {measured["name"]: measured for measured in found["measurements"]}
+    assert costs.keys() >= {"prepare.sample", "scaling.1", "receive.cpu"}
+    assert costs["scaling.1"]["how"].endswith("taken for 1 worker, with which the loader fails")
+    what, value, _ = found["cautions"][0]
+    assert what == "the loader failed with fewer workers than the program's 2" and "where 2 to 2 can read" in value
+    with pytest.raises(InputError, match="where 3 to 3 can read"):
+        calibrate(data.DataLoader(Readers(3, 3), 4), workers=2, pin_memory=False, budget_s=0.5)
+
+
+def test_only_what_was_measured_with_that_number_is_renamed() -> None:
+    kept = {"name": "prepare.step.2x", "how": "so"}
+    assert as_of_one(kept, 2) is kept
+    assert as_of_one({"name": "scaling.4", "how": "so"}, 2)["name"] == "scaling.4"
+    assert as_of_one({"name": "receive.cpu.2", "how": "so"}, 2)["name"] == "receive.cpu"
+
+
+def test_validate_goes_on_after_a_number_of_workers_that_the_loader_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, run = tmp_path / "job.json", conduct.attach
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+
+    def short(request: AttachRequest, *others: Any) -> list[dict[str, Any]]:
+        return run(replace(request, **TIMES), *others)
+
+    monkeypatch.setattr(conduct, "attach", short)
+    monkeypatch.setattr(cli, "_worker_counts", lambda: (0, 1, 3))
+    assert main(["validate", "--json", "--max-error", "100%", "-o", str(path), "--", *script("files.py")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [trial["workers"] for trial in told["trials"]] == [1]
+    assert told["failed"] == [
+        {"workers": 0, "error": "AttributeError: 'NoneType' object has no attribute 'id'"},
+        {"workers": 3, "error": "ValueError: 2 files cannot feed 3 workers"},
+    ]
+    assert told["mean_absolute_error"] == pytest.approx(
+        abs(told["trials"][0]["gpu_idle_predicted"] - told["trials"][0]["gpu_idle_observed"])
+    )
+    assert profile_in(path).today is not None
+    assert not left_behind("files.py")
+
+
+def checked(workers: int, observed: float, predicted: float) -> Checked:
+    seen = Today(
+        program="python train.py", gpu_idle=observed, samples_per_s=400.0, wait=0.03, step=0.05, batches=60,
+        workers=workers, threads=2,
+    )  # fmt: skip
+    return Checked(seen, predicted, predicted - 0.01, predicted + 0.01)
+
+
+def test_those_that_failed_are_named_and_the_others_are_judged() -> None:
+    today, tried = checked(2, 0.4, 0.4), [checked(1, 0.5, 0.52), checked(4, 0.1, 0.14)]
+    failures = {0: "AttributeError: no worker", 8: "ValueError: 4 files"}
+    text = trials_text(today, tried, failures)
+    assert "mean miss 3.0 points of GPU idle" in text
+    assert text.splitlines()[-2:] == [
+        "With no workers (num_workers=0) the loader failed: AttributeError: no worker",
+        "With 8 workers the loader failed: ValueError: 4 files",
+    ]
+    document = trials_document(today, tried, failures, 0.05)
+    assert document["failed"] == [{"workers": count, "error": why} for count, why in failures.items()]
+    assert (document["mean_absolute_error"], document["trusted"]) == (pytest.approx(0.03), True)
+    assert trials_document(today, tried, {}, 0.02)["trusted"] is False
+
+
+def test_where_all_others_failed_todays_own_number_is_judged() -> None:
+    today, failures = checked(2, 0.4, 0.47), {1: "ValueError: two are needed"}
+    assert (
+        trials_text(today, [], failures).splitlines()[0]
+        == "With 1 worker the loader failed: ValueError: two are needed"
+    )
+    assert "today's number of workers only: it misses by 7.0 points" in " ".join(
+        trials_text(today, [], failures).split()
+    )
+    document = trials_document(today, [], failures, 0.05)
+    assert (document["trials"], document["mean_absolute_error"], document["trusted"]) == (
+        [],
+        pytest.approx(0.07),
+        False,
+    )
