@@ -95,6 +95,13 @@ def _program(name: str, times: dict[str, float]) -> Result:
     command, own = COMMANDS[name]
     trials = tuple(count for count in WORKERS if count != own)
     ranks = attach(AttachRequest(command, trials=trials, **times), lambda _: None)  # type: ignore[arg-type]
+    result = result_of(name, command, ranks)
+    _table(result)
+    return result
+
+
+def result_of(name: str, command: tuple[str, ...], ranks: Sequence[dict[str, Any]]) -> Result:
+    """What is recommended and predicted from what the ranks of a program told."""
     profile = profile_of(ranks, command, "benchmarks/attached.py", "")
     assert profile.today is not None
     scenario = read_scenario(profile_tables(profile, name))
@@ -105,9 +112,7 @@ def _program(name: str, times: dict[str, float]) -> Result:
         others = trials_of(ranks, command, profile.today.threads)
         tried = [today, *(check(scenario, seen, study) for seen in others)]
     rows = [Row(checked, _simple(scenario, checked.today)) for checked in tried]
-    result = Result(name, answer.point.cores, BATCH * SAMPLE_S / STEP_S + _trainer(ranks), rows)
-    _table(result)
-    return result
+    return Result(name, answer.point.cores, BATCH * SAMPLE_S / STEP_S + _trainer(ranks), rows)
 
 
 def _trainer(ranks: Sequence[dict[str, Any]]) -> float:

@@ -111,15 +111,22 @@ def main() -> None:
             for name, command in commands(job, folder, number).items():
                 seen.setdefault(name, []).append(run(name, command, folder))
     print(f"one Lightning job; medians of {repeats} runs each, in turn")
-    print("step     bare batch   " + "   ".join(f"{name:>24}" for name in seen if name != "bare"))
+    print("\n".join(table(seen)))
+
+
+def table(seen: dict[str, list[dict[str, float]]]) -> list[str]:
+    """What each adds to a bare batch: a line for each step, by the seconds per batch of every run."""
+    beside = [name for name in seen if name != "bare"]
+    lines = ["step     bare batch   " + "   ".join(f"{name:>24}" for name in beside)]
     for step in map(str, STEPS_S):
         bare = statistics.median(found[step] for found in seen["bare"])
         cells = []
-        for name in [name for name in seen if name != "bare"]:
+        for name in beside:
             more = [found[step] - plain[step] for found, plain in zip(seen[name], seen["bare"], strict=True)]
             middle = statistics.median(more)
             cells.append(f"{1e6 * middle:+8.0f} us = {middle / bare:+7.2%}".rjust(24))
-        print(f"{1e3 * float(step):4.0f} ms  {1e3 * bare:8.3f} ms  " + "   ".join(cells))
+        lines.append(f"{1e3 * float(step):4.0f} ms  {1e3 * bare:8.3f} ms  " + "   ".join(cells))
+    return lines
 
 
 if __name__ == "__main__":

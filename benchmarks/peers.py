@@ -117,15 +117,24 @@ def get_workload() -> Any:
 
 
 def ask_coresim(job: Job, flags: Sequence[str]) -> Setting:
-    """Measure, and take the best setting on the cores that are there; and what it says of cores that are not."""
-    words = ["recommend", "--dataset", f"{__file__}:dataset", "--batch-size", str(job.batch_size), "--options", "2"]
-    words += ["--step-time", f"{1e3 * job.step_s:g} ms", "--set", "accelerator.sync=block", "--json", *flags]
+    """Measure, and take the best setting on the cores that are there."""
     began = time.perf_counter()
+    words = [*words_of(job), *flags]
     run = subprocess.run([sys.executable, "-m", "coresim", *words], stdout=subprocess.PIPE, check=False)
     took = time.perf_counter() - began
     if run.returncode not in (EXIT_ANSWERED, EXIT_NO_CORE_COUNT):
         raise SystemExit(f"coresim recommend ended with {run.returncode}")
-    found = json.loads(run.stdout)
+    return setting_of(json.loads(run.stdout), took)
+
+
+def words_of(job: Job) -> list[str]:
+    """How coresim is asked."""
+    words = ["recommend", "--dataset", f"{__file__}:dataset", "--batch-size", str(job.batch_size), "--options", "2"]
+    return [*words, "--step-time", f"{1e3 * job.step_s:g} ms", "--set", "accelerator.sync=block", "--json"]
+
+
+def setting_of(found: dict[str, Any], took: float) -> Setting:
+    """The best setting on the cores that are there, of an answer; and what it says of cores that are not."""
     own, best, sure = found["own_host"], found["recommendation"], found["sure"]
     more = f"predicted idle {own['gpu_idle']:.1%} [{own['gpu_idle_low']:.1%}, {own['gpu_idle_high']:.1%}]"
     target = f"within {found['target_gpu_idle']:.0%} idle"

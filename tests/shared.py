@@ -1,8 +1,13 @@
-"""What several test files use: a whole scenario as its user writes it, and a check of documents against schemas."""
+"""What several test files use: a scenario as its user writes it, a check of documents, a benchmark as a module."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from pathlib import Path
 from typing import Any
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 #: A scenario file with most keys.
 SCENARIO = """
@@ -64,3 +69,16 @@ def check(schema: dict[str, Any], value: Any, where: str = "$") -> None:
             check(inner, value[name], f"{where}.{name}")
     for index, item in enumerate(value if value is not None and "items" in schema else ()):
         check(schema["items"], item, f"{where}[{index}]")
+
+
+def benchmark(name: str) -> Any:
+    """A benchmark as a module; nothing of it is run. What it puts on the path is taken off again."""
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    path = list(sys.path)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path[:] = path
+    return module

@@ -15,7 +15,8 @@ class LoaderSettings:
 
     workers: int = key(COUNT_OR_NONE, "loader workers of each rank")
     prefetch_factor: int | None = key(COUNT, "batches out per worker", None)
-    pin_memory: bool = key(FLAG, "whether a pin thread copies batches", False)
+    pin_memory: bool = key(FLAG, "whether it asks for a thread that copies batches to pinned memory", False)
+    can_pin: bool = key(FLAG, "whether there was a device to pin memory for; without one torch pins nothing", True)
     persistent_workers: bool = key(FLAG, "whether workers live from epoch to epoch", False)
     in_order: bool = key(FLAG, "whether batches are delivered in order", True)
     context: str | None = key(TEXT, "how workers are started; absent where it is the system's usual way", None)
@@ -36,11 +37,12 @@ class LoaderSettings:
         return self.workers == loader.workers and factor and self.in_order == loader.ordered
 
     def __str__(self) -> str:
-        """The settings as they are written in a program."""
+        """The settings as they are written in a program, and what torch does not do of them."""
+        pins = "True (no device here: torch pins nothing)" if self.pin_memory and not self.can_pin else self.pin_memory
         given = {
             "num_workers": self.workers,
             "prefetch_factor": self.prefetch_factor,
-            "pin_memory": self.pin_memory,
+            "pin_memory": pins,
             "persistent_workers": self.persistent_workers,
             "in_order": None if self.in_order else False,
             "multiprocessing_context": self.context and repr(self.context),

@@ -147,11 +147,13 @@ def _is_loader(made: Any) -> bool:
 
 def _settings(loader: Any) -> dict[str, Any]:
     """What a loader is set to, as it is today."""
-    context = loader.multiprocessing_context
+    context, torch = loader.multiprocessing_context, sys.modules["torch"]
+    devices = getattr(torch, "accelerator", torch.cuda)  # before torch 2.6 it pinned for CUDA alone
     return {
         "workers": loader.num_workers,
         "prefetch_factor": loader.prefetch_factor,
         "pin_memory": bool(loader.pin_memory),
+        "can_pin": bool(devices.is_available()),
         "persistent_workers": bool(loader.persistent_workers),
         "in_order": bool(getattr(loader, "in_order", True)),
         "context": None if context is None else context.get_start_method(),

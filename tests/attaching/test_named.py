@@ -99,6 +99,17 @@ def test_each_worker_calls_the_init_function(tmp_path: Path) -> None:
     assert first_batch(made).tolist() == [1, 1]
 
 
+def test_a_sample_may_ask_which_worker_prepares_it(tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text(
+        "import torch\nfrom torch.utils.data import Dataset, get_worker_info\n"
+        "class Data(Dataset):\n    def __len__(self): return 8\n"
+        "    def __getitem__(self, i): return torch.tensor(get_worker_info().num_workers)\n"
+    )
+    made = WorkloadSpec(f"{tmp_path}/asks.py:Data", batch_size=2).build()
+    assert isinstance(made, DatasetWorkload)
+    assert first_batch(made).tolist() == [1, 1]
+
+
 def test_without_torch_no_worker_calls_an_init_function() -> None:
     with pytest.raises(MissingPartError, match="--worker-init: only torch's DataLoader calls one"):
         StandInSubject(DatasetWorkload(range(8), "mine", worker_init=print))
@@ -153,12 +164,23 @@ def test_a_name_that_trains_is_answered_as_a_program(
 
 def test_the_settings_of_a_loader_are_kept_beside_flags_that_win() -> None:
     own = {
-        "workers": 3, "prefetch_factor": 4, "pin_memory": False, "persistent_workers": True, "in_order": True,
-        "context": "spawn",
+        "workers": 3, "prefetch_factor": 4, "pin_memory": False, "can_pin": torch.accelerator.is_available(),
+        "persistent_workers": True, "in_order": True, "context": "spawn",
     }  # fmt: skip
     assert build("tuned").settings == build("tuned", batch_size=5).settings == own
     assert Rig(WorkloadSpec(f"{SCRIPT}:tuned")).facts().settings == LoaderSettings(**own)  # type: ignore[arg-type]
     assert Rig(WorkloadSpec(f"{SCRIPT}:instance")).facts().settings is None
+
+
+def test_memory_that_is_not_pinned_without_a_device_is_shown_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = torch.accelerator
+    for there, words in ((False, "pin_memory=True (no device here: torch pins nothing)"), (True, "pin_memory=True")):
+        monkeypatch.setattr(accelerator, "is_available", lambda there=there: there)
+        own = build("pinned").settings
+        assert str(LoaderSettings(**own)) == f"num_workers=1, prefetch_factor=2, {words}, persistent_workers=False"  # type: ignore[arg-type]
+    monkeypatch.undo()
+    if not accelerator.is_available():
+        assert not iter(build("pinned").loader)._pin_memory  # torch's own word for what it does
 
 
 class OneReader(torch.utils.data.IterableDataset[Any]):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from attach_kit import BATCH, ENVIRON, TIMES, left_behind, profile_in, script
+from shared import benchmark
 
 from coresim.attaching import conduct
 from coresim.attaching.conduct import AttachRequest
@@ -83,6 +84,19 @@ def test_validate_runs_the_loop_with_other_numbers_of_workers(recorded: Recorded
     assert none["wait_s"] >= 0.98 * BATCH * SAMPLE_S
     assert three["wait_s"] + three["step_s"] >= 0.98 * BATCH * SAMPLE_S / 3
     assert profile_in(recorded.profile).today is not None
+
+
+def test_the_benchmark_of_attaching_reads_what_ranks_told(
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attached = benchmark("attached")
+    result = attached.result_of("plain", COMMAND, recorded.ranks)
+    assert [row.checked.today.workers for row in result.rows] == [2, *TRIED]
+    attached._table(result)
+    attached._summary([result])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith(f"plain: {result.cores} cores recommended per rank, ")
+    assert lines[3].endswith("(its own setting)") and lines[-1].split()[0] == "all"
 
 
 def test_validate_asks_for_workers_below_and_above_the_cores() -> None:

@@ -24,6 +24,7 @@ loader = DataLoader(instance, 16, shuffle=True, collate_fn=collate, worker_init_
 tuned = DataLoader(
     instance, 16, num_workers=3, prefetch_factor=4, persistent_workers=True, multiprocessing_context="spawn"
 )
+pinned = DataLoader(instance, 16, num_workers=1, pin_memory=True)
 
 
 class Module(LightningDataModule):
