@@ -49,8 +49,8 @@ def answer(flags: list[str]) -> dict[str, Any]:
 
 def interval(found: dict[str, Any]) -> tuple[float, float]:
     """The stated interval of the cores per GPU."""
-    low, high = found["cores_per_gpu_low"], found["cores_per_gpu_high"]
-    return low, float("inf") if high is None else high
+    low, high = found["cores_low"], found["cores_high"]
+    return low or 0.0, float("inf") if high is None else high
 
 
 def line(found: dict[str, Any]) -> str:
