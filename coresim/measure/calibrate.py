@@ -140,8 +140,7 @@ def calibrate(
         budget_s: wall seconds for all runs; each run has a few batches of every worker, whatever that takes.
         counts: numbers of workers; by default `worker_counts`.
         pin_memory: whether a thread copies batches to pinned memory.
-        rounds: independent repeats, at least; disturbed ones are made again, `MOST_ROUNDS` at most and while there is
-            time.
+        rounds: independent repeats; where runs were disturbed, these counts run again, up to `MOST_ROUNDS`, in time.
         progress: told the fraction done after every batch.
 
     Raises:
@@ -154,10 +153,11 @@ def calibrate(
         made, began = _Maker(subject, sampler, share, pin_memory), time.perf_counter()
         number, longest = 0, budget_s * MOST_ROUNDS / rounds
         # Slow batches need all of that time for the rounds that everything needs.
-        while number < rounds or (
-            number < MOST_ROUNDS and time.perf_counter() - began < longest and made.too_few(rounds, cpus)
-        ):
-            for place, count in enumerate(counts):
+        while number < rounds or (number < MOST_ROUNDS and time.perf_counter() - began < longest):
+            wanted = counts if number < rounds else made.too_few(rounds, cpus)
+            if not wanted:
+                break
+            for place, count in enumerate(wanted):
                 if count > cpus and not subject.threads and not made.crowd_counts():
                     continue
                 done = number * len(counts) + place
@@ -184,11 +184,11 @@ class _Maker:
     runs: list[CalibrationRun] = field(default_factory=list)
     batch_facts: tuple[int, int] = (0, 0)
 
-    def too_few(self, rounds: int, cpus: int) -> bool:
-        """Whether too few runs of some number of workers are undisturbed; where none is, more would be no better."""
-        counts = {run.workers for run in self.runs if run.workers <= cpus}
+    def too_few(self, rounds: int, cpus: int) -> list[int]:
+        """The numbers of workers of which too few runs are undisturbed; none where all were: more are no better."""
+        counts = dict.fromkeys(run.workers for run in self.runs if run.workers <= cpus)
         clean = [run.workers for run in self.runs if run.others <= MOST_OTHERS * cpus]
-        return bool(clean) and any(clean.count(count) < rounds for count in counts)
+        return [count for count in counts if clean.count(count) < rounds] if clean else []
 
     def run(self, workers: int, number: int, progress: Progress) -> None:
         """One run with so many workers; ``number`` is that of its round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coresim import stats
 from coresim.measure.calibrate import STREAMED, Calibration
-from coresim.measure.costs import beyond, later, slower
+from coresim.measure.costs import beyond, later
 from coresim.model.crowding import CURE, SPREAD
 from coresim.model.warning import HostWarning
 
@@ -22,7 +22,7 @@ def cautions_of(found: Calibration) -> list[HostWarning]:
         result.append(
             HostWarning("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy)
         )
-    paces = [slower(found, run) for run in found.runs]
+    paces = [run.pace / found.usual_pace[run.workers] for run in found.runs]
     if max(paces) - min(paces) > CONTRADICTION:
         value = f"{min(paces):.2f} to {max(paces):.2f} of its usual CPU time for the same work"
         result.append(HostWarning("the machine changed its speed", value, f"{remedy}, or take the interval seriously"))

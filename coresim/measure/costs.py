@@ -18,6 +18,9 @@ MOST_VALUES = 400
 #: A sample waits for something else than a core where it does so for over this share of its time; what is less cannot
 #: be told from other programs' turns.
 NOTABLE_WAIT = 0.1
+#: Clocks and neighbours change a machine's speed by less than this factor. What is beyond it was seen while a virtual
+#: machine was paused, and says nothing about the samples that ran at other moments.
+MOST_SLOWER = 2.0
 
 
 def measurements(found: Calibration) -> list[Measurement]:
@@ -45,8 +48,11 @@ def _machine(found: Calibration) -> Iterator[Measurement]:
 
 
 def slower(found: Calibration, run: CalibrationRun) -> float:
-    """How many times as much CPU time work took during that run as in the middle one with as many workers."""
-    return run.pace / found.usual_pace[run.workers]
+    """How many times as much CPU time work took during that run as in the middle one with as many workers.
+
+    It is within `MOST_SLOWER` and its inverse.
+    """
+    return min(MOST_SLOWER, max(1.0 / MOST_SLOWER, run.pace / found.usual_pace[run.workers]))
 
 
 def later(run: CalibrationRun) -> list[Note]:

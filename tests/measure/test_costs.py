@@ -236,6 +236,13 @@ def test_a_disturbed_run_counts_only_where_there_are_too_few_others() -> None:
     assert calibration(*quiet[:2], noisy).of(1) == [*quiet[:2], noisy]
 
 
+@pytest.mark.parametrize(("pace", "told"), [(0.02, 0.6), (0.6, 0.5), (1.5, 0.2), (30.0, 0.15)])
+def test_a_speed_that_no_machine_has_changes_costs_by_a_factor_of_two_at_most(pace: float, told: float) -> None:
+    assert named(calibration(run(pace=pace)))["prepare.sample"].mean == pytest.approx(told)
+    [warning] = cautions_of(calibration(run(), run(round=1), run(round=2, pace=pace)))
+    assert f"{pace:.2f}" in warning.value
+
+
 def whats(*runs: CalibrationRun) -> list[str]:
     return [caution.what for caution in cautions_of(calibration(*runs))]
 
