@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from coresim.advise.recommend import Recommendation
 from coresim.advise.steps import StepUnknown
 from coresim.model.loader_settings import LoaderSettings
 from coresim.report.content import Items, Paragraph, Section, Verbatim
-from coresim.report.document import recommended, sure
+from coresim.report.document import PER_RATE, RECOMMENDED, SURE
 from coresim.report.doubt import rate_words, sure_words
 from coresim.report.plain import answer_lines
-from coresim.report.schemas import SCHEMA_VERSION
+from coresim.report.records import VERSION, Key, Record, constant
 from coresim.report.shown import Shown
 from coresim.report.text import setting_words
 from coresim.report.today import settings_text
@@ -68,20 +68,21 @@ def _line(found: Recommendation) -> str:
     return f"{head}{plural(found.point.cores, 'core')} per GPU; {sure_words(found)}, {setting_words(found.point)}"
 
 
+_STEP = Record(
+    Key("step_s", "number", "scenario.accelerator.step.mean"),
+    Key("recommendation", RECOMMENDED, lambda found: found),
+    Key("sure", SURE, lambda found: found),
+)
+STEPS = Record(
+    VERSION,
+    constant("step_time_known", False),
+    Key("cores_per_1000_samples_per_s", PER_RATE, "per_rate"),
+    Key("steps", _STEP, "answers", each=True),
+    Key("target_gpu_idle", "share", lambda answer: answer.answers[0].scenario.target.gpu_idle),
+    Key("metadata", "table"),
+)
+
+
 def steps_document(answer: StepUnknown, metadata: dict[str, Any]) -> dict[str, Any]:
     """The document that ``coresim recommend --json`` prints where the step time is not known."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "step_time_known": False,
-        "cores_per_1000_samples_per_s": asdict(answer.per_rate),
-        "steps": [
-            {
-                "step_s": found.scenario.accelerator.step.mean,
-                "recommendation": recommended(found),
-                "sure": sure(found),
-            }
-            for found in answer.answers
-        ],
-        "target_gpu_idle": answer.answers[0].scenario.target.gpu_idle,
-        "metadata": metadata,
-    }
+    return STEPS.write(answer, metadata=metadata)
