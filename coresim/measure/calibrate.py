@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 from coresim import stats
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
-from coresim.measure.protocol import busy_seconds
+from coresim.measure.protocol import Progress, busy_seconds
 from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import batch_facts
@@ -45,7 +45,6 @@ NOTABLE_HANDOVER = 0.01
 #: Cores that other programs may use during a run, as a share of all, before it is made again.
 MOST_OTHERS = 0.05
 
-Progress = Callable[[float], None]
 #: What a batch was taken for.
 FIRST, STREAMED, PACED_STEP, RESTED, DRAINED = "first", "stream", "paced", "rest", "last"
 
