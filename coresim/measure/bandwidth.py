@@ -21,6 +21,8 @@ import psutil
 from coresim import stats
 from coresim.measure.processes import Link
 from coresim.measure.protocol import Cleaning, Progress
+from coresim.measure.system_root import SystemRoot
+from coresim.measure.topology import last_level_cache
 from coresim.measure.worker_pool import levels, physical_cpus, rounds, serve
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
@@ -52,7 +54,7 @@ def measure_bandwidth(
         CoresimError: a process died or hangs.
     """
     cpus = physical_cpus() if cpus is None else cpus
-    cache = cache_bytes or last_level_cache()
+    cache = cache_bytes or cache_size()
     size = array_bytes(cache, len(cpus), available_memory())
     if 3 * size < 4 * cache:
         value = f"3 arrays of {size} B, cache {cache} B"
@@ -102,11 +104,9 @@ def array_bytes(cache: int, processes: int, memory: int) -> int:
     return min(CACHES * cache, int(MEMORY_SHARE * memory / (3 * processes))) // 8 * 8
 
 
-def last_level_cache(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """Bytes of the largest cache that the system tells of; 32 MiB where it tells of none."""
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    sizes = [path.read_text().strip() for path in folder.glob("index*/size")]
-    return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=USUAL_CACHE)
+def cache_size(root: Path = Path("/")) -> int:
+    """Bytes of the first CPU's last-level cache; 32 MiB where the system does not tell."""
+    return last_level_cache(SystemRoot(root), [0])[0] or USUAL_CACHE
 
 
 def available_memory(group: Path = Path("/sys/fs/cgroup")) -> int:

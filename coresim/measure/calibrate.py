@@ -22,7 +22,7 @@ from typing import Any
 from coresim import stats
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
-from coresim.measure.protocol import Progress, busy_seconds
+from coresim.measure.protocol import Progress, busy_seconds, own_seconds
 from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import batch_facts
@@ -233,9 +233,7 @@ class _Maker:
         return taken > NOTABLE_HANDOVER * stats.mean([note.made - note.began for note in notes]) / run.workers
 
     def _own_seconds(self) -> float:
-        """CPU seconds of this process, of its children that have ended, and of the sampler."""
-        times = os.times()
-        return times.user + times.system + times.children_user + times.children_system + self.sampler.cpu_s
+        return own_seconds() + self.sampler.cpu_s
 
 
 class _Pacing:

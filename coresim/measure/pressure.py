@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from coresim.measure import protocol
-from coresim.measure.bandwidth import array_bytes, available_memory, last_level_cache
+from coresim.measure.bandwidth import array_bytes, available_memory, cache_size
 from coresim.measure.processes import Link
 from coresim.measure.protocol import Cleaning, Clock, Progress
 from coresim.measure.worker_pool import physical_cpus, worker_pool
@@ -37,7 +37,7 @@ def streams(cpus: Sequence[int], cache_bytes: int | None = None) -> Iterator[Cal
     Yields:
         A function that lets so many of them stream, each for a share of the time; it returns when they do.
     """
-    cache = cache_bytes or last_level_cache()
+    cache = cache_bytes or cache_size()
     size = array_bytes(cache, len(cpus), available_memory())
     with worker_pool(_stream, size, cpus=cpus, doing="pressing on the memory") as children:
 

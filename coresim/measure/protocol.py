@@ -12,6 +12,7 @@ The rules, after pyperf (https://pyperf.readthedocs.io, "How to get reproducible
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -126,6 +127,12 @@ class Cleaning:
             return []
         value = f"{dirty} of {self._total} repeats disturbed and left out"
         return [HostWarning(f"{self._name}: the machine was busy", value, "close other programs and measure again")]
+
+
+def own_seconds() -> float:
+    """CPU seconds of this process and of those of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def busy_seconds() -> float:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from coresim.errors import InputError
 from coresim.measure.notes import Note, Prepared, Reader, pickles, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
-from coresim.workloads.base import DatasetWorkload, Workload, default_collate, describe
+from coresim.workloads.base import DatasetWorkload, Workload, blamed, default_collate, describe
 
 #: What torch calls to make the object that prepares batches, in a worker or in the trainer.
 _FACTORY: Any = data._DatasetKind
@@ -148,7 +148,7 @@ class _Start:
 
     def __call__(self, worker: int) -> None:
         if self._own is not None:
-            with _blamed("the loader's worker_init_fn", "fix it"):
+            with blamed("the loader's worker_init_fn", "fix it"):
                 self._own(worker)
         _FACTORY.create_fetcher = staticmethod(_Fetcher)
 
@@ -157,30 +157,19 @@ class _Fetcher:
     """In the place of torch's fetchers; what goes wrong is told as one line."""
 
     def __init__(self, kind: Any, dataset: Any, batched: bool, collate: Any, drop_last: bool) -> None:
-        with _blamed("iterating over the data set", "fix the data set"):
+        with blamed("iterating over the data set", "fix the data set"):
             self._reader = Reader(dataset, kind == _FACTORY.Iterable, batched, collate)
         self._sent = data.get_worker_info() is None  # the trainer sends nothing
 
     def fetch(self, index: Any) -> tuple[Any, Note]:
         """A batch with its note."""
         remedy = "fix the data set or the collate function, or leave that sample out"
-        with _blamed(f"preparing the batch of samples {f'{index}'[:60]}", remedy):
+        with blamed(f"preparing the batch of samples {f'{index}'[:60]}", remedy):
             found = self._reader.fetch(index)
         if not self._sent:
             pickles(found[0])
             self._sent = True
         return found
-
-
-@contextlib.contextmanager
-def _blamed(what: str, remedy: str) -> Iterator[None]:
-    """What goes wrong is told as one line."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{what} raised {describe(error)}; {remedy}") from error
 
 
 @contextlib.contextmanager

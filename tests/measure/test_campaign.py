@@ -34,7 +34,7 @@ from coresim.workloads.named import WorkloadSpec
 
 SMALL_SHM = HostFacts(terms=(CoreTerm("affinity", 2.0, "two"),), shm_bytes=1000)
 HERE = Path("data.jpg")
-FACTS = Facts("fake", "a fake loader", 16, 500, ("fetch", "decode"), 1000.0, 0.5, (HERE,))
+FACTS = Facts("fake", "a fake loader", 16, 500, 1000.0, (HERE,))
 GPU_PARTS = (Part("torch", True, "2", "", ""), Part("CUDA device", True, "1", "", ""))
 
 

@@ -120,13 +120,15 @@ def test_bandwidth_arrays_leave_memory_to_others(tmp_path: Path) -> None:
     assert bandwidth.array_bytes(cache=2**20, processes=4, memory=2**34) == 2**21
     assert bandwidth.array_bytes(cache=2**30, processes=4, memory=12 * 2**30) == 2**28
     for index, size in enumerate(("32K", "1024K", "36608K")):
-        (tmp_path / f"index{index}").mkdir()
-        (tmp_path / f"index{index}" / "size").write_text(size + "\n")
-    assert bandwidth.last_level_cache(tmp_path) == 36608 * 1024
+        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{index}"
+        folder.mkdir(parents=True)
+        for name, text in {"size": size, "level": f"{index + 1}", "shared_cpu_list": "0-3"}.items():
+            (folder / name).write_text(text + "\n")
+    assert bandwidth.cache_size(tmp_path) == 36608 * 1024
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("300\n")
     assert bandwidth.available_memory(tmp_path) == 700
-    assert bandwidth.last_level_cache(tmp_path / "none") == bandwidth.USUAL_CACHE
+    assert bandwidth.cache_size(tmp_path / "none") == bandwidth.USUAL_CACHE
 
 
 # --- processes and how they end -------------------------------------------------------------------------------
