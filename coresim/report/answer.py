@@ -31,18 +31,18 @@ class Answer(Shown):
 
     Attributes:
         result: the recommendation itself.
-        basis: what the step time rests on.
+        step_provenance: where the step time comes from.
         notes: cautions from measuring.
-        rests: what else it rests on.
+        provenance: where all else comes from, and what is assumed.
         subject: data set, GPU and host, as far as they are known.
         today: how the program does today, where the profile is of one.
         settings: of the DataLoader that was named, where one was.
     """
 
     result: Recommendation
-    basis: str | None = None
+    step_provenance: str | None = None
     notes: tuple[str, ...] = ()
-    rests: tuple[str, ...] = ()
+    provenance: tuple[str, ...] = ()
     subject: tuple[tuple[str, str], ...] = ()
     today: Checked | None = None
     settings: LoaderSettings | None = None
@@ -123,11 +123,11 @@ def answer_of(
 
     ``settings``: the overrides that were applied; what they give rests on them. ``today``: of the profile's program.
     """
-    basis = step_provenance(profile, source, settings)
-    notes, rests = profile_notes(profile, settings) if profile else ((), ())
-    rests = (*rests, *input_lines(result, profile, source, settings))
+    step = step_provenance(profile, source, settings)
+    notes, lines = profile_notes(profile, settings) if profile else ((), ())
+    lines = (*lines, *input_lines(result, profile, source, settings))
     own = profile.settings if profile else None
-    return Answer(result, basis, notes, rests, subject_of(result.scenario, profile), today, own)
+    return Answer(result, step, notes, lines, subject_of(result.scenario, profile), today, own)
 
 
 @dataclass(frozen=True, repr=False)

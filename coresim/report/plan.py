@@ -16,7 +16,7 @@ from coresim.report import text
 from coresim.report.content import Chart, Items, Paragraph, Report, Section, Table
 from coresim.report.doubt import sure_words
 from coresim.report.simulated import estimate_shares
-from coresim.report.subject import merged, rests_on, warnings
+from coresim.report.subject import merged, provenance_words, warnings
 from coresim.report.validation import label, one_line
 from coresim.report.words import interval, percent, plural
 from coresim.sim.estimate import Engine, Estimate
@@ -57,10 +57,10 @@ def plan_report(
     result = answer.result
     date = provenance.get("time_utc")
     subject = (*answer.subject, *((("reported", str(date)[:10]),) if date else ()))
-    curves, time, moves, *rests = evidence(answer, *((NO_LEDGER,) if ledger is None else ()))
+    curves, time, moves, *others = evidence(answer, *((NO_LEDGER,) if ledger is None else ()))
     checked = [] if ledger is None else [Section("Predicted and measured", (ledger,))]
     first = (curves, _timeline(result, engine), time, moves)
-    sections = (*first, *remedies, *checked, *rests, _provenance(provenance))
+    sections = (*first, *remedies, *checked, *others, _provenance(provenance))
     surface = partial(surface_of, result, engine)
     return Report(title, headline(result), tuple(facts(answer)), sections, subject, surface)
 
@@ -69,7 +69,7 @@ def evidence(answer: Answer, *more: str) -> list[Section]:
     """What stands behind an answer; ``more`` is added to what it rests on."""
     result, warned = answer.result, merged(answer.notes)
     sections = [_curves(result), _time(result.point.estimate), _sensitivity(result)]
-    lines = (*text.basis_lines(result, answer.basis, answer.rests), *ASSUMPTIONS, *more)
+    lines = (*text.provenance_lines(result, answer.step_provenance, answer.provenance), *ASSUMPTIONS, *more)
     sections += [Section("Rests on", (Items(lines),)), _inputs(result.scenario)]
     return [*sections, *([Section("Warnings", (Items(tuple(warned)),))] if warned else [])]
 
@@ -113,9 +113,9 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "What would help", result.verdict.advice
         yield "Nearest", plural(point.cores, "CPU core") + " per GPU"
     yield "Predicted GPU idle", interval(point.estimate) + _target(result)
-    rests = rests_on(result.scenario, answer.basis)
-    if rests:
-        yield "Rests on", rests
+    sources = provenance_words(result.scenario, answer.step_provenance)
+    if sources:
+        yield "Rests on", sources
     if answer.notes:
         yield "Warnings", warnings(answer.notes)
     if result.meets_target:

@@ -32,30 +32,30 @@ class ForSteps(Shown):
     Attributes:
         result: the answer itself.
         notes: cautions from measuring.
-        rests: what it rests on.
+        provenance: where its inputs come from, and what is assumed.
         settings: of the DataLoader that was named, where one was.
     """
 
     result: StepUnknown
     notes: tuple[str, ...] = ()
-    rests: tuple[str, ...] = ()
+    provenance: tuple[str, ...] = ()
     settings: LoaderSettings | None = None
 
     def __str__(self) -> str:
-        return steps_text(self.result, self.notes, self.rests, self.settings)
+        return steps_text(self.result, self.notes, self.provenance, self.settings)
 
 
 def steps_text(
     answer: StepUnknown,
     notes: tuple[str, ...] = (),
-    rests: tuple[str, ...] = (),
+    provenance: tuple[str, ...] = (),
     settings: LoaderSettings | None = None,
 ) -> str:
     """The whole answer."""
     today = Section("", (Paragraph(settings_text(settings, None)),) if settings else ())
     rate = f"Step time unknown: {rate_words(answer.per_rate)}, more where many cores slow one another."
     lines = Section("", (Verbatim("\n".join(map(_line, answer.answers))),))
-    more = (Section("Rests on", (Items(rests),)), Section("Warnings", (Items(notes),)))
+    more = (Section("Rests on", (Items(provenance),)), Section("Warnings", (Items(notes),)))
     return answer_lines(rate, lines, today, Section("", (Paragraph(REMEDY),)), *more)
 
 

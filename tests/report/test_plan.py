@@ -27,7 +27,7 @@ from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
 from coresim.report.plan import ledger_table, one_short, plan_report
-from coresim.report.subject import rests_on, subject_of
+from coresim.report.subject import provenance_words, subject_of
 from coresim.sim.fast import simulate
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedPoint
@@ -81,7 +81,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def answer():
-    return replace(coresim.recommend(TABLES), basis="a step that was given", notes=(HOSTILE,))
+    return replace(coresim.recommend(TABLES), step_provenance="a step that was given", notes=(HOSTILE,))
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_the_first_screen_says_on_what_it_rests_and_warns(answer, report):
     assert shown["Warnings"] == HOSTILE.partition(";")[0]
     assert dict(answer.subject) == {"data set": "batch of 8", "GPU": "not named", "host": "2 cores"}
     assert report.subject == (*answer.subject, ("reported", "2027-01-02"))
-    recorded = rests_on(answer.result.scenario, "catalogue: ResNet-50 on A100: 75 ms")
+    recorded = provenance_words(answer.result.scenario, "catalogue: ResNet-50 on A100: 75 ms")
     assert recorded.startswith("step: a record of another machine; ")
 
 
@@ -133,7 +133,9 @@ def test_the_header_names_data_set_gpu_host_and_date():
         "host": f"{profile.host.cpu_model}, 2 cores",
         "measured": profile.provenance.time_utc[:10],
     }
-    assert rests_on(scenario, profile.accelerator.basis).startswith("step: a record of another machine, ±37 %; cost of")
+    assert provenance_words(scenario, profile.accelerator.basis).startswith(
+        "step: a record of another machine, ±37 %; cost of"
+    )
     made = Report("title", "headline", (("a", "b"),), (), subject)
     for shown in (report_html(made), report_markdown(made)):
         assert all(value.replace("&", "&amp;") in shown.replace("\\", "") for _, value in subject)
