@@ -13,6 +13,7 @@ from coresim.advise.sweep import Point
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.report import text
+from coresim.report.answered import Answered
 from coresim.report.content import Chart, Items, Paragraph, Report, Section, Table
 from coresim.report.doubt import sure_words
 from coresim.report.simulated import estimate_shares
@@ -23,7 +24,6 @@ from coresim.sim.estimate import Engine, Estimate
 from coresim.units import format_duration
 
 if TYPE_CHECKING:
-    from coresim.report.answer import Answer
     from coresim.validate.ledger import Ledger
 
 #: What holds for every answer of the model; what holds for this one is listed with it.
@@ -37,7 +37,7 @@ NO_LEDGER = "This report holds no comparison of a prediction with a measured run
 
 
 def plan_report(
-    answer: Answer,
+    answer: Answered,
     engine: Engine,
     provenance: Mapping[str, object],
     title: str = "CPU cores per GPU",
@@ -65,7 +65,7 @@ def plan_report(
     return Report(title, headline(result), tuple(facts(answer)), sections, subject, surface)
 
 
-def evidence(answer: Answer, *more: str) -> list[Section]:
+def evidence(answer: Answered, *more: str) -> list[Section]:
     """What stands behind an answer; ``more`` is added to what it rests on."""
     result, warned = answer.result, merged(answer.notes)
     sections = [_curves(result), _time(result.point.estimate), _sensitivity(result)]
@@ -103,7 +103,7 @@ def headline(result: Recommendation) -> str:
     return f"More CPU cores will not help: {result.verdict.name}"
 
 
-def facts(answer: Answer) -> Iterator[tuple[str, str]]:
+def facts(answer: Answered) -> Iterator[tuple[str, str]]:
     """The answer, one line for each thing that a reader asks first."""
     result, point = answer.result, answer.result.point
     if answer.today_text:
