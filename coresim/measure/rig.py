@@ -93,7 +93,7 @@ def loader_of(workload: Workload) -> Subject:
         return StandInSubject(workload)
     from coresim.measure import torch_loader  # noqa: PLC0415 (torch is optional and heavy)
 
-    torch_loader.limit_threads_here()
+    limit_threads()  # of torch too, now that it is there
     return torch_loader.of_workload(workload)
 
 

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch.utils import data
 from torch.utils.data import DataLoader
 
@@ -97,7 +96,8 @@ def of_workload(workload: Workload) -> TorchSubject:
         if workload.loader is not None:
             return TorchSubject(workload.loader, workload.name)
         own["worker_init_fn"] = workload.worker_init
-        dataset = workload.dataset if workload.is_map or _is_iterable(workload.dataset) else _Stream(workload.dataset)
+        is_torch = isinstance(workload.dataset, data.IterableDataset)
+        dataset = workload.dataset if workload.is_map or is_torch else _Stream(workload.dataset)
     else:
         dataset = Prepared(workload)
     if isinstance(dataset, data.IterableDataset):
@@ -106,10 +106,6 @@ def of_workload(workload: Workload) -> TorchSubject:
     batches = lambda seed: batches_of(length, size, seed)  # noqa: E731 (one line says it all)
     loader: Any = DataLoader(dataset, batch_size=size, **own)  # type: ignore[arg-type]
     return TorchSubject(loader, workload.name, batches)
-
-
-def _is_iterable(dataset: Any) -> bool:
-    return isinstance(dataset, data.IterableDataset)
 
 
 class _Stream(data.IterableDataset[Any]):
@@ -265,8 +261,3 @@ def _whole(batch_sampler: Any, size: int) -> Iterator[Any]:
         first = batch if first is None else first
         if len(batch) == size or len(first) != size:
             yield batch
-
-
-def limit_threads_here() -> None:
-    """One thread for torch in this process, as in a loader's workers."""
-    torch.set_num_threads(1)

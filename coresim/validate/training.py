@@ -17,7 +17,8 @@ from typing import Any
 from coresim import stats
 from coresim.errors import CoresimError, InputError
 from coresim.measure.busy import busy_levels, measure_busy
-from coresim.measure.device import Device, map_tensors, open_device, to_device
+from coresim.measure.device import Device, map_tensors, to_device
+from coresim.measure.devices import open_device
 from coresim.measure.models import as_step, one_line, synthetic_batch
 from coresim.measure.notes import Note
 from coresim.measure.staged import StagedPipe
@@ -72,7 +73,7 @@ class Training:
         model: a name that `coresim.measure.models.build_model` knows, which trains on the batch's images; or the
             user's own step, which gets the whole batch.
         precision: ``fp32`` or ``bf16``; the user's step has its own.
-        device: one of `coresim.measure.device.open_device`'s; a step of the user's that has a ``device`` goes there.
+        device: one of `coresim.measure.devices.open_device`'s; a step of the user's that has a ``device`` goes there.
         batch_size: samples per batch.
         encoded: a batch of undecoded JPEG files, where the device decodes; its decoding is then part of the step.
         batch: for the user's step, a batch of the user's data set, as tensors.
