@@ -198,7 +198,7 @@ class _Maker:
         try:
             ratio = RATIOS[number % len(RATIOS)]
             pacing = _Pacing(max(1, workers), self.seconds, self._batch_s(), ratio, progress, pipe)
-            trial = run_trial(pipe, pacing, warm_up=1, look=self.look)
+            trial = run_trial(pipe, pacing, warm_up=1, probe=self.probe)
             memory = tuple(filter(None, map(worker.memory_of, pipe.pids())))
         finally:
             pipe.close()
@@ -210,7 +210,7 @@ class _Maker:
         )
         self.runs.append(found)
 
-    def look(self, batch: Any) -> None:
+    def probe(self, batch: Any) -> None:
         """Note the bytes and the arrays of the very first batch."""
         if self.batch_facts == (0, 0):
             self.batch_facts = batch_facts(batch)

@@ -35,7 +35,7 @@ from coresim.measure.droop import measure_droop
 from coresim.measure.host import read_host
 from coresim.measure.parts import optional_parts
 from coresim.measure.processes import Child, Link
-from coresim.measure.rig import Facts
+from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import BUILDING, IMPORTING, Ask, Server
 from coresim.measure.step_time import StepJob, StepRequest, find_step_time
 from coresim.measure.storage import measure_storage
@@ -224,7 +224,7 @@ class _Campaign:
         begin, end = SPANS[name]
         self._progress(LABELS[name], begin + (end - begin) * done)
 
-    def _step(self, facts: Facts, server: Server) -> AcceleratorSource:
+    def _step(self, facts: DatasetFacts, server: Server) -> AcceleratorSource:
         """The step; the user's own takes a batch of the data set, which the one process that has it gives."""
         request, tools = self._request, self._tools
         self._tell("step", 0.0)
@@ -240,7 +240,7 @@ class _Campaign:
             self._found += measure_cpu_step(request, job, tools.accelerator)
         return found.source
 
-    def _around(self, facts: Facts) -> None:
+    def _around(self, facts: DatasetFacts) -> None:
         """What says why a cost is what it is, and carries it beyond what was run."""
         tools, seconds = self._tools, self._request.seconds
         self._measure("spin", tools.spin, budget_s=SHARES["spin"] * seconds)

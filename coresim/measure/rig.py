@@ -20,7 +20,7 @@ MOST_FILES = 4096
 
 
 @dataclass(frozen=True)
-class Facts:
+class DatasetFacts:
     """What is known of a data set once it is built.
 
     Attributes:
@@ -63,12 +63,12 @@ class Rig:
             )
         return self._subjects[threads]
 
-    def facts(self) -> Facts:
+    def facts(self) -> DatasetFacts:
         """What is known of the data set."""
         workload, subject = self.workload, self.subject(threads=False)
         own = workload.settings if isinstance(workload, DatasetWorkload) else {}
         files = workload.files()
-        return Facts(
+        return DatasetFacts(
             name=workload.name,
             loader=subject.loader,
             batch_size=workload.batch_size,

@@ -20,7 +20,7 @@ from coresim.measure.cautions import cautions_of
 from coresim.measure.pressure import measure_pressure
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
 from coresim.measure.protocol import Progress
-from coresim.measure.rig import Facts, Rig
+from coresim.measure.rig import DatasetFacts, Rig
 from coresim.measure.siblings import measure_siblings, sibling_cpus
 from coresim.measure.subject import PATIENCE, Subject
 from coresim.model.measurement import Measurement
@@ -92,7 +92,7 @@ class Server:
 
     def __enter__(self) -> Server:
         try:
-            self.facts: Facts = self._built()
+            self.facts: DatasetFacts = self._built()
         except BaseException:
             self._child.__exit__()
             raise
@@ -101,7 +101,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._child.__exit__()
 
-    def _built(self) -> Facts:
+    def _built(self) -> DatasetFacts:
         began, tag = time.monotonic(), ""
         found: Any = None
         doing = IMPORTING if self._spec.is_own else BUILDING
@@ -112,7 +112,7 @@ class Server:
                 self._tell(doing)
             except HangError:
                 self._still(doing, began, self._timeout, "building took")
-        facts: Facts = found
+        facts: DatasetFacts = found
         return facts
 
     def _still(self, what: str, began: float, most: float | None, took: str) -> None:

@@ -21,7 +21,7 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure import campaign, models
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, Tools, run_campaign
-from coresim.measure.rig import Facts
+from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
 from coresim.measure.speed import speed_table
 from coresim.measure.step_time import NETS, ImportedStep, StepRequest, StoredBatch
@@ -34,7 +34,7 @@ from coresim.workloads.named import WorkloadSpec
 
 SMALL_SHM = HostFacts(terms=(CoreTerm("affinity", 2.0, "two"),), shm_bytes=1000)
 HERE = Path("data.jpg")
-FACTS = Facts("fake", "a fake loader", 16, 500, 1000.0, (HERE,))
+FACTS = DatasetFacts("fake", "a fake loader", 16, 500, 1000.0, (HERE,))
 GPU_PARTS = (Part("torch", True, "2", "", ""), Part("CUDA device", True, "1", "", ""))
 
 
@@ -80,7 +80,7 @@ class FakeServer:
 class Fakes:
     """Measuring functions that note who was called with what."""
 
-    def __init__(self, facts: Facts = FACTS) -> None:
+    def __init__(self, facts: DatasetFacts = FACTS) -> None:
         self.facts, self.is_open = facts, False
         self.calls: list[str] = []
         self.asked: list[Ask] = []

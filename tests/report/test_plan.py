@@ -19,10 +19,12 @@ mpl.use("Agg")
 import coresim
 from coresim.cli.main import main
 from coresim.errors import InputError
+from coresim.model.build import SimulatedSetting
+from coresim.model.option import Option
 from coresim.model.profile import load_document
 from coresim.model.scenario import read_scenario
 from coresim.report.content import Report, Section, Table
-from coresim.report.gantt import Shown, rows_of, traced
+from coresim.report.gantt import rows_of, traced
 from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
@@ -388,7 +390,7 @@ def test_profiles_show_themselves_too(profile_path):
 def test_no_worker_looks_idle_at_the_end_of_a_timeline():
     """Of a job that its workers hold back, every worker is busy from the start to the edge of the picture."""
     scenario = read_scenario({"workload": {"batch_size": 8, "preprocess": "4 ms"}, "accelerator": {"step": "2 ms"}})
-    line, trace = traced(scenario, Shown(2, 5, 4), simulate, steps=6, seed=1)
+    line, trace = traced(scenario, SimulatedSetting(Option.OVERLAPPED, 4, 5, 2), simulate, steps=6, seed=1)
     end = float(trace.end[5])
     rows = list(rows_of(line, trace, end))
     busy = {row.label: sum(min(bar.end, end) - bar.start for bar in row.bars) for row in rows[2:]}
