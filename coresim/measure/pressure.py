@@ -17,7 +17,7 @@ import numpy as np
 from coresim.measure import protocol
 from coresim.measure.bandwidth import array_bytes, available_memory, cache_size
 from coresim.measure.processes import Link
-from coresim.measure.protocol import Cleaning, Clock, Progress
+from coresim.measure.protocol import Cleaning, Clocks, Progress
 from coresim.measure.worker_pool import physical_cpus, worker_pool
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
@@ -105,7 +105,7 @@ def measure_pressure(
     cpus = physical_cpus() if cpus is None else cpus
     if len(cpus) < 2:
         return []
-    clock, cleaning = Clock(), Cleaning("the job under pressure")
+    clock, cleaning = Clocks(), Cleaning("the job under pressure")
     levels = [(0, 0.0), *pressures(len(cpus) - 1)]
     found: dict[int, list[float]] = {_percent(*level): [] for level in levels}
     seconds = budget_s / (ROUNDS * len(levels))

@@ -33,7 +33,7 @@ WARM_MOST = 30
 
 
 @dataclass(frozen=True)
-class Clock:
+class Clocks:
     """Two readings in seconds: the wall's, and the CPU time of this process."""
 
     wall: Callable[[], float] = time.perf_counter
@@ -53,7 +53,7 @@ class Timing:
         return max(0.0, self.wall - self.cpu)
 
 
-def timed(work: Callable[[], object], clock: Clock) -> Timing:
+def timed(work: Callable[[], object], clock: Clocks) -> Timing:
     """Time one call of ``work``; the CPU clock is read inside, so that it never exceeds the wall's."""
     start = clock.wall()
     cpu_start = clock.cpu()
@@ -62,7 +62,7 @@ def timed(work: Callable[[], object], clock: Clock) -> Timing:
     return Timing(clock.wall() - start, cpu)
 
 
-def repeated(work: Callable[[], object], clock: Clock, seconds: float) -> list[Timing]:
+def repeated(work: Callable[[], object], clock: Clocks, seconds: float) -> list[Timing]:
     """Time the work again and again for so long, once at the least; what began just before is new to the first call."""
     work()
     until = clock.wall() + seconds
@@ -72,7 +72,7 @@ def repeated(work: Callable[[], object], clock: Clock, seconds: float) -> list[T
     return timings
 
 
-def warm_up(work: Callable[[], object], clock: Clock, budget: float) -> int:
+def warm_up(work: Callable[[], object], clock: Clocks, budget: float) -> int:
     """Run ``work`` until it is warm (see the module's rules) or for ``budget`` seconds; the passes made."""
     started = clock.wall()
     passes: list[float] = []

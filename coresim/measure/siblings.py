@@ -10,7 +10,7 @@ from typing import Any
 
 from coresim.measure import protocol
 from coresim.measure.pressure import staying_on
-from coresim.measure.protocol import Cleaning, Clock
+from coresim.measure.protocol import Cleaning, Clocks
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
 from coresim.model.measurement import Measurement
@@ -43,7 +43,7 @@ def measure_siblings(
         budget_s: wall seconds, both together.
         cautions: reasons to trust the values less are appended here.
     """
-    clock, cleaning = Clock(), Cleaning("hardware threads of one core")
+    clock, cleaning = Clocks(), Cleaning("hardware threads of one core")
     found: dict[int, list[float]] = {1: [], 2: []}
     seconds = budget_s / (2 * ROUNDS)
     fork = multiprocessing.get_context("fork")

@@ -22,7 +22,7 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import protocol
 from coresim.measure.processes import Child, Link
-from coresim.measure.protocol import Clock, Progress, Timing
+from coresim.measure.protocol import Clocks, Progress, Timing
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
@@ -98,13 +98,13 @@ def _measurements(found: Sequence[Reads]) -> list[Measurement]:
 
 def _reads_job(link: Link, files: Sequence[Path], seed: int, budget: float) -> Reads:
     try:
-        return measure_reads(files, seed, budget, Clock(), lambda used: link.send("used", used))
+        return measure_reads(files, seed, budget, Clocks(), lambda used: link.send("used", used))
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be read: {error.strerror}; check the dataset's files") from None
 
 
 def measure_reads(
-    files: Sequence[Path], seed: int, budget: float, clock: Clock, announce: Callable[[float], None]
+    files: Sequence[Path], seed: int, budget: float, clock: Clocks, announce: Callable[[float], None]
 ) -> Reads:
     """Read cold and warm, pass after pass, within ``budget`` seconds of ``clock``."""
     chosen = random.Random(seed).sample(list(files), min(FILES, len(files)))
@@ -124,7 +124,7 @@ def measure_reads(
     return reads
 
 
-def _cold_pass(chosen: Sequence[Path], clock: Clock, reads: Reads) -> None:
+def _cold_pass(chosen: Sequence[Path], clock: Clocks, reads: Reads) -> None:
     """One pass over dropped files; storage's own slow reads are its tail and stay in."""
     latencies: list[float] = []
     for collect, read in ((latencies, _read_small), (reads.values.setdefault("cold.read", []), _read_whole)):
@@ -138,14 +138,14 @@ def _cold_pass(chosen: Sequence[Path], clock: Clock, reads: Reads) -> None:
             del reads.values[name]
 
 
-def _warm_pass(chosen: Sequence[Path], clock: Clock, reads: Reads, warm: dict[str, list[list[Timing]]]) -> None:
+def _warm_pass(chosen: Sequence[Path], clock: Clocks, reads: Reads, warm: dict[str, list[list[Timing]]]) -> None:
     reads.values.setdefault("warm.bandwidth", []).append(_read_at_once(chosen, clock))
     for what, read in (("latency", _read_small), ("read", _read_whole)):
         for repeats, path in zip(warm[what], chosen, strict=True):
             repeats.append(read(path, clock))
 
 
-def _read_small(path: Path, clock: Clock) -> Timing:
+def _read_small(path: Path, clock: Clocks) -> Timing:
     handle = os.open(path, os.O_RDONLY)
     try:
         if hasattr(os, "posix_fadvise"):
@@ -156,11 +156,11 @@ def _read_small(path: Path, clock: Clock) -> Timing:
         os.close(handle)
 
 
-def _read_whole(path: Path, clock: Clock) -> Timing:
+def _read_whole(path: Path, clock: Clocks) -> Timing:
     return protocol.timed(path.read_bytes, clock)
 
 
-def _read_at_once(chosen: Sequence[Path], clock: Clock) -> float:
+def _read_at_once(chosen: Sequence[Path], clock: Clocks) -> float:
     """Bytes per second of several readers at once."""
     with ThreadPoolExecutor(READERS) as readers:
         list(readers.map(lambda seconds: time.sleep(seconds), [0.001] * READERS))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, ChildJob, Link
-from coresim.measure.protocol import Cleaning, Clock, Progress, Timing, timed
+from coresim.measure.protocol import Cleaning, Clocks, Progress, Timing, timed
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
 
@@ -44,7 +44,7 @@ def serve(link: Link, work: Callable[[], object]) -> None:
 
     ``work`` does one unit of work. The first after a start is not counted: the others may still be starting.
     """
-    clock = Clock()
+    clock = Clocks()
     link.send("ready")
     while (seconds := link.receive()) is not None:
         work()

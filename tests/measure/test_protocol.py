@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coresim.measure import protocol
-from coresim.measure.protocol import Clock, Timing
+from coresim.measure.protocol import Clocks, Timing
 
 # Powers of two, so that sums and quotients of the fake times are exact.
 MS = 2.0**-10
@@ -22,8 +22,8 @@ class Machine:
         self.used = 0.0
 
     @property
-    def clock(self) -> Clock:
-        return Clock(lambda: self.now, lambda: self.used)
+    def clock(self) -> Clocks:
+        return Clocks(lambda: self.now, lambda: self.used)
 
     def work(self, cpu: float, wait: float = 0.0) -> None:
         self.now += cpu + wait
