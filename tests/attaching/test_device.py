@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import pytest
-from attach_kit import BATCH, ENVIRON, SAMPLE_S, Seen, left_behind, run, script
+from attach_kit import BATCH, ENVIRON, Seen, left_behind, run, script
 from still import COPY, LAUNCH, SIZE, STEP, still
 
 from coresim import stats
@@ -20,6 +20,7 @@ from coresim.model.profile import profile_tables
 OWN_WORK = 0.125
 #: The emulated device of ``programs/emulated.py``, s.
 STEP_S, LAUNCH_S, COPY_S = 0.025, 0.002, 0.005
+SAMPLE_S = 0.0025
 
 
 def test_a_loop_that_waits_for_its_steps_has_them_and_its_own_work_between_two_events() -> None:
@@ -93,7 +94,7 @@ def trained(request: pytest.FixtureRequest) -> Any:
     """A program that trains on the emulated device."""
     pytest.importorskip("torch")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in ENVIRON.items():
+        for name, value in {**ENVIRON, "SAMPLE_S": str(SAMPLE_S)}.items():
             patch.setenv(name, value)
         yield request.param, run(script("emulated.py", request.param))
 
