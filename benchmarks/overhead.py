@@ -3,7 +3,8 @@
 One Lightning job whose step works for 1, 3 and 10 ms of its own is run bare, with coresim's hooks watching (as
 ``coresim watch -- COMMAND`` does, and ``recommend`` in its first phase), and with the nearest peer (``traceml-ai``, as
 ``traceml run``), in turn. The job times its own batches; the first `SKIPPED` of each do not count. Every figure is a
-ratio within one run of this file. It needs ``pip install lightning traceml-ai==0.5.0``. It is no test.
+ratio within one run of this file, which takes a minute and a half for each repeat, on a quiet machine. It needs ``pip
+install lightning traceml-ai==0.5.0``. It is no test.
 """
 
 # ruff: noqa: T201
@@ -110,6 +111,8 @@ def main() -> None:
         for number in range(repeats):
             for name, command in commands(job, folder, number).items():
                 seen.setdefault(name, []).append(run(name, command, folder))
+                times = ", ".join(f"{1e3 * found:.3f}" for found in seen[name][-1].values())
+                print(f"run {number + 1} of {repeats}, {name}: {times} ms a batch", flush=True)
     print(f"one Lightning job; medians of {repeats} runs each, in turn")
     print("\n".join(table(seen)))
 

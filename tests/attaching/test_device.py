@@ -14,6 +14,7 @@ from still import COPY, LAUNCH, SIZE, STEP, still
 
 from coresim import stats
 from coresim.attaching.device import COPIES, DeviceEvents, device_of_program
+from coresim.cli.measure import summary
 from coresim.measure.device import CudaDevice
 from coresim.model.profile import profile_tables
 
@@ -111,6 +112,8 @@ def test_the_step_of_a_program_is_its_devices_with_the_launch_and_the_copy_besid
     assert min(launch.flat) >= LAUNCH_S
     assert 0.999 * COPY_S <= min(copy.flat) < 2 * COPY_S
     assert len(costs["loop.step"].flat) == len(step.flat)
+    told = [line.split()[0] for line in summary(found.profile, "job.json").splitlines()]
+    assert {"loop.step", "loop.copy", "accelerator.launch"} <= set(told)
     assert not left_behind("emulated.py")
 
 
