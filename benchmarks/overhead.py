@@ -2,8 +2,12 @@
 
 One Lightning job whose step works for 1, 3 and 10 ms of its own is run bare, with coresim's hooks watching (as
 ``coresim watch -- COMMAND`` does, and ``recommend`` in its first phase), and with the nearest peer (``traceml-ai``, as
-``traceml run``), in turn. The job times its own batches; the first `SKIPPED` of each do not count. Every figure is a
-ratio within one run of this file. It needs ``pip install lightning traceml-ai==0.5.0``. It is no test.
+``traceml run``), in turn. The job times its own batches; the first `SKIPPED` of each do not count. Before that the
+hooks alone are timed: one loop of this process, `TURNS` times with them and without, in turn. That tells a few
+microseconds, where whole runs differ by more.
+
+Every figure is a ratio within one run of this file. It takes two minutes for each repeat (three unless told otherwise),
+on a quiet machine, and needs ``pip install lightning traceml-ai==0.5.0``. It is no test.
 """
 
 # ruff: noqa: T201
@@ -16,11 +20,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
+from coresim.attaching.hooks import hook
+from coresim.attaching.launch import session_folder
+from coresim.attaching.rank import AttachedRank
+from coresim.attaching.session import SessionPlan
+
 STEPS_S = (0.001, 0.003, 0.010)
 SECONDS, SKIPPED = 6.0, 100
+TURNS, BATCHES = 300, 50
 JOB = """
 import json
 import os
@@ -72,6 +83,42 @@ if __name__ == "__main__":
 """
 
 
+def hooks_alone(turns: int = TURNS, batches: int = BATCHES) -> list[float]:
+    """Seconds that the hooks of a program that is watched add to a batch; one value for each turn."""
+    import torch  # noqa: PLC0415 (the rest is imported without it)
+    from torch.utils.data import DataLoader, TensorDataset  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    layer, base = torch.nn.Linear(8, 2), torch.utils.data.dataloader._BaseDataLoaderIter
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-4)
+    loader = DataLoader(TensorDataset(torch.randn(4 * batches, 8)), batch_size=4)
+
+    def epoch() -> float:
+        began = time.perf_counter()
+        for (batch,) in loader:
+            optimizer.zero_grad()
+            layer(batch).sum().backward()
+            optimizer.step()
+        return (time.perf_counter() - began) / batches
+
+    with session_folder() as folder:
+        rank = AttachedRank(folder, SessionPlan(parent=os.getpid(), only_watch=True), base.__next__)
+        found = []
+        for _ in range(turns):
+            bare, undo = epoch(), hook(base, rank)
+            found.append(epoch() - bare)
+            undo()
+            rank.counted.clear()  # else optimizers would not be hooked again
+    return found
+
+
+def alone(found: list[float]) -> str:
+    """What the hooks add, in words: the median of all turns and their quartiles."""
+    low, middle, high = statistics.quantiles(found, n=4)
+    shares = ", ".join(f"{middle / step:.2%} of {1e3 * step:g} ms" for step in STEPS_S)
+    return f"hooks alone: {1e6 * middle:.1f} us a batch (quartiles {1e6 * low:.1f} to {1e6 * high:.1f}): {shares}"
+
+
 def commands(job: Path, folder: Path, number: int) -> dict[str, list[str]]:
     """How each is started."""
     python, script = sys.executable, str(job)
@@ -102,6 +149,7 @@ def main() -> None:
     if missing:
         raise SystemExit(f"{', '.join(missing)}: not installed; pip install lightning traceml-ai==0.5.0")
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    print(alone(hooks_alone()), flush=True)
     seen: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
@@ -110,6 +158,8 @@ def main() -> None:
         for number in range(repeats):
             for name, command in commands(job, folder, number).items():
                 seen.setdefault(name, []).append(run(name, command, folder))
+                times = ", ".join(f"{1e3 * found:.3f}" for found in seen[name][-1].values())
+                print(f"run {number + 1} of {repeats}, {name}: {times} ms a batch", flush=True)
     print(f"one Lightning job; medians of {repeats} runs each, in turn")
     print("\n".join(table(seen)))
 

@@ -18,8 +18,8 @@ from coresim.sim.estimate import Plan
 
 PROGRAMS = Path(__file__).resolve().parent / "attaching" / "programs"
 BATCH = 32
-#: A sample's CPU time and a step's wait, s, with the ratio of the programs' own: 3.2 cores feed a step.
-SAMPLE_S, STEP_S = 0.0025, 0.025
+#: A sample's CPU time and a step's wait, s: 3.2 cores feed a step.
+SAMPLE_S, STEP_S = 0.005, 0.050
 ENVIRON = {"SAMPLE_S": str(SAMPLE_S), "STEP_S": str(STEP_S), "OMP_NUM_THREADS": "1"}
 TIMES = {"settle_s": 0.5, "watch_s": 1.0, "kept_s": 1.0, "budget_s": 1.5}
 

@@ -26,6 +26,8 @@ _ASKED = (
     "quick",
 )  # fmt: skip
 FIGURES = (".png", ".svg", ".pdf")
+#: Measured times that are told when all is measured; those of a loop are a program's that trains on a device.
+_TOLD = ("prepare.", "receive.cpu", "accelerator.launch", "loop.")
 DATASET_HELP = (
     "your own: a dataset, DataLoader or LightningDataModule, or what gives one when called; path/to/file.py:NAME too"
 )
@@ -180,7 +182,7 @@ def summary(profile: Profile, path: str) -> str:
     if profile.settings is not None:
         lines.append(f"today's settings: {profile.settings}")
     for found in profile.measurements:
-        if found.unit in ("s/sample", "s/batch") and found.name.startswith(("prepare.", "receive.cpu")):
+        if found.unit in ("s/sample", "s/batch", "s/step") and found.name.startswith(_TOLD):
             lines.append(f"  {found.name:<22} {format_duration(found.mean):>8} per {found.unit[2:]}")
     count = round(profile.host.usable_cores)
     speed = profile.speed[min(max(count, 1), len(profile.speed)) - 1]

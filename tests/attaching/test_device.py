@@ -9,17 +9,19 @@ import sys
 from typing import Any
 
 import pytest
-from attach_kit import BATCH, ENVIRON, SAMPLE_S, Seen, left_behind, run, script
+from attach_kit import BATCH, ENVIRON, Seen, left_behind, run, script
 from still import COPY, LAUNCH, SIZE, STEP, still
 
 from coresim import stats
 from coresim.attaching.device import COPIES, DeviceEvents, device_of_program
+from coresim.cli.measure import summary
 from coresim.measure.device import CudaDevice
 from coresim.model.profile import profile_tables
 
 OWN_WORK = 0.125
 #: The emulated device of ``programs/emulated.py``, s.
 STEP_S, LAUNCH_S, COPY_S = 0.025, 0.002, 0.005
+SAMPLE_S = 0.0025
 
 
 def test_a_loop_that_waits_for_its_steps_has_them_and_its_own_work_between_two_events() -> None:
@@ -93,7 +95,7 @@ def trained(request: pytest.FixtureRequest) -> Any:
     """A program that trains on the emulated device."""
     pytest.importorskip("torch")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in ENVIRON.items():
+        for name, value in {**ENVIRON, "SAMPLE_S": str(SAMPLE_S)}.items():
             patch.setenv(name, value)
         yield request.param, run(script("emulated.py", request.param))
 
@@ -110,6 +112,8 @@ def test_the_step_of_a_program_is_its_devices_with_the_launch_and_the_copy_besid
     assert min(launch.flat) >= LAUNCH_S
     assert 0.999 * COPY_S <= min(copy.flat) < 2 * COPY_S
     assert len(costs["loop.step"].flat) == len(step.flat)
+    told = [line.split()[0] for line in summary(found.profile, "job.json").splitlines()]
+    assert {"loop.step", "loop.copy", "accelerator.launch"} <= set(told)
     assert not left_behind("emulated.py")
 
 

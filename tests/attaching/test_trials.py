@@ -118,7 +118,7 @@ def test_validate_goes_on_after_a_number_of_workers_that_the_loader_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, run = tmp_path / "job.json", conduct.attach
-    for name, value in ENVIRON.items():
+    for name, value in {**ENVIRON, "SAMPLE_S": "0.001", "STEP_S": "0.010"}.items():
         monkeypatch.setenv(name, value)
 
     def short(request: AttachRequest, *others: Any) -> list[dict[str, Any]]:

@@ -82,6 +82,18 @@ def test_watching_is_asked_for_as_it_is_offered(tmp_path: Path) -> None:
     compile(overhead.JOB, "job.py", "exec")
 
 
+@torch_is_here
+def test_hooks_are_timed_with_and_without_and_are_gone_afterwards() -> None:
+    import torch
+
+    overhead, base = benchmark("overhead"), torch.utils.data.dataloader._BaseDataLoaderIter
+    own = base.__next__
+    assert len(overhead.hooks_alone(turns=2, batches=8)) == 2
+    assert base.__next__ is own
+    told = overhead.alone([1e-6, 3e-6, 3e-6, 9e-6])
+    assert told.startswith("hooks alone: 3.0 us a batch (quartiles 1.5 to 7.5): 0.30% of 1 ms, 0.10% of 3 ms")
+
+
 def test_a_figure_is_the_median_of_what_each_run_adds_to_the_bare_one() -> None:
     overhead = benchmark("overhead")
     steps = [str(step) for step in overhead.STEPS_S]
