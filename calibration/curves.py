@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coresim.errors import InputError
+from coresim.model.speed import SpeedTable
 from coresim.model.speed_draws import Evidence, SpeedPoint
 
 CASES = Path(__file__).with_name("scaling_cases.csv")
@@ -100,3 +101,14 @@ def evidence(curve: Curve) -> Evidence:
     """What a curve gives."""
     speeds = tuple(SpeedPoint(count, value / count, PUBLISHED) for count, value in sorted(curve.given.items()))
     return Evidence(speeds=speeds, cores=curve.cores, threads_per_core=curve.threads_per_core)
+
+
+def rate_of(table: SpeedTable, threads: int, cores: int) -> SpeedPoint:
+    """Work per second of so many busy threads on ``cores`` physical cores, in units of one core alone.
+
+    Beyond the cores the threads are siblings, which add at most one to each core.
+    """
+    busy = min(threads, cores)
+    shared = min(1.0, (threads - busy) / cores)
+    value = busy * table.values[busy - 1] * (1.0 + shared * table.sibling)
+    return SpeedPoint(threads, value, math.hypot(table.uncertainties[busy - 1], shared * table.sibling_uncertainty))

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from curves import rate_of
 from pages import met, table
 
 from coresim import simulate
@@ -103,7 +104,7 @@ def tables(case: Case, cost_of: Case) -> dict[str, dict[str, object]]:
     """The scenario of a case; ``cost_of`` is the loader-bound case that tells the cost of a sample."""
     known = (SpeedPoint(cost_of.workers, cost_of.rate_1 / cost_of.workers, PUBLISHED),)
     table = fit(Evidence(speeds=known, cores=cost_of.cores, threads_per_core=cost_of.threads_per_core), cost_of.cores)
-    cost = table.rate(cost_of.workers, cost_of.cores).value / cost_of.rate_1
+    cost = rate_of(table, cost_of.workers, cost_of.cores).value / cost_of.rate_1
     step = case.batch / case.rate_1 * (STEP if case.bound == "loader" else 1.0)
     return {
         "workload": {"batch_size": case.batch, "preprocess": f"{float(cost)!r} s"},

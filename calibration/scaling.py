@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import node_cases
-from curves import CASES, PUBLISHED, Curve, evidence, load, two_given
+from curves import CASES, PUBLISHED, Curve, evidence, load, rate_of, two_given
 from pages import met, table
 
 from coresim import stats
@@ -72,10 +72,10 @@ def by_model(assumed: Assumed = ASSUMED) -> Model:
             return partial(_locked, curve, assumed)
         table = fit(evidence(curve), curve.cores or max(*curve.given, *curve.published), assumed)
         cores, one = len(table.values), min(curve.given)
-        base = table.rate(one, cores)
+        base = rate_of(table, one, cores)
 
         def predict(count: int) -> Predicted:
-            found = table.rate(count, cores)
+            found = rate_of(table, count, cores)
             return _capped(curve, curve.given[one] * found.value / base.value, found.uncertainty, assumed.misfit)
 
         return predict

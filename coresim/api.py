@@ -116,8 +116,8 @@ def recommend_for_steps(
     """
     scenario, profile = _resolve(measure() if source is None else source, settings, step_needed=False)
     study = Study(_engine(engine), Plan(seed=seed), executor)
-    notes, rests = profile_notes(profile, settings) if profile else ((), ())
-    return ForSteps(for_steps(scenario, study, options, max_cores, confidence), notes, rests)
+    notes, provenance = profile_notes(profile, settings) if profile else ((), ())
+    return ForSteps(for_steps(scenario, study, options, max_cores, confidence), notes, provenance)
 
 
 def write_report(

@@ -122,7 +122,7 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, check
     document = recommendation_document(answer, _about(args, source, profile))
     document["today"] = today_document(checked) if checked else None
     told = answer_of(answer, profile, source, args.settings, checked)
-    show(args, document, replace(told, rests=(*told.rests, *_checked(profile))).text(args.verbose))
+    show(args, document, replace(told, provenance=(*told.provenance, *_checked(profile))).text(args.verbose))
 
 
 def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> None:
@@ -130,8 +130,8 @@ def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> Non
     from coresim.report.steps import ForSteps, steps_document
 
     source = args.input or "measured here"
-    notes, rests = profile_notes(profile, args.settings)
-    text = str(ForSteps(answer, notes, (*rests, *_checked(profile)), profile.settings))
+    notes, provenance = profile_notes(profile, args.settings)
+    text = str(ForSteps(answer, notes, (*provenance, *_checked(profile)), profile.settings))
     show(args, steps_document(answer, _about(args, source, profile)), text)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +16,9 @@ from typing import Any
 from coresim.errors import CoresimError, InputError
 from coresim.measure import models
 from coresim.measure.busy import busy_levels, measure_busy
-from coresim.measure.device import Device, batch_bytes, open_device, to_device
+from coresim.measure.device import Device, batch_bytes, to_device
+from coresim.measure.devices import open_device
+from coresim.measure.parts import output_of
 from coresim.measure.processes import Child, DeathError, HangError, Link
 from coresim.measure.training_step import measure_step, waits_for_device, warm_up
 from coresim.measure.transfer import measure_copies
@@ -32,7 +33,7 @@ class AcceleratorConfig:
     """What to measure.
 
     Attributes:
-        device: one of `coresim.measure.device.open_device`'s.
+        device: one of `coresim.measure.devices.open_device`'s.
         model: ``resnet50``, ``resnet18`` or ``tiny``; not used with ``step``.
         batch_size: samples in a synthetic batch.
         image_size: pixels along each side of a synthetic image.
@@ -160,22 +161,14 @@ def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
 
 
 def _driver_facts(uuid: str | None) -> dict[str, str | float | None]:
-    fields = _nvidia_smi(uuid) if uuid is not None else []
+    query = ["--query-gpu=driver_version,clocks.sm,clocks.max.sm", "--format=csv,noheader,nounits"]
+    which = ["-i", f"GPU-{uuid}"] if uuid else []
+    rows = [] if uuid is None else (output_of(["nvidia-smi", *query, *which], 10.0) or "").splitlines()
+    fields = rows[0].split(", ") if len(rows) == 1 else []
     if len(fields) != 3:
         return {"driver": None, "clock_sm_hz": None, "clock_sm_max_hz": None}
     clocks = [float(text) * 1e6 if text.replace(".", "", 1).isdigit() else None for text in fields[1:]]
     return {"driver": fields[0], "clock_sm_hz": clocks[0], "clock_sm_max_hz": clocks[1]}
-
-
-def _nvidia_smi(uuid: str) -> list[str]:
-    query = ["--query-gpu=driver_version,clocks.sm,clocks.max.sm", "--format=csv,noheader,nounits"]
-    which = ["-i", f"GPU-{uuid}"] if uuid else []
-    try:
-        done = subprocess.run(["nvidia-smi", *query, *which], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = done.stdout.strip().splitlines()
-    return rows[0].split(", ") if done.returncode == 0 and len(rows) == 1 else []
 
 
 def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:

@@ -10,7 +10,7 @@ import numpy as np
 
 from coresim import __version__
 from coresim.measure.parts import version_of
-from coresim.measure.rig import Facts
+from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Calibrated
 from coresim.measure.speed import speed_table
 from coresim.model.host import HostFacts
@@ -20,7 +20,7 @@ from coresim.model.warning import HostWarning
 
 
 def assemble(
-    facts: Facts,
+    facts: DatasetFacts,
     loader: Calibrated,
     host: HostFacts,
     source: AcceleratorSource,

@@ -11,7 +11,7 @@ Arrays are larger than the last-level cache. Per array element of 8 bytes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +19,11 @@ import numpy as np
 import psutil
 
 from coresim import stats
-from coresim.measure import protocol
 from coresim.measure.processes import Link
-from coresim.measure.protocol import Cautions, Clock, Progress
-from coresim.measure.worker_pool import levels, physical_cpus, rounds, serve, worker_pool
+from coresim.measure.protocol import Cleaning, Progress
+from coresim.measure.system_root import SystemRoot
+from coresim.measure.topology import last_level_cache
+from coresim.measure.worker_pool import levels, physical_cpus, rounds, serve
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
@@ -31,16 +32,14 @@ CACHES = 2
 MEMORY_SHARE = 0.25
 USUAL_CACHE = 32 * 2**20
 
-Listen = Callable[[int, float], None]
-
 
 def measure_bandwidth(
     *,
     cpus: Sequence[int] | None = None,
     cache_bytes: int | None = None,
-    budget_s: float = 4.0,
-    progress: Progress = None,
-    cautions: Cautions = None,
+    budget_s: float,
+    progress: Progress = lambda done: None,
+    cautions: list[HostWarning],
 ) -> list[Measurement]:
     """Measure ``bandwidth.copy.K`` and ``bandwidth.triad.K`` (B/s, all K processes together).
 
@@ -48,46 +47,44 @@ def measure_bandwidth(
         cpus: the hardware threads to use, one per physical core by default. Over 8, only some K are measured.
         cache_bytes: size of the last-level cache; read from the system where None.
         budget_s: wall seconds of measuring, both kernels together.
-        progress: told what is going on, and the fraction done.
+        progress: told the fraction done.
         cautions: reasons to trust the values less are appended here.
 
     Raises:
         CoresimError: a process died or hangs.
     """
     cpus = physical_cpus() if cpus is None else cpus
-    cache = cache_bytes or last_level_cache()
+    cache = cache_bytes or cache_size()
     size = array_bytes(cache, len(cpus), available_memory())
     if 3 * size < 4 * cache:
         value = f"3 arrays of {size} B, cache {cache} B"
-        protocol.add(
-            cautions, [HostWarning("memory is short for the bandwidth test", value, "free memory and measure again")]
-        )
+        cautions.append(HostWarning("memory is short for the bandwidth test", value, "free memory and measure again"))
     found = []
     for number, kernel in enumerate(MOVED):
-        listen = partial(_tell, progress, kernel, number)
-        found += _measure(kernel, size, cpus, budget_s / len(MOVED), listen, cautions)
+        tell = partial(_tell, progress, number)
+        found += _measure(kernel, size, cpus, budget_s / len(MOVED), tell, cautions)
     return found
 
 
-def _tell(progress: Progress, kernel: str, number: int, count: int, fraction: float) -> None:
-    what = f"memory bandwidth, {kernel} on {count} cores at once"
-    protocol.tell(progress, what, (number + fraction) / len(MOVED))
+def _tell(progress: Progress, number: int, done: float) -> None:
+    progress((number + done) / len(MOVED))
 
 
 def _measure(
-    kernel: str, size: int, cpus: Sequence[int], budget: float, listen: Listen, cautions: Cautions
+    kernel: str, size: int, cpus: Sequence[int], budget_s: float, progress: Progress, cautions: list[HostWarning]
 ) -> list[Measurement]:
     """``bandwidth.<kernel>.K``; a value is the sum over the K processes of one round."""
+    cleaning = Cleaning(f"memory bandwidth ({kernel})")
+    turns = rounds(
+        _bandwidth_job, kernel, size, cpus=cpus, counts=levels(len(cpus)), budget_s=budget_s, cleaning=cleaning,
+        doing="measuring memory bandwidth", progress=progress,
+    )  # fmt: skip
     sums: dict[int, list[float]] = {}
-    total = kept = 0
-    with worker_pool(_bandwidth_job, kernel, size, cpus=cpus, doing="measuring memory bandwidth") as children:
-        for count, members in rounds(children, levels(len(cpus)), budget, listen):
-            clean = [protocol.clean(timings) for timings in members.values()]
-            total += sum(map(len, members.values()))
-            kept += sum(map(len, clean))
-            moved = MOVED[kernel] * (size // 8)
-            sums.setdefault(count, []).append(sum(moved / stats.median([t.wall for t in part]) for part in clean))
-    protocol.add(cautions, protocol.dirty_warning(f"memory bandwidth ({kernel})", total - kept, total))
+    for count, members in turns:
+        moved = MOVED[kernel] * (size // 8)
+        rates = [moved / stats.median([timing.wall for timing in timings]) for timings in members.values()]
+        sums.setdefault(count, []).append(sum(rates))
+    cautions += cleaning.cautions
     how = f"numpy {kernel}, {MOVED[kernel]} B counted per element, arrays of {size} B; one value per round, summed"
     return [Measurement(f"bandwidth.{kernel}.{count}", "B/s", (tuple(found),), how) for count, found in sums.items()]
 
@@ -99,8 +96,7 @@ def _bandwidth_job(link: Link, kernel: str, size: int) -> None:
         np.multiply(c, 1.5, out=a)
         np.add(a, b, out=a)
 
-    unit = triad if kernel == "triad" else partial(np.copyto, b, a)
-    serve(link, partial(protocol.timed, unit, Clock()))
+    serve(link, triad if kernel == "triad" else partial(np.copyto, b, a))
 
 
 def array_bytes(cache: int, processes: int, memory: int) -> int:
@@ -108,11 +104,9 @@ def array_bytes(cache: int, processes: int, memory: int) -> int:
     return min(CACHES * cache, int(MEMORY_SHARE * memory / (3 * processes))) // 8 * 8
 
 
-def last_level_cache(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """Bytes of the largest cache that the system tells of; 32 MiB where it tells of none."""
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    sizes = [path.read_text().strip() for path in folder.glob("index*/size")]
-    return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=USUAL_CACHE)
+def cache_size(root: Path = Path("/")) -> int:
+    """Bytes of the first CPU's last-level cache; 32 MiB where the system does not tell."""
+    return last_level_cache(SystemRoot(root), [0])[0] or USUAL_CACHE
 
 
 def available_memory(group: Path = Path("/sys/fs/cgroup")) -> int:

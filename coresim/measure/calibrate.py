@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 from coresim import stats
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
-from coresim.measure.protocol import busy_seconds
+from coresim.measure.protocol import Progress, busy_seconds, own_seconds
 from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import batch_facts
@@ -45,7 +45,6 @@ NOTABLE_HANDOVER = 0.01
 #: Cores that other programs may use during a run, as a share of all, before it is made again.
 MOST_OTHERS = 0.05
 
-Progress = Callable[[float], None]
 #: What a batch was taken for.
 FIRST, STREAMED, PACED_STEP, RESTED, DRAINED = "first", "stream", "paced", "rest", "last"
 
@@ -199,7 +198,7 @@ class _Maker:
         try:
             ratio = RATIOS[number % len(RATIOS)]
             pacing = _Pacing(max(1, workers), self.seconds, self._batch_s(), ratio, progress, pipe)
-            trial = run_trial(pipe, pacing, warm_up=1, look=self.look)
+            trial = run_trial(pipe, pacing, warm_up=1, probe=self.probe)
             memory = tuple(filter(None, map(worker.memory_of, pipe.pids())))
         finally:
             pipe.close()
@@ -211,7 +210,7 @@ class _Maker:
         )
         self.runs.append(found)
 
-    def look(self, batch: Any) -> None:
+    def probe(self, batch: Any) -> None:
         """Note the bytes and the arrays of the very first batch."""
         if self.batch_facts == (0, 0):
             self.batch_facts = batch_facts(batch)
@@ -234,9 +233,7 @@ class _Maker:
         return taken > NOTABLE_HANDOVER * stats.mean([note.made - note.began for note in notes]) / run.workers
 
     def _own_seconds(self) -> float:
-        """CPU seconds of this process, of its children that have ended, and of the sampler."""
-        times = os.times()
-        return times.user + times.system + times.children_user + times.children_system + self.sampler.cpu_s
+        return own_seconds() + self.sampler.cpu_s
 
 
 class _Pacing:

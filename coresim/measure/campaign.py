@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from coresim.errors import InputError
-from coresim.measure import protocol
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
 from coresim.measure.assemble import assemble, provenance
 from coresim.measure.bandwidth import measure_bandwidth
@@ -36,7 +35,7 @@ from coresim.measure.droop import measure_droop
 from coresim.measure.host import read_host
 from coresim.measure.parts import optional_parts
 from coresim.measure.processes import Child, Link
-from coresim.measure.rig import Facts
+from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import BUILDING, IMPORTING, Ask, Server
 from coresim.measure.step_time import StepJob, StepRequest, find_step_time
 from coresim.measure.storage import measure_storage
@@ -75,7 +74,8 @@ SPANS = {
 PROCESSES, QUICK_PROCESSES = 3, 2
 SILENCE = 180.0
 
-Progress = Callable[[str, float], None] | None
+#: Told the part that is going on, and the fraction of all that is done.
+Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,6 @@ class Tools:
 
     read_host: Callable[[], HostFacts] = read_host
     parts: Callable[[], Sequence[Part]] = optional_parts
-    check_quiet: Callable[[], Sequence[HostWarning]] = protocol.check_quiet
     server: Callable[..., Server] = Server
     spin: Callable[..., list[Measurement]] = measure_droop
     bandwidth: Callable[..., list[Measurement]] = measure_bandwidth
@@ -152,7 +151,7 @@ def utc_now() -> str:
 def run_campaign(
     request: Request,
     *,
-    progress: Progress = None,
+    progress: Progress = lambda what, done: None,
     command: str = "",
     now: Callable[[], str] = utc_now,
     tools: Tools | None = None,
@@ -200,34 +199,32 @@ class _Campaign:
         """The order matters: what may be wrong with the request is found before minutes of measuring."""
         tools, request = self._tools, self._request
         host = tools.read_host()
-        self._cautions += tools.check_quiet()
         self._cautions += host.warnings
-        self._say("build", IMPORTING if self._spec.is_own else BUILDING, 0.0)
+        self._say("build", IMPORTING if self._spec.is_own else BUILDING)
         if request.dataset is None:
             make_data(self._spec)
         building = partial(self._say, "build")
-        with tools.server(self._spec, build_timeout=request.build_timeout, progress=building) as server:
+        with tools.server(self._spec, build_timeout=request.build_timeout, tell=building) as server:
             facts = server.facts
             source = self._step(facts, server)
             ask = Ask(budget_s=SHARES["loader"] * request.seconds, pressure_s=SHARES["pressure"] * request.seconds)
             self._tell("loader", 0.0)
-            loader = server.calibrate(ask, progress=lambda _, done: self._tell("loader", done))
+            loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
         self._found += loader.measurements
         self._cautions += loader.cautions
         self._around(facts)
-        protocol.tell(self._progress, "done", 1.0)
+        self._progress("done", 1.0)
         made = provenance(command, began, host)
         return assemble(facts, loader, host, source, self._found, self._cautions, made)
 
-    def _say(self, name: str, what: str, _: float) -> None:
-        protocol.tell(self._progress, what, SPANS[name][0])
+    def _say(self, name: str, what: str) -> None:
+        self._progress(what, SPANS[name][0])
 
-    def _tell(self, name: str, fraction: float) -> None:
-        """A part's own words change too often for a bar; the part's name is told."""
+    def _tell(self, name: str, done: float) -> None:
         begin, end = SPANS[name]
-        protocol.tell(self._progress, LABELS[name], begin + (end - begin) * fraction)
+        self._progress(LABELS[name], begin + (end - begin) * done)
 
-    def _step(self, facts: Facts, server: Server) -> AcceleratorSource:
+    def _step(self, facts: DatasetFacts, server: Server) -> AcceleratorSource:
         """The step; the user's own takes a batch of the data set, which the one process that has it gives."""
         request, tools = self._request, self._tools
         self._tell("step", 0.0)
@@ -243,7 +240,7 @@ class _Campaign:
             self._found += measure_cpu_step(request, job, tools.accelerator)
         return found.source
 
-    def _around(self, facts: Facts) -> None:
+    def _around(self, facts: DatasetFacts) -> None:
         """What says why a cost is what it is, and carries it beyond what was run."""
         tools, seconds = self._tools, self._request.seconds
         self._measure("spin", tools.spin, budget_s=SHARES["spin"] * seconds)
@@ -255,5 +252,4 @@ class _Campaign:
 
     def _measure(self, name: str, measure: Callable[..., list[Measurement]], *args: Any, **options: Any) -> None:
         self._tell(name, 0.0)
-        listen = lambda _, fraction: self._tell(name, fraction)  # noqa: E731 (it is what the progress is given to)
-        self._found += measure(*args, progress=listen, cautions=self._cautions, **options)
+        self._found += measure(*args, progress=partial(self._tell, name), cautions=self._cautions, **options)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-from coresim.measure import protocol
 from coresim.measure.processes import Link
-from coresim.measure.protocol import Cautions, Clock, Progress
-from coresim.measure.worker_pool import physical_cpus, rounds, serve, worker_pool
+from coresim.measure.protocol import Cleaning, Progress
+from coresim.measure.worker_pool import physical_cpus, rounds, serve
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 
 #: Turns of the loop: about a millisecond, so that a change of the clock within it does not matter.
 TURNS = 40_000
@@ -19,16 +18,16 @@ NAME = "spin."
 def measure_droop(
     *,
     cpus: Sequence[int] | None = None,
-    budget_s: float = 1.0,
-    progress: Progress = None,
-    cautions: Cautions = None,
+    budget_s: float,
+    progress: Progress = lambda done: None,
+    cautions: list[HostWarning],
 ) -> list[Measurement]:
     """Measure ``spin.1`` and ``spin.K`` (s, CPU time of the same loop) on one and on all K cores at once.
 
     Args:
         cpus: the hardware threads to use, one per physical core by default.
         budget_s: wall seconds of measuring, both together.
-        progress: told what is going on, and the fraction done.
+        progress: told the fraction done.
         cautions: reasons to trust the values less are appended here.
 
     Raises:
@@ -37,23 +36,20 @@ def measure_droop(
     cpus = physical_cpus() if cpus is None else cpus
     if len(cpus) < 2:
         return []
+    cleaning = Cleaning("spinning")
     found: dict[int, dict[int, list[float]]] = {1: {}, len(cpus): {}}
-    total = kept = 0
-    with worker_pool(_spin, cpus=cpus, doing="spinning on all cores") as children:
-        for count, members in rounds(children, list(found), budget_s, partial(_tell, progress)):
-            for place, timings in members.items():
-                clean = protocol.clean(timings)
-                total, kept = total + len(timings), kept + len(clean)
-                found[count].setdefault(place, []).extend(timing.cpu for timing in clean)
-    protocol.add(cautions, protocol.dirty_warning("spinning", total - kept, total))
+    turns = rounds(
+        _spin, cpus=cpus, counts=list(found), budget_s=budget_s, cleaning=cleaning, doing="spinning on all cores",
+        progress=progress,
+    )  # fmt: skip
+    for count, members in turns:
+        for place, timings in members.items():
+            found[count].setdefault(place, []).extend(timing.cpu for timing in timings)
+    cautions += cleaning.cautions
     how = f"fresh processes, pinned to a core each, all at work at once; CPU time of {TURNS} turns of an empty loop"
     return [
         Measurement(f"{NAME}{count}", "s", tuple(map(tuple, members.values())), how) for count, members in found.items()
     ]
-
-
-def _tell(progress: Progress, count: int, fraction: float) -> None:
-    protocol.tell(progress, f"spinning on {count} cores at once", fraction)
 
 
 def _spin(link: Link) -> None:
@@ -61,4 +57,4 @@ def _spin(link: Link) -> None:
         for _ in range(TURNS):
             pass
 
-    serve(link, partial(protocol.timed, turn, Clock()))
+    serve(link, turn)

@@ -169,13 +169,14 @@ class Reader:
     def __init__(self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any]) -> None:
         self._dataset, self._iterable, self._batched, self._collate = dataset, iterable, batched, collate
         self._items: Iterator[Any] | None = iter(dataset) if iterable else None
-        self._take_steps = getattr(dataset, "take_steps", tuple) if isinstance(dataset, Prepared) else tuple
+        noting = isinstance(dataset, Prepared)
+        self._take_steps: Callable[[], tuple[float, ...]] = dataset.take_steps if noting else tuple
 
     def fetch(self, index: Any) -> tuple[Any, Note]:
         """One batch with its note."""
         process, before = time.process_time(), queued_seconds()
         if not self._batched:
-            samples = [timed(self._next if self._iterable else lambda: self._dataset[index])]
+            samples = [self._one(index)]
         else:
             samples = self._together(index) if self._has_getitems() else [self._one(place) for place in index]
         after = queued_seconds()

@@ -32,11 +32,12 @@ def optional_parts(deep: bool = False, root: Path = Path("/"), run: Runner | Non
         root: the folder that holds ``proc``.
         run: runs a command with a timeout in seconds and gives its output, or None when it failed.
     """
-    run = _run if run is None else run
+    run = output_of if run is None else run
     return (_torch_part(deep, run), _cuda_part(SystemRoot(root), run), _python_part())
 
 
-def _run(command: Sequence[str], timeout: float) -> str | None:
+def output_of(command: Sequence[str], timeout: float) -> str | None:
+    """What a command prints within so many seconds; None where it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True)
     except (OSError, subprocess.SubprocessError):

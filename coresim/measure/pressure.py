@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from coresim.measure import protocol
-from coresim.measure.bandwidth import array_bytes, available_memory, last_level_cache
+from coresim.measure.bandwidth import array_bytes, available_memory, cache_size
 from coresim.measure.processes import Link
-from coresim.measure.protocol import Cautions, Clock, Progress
+from coresim.measure.protocol import Cleaning, Clock, Progress
 from coresim.measure.worker_pool import physical_cpus, worker_pool
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 
 #: A triad goes over so much of its arrays before it looks whether it is to rest.
 SLICE_BYTES = 1 << 22
@@ -36,7 +37,7 @@ def streams(cpus: Sequence[int], cache_bytes: int | None = None) -> Iterator[Cal
     Yields:
         A function that lets so many of them stream, each for a share of the time; it returns when they do.
     """
-    cache = cache_bytes or last_level_cache()
+    cache = cache_bytes or cache_size()
     size = array_bytes(cache, len(cpus), available_memory())
     with worker_pool(_stream, size, cpus=cpus, doing="pressing on the memory") as children:
 
@@ -81,10 +82,9 @@ def measure_pressure(
     *,
     cpus: Sequence[int] | None = None,
     cache_bytes: int | None = None,
-    budget_s: float = 3.0,
-    clock: Clock | None = None,
-    progress: Progress = None,
-    cautions: Cautions = None,
+    budget_s: float,
+    progress: Progress = lambda done: None,
+    cautions: list[HostWarning],
 ) -> list[Measurement]:
     """Measure ``pressure.P`` (s, CPU time of one call of ``work``) beside streams that are worth P % of one core's.
 
@@ -96,8 +96,7 @@ def measure_pressure(
         cpus: the hardware threads to use, one per physical core by default.
         cache_bytes: size of the last-level cache; read from the system where None.
         budget_s: wall seconds of measuring, all pressures together.
-        clock: wall and CPU time of this process.
-        progress: told what is going on, and the fraction done.
+        progress: told the fraction done.
         cautions: reasons to trust the values less are appended here.
 
     Raises:
@@ -106,22 +105,19 @@ def measure_pressure(
     cpus = physical_cpus() if cpus is None else cpus
     if len(cpus) < 2:
         return []
-    clock = clock or Clock()
+    clock, cleaning = Clock(), Cleaning("the job under pressure")
     levels = [(0, 0.0), *pressures(len(cpus) - 1)]
     found: dict[int, list[float]] = {_percent(*level): [] for level in levels}
-    seconds, total, kept = budget_s / (ROUNDS * len(levels)), 0, 0
+    seconds = budget_s / (ROUNDS * len(levels))
     with streams(cpus[1:], cache_bytes) as press, staying_on(cpus[0]):
         protocol.warm_up(work, clock, budget=1.0)
         for turn in range(ROUNDS):
             for place, level in enumerate(levels):
-                what = f"the job beside {level[0]} streaming cores"
-                protocol.tell(progress, what, (turn + place / len(levels)) / ROUNDS)
+                progress((turn + place / len(levels)) / ROUNDS)
                 press(*level)
-                timings = protocol.repeated(work, clock, seconds)
-                clean = protocol.clean(timings)
-                total, kept = total + len(timings), kept + len(clean)
-                found[_percent(*level)] += [timing.cpu for timing in clean]
-    protocol.add(cautions, protocol.dirty_warning("the job under pressure", total - kept, total))
+                timings = cleaning.clean(protocol.repeated(work, clock, seconds))
+                found[_percent(*level)] += [timing.cpu for timing in timings]
+    cautions += cleaning.cautions
     how = "CPU time of the same work on one core, while other cores stream memory (triad) for a share of the time"
     return [Measurement(f"{NAME}{percent}", "s", (tuple(values),), how) for percent, values in found.items()]
 

@@ -45,15 +45,7 @@ _UNPICKLED = re.compile(r"(?:\w+\.)*(?:TypeError|AttributeError|PicklingError): 
 
 
 class HangError(CoresimError):
-    """A process said nothing for longer than it was given.
-
-    Attributes:
-        seconds: how long it was given.
-    """
-
-    def __init__(self, message: str, seconds: float = 0.0) -> None:
-        super().__init__(message)
-        self.seconds = seconds
+    """A process said nothing for longer than it was given."""
 
 
 class DeathError(CoresimError):
@@ -153,9 +145,7 @@ class Child:
                     raise EOFError
                 self._check_pickled()
                 if time.monotonic() > until:
-                    raise HangError(
-                        f"{self.doing}: no answer for {timeout:g} s, so it was stopped; does it hang?", timeout
-                    )
+                    raise HangError(f"{self.doing}: no answer for {timeout:g} s, so it was stopped; does it hang?")
             tag, value = self._link.recv()
         except (EOFError, OSError):
             raise self._death() from None

@@ -12,6 +12,7 @@ The rules, after pyperf (https://pyperf.readthedocs.io, "How to get reproducible
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,16 +22,14 @@ import psutil
 from coresim import stats
 from coresim.model.warning import HostWarning
 
-Progress = Callable[[str, float], None] | None
+#: Told the fraction that is done.
+Progress = Callable[[float], None]
 
 DISTURBED = 1.5
 WAITED = 0.1
 WARM = 0.05
 WARM_WINDOW = 3
 WARM_MOST = 30
-
-
-Cautions = list[HostWarning] | None
 
 
 @dataclass(frozen=True)
@@ -104,26 +103,36 @@ def undisturbed(repeats: Sequence[Timing]) -> float:
     return stats.median([repeat.wall for repeat in clean(repeats)])
 
 
-def dirty_warning(name: str, dirty: int, total: int) -> list[HostWarning]:
-    """A caution where more than a tenth of the repeats were disturbed."""
-    if dirty * 10 <= total:
-        return []
-    value = f"{dirty} of {total} repeats disturbed and left out"
-    return [HostWarning(f"{name}: the machine was busy", value, "close other programs and measure again")]
+class Cleaning:
+    """Cleans the repeats of one measurement, and counts those that it leaves out.
+
+    Args:
+        name: what is measured.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._total, self._kept = name, 0, 0
+
+    def clean(self, repeats: Sequence[Timing]) -> list[Timing]:
+        """The repeats of the very same work that nobody disturbed."""
+        kept = clean(repeats)
+        self._total, self._kept = self._total + len(repeats), self._kept + len(kept)
+        return kept
+
+    @property
+    def cautions(self) -> list[HostWarning]:
+        """A caution where more than a tenth of the repeats were disturbed."""
+        dirty = self._total - self._kept
+        if dirty * 10 <= self._total:
+            return []
+        value = f"{dirty} of {self._total} repeats disturbed and left out"
+        return [HostWarning(f"{self._name}: the machine was busy", value, "close other programs and measure again")]
 
 
-def busy_warning(busy: float, cpus: int) -> list[HostWarning]:
-    """A caution where other programs kept more than a tenth of ``cpus`` CPUs ``busy`` (a fraction)."""
-    if busy <= 0.1:
-        return []
-    remedy = "stop them and measure again: they take cores and memory bandwidth"
-    return [HostWarning("other programs are running", f"{busy * cpus:.1f} of {cpus} CPUs busy", remedy)]
-
-
-def check_quiet(seconds: float = 0.2) -> list[HostWarning]:
-    """Sleep for ``seconds`` and see whether other programs use this machine's CPUs meanwhile."""
-    busy = psutil.cpu_percent(interval=seconds, percpu=True)
-    return busy_warning(sum(busy) / len(busy) / 100, len(busy))
+def own_seconds() -> float:
+    """CPU seconds of this process and of those of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def busy_seconds() -> float:
@@ -131,15 +140,3 @@ def busy_seconds() -> float:
     times = psutil.cpu_times()
     # Linux counts a guest's time within user time.
     return float(sum(times) - times.idle - sum(getattr(times, name, 0.0) for name in ("iowait", "guest", "guest_nice")))
-
-
-def add(cautions: Cautions, found: Sequence[HostWarning]) -> None:
-    """Append to the caller's list, where it gave one."""
-    if cautions is not None:
-        cautions.extend(found)
-
-
-def tell(progress: Progress, what: str, fraction: float) -> None:
-    """Report progress, where the caller listens; ``fraction`` is kept within 0 and 1."""
-    if progress is not None:
-        progress(what, min(1.0, max(0.0, fraction)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ MOST_FILES = 4096
 
 
 @dataclass(frozen=True)
-class Facts:
+class DatasetFacts:
     """What is known of a data set once it is built.
 
     Attributes:
@@ -29,9 +28,7 @@ class Facts:
         loader: which loader runs it, in words.
         batch_size: samples per batch.
         samples: distinct samples; ``sys.maxsize`` for a stream.
-        steps: the names of its steps, in order.
         bytes_per_sample: bytes read per sample, or None where unknown.
-        build_s: wall seconds that building took.
         files: the stored files, evenly thinned to some thousands; empty where unknown.
         settings: of the DataLoader that was named, or None.
     """
@@ -40,9 +37,7 @@ class Facts:
     loader: str
     batch_size: int
     samples: int
-    steps: tuple[str, ...]
     bytes_per_sample: float | None
-    build_s: float
     files: tuple[Path, ...] = field(repr=False, default=())
     settings: LoaderSettings | None = None
 
@@ -56,9 +51,7 @@ class Rig:
     """
 
     def __init__(self, spec: WorkloadSpec) -> None:
-        began = time.perf_counter()
-        self.spec, self.workload = spec, spec.build()
-        self.build_s = time.perf_counter() - began
+        self.workload = spec.build()
         limit_threads()
         self._subjects: dict[bool, Subject] = {}
 
@@ -70,19 +63,17 @@ class Rig:
             )
         return self._subjects[threads]
 
-    def facts(self) -> Facts:
+    def facts(self) -> DatasetFacts:
         """What is known of the data set."""
         workload, subject = self.workload, self.subject(threads=False)
         own = workload.settings if isinstance(workload, DatasetWorkload) else {}
         files = workload.files()
-        return Facts(
+        return DatasetFacts(
             name=workload.name,
             loader=subject.loader,
             batch_size=workload.batch_size,
             samples=len(workload) if subject.samples else sys.maxsize,
-            steps=tuple(step.name for step in workload.steps()),
             bytes_per_sample=workload.bytes_per_sample(),
-            build_s=self.build_s,
             files=tuple(files[:: -(-len(files) // MOST_FILES) or 1]),
             settings=LoaderSettings(**own) if own else None,
         )
@@ -102,7 +93,7 @@ def loader_of(workload: Workload) -> Subject:
         return StandInSubject(workload)
     from coresim.measure import torch_loader  # noqa: PLC0415 (torch is optional and heavy)
 
-    torch_loader.limit_threads_here()
+    limit_threads()  # of torch too, now that it is there
     return torch_loader.of_workload(workload)
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coresim.errors import InputError
-from coresim.measure import costs, protocol
+from coresim.measure import costs
 from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
 from coresim.measure.cautions import cautions_of
 from coresim.measure.pressure import measure_pressure
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
 from coresim.measure.protocol import Progress
-from coresim.measure.rig import Facts, Rig
+from coresim.measure.rig import DatasetFacts, Rig
 from coresim.measure.siblings import measure_siblings, sibling_cpus
 from coresim.measure.subject import PATIENCE, Subject
 from coresim.model.measurement import Measurement
@@ -74,7 +74,7 @@ class Server:
     Args:
         spec: the data set, whose data are made.
         build_timeout: the longest that building may take, s; None: as long as it takes.
-        progress: told what is going on, and the fraction of it that is done (0 while that is not known).
+        tell: told what is going on.
         more: a function of this process's life after the data set is built, for trials: ``more(link, rig, message)``.
     """
 
@@ -83,16 +83,16 @@ class Server:
         spec: WorkloadSpec,
         *,
         build_timeout: float | None = None,
-        progress: Progress = None,
+        tell: Callable[[str], None] = lambda what: None,
         more: Callable[[Link, Rig, Any], None] | None = None,
     ) -> None:
-        self._progress, self._timeout = progress, build_timeout
+        self._tell, self._timeout = tell, build_timeout
         self._child = Child(_serve, spec, more, limited=False, doing=f"preparing samples of {spec.target}")
         self._spec = spec
 
     def __enter__(self) -> Server:
         try:
-            self.facts: Facts = self._built()
+            self.facts: DatasetFacts = self._built()
         except BaseException:
             self._child.__exit__()
             raise
@@ -101,7 +101,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._child.__exit__()
 
-    def _built(self) -> Facts:
+    def _built(self) -> DatasetFacts:
         began, tag = time.monotonic(), ""
         found: Any = None
         doing = IMPORTING if self._spec.is_own else BUILDING
@@ -109,30 +109,30 @@ class Server:
             try:
                 tag, found = self._child.receive(TICK_S)
                 doing = BUILDING
-                protocol.tell(self._progress, doing, 0.0)
+                self._tell(doing)
             except HangError:
                 self._still(doing, began, self._timeout, "building took")
-        facts: Facts = found
+        facts: DatasetFacts = found
         return facts
 
     def _still(self, what: str, began: float, most: float | None, took: str) -> None:
         """Tell how long it has gone on; end it where that is too long."""
         seconds = time.monotonic() - began
         if seconds > QUIET_S:
-            protocol.tell(self._progress, f"{what}, {seconds:.0f} s", 0.0)
+            self._tell(f"{what}, {seconds:.0f} s")
         if most is not None and seconds > most:
             remedy = "make it answer (a lock, a network read, a full disk?), or give it longer with --build-timeout"
             raise InputError(f"{self._spec.target}: {took} more than {most:g} s; {remedy}")
 
-    def calibrate(self, ask: Ask, progress: Progress = None) -> Calibrated:
-        """Calibrate; `coresim.measure.calibrate.calibrate` says what is raised."""
+    def calibrate(self, ask: Ask, progress: Progress) -> Calibrated:
+        """As `coresim.measure.calibrate.calibrate`; ``progress`` is told the fraction done."""
         self.send(ask)
         while True:
             tag, value = self.receive()
             if tag == "calibrated":
                 found: Calibrated = value
                 return found
-            protocol.tell(progress, "running the loader", value)
+            progress(value)
 
     def store_batch(self, path: Path) -> None:
         """Write one collated batch to a file, as tensors where torch is, for a training step that is measured alone."""

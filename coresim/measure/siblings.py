@@ -10,10 +10,11 @@ from typing import Any
 
 from coresim.measure import protocol
 from coresim.measure.pressure import staying_on
-from coresim.measure.protocol import Cautions, Clock
+from coresim.measure.protocol import Cleaning, Clock
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 
 NAME = "sibling."
 ROUNDS = 5
@@ -29,9 +30,8 @@ def measure_siblings(
     work: Callable[[], object],
     pair: tuple[int, int],
     *,
-    budget_s: float = 1.0,
-    clock: Clock | None = None,
-    cautions: Cautions = None,
+    budget_s: float,
+    cautions: list[HostWarning],
 ) -> list[Measurement]:
     """Measure ``sibling.1`` and ``sibling.2`` (s, CPU time of one call of ``work``) alone and beside the same work.
 
@@ -41,12 +41,11 @@ def measure_siblings(
         work: the same work at each call, a millisecond long at least; it runs on the pair's first thread.
         pair: the hardware threads, see `sibling_cpus`.
         budget_s: wall seconds, both together.
-        clock: wall and CPU time of this process.
         cautions: reasons to trust the values less are appended here.
     """
-    clock = clock or Clock()
+    clock, cleaning = Clock(), Cleaning("hardware threads of one core")
     found: dict[int, list[float]] = {1: [], 2: []}
-    seconds, total, kept = budget_s / (2 * ROUNDS), 0, 0
+    seconds = budget_s / (2 * ROUNDS)
     fork = multiprocessing.get_context("fork")
     for _ in range(ROUNDS):
         for threads, values in found.items():
@@ -60,10 +59,8 @@ def measure_siblings(
                     if other.pid is not None:
                         other.kill()
                         other.join(STOP_S)
-            clean = protocol.clean(timings)
-            total, kept = total + len(timings), kept + len(clean)
-            values += [timing.cpu for timing in clean]
-    protocol.add(cautions, protocol.dirty_warning("hardware threads of one core", total - kept, total))
+            values += [timing.cpu for timing in cleaning.clean(timings)]
+    cautions += cleaning.cautions
     how = "CPU time of the same samples on one hardware thread of a core, alone and beside the same on the other"
     return [Measurement(f"{NAME}{threads}", "s", (tuple(values),), how) for threads, values in found.items()]
 

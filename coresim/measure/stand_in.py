@@ -21,7 +21,7 @@ import numpy as np
 from coresim.errors import CoresimError, InputError, MissingPartError, how_to_install
 from coresim.measure.notes import Note, Prepared, Reader, pickles, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
-from coresim.workloads.base import DatasetWorkload, Workload, describe
+from coresim.workloads.base import DatasetWorkload, Workload, blamed
 
 _STOP_S = 5.0
 _LOOK_S = 0.5
@@ -158,12 +158,8 @@ def _work(reader: tuple[Any, ...], indices: Any, results: Any, parent: int) -> N
 
 
 def _fetched(reader: Reader, batch: list[int]) -> tuple[Any, Note]:
-    try:
+    with blamed("preparing a batch", "fix the data set or the collation"):
         return reader.fetch(batch)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"preparing a batch raised {describe(error)}; fix the data set or the collation") from error
 
 
 class _SharedArray:

@@ -22,7 +22,7 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import protocol
 from coresim.measure.processes import Child, Link
-from coresim.measure.protocol import Cautions, Clock, Progress, Timing
+from coresim.measure.protocol import Clock, Progress, Timing
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
@@ -52,10 +52,9 @@ def measure_storage(
     files: Sequence[Path],
     *,
     processes: int = 2,
-    budget_s: float = 4.0,
-    timeout: float = 60.0,
-    progress: Progress = None,
-    cautions: Cautions = None,
+    budget_s: float,
+    progress: Progress = lambda done: None,
+    cautions: list[HostWarning],
 ) -> list[Measurement]:
     """Measure ``storage.{cold,warm}.{latency,read,bandwidth}`` (s/read, s/sample, B/s).
 
@@ -63,8 +62,7 @@ def measure_storage(
         files: the dataset's files; at most 256 are read.
         processes: fresh processes, one after the other.
         budget_s: wall seconds, all processes together; one pass is made even if it takes longer.
-        timeout: the longest that one pass may take, in seconds.
-        progress: told what is going on, and the fraction done.
+        progress: told the fraction done.
         cautions: reasons to trust the values less are appended here; where the cache cannot be emptied, the
             cold values are left out and this says so.
 
@@ -76,17 +74,15 @@ def measure_storage(
         raise InputError("no files to read: name the dataset's files, or leave the storage measurement out")
     found: list[Reads] = []
     for number in range(processes):
-        protocol.tell(progress, "reading files", number / processes)
+        progress(number / processes)
         with Child(_reads_job, list(files), number, budget_s / processes, doing="reading the dataset's files") as child:
-            while (message := child.receive(timeout))[0] != "done":
-                protocol.tell(progress, "reading files", (number + min(1.0, message[1])) / processes)
+            while (message := child.receive())[0] != "done":
+                progress((number + min(1.0, message[1])) / processes)
             found.append(message[1])
     cached = max(reads.cached for reads in found)
     if cached > STILL_CACHED:
         remedy = "put the data on the storage that training will read; until then only warm reads are known"
-        protocol.add(
-            cautions, [HostWarning("the page cache cannot be emptied of these files", f"{cached:.0%} left", remedy)]
-        )
+        cautions.append(HostWarning("the page cache cannot be emptied of these files", f"{cached:.0%} left", remedy))
     return _measurements(found)
 
 

@@ -13,14 +13,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch.utils import data
 from torch.utils.data import DataLoader
 
 from coresim.errors import InputError
 from coresim.measure.notes import Note, Prepared, Reader, pickles, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
-from coresim.workloads.base import DatasetWorkload, Workload, default_collate, describe
+from coresim.workloads.base import DatasetWorkload, Workload, blamed, default_collate, describe
 
 #: What torch calls to make the object that prepares batches, in a worker or in the trainer.
 _FACTORY: Any = data._DatasetKind
@@ -97,7 +96,8 @@ def of_workload(workload: Workload) -> TorchSubject:
         if workload.loader is not None:
             return TorchSubject(workload.loader, workload.name)
         own["worker_init_fn"] = workload.worker_init
-        dataset = workload.dataset if workload.is_map or _is_iterable(workload.dataset) else _Stream(workload.dataset)
+        is_torch = isinstance(workload.dataset, data.IterableDataset)
+        dataset = workload.dataset if workload.is_map or is_torch else _Stream(workload.dataset)
     else:
         dataset = Prepared(workload)
     if isinstance(dataset, data.IterableDataset):
@@ -106,10 +106,6 @@ def of_workload(workload: Workload) -> TorchSubject:
     batches = lambda seed: batches_of(length, size, seed)  # noqa: E731 (one line says it all)
     loader: Any = DataLoader(dataset, batch_size=size, **own)  # type: ignore[arg-type]
     return TorchSubject(loader, workload.name, batches)
-
-
-def _is_iterable(dataset: Any) -> bool:
-    return isinstance(dataset, data.IterableDataset)
 
 
 class _Stream(data.IterableDataset[Any]):
@@ -148,7 +144,7 @@ class _Start:
 
     def __call__(self, worker: int) -> None:
         if self._own is not None:
-            with _blamed("the loader's worker_init_fn", "fix it"):
+            with blamed("the loader's worker_init_fn", "fix it"):
                 self._own(worker)
         _FACTORY.create_fetcher = staticmethod(_Fetcher)
 
@@ -157,30 +153,19 @@ class _Fetcher:
     """In the place of torch's fetchers; what goes wrong is told as one line."""
 
     def __init__(self, kind: Any, dataset: Any, batched: bool, collate: Any, drop_last: bool) -> None:
-        with _blamed("iterating over the data set", "fix the data set"):
+        with blamed("iterating over the data set", "fix the data set"):
             self._reader = Reader(dataset, kind == _FACTORY.Iterable, batched, collate)
         self._sent = data.get_worker_info() is None  # the trainer sends nothing
 
     def fetch(self, index: Any) -> tuple[Any, Note]:
         """A batch with its note."""
         remedy = "fix the data set or the collate function, or leave that sample out"
-        with _blamed(f"preparing the batch of samples {f'{index}'[:60]}", remedy):
+        with blamed(f"preparing the batch of samples {f'{index}'[:60]}", remedy):
             found = self._reader.fetch(index)
         if not self._sent:
             pickles(found[0])
             self._sent = True
         return found
-
-
-@contextlib.contextmanager
-def _blamed(what: str, remedy: str) -> Iterator[None]:
-    """What goes wrong is told as one line."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{what} raised {describe(error)}; {remedy}") from error
 
 
 @contextlib.contextmanager
@@ -276,8 +261,3 @@ def _whole(batch_sampler: Any, size: int) -> Iterator[Any]:
         first = batch if first is None else first
         if len(batch) == size or len(first) != size:
             yield batch
-
-
-def limit_threads_here() -> None:
-    """One thread for torch in this process, as in a loader's workers."""
-    torch.set_num_threads(1)

@@ -95,7 +95,7 @@ def run_trial(
     *,
     wait: Callable[[float], None] = sleep_until,
     join: Callable[[float], float] = float,
-    look: Callable[[Any], None] = lambda batch: None,
+    probe: Callable[[Any], None] = lambda batch: None,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.thread_time,
     queue_clock: Callable[[], float] = lambda: queued_seconds() or 0.0,
@@ -108,7 +108,7 @@ def run_trial(
         warm_up: steps that do not count, at least one.
         wait: blocks until a moment of the clock.
         join: of several ranks, waits for all and gives the latest moment at which one's device was done.
-        look: told the first batch.
+        probe: told the first batch.
         clock: wall seconds.
         cpu_clock: CPU seconds of the trainer's thread.
         queue_clock: seconds for which the trainer's thread has waited for a core.
@@ -124,7 +124,7 @@ def run_trial(
         got, used = clock(), cpu_clock() - cpu
         queued = queue_clock() - queued
         if end is None:
-            look(batch)
+            probe(batch)
         # Inline, nothing was ready before it was asked for; at the first step there is no end to be late for.
         ready = asked if pipe.inline else min(note.made, got)
         start = got if end is None else max(ready, end) + (got - max(ready, asked))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, ChildJob, Link
-from coresim.measure.protocol import Timing
+from coresim.measure.protocol import Cleaning, Clock, Progress, Timing, timed
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
 
@@ -39,58 +39,64 @@ def worker_pool(job: ChildJob, *args: Any, cpus: Sequence[int], doing: str) -> I
         yield children
 
 
-def serve(link: Link, unit: Callable[[], Timing], wall: Callable[[], float] = time.perf_counter) -> None:
+def serve(link: Link, work: Callable[[], object]) -> None:
     """A worker's life: work when told for how long, report, keep working until told to rest.
 
-    ``unit`` does one unit of work. The first after a start is not counted: the others may still be starting.
+    ``work`` does one unit of work. The first after a start is not counted: the others may still be starting.
     """
+    clock = Clock()
     link.send("ready")
     while (seconds := link.receive()) is not None:
-        unit()
-        until, timings = wall() + seconds, [unit(), unit()]
-        while wall() < until:
-            timings.append(unit())
+        work()
+        until, timings = clock.wall() + seconds, [timed(work, clock), timed(work, clock)]
+        while clock.wall() < until:
+            timings.append(timed(work, clock))
         link.send("timings", timings)
         while not link.waiting():
-            unit()
+            work()
         link.receive()
         link.send("resting")
 
 
-def work_at_once(children: Sequence[Child], seconds: float, timeout: float = TIMEOUT) -> list[list[Timing]]:
+def work_at_once(children: Sequence[Child], seconds: float) -> list[list[Timing]]:
     """Let these workers work at the same time; each one's timings, taken while all were at work."""
     for child in children:
         child.send(seconds)
-    answers: list[list[Timing]] = [child.receive(timeout + seconds)[1] for child in children]
+    answers: list[list[Timing]] = [child.receive(TIMEOUT + seconds)[1] for child in children]
     for child in children:
         child.send("rest")
     for child in children:
-        child.receive(timeout)
+        child.receive()
     return answers
 
 
 def rounds(
-    children: Sequence[Child],
+    job: ChildJob,
+    *args: Any,
+    cpus: Sequence[int],
     counts: Sequence[int],
-    budget: float,
-    listen: Callable[[int, float], None],
-    timeout: float = TIMEOUT,
-) -> Iterator[tuple[int, dict[int, list[Timing]]]]:
+    budget_s: float,
+    cleaning: Cleaning,
+    doing: str,
+    progress: Progress,
+) -> list[tuple[int, dict[int, list[Timing]]]]:
     """Let 1, 2, ... workers work at once, five times over, other workers each time.
 
     The rounds alternate between the counts, so that a slow drift of the machine touches all alike. After the
-    first, a round begins only while ``budget`` seconds are not used up.
+    first, a round begins only while ``budget_s`` seconds are not used up.
 
-    Yields:
-        The number at work, and each worker's timings by its place in the pool.
+    Returns:
+        For each turn the number at work, and each worker's clean timings by its place in the pool.
     """
-    started = time.monotonic()
-    for number in range(ROUNDS):
-        if number > 0 and time.monotonic() - started > budget:
-            return
-        for turn, count in enumerate(counts):
-            listen(count, (number + turn / len(counts)) / ROUNDS)
-            places = [(number + i) % len(children) for i in range(count)]
-            chosen = [children[place] for place in places]
-            timings = work_at_once(chosen, budget / (ROUNDS * len(counts)), timeout)
-            yield count, dict(zip(places, timings, strict=True))
+    found = []
+    with worker_pool(job, *args, cpus=cpus, doing=doing) as children:
+        started = time.monotonic()
+        for number in range(ROUNDS):
+            if number > 0 and time.monotonic() - started > budget_s:
+                break
+            for turn, count in enumerate(counts):
+                progress((number + turn / len(counts)) / ROUNDS)
+                places = [(number + i) % len(children) for i in range(count)]
+                timings = work_at_once([children[place] for place in places], budget_s / (ROUNDS * len(counts)))
+                found.append((count, {place: cleaning.clean(own) for place, own in zip(places, timings, strict=True)}))
+    return found

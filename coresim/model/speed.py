@@ -54,16 +54,6 @@ class SpeedTable:
     sibling_uncertainty: float = 0.0
     provenance: tuple[str, ...] = ()
 
-    def rate(self, threads: int, cores: int) -> SpeedPoint:
-        """Work per second of so many busy threads on ``cores`` physical cores, in units of one core alone.
-
-        Beyond the cores the threads are siblings, which add at most one to each core.
-        """
-        busy = min(threads, cores)
-        shared = min(1.0, (threads - busy) / cores)
-        value = busy * self.values[busy - 1] * (1.0 + shared * self.sibling)
-        return SpeedPoint(threads, value, math.hypot(self.uncertainties[busy - 1], shared * self.sibling_uncertainty))
-
 
 def fit(evidence: Evidence, cores: int = 64, assumed: Assumed = ASSUMED) -> SpeedTable:
     """s(1) to s(``cores``), from what was measured and, where nothing was, from what is assumed.

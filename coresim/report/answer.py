@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
 from coresim.attaching.today import Checked
-from coresim.model.loader_settings import LoaderSettings
 from coresim.model.profile import Profile
+from coresim.report.answered import Answered
 from coresim.report.provenance import input_lines, profile_notes, step_provenance
 from coresim.report.shown import Shown
 from coresim.report.simulated import estimate_text
 from coresim.report.subject import subject_of
 from coresim.report.terminal import answer_text
-from coresim.report.today import settings_text, today_text
 from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
@@ -25,27 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, repr=False)
-class Answer(Shown):
-    """A recommendation with what it rests on.
-
-    Attributes:
-        result: the recommendation itself.
-        basis: what the step time rests on.
-        notes: cautions from measuring.
-        rests: what else it rests on.
-        subject: data set, GPU and host, as far as they are known.
-        today: how the program does today, where the profile is of one.
-        settings: of the DataLoader that was named, where one was.
-    """
-
-    result: Recommendation
-    basis: str | None = None
-    notes: tuple[str, ...] = ()
-    rests: tuple[str, ...] = ()
-    subject: tuple[tuple[str, str], ...] = ()
-    today: Checked | None = None
-    settings: LoaderSettings | None = None
+class Answer(Shown, Answered):
+    """A recommendation that shows itself; what it is made of is told by `coresim.report.answered.Answered`."""
 
     @property
     def cores_per_gpu(self) -> int:
@@ -74,17 +54,6 @@ class Answer(Shown):
         """Today, and the answer in ten lines with its cautions, or ``verbose`` with all of the evidence."""
         told = answer_text(self, verbose)
         return f"{self.today_text}\n\n{told}" if self.today_text else told
-
-    @property
-    def today_text(self) -> str | None:
-        """How the job does today, as far as that is known: what an answer begins with."""
-        if self.today is not None:
-            return today_text(self.today)
-        if self.settings is None:
-            return None
-        # The prediction is of the scenario, which flags may have changed.
-        same = self.settings.describes(self.result.scenario.loader)
-        return settings_text(self.settings, self.result.own_host if same else None)
 
     def _repr_html_(self) -> str:
         from coresim.report.html import answer_html  # noqa: PLC0415 - jinja2 is imported only when asked for
@@ -123,11 +92,11 @@ def answer_of(
 
     ``settings``: the overrides that were applied; what they give rests on them. ``today``: of the profile's program.
     """
-    basis = step_provenance(profile, source, settings)
-    notes, rests = profile_notes(profile, settings) if profile else ((), ())
-    rests = (*rests, *input_lines(result, profile, source, settings))
+    step = step_provenance(profile, source, settings)
+    notes, lines = profile_notes(profile, settings) if profile else ((), ())
+    lines = (*lines, *input_lines(result, profile, source, settings))
     own = profile.settings if profile else None
-    return Answer(result, basis, notes, rests, subject_of(result.scenario, profile), today, own)
+    return Answer(result, step, notes, lines, subject_of(result.scenario, profile), today, own)
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Any
 
 from coresim.advise.compare import Comparison
@@ -11,6 +10,7 @@ from coresim.advise.difference import LEVEL, MOST_PROCESSES, Change
 from coresim.measure.campaign import BUDGET, PROCESSES
 from coresim.report.content import Items, Section, Table
 from coresim.report.plain import answer_lines
+from coresim.report.records import VERSION, Key, Record, constant, keys
 from coresim.report.words import percent, plural
 from coresim.units import format_duration
 
@@ -85,29 +85,40 @@ def _amount(value: float, unit: str) -> str:
     return f"{value / 1e9:.3g} GB/s" if unit == "B/s" else format_duration(value)
 
 
+_CHANGE = Record(
+    *keys("text", "name", "unit"),
+    *keys("amount", "old", "new"),
+    Key("low", "number?", lambda change: change.low if math.isfinite(change.high) else None),
+    Key("high", "number?", lambda change: change.high if math.isfinite(change.high) else None),
+    Key("repeats", "text"),
+    Key("more_is_worse", "truth"),
+    Key("cores_per_gpu", "whole?", "cores"),
+    Key("relative", "number"),
+    Key("real", "truth", "is_real"),
+)
+COMPARISON = Record(
+    constant("format", "coresim-comparison"),
+    VERSION,
+    Key("about", "table"),
+    Key("option", "option"),
+    Key("gpu_idle_target", "share", "target"),
+    Key("cores_per_gpu_old", "whole?", "cores_old"),
+    Key("cores_per_gpu_new", "whole?", "cores_new"),
+    Key("changes", _CHANGE, each=True),
+    Key("cautions", "text", each=True),
+    Key("fail_over", "amount?"),
+    Key("failed", "text", each=True),
+    Key("not_told", Record(Key("name", "text"), Key("processes_to_tell", "whole?")), each=True),
+)
+
+
 def comparison_document(found: Comparison, about: dict[str, Any], limit: float | None) -> dict[str, Any]:
     """Every change with its interval (null: unknown), in SI units, and what failed the limit."""
-    failed = [change.name for change in found.losses_over(limit)] if limit is not None else []
-    untold = found.untold(limit) if limit is not None else ()
-    return {
-        "format": "coresim-comparison",
-        "schema_version": 1,
-        "about": about,
-        "option": found.option,
-        "gpu_idle_target": found.target,
-        "cores_per_gpu_old": found.cores_old,
-        "cores_per_gpu_new": found.cores_new,
-        "changes": [_record(change) for change in found.changes],
-        "cautions": list(found.cautions),
-        "fail_over": limit,
-        "failed": failed,
-        "not_told": [{"name": c.name, "processes_to_tell": c.processes_to_tell(limit or 0.0)} for c in untold],
-    }
-
-
-def _record(change: Change) -> dict[str, Any]:
-    record = asdict(change) | {"cores_per_gpu": change.cores, "relative": change.relative, "real": change.is_real}
-    for name in ("cores", "deviation", "processes", "level", "weight"):
-        del record[name]
-    known = math.isfinite(change.high)
-    return record | {"low": change.low if known else None, "high": change.high if known else None}
+    failed, untold = (found.losses_over(limit), found.untold(limit)) if limit is not None else ((), ())
+    return COMPARISON.write(
+        found,
+        about=about,
+        fail_over=limit,
+        failed=[change.name for change in failed],
+        not_told=[{"name": c.name, "processes_to_tell": c.processes_to_tell(limit or 0.0)} for c in untold],
+    )

@@ -1,73 +1,41 @@
-"""JSON documents of results; `coresim.report.schemas` describes them. Keys carry their unit."""
+"""JSON documents of an answer and of one simulated setting, with their schemas. Keys carry their unit."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
-from coresim.advise.decide import OptionAnswer
+from coresim.advise.memory import MemoryCap
 from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes, misses_of
 from coresim.report.node import node_of
-from coresim.report.schemas import SCHEMA_VERSION
+from coresim.report.records import KINDS, VERSION, Key, Record, constant, keys
 from coresim.report.settings import loader_settings, pins_memory
 from coresim.sim.estimate import Estimate
 
 
-def recommendation_document(answer: Recommendation, metadata: dict[str, Any]) -> dict[str, Any]:
-    """The document that ``coresim recommend --json`` prints."""
-    bound = answer.lower_bound
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "step_time_known": True,
-        "recommendation": recommended(answer),
-        "sure": sure(answer),
-        "cores_per_1000_samples_per_s": asdict(answer.per_rate),
-        "uncertain_inputs": [asdict(one) for one in answer.uncertain],
-        "options": [_option(answer.scenario, option) for option in answer.options],
-        "lower_bound_cores": bound.whole,
-        "lower_bound": {"cores": finite(bound.cores), "formula": bound.formula, "numbers": bound.numbers,
-                        "binding": bound.binding},
-        "saturating_cores": answer.saturating_cores,
-        "rule_of_thumb_cores": answer.rule_of_thumb_cores,
-        "own_host": _own_host(answer),
-        "elasticities": [
-            {"input": item.name, "gpu_idle_change_per_10_percent": item.change, "elasticity": item.elasticity}
-            for item in answer.elasticities
-        ],
-        "epoch_start": None if answer.epoch_start is None else asdict(answer.epoch_start),
-        "storage": _storage(answer.scenario),
-        "unlimited_threads": _unlimited(answer),
-        "target_gpu_idle": answer.scenario.target.gpu_idle,
-        "metadata": metadata,
-    }  # fmt: skip
+class _Part(NamedTuple):
+    """A part of a recommendation with its scenario and, where it has one, its setting."""
+
+    scenario: Scenario
+    part: Any
+    point: Point
 
 
-def _storage(scenario: Scenario) -> dict[str, Any]:
-    misses = misses_of(scenario)
-    return {
-        "tier": scenario.host.storage,
-        "fetch_mean_s": scenario.workload.fetch.mean,
-        "dataset_bytes": data_bytes(scenario),
-        "page_cache_miss_share": None if misses is None else misses.share,
-    }
+def _probability(answer: Recommendation) -> float | None:
+    return None if answer.sure is None else answer.sure.estimate.probability(answer.scenario.target.gpu_idle)
 
 
-def _unlimited(answer: Recommendation) -> dict[str, Any] | None:
-    found = answer.unlimited
-    if found is None:
-        return None
-    return {
-        "threads_per_worker": found.each,
-        "threads": found.crowding.threads,
-        "cores": found.crowding.cores,
-        "cpu_work_factor": found.crowding.factor,
-        "cure": CURE,
-        **_of(found.estimate, *_IDLE),
-    }
+def _short(cap: MemoryCap | None) -> MemoryCap | None:
+    """The cap where it is known what is too small."""
+    return cap if cap and cap.memory.short_of else None
+
+
+def _own_host(answer: Recommendation) -> _Part | None:
+    own = answer.own_host
+    return None if own is None else _Part(answer.scenario, own, own.point)
 
 
 def finite(value: float) -> float | None:
@@ -75,121 +43,152 @@ def finite(value: float) -> float | None:
     return value if abs(value) < float("inf") else None
 
 
-def recommended(answer: Recommendation) -> dict[str, Any]:
-    """The recommended setting and what is said of it."""
-    point, loader = answer.point, answer.scenario.loader
-    return {
-        "option": point.option,
-        "option_name": point.option.label,
-        "cores_per_gpu": point.cores,
-        "hardware_threads_per_gpu": answer.hardware_threads,
-        **setting_record(answer.scenario, point),
-        "node": node_of(answer.scenario, point)._asdict(),
-        "pin_memory": pins_memory(answer.scenario),
-        "persistent_workers": loader.persistent_workers,
-        "preset": loader.preset,
-        "settings": loader_settings(answer.scenario, point.workers, point.prefetch_factor),
-        "verdict": answer.verdict.name,
-        "next_bottleneck": answer.verdict.next_bottleneck,
-        "advice": answer.verdict.advice,
-        "probability_within_target": answer.probability,
-        **_of(answer, "meets_target", "cores_low", "cores_high"),
-        **_of(point.estimate, *_HALVES),
-    }
-
-
-def sure(answer: Recommendation) -> dict[str, Any]:
-    """Of all options the setting with the fewest cores that surely meet the target; nulls where none tried does."""
-    point = answer.sure
-    probability = None if point is None else point.estimate.probability(answer.scenario.target.gpu_idle)
-    return {
-        "confidence": answer.confidence,
-        "option": point and point.option,
-        "option_name": point and point.option.label,
-        "cores_per_gpu": point and point.cores,
-        "workers": point and point.workers,
-        "prefetch_factor": point and point.prefetch_factor,
-        "memory_bytes": point and _memory(answer.scenario, point),
-        "probability_within_target": probability,
-    }
-
-
-def _memory(scenario: Scenario, point: Point) -> float | None:
-    """Bytes of host memory of all of the host's loaders; None where that is not known."""
-    return node_of(scenario, point).memory_bytes
-
-
 #: Attributes of an estimate that are keys of documents too.
 _IDLE = ("gpu_idle", "gpu_idle_low", "gpu_idle_high")
 _HALVES = ("simulation_half_low", "simulation_half_high", "input_half_low", "input_half_high")
-
-
-def _of(found: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in names}
+#: What a setting is, takes and gives, of anything with a scenario and a point; memory: of all of the host's loaders.
+_SETTING = (
+    *keys("whole", "workers", "prefetch_factor", of="point"),
+    Key("memory_bytes", "amount?", lambda at: node_of(at.scenario, at.point).memory_bytes),
+    *keys("share", *_IDLE, of="point.estimate"),
+    Key("throughput_samples_per_s", "number", "point.estimate.throughput_samples_per_s"),
+)
+_POINT = Record(Key("cores", "whole", "point.cores"), *_SETTING)
+#: All accelerators of one host together.
+_NODE = Record(*keys("whole", "gpus", "cores", "workers"), Key("memory_bytes", "amount?"))
+#: The recommended setting and what is said of it.
+RECOMMENDED = Record(
+    Key("option", "option", "point.option"),
+    Key("option_name", "text", "point.option.label"),
+    Key("cores_per_gpu", "whole", "point.cores"),
+    Key("hardware_threads_per_gpu", "whole", "hardware_threads"),
+    *_SETTING,
+    Key("node", _NODE, lambda answer: node_of(answer.scenario, answer.point)),
+    Key("pin_memory", "truth", lambda answer: pins_memory(answer.scenario)),
+    Key("persistent_workers", "truth", "scenario.loader.persistent_workers"),
+    Key("preset", "text", "scenario.loader.preset"),
+    Key("settings", "text", lambda a: loader_settings(a.scenario, a.point.workers, a.point.prefetch_factor)),
+    Key("verdict", "text", "verdict.name"),
+    *keys("text", "next_bottleneck", "advice", of="verdict"),
+    Key("probability_within_target", "share", "probability"),
+    Key("meets_target", "truth"),
+    *keys("whole?", "cores_low", "cores_high"),
+    *keys("number", *_HALVES, of="point.estimate"),
+)
+#: Of all options the setting with the fewest cores that surely meet the target; nulls where none tried does.
+SURE = Record(
+    Key("confidence", "share"),
+    Key("option", "option?", "sure.option"),
+    Key("option_name", "text?", "sure.option.label"),
+    Key("cores_per_gpu", "whole?", "sure.cores"),
+    *keys("whole?", "workers", "prefetch_factor", of="sure"),
+    Key("memory_bytes", "amount?", lambda answer: answer.sure and node_of(answer.scenario, answer.sure).memory_bytes),
+    Key("probability_within_target", "share?", _probability),
+)
+PER_RATE = Record(*keys("number", "cores", "low", "high"))
+_CAPPED = Record(
+    Key("workers", "whole"),
+    Key("by", {"enum": ["/dev/shm", "memory"]}, lambda cap: cap.memory.short_of[0]),
+    Key("size_bytes", "number", lambda cap: cap.memory.short_of[1]),
+    Key("workers_wanted", "whole", "wanted"),
+    Key("needed_bytes", "number", lambda cap: cap.memory.short_of[2]),
+)
+_OPTION = Record(
+    Key("option", "option", "part.option"),
+    Key("option_name", "text", "part.option.label"),
+    Key("cores_per_gpu", "whole?", "part.answer.cores"),
+    Key("cores_per_gpu_sure", "whole?", "part.sure.cores"),
+    *keys("whole?", "workers", "prefetch_factor", of="part.answer"),
+    Key("workers_capped", _CAPPED, lambda at: _short(at.part.capped), null=True),
+    Key("curve", _POINT, lambda at: [_Part(at.scenario, at.part, point) for point in at.part.curve], each=True),
+)
+#: Of the host's own cores, which may be a fraction for each accelerator.
+_OWN = (Key("cores", "number", "part.cores"), *_SETTING, Key("option", "option", "point.option"))
+_OWN_HOST = Record(
+    *_OWN,
+    Key("verdict", "text", "part.verdict.name"),
+    Key("next_bottleneck", "text", "part.verdict.next_bottleneck"),
+    Key("today", Record(*_OWN), lambda at: at.part.today and at._replace(point=at.part.today), null=True),
+    Key("throughput_gain", "number?", "part.gain"),
+)
+_UNLIMITED = Record(
+    Key("threads_per_worker", "whole", "each"),
+    Key("threads", "whole", "crowding.threads"),
+    Key("cores", "number", "crowding.cores"),
+    Key("cpu_work_factor", "number", "crowding.factor"),
+    Key("cure", "text", lambda _: CURE),
+    *keys("share", *_IDLE, of="estimate"),
+)
+_STORAGE = Record(
+    Key("tier", "text?", "host.storage"),
+    Key("fetch_mean_s", "amount", "workload.fetch.mean"),
+    Key("dataset_bytes", "amount?", data_bytes),
+    Key("page_cache_miss_share", "share?", lambda scenario: (misses := misses_of(scenario)) and misses.share),
+)
+_ELASTICITY = Record(
+    Key("input", "text", "name"),
+    Key("gpu_idle_change_per_10_percent", "number", "change"),
+    Key("elasticity", "number?"),
+)
+_BOUND = Record(
+    Key("cores", "number?", lambda bound: finite(bound.cores)), *keys("text", "formula", "numbers", "binding")
+)
+RECOMMENDATION = Record(
+    VERSION,
+    constant("step_time_known", True),
+    Key("recommendation", RECOMMENDED, lambda answer: answer),
+    Key("sure", SURE, lambda answer: answer),
+    Key("cores_per_1000_samples_per_s", PER_RATE, "per_rate"),
+    Key("uncertain_inputs", Record(Key("name", "text"), Key("uncertainty", "number"), Key("share", "share")),
+        "uncertain", each=True),
+    Key("options", _OPTION, lambda answer: [_Part(answer.scenario, option, answer.point) for option in answer.options],
+        each=True),
+    Key("lower_bound_cores", "whole?", "lower_bound.whole"),
+    Key("lower_bound", _BOUND),
+    Key("saturating_cores", "whole?"),
+    Key("rule_of_thumb_cores", "whole"),
+    Key("own_host", _OWN_HOST, _own_host, null=True),
+    Key("elasticities", _ELASTICITY, each=True),
+    Key("epoch_start", Record(*keys("number", "persistent_s", "respawned_s")), null=True),
+    Key("storage", _STORAGE, "scenario"),
+    Key("unlimited_threads", _UNLIMITED, "unlimited", null=True),
+    Key("target_gpu_idle", "share", "scenario.target.gpu_idle"),
+    Key("metadata", "table"),
+)  # fmt: skip
+#: What is always known of a stage; of servers whose wait for a core is told, that too.
+_STATION = {
+    "type": "object",
+    "properties": {"name": KINDS["text"], "utilisation": KINDS["number"], "blocked": KINDS["number"],
+                   "starved": KINDS["number"]},
+    "required": ["name", "utilisation", "blocked", "starved"],
+}  # fmt: skip
+ESTIMATE = Record(
+    VERSION,
+    Key("setting", "table"),
+    *keys("share", *_IDLE, "accelerator_utilisation"),
+    *keys("number", "data_stall_s", "throughput_samples_per_s", "makespan_s"),
+    Key("data_stall_fraction", "number", lambda estimate: estimate.accelerator["starved"]),
+    Key("busy_cores", "number"),
+    *keys("table", "accelerator", "starved_by", "trainer"),
+    Key("stations", _STATION, each=True),
+    Key("interval", Record(*keys("number", "level", *_HALVES)), lambda estimate: estimate),
+    Key("steps", "whole"),
+    Key("warm_up_steps", "whole", "warm_up"),
+    Key("replications", "whole"),
+    Key("metadata", "table"),
+)
 
 
 def setting_record(scenario: Scenario, point: Point) -> dict[str, Any]:
     """What a setting is, takes and gives."""
-    return {
-        **_of(point, "workers", "prefetch_factor"),
-        "memory_bytes": _memory(scenario, point),
-        **_of(point.estimate, *_IDLE, "throughput_samples_per_s"),
-    }
+    return Record(*_SETTING).write(_Part(scenario, None, point))
 
 
-def _option(scenario: Scenario, answer: OptionAnswer) -> dict[str, Any]:
-    return {
-        "option": answer.option,
-        "option_name": answer.option.label,
-        "cores_per_gpu": answer.answer.cores if answer.answer else None,
-        "cores_per_gpu_sure": answer.sure.cores if answer.sure else None,
-        "workers": answer.answer.workers if answer.answer else None,
-        "prefetch_factor": answer.answer.prefetch_factor if answer.answer else None,
-        "workers_capped": _capped(answer),
-        "curve": [_point(scenario, point) for point in answer.curve],
-    }
-
-
-def _capped(answer: OptionAnswer) -> dict[str, Any] | None:
-    cap = answer.capped
-    short = cap and cap.memory.short_of
-    if not cap or not short:
-        return None
-    what, size, needed = short
-    return {
-        "workers": cap.workers, "by": what, "size_bytes": size, "workers_wanted": cap.wanted, "needed_bytes": needed
-    }  # fmt: skip
-
-
-def _point(scenario: Scenario, point: Point) -> dict[str, Any]:
-    return {"cores": point.cores, **setting_record(scenario, point)}
-
-
-def _own_host(answer: Recommendation) -> dict[str, Any] | None:
-    own = answer.own_host
-    if own is None:
-        return None
-    verdict = {"verdict": own.verdict.name, "next_bottleneck": own.verdict.next_bottleneck}
-    today = own.today and {**_point(answer.scenario, own.today), "cores": own.cores, "option": own.today.option}
-    best = {**_point(answer.scenario, own.point), "cores": own.cores, "option": own.point.option}
-    return {**best, **verdict, "today": today, "throughput_gain": own.gain}
+def recommendation_document(answer: Recommendation, metadata: dict[str, Any]) -> dict[str, Any]:
+    """The document that ``coresim recommend --json`` prints."""
+    return RECOMMENDATION.write(answer, metadata=metadata)
 
 
 def estimate_document(estimate: Estimate, setting: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
     """The document that ``coresim simulate --json`` prints."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "setting": setting,
-        **_of(estimate, *_IDLE, "accelerator_utilisation", "data_stall_s", "throughput_samples_per_s", "makespan_s"),
-        "data_stall_fraction": estimate.accelerator["starved"],
-        "busy_cores": estimate.busy_cores,
-        "accelerator": dict(estimate.accelerator),
-        "starved_by": dict(estimate.starved_by),
-        "trainer": dict(estimate.trainer),
-        "stations": [dict(station) for station in estimate.stations],
-        "interval": _of(estimate, "level", *_HALVES),
-        "steps": estimate.steps,
-        "warm_up_steps": estimate.warm_up,
-        "replications": estimate.replications,
-        "metadata": metadata,
-    }
+    return ESTIMATE.write(estimate, setting=setting, metadata=metadata)

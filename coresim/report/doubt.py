@@ -34,12 +34,12 @@ def sure_words(answer: Recommendation) -> str:
     return f"{sure.cores}{other} to be {words}"
 
 
-def recorded_words(answer: Recommendation, basis: str | None) -> str:
+def recorded_words(answer: Recommendation, step_provenance: str | None) -> str:
     """Whose samples/s the answer is for, where the step is a record of another machine; else nothing."""
-    if basis is None or not basis.startswith("catalogue:"):
+    if step_provenance is None or not step_provenance.startswith("catalogue:"):
         return ""
     # "catalogue: ResNet-50 v1.5 on NVIDIA A100 80GB, mixed, batch 256: ..."
-    what = basis.removeprefix("catalogue:").strip().partition(",")[0].partition(" (")[0]
+    what = step_provenance.removeprefix("catalogue:").strip().partition(",")[0].partition(" (")[0]
     return f" for the {_rate(answer):,.0f} samples/s recorded of {what}"
 
 

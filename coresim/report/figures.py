@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from coresim.files import write_bytes
+from coresim.model.build import SimulatedSetting
 from coresim.model.option import Option
 from coresim.report import gantt
-from coresim.report.gantt import SERVERS_SHOWN, Bar, Shown, rows_of, title_of, traced
+from coresim.report.gantt import SERVERS_SHOWN, Bar, rows_of, title_of, traced
 from coresim.report.text import chosen_option
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def _curve(ax: Axes, option: OptionAnswer) -> None:
 def plot_gantt(scenario: Scenario, cores: float, workers: int, engine: Engine, steps: int = 6, seed: int = 1) -> Figure:
     """The first batches of options 1, 2 and 3 side by side: servers as rows, time across."""
     figure: Figure = plt.figure(figsize=(9, 8), layout="constrained")
-    return draw_timelines(figure, scenario, [Shown(option, cores, workers) for option in Option], engine, steps, seed)
+    settings = [SimulatedSetting(option, workers, cores, scenario.loader.prefetch_factor) for option in Option]
+    return draw_timelines(figure, scenario, settings, engine, steps, seed)
 
 
 def plot_answer_timeline(answer: Recommendation, engine: Engine) -> Figure:
@@ -85,24 +87,31 @@ def draw_answer_timeline(figure: Figure, answer: Recommendation, engine: Engine)
     """The same on a figure that is there, in enough steps to see the line fill and every worker come round again."""
     count = answer.scenario.accelerator.count
     points = [option.answer or option.knee for option in answer.options]
-    shown = [Shown(point.option, point.cores * count, point.workers, point.prefetch_factor) for point in points]
+    settings = [
+        SimulatedSetting(point.option, point.workers, point.cores * count, point.prefetch_factor) for point in points
+    ]
     steps = min(LONGEST_TIMELINE, max(8, chosen_option(answer).knee.workers + 6))
-    return draw_timelines(figure, answer.scenario, shown, engine, steps)
+    return draw_timelines(figure, answer.scenario, settings, engine, steps)
 
 
 def draw_timelines(
-    figure: Figure, scenario: Scenario, shown: Sequence[Shown], engine: Engine, steps: int = 6, seed: int = 1
+    figure: Figure,
+    scenario: Scenario,
+    settings: Sequence[SimulatedSetting],
+    engine: Engine,
+    steps: int = 6,
+    seed: int = 1,
 ) -> Figure:
     """The first ``steps`` batches of each setting, one panel each.
 
     The time shown is what the fastest of them takes, or the first three steps of the slowest where that is longer: many
     workers that begin together deliver their first batches late.
     """
-    lines, traces = zip(*(traced(scenario, setting, engine, steps, seed) for setting in shown), strict=True)
+    lines, traces = zip(*(traced(scenario, setting, engine, steps, seed) for setting in settings), strict=True)
     heights = [3 + sum(min(stage.servers, SERVERS_SHOWN + 1) for stage in line.stages) for line in lines]
     panels = figure.subplots(len(lines), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     end = max(min(float(trace.end[steps - 1]) for trace in traces), max(float(trace.end[2]) for trace in traces))
-    for setting, line, trace, ax in zip(shown, lines, traces, panels, strict=True):
+    for setting, line, trace, ax in zip(settings, lines, traces, panels, strict=True):
         _gantt(ax, line, trace, end)
         ax.set_title(title_of(setting, line, scenario), loc="left")
     panels[-1].set(xlabel=gantt.TIME_LABEL, xlim=(0, end))

@@ -13,7 +13,8 @@ from coresim.model.fleet import FleetWorkload
 from coresim.report.content import Block, Items, Paragraph, Section, Table, Verbatim
 from coresim.report.doubt import sureness
 from coresim.report.plain import answer_lines
-from coresim.report.results import record_of
+from coresim.report.records import VERSION, Key, Record, constant, keys, or_null
+from coresim.report.results import ROW
 from coresim.report.scheduler_requests import scheduler_requests
 from coresim.report.shown import Shown
 from coresim.report.words import percent, plural, ranged
@@ -157,35 +158,39 @@ class Planned(Shown):
         return plot_fleet(self.result, axes)
 
 
+_BEST = Record(
+    Key("machine", "text", "candidate.name"),
+    Key("option", "option"),
+    Key("meets_target", "truth"),
+    Key("confidence", "share", "outcome.confidence"),
+    Key("ask_for", "table", scheduler_requests),
+)
+_MIX = Record(
+    Key("machine", "text", "candidate.name"),
+    Key("cost_usd", "amount?", "cost"),
+    *keys("amount", "gpu_hours", "idle_gpu_hours"),
+    Key("workloads_beyond_target", "whole", lambda mix: sum(not row.meets_target for row in mix.rows)),
+)
+_NOT_PREDICTED = Record(
+    Key("workload", "text", "workload.name"), Key("machine", "text", "candidate.name"), Key("reason", "text")
+)
+#: Every row, the best for each workload with what to ask for, the mixes, and what was not predicted.
+PLAN = Record(
+    constant("format", "coresim-fleet-plan"),
+    VERSION,
+    Key("about", "table"),
+    Key("best", {"type": "object", "additionalProperties": or_null(_BEST.schema())}, lambda plan: _best(plan)),
+    Key("mix", _MIX, lambda plan: plan.mixes(), each=True),
+    Key("rows", ROW, each=True),
+    Key("not_predicted", _NOT_PREDICTED, "unknown", each=True),
+)
+
+
+def _best(plan: FleetPlan) -> dict[str, dict[str, Any] | None]:
+    rows = {workload.name: plan.best_first(workload) for workload in plan.fleet.workloads}
+    return {name: _BEST.write(found[0]) if found else None for name, found in rows.items()}
+
+
 def fleet_document(plan: FleetPlan, about: dict[str, Any]) -> dict[str, Any]:
-    """Every row, the best for each workload with what to ask for, the mixes, and what was not predicted."""
-    best = {workload.name: plan.best_first(workload)[:1] for workload in plan.fleet.workloads}
-    return {
-        "format": "coresim-fleet-plan",
-        "schema_version": 1,
-        "about": about,
-        "best": {name: _best(rows[0]) if rows else None for name, rows in best.items()},
-        "mix": [_mix_record(mix) for mix in plan.mixes()],
-        "rows": [record_of(row) for row in plan.rows],
-        "not_predicted": [
-            {"workload": found.workload.name, "machine": found.candidate.name, "reason": found.reason}
-            for found in plan.unknown
-        ],
-    }
-
-
-def _best(row: Row) -> dict[str, Any]:
-    return {
-        "machine": row.candidate.name, "option": row.option, "meets_target": row.meets_target,
-        "confidence": row.outcome.confidence, "ask_for": scheduler_requests(row),
-    }  # fmt: skip
-
-
-def _mix_record(mix: Mix) -> dict[str, Any]:
-    return {
-        "machine": mix.candidate.name,
-        "cost_usd": mix.cost,
-        "gpu_hours": mix.gpu_hours,
-        "idle_gpu_hours": mix.idle_gpu_hours,
-        "workloads_beyond_target": sum(not row.meets_target for row in mix.rows),
-    }
+    """The document that ``coresim plan --json`` prints."""
+    return PLAN.write(plan, about=about)

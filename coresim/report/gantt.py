@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coresim.model.build import build
-from coresim.model.option import Option
+from coresim.model.build import SimulatedSetting, build
 from coresim.report.words import plural
 from coresim.sim.draws import draw
 from coresim.sim.estimate import LEAST_ROWS
@@ -28,15 +27,6 @@ TIME_LABEL = "time since the first batch was begun (s)"
 SERVERS_SHOWN = 6
 
 
-class Shown(NamedTuple):
-    """A setting whose timeline is drawn; ``cores`` of the whole host, ``workers`` of each accelerator."""
-
-    option: Option
-    cores: float
-    workers: int
-    prefetch_factor: int | None = None
-
-
 class Bar(NamedTuple):
     """A stretch of time, s, in one of `STATES`; ``name``: of what, where it is said."""
 
@@ -54,22 +44,24 @@ class TimelineRow(NamedTuple):
     ticks: tuple[float, ...] = ()
 
 
-def traced(scenario: Scenario, shown: Shown, engine: Engine, steps: int, seed: int) -> tuple[Pipeline, Trace]:
+def traced(
+    scenario: Scenario, setting: SimulatedSetting, engine: Engine, steps: int, seed: int
+) -> tuple[Pipeline, Trace]:
     """A setting simulated with the times of its first ``steps`` batches, from when its workers are there.
 
     Their start takes as long as many batches, and would fill the picture.
     """
-    line = replace(_line(scenario, shown), startup=0.0, worker_startup=0.0)
+    line = replace(_line(scenario, setting), startup=0.0, worker_startup=0.0)
     # A trace tells of the batches of its own steps: run on, so that those in preparation at the end are among them.
     held = line.credits or sum(stage.servers + (stage.buffer or 0) for stage in line.stages)
     return line, engine(line, draw(line, LEAST_ROWS, seed), RunLength(steps + 2 * held, trace=True)).traces[0]
 
 
-def _line(scenario: Scenario, shown: Shown) -> Pipeline:
-    return build(scenario, shown.option, shown.cores, max(1, shown.workers), shown.prefetch_factor)
+def _line(scenario: Scenario, setting: SimulatedSetting) -> Pipeline:
+    return build(scenario, setting.option, setting.cores, max(1, setting.workers), setting.prefetch_factor)
 
 
-def title_of(setting: Shown, line: Pipeline, scenario: Scenario) -> str:
+def title_of(setting: SimulatedSetting, line: Pipeline, scenario: Scenario) -> str:
     """What a panel is called, with the workers' start, which it leaves out."""
     whole = _line(scenario, setting)
     started = whole.startup + whole.worker_startup

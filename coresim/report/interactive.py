@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from matplotlib.ticker import MaxNLocator
 
+from coresim.model.build import SimulatedSetting
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.report.figures import COLOURS, STATE_COLOURS
-from coresim.report.gantt import TIME_LABEL, Shown, TimelineRow, rows_of, title_of, traced
+from coresim.report.gantt import TIME_LABEL, TimelineRow, rows_of, title_of, traced
 from coresim.report.html import panels_svg
 from coresim.report.what_if import Knobs, curves, turned
 from coresim.sim.estimate import Engine, Estimate
@@ -98,13 +99,14 @@ def _curve_panel(found: dict[Option, dict[int, Estimate]], knobs: Knobs, target:
 
 
 def _timeline_panel(scenario: Scenario, knobs: Knobs, engine: Engine, top: float) -> Panel:
-    shown = Shown(knobs.option, knobs.cores * scenario.accelerator.count, knobs.workers, knobs.prefetch_factor)
-    line, trace = traced(scenario, shown, engine, STEPS, seed=1)
+    cores = knobs.cores * scenario.accelerator.count
+    setting = SimulatedSetting(knobs.option, knobs.workers, cores, knobs.prefetch_factor)
+    line, trace = traced(scenario, setting, engine, STEPS, seed=1)
     end = float(trace.end[STEPS - 1])
     rows = list(rows_of(line, trace, end))
     middles = [top + (place + 0.5) * ROW_HEIGHT for place in range(len(rows))]
     return Panel(
-        top, len(rows) * ROW_HEIGHT, title_of(shown, line, scenario), TIME_LABEL, "",
+        top, len(rows) * ROW_HEIGHT, title_of(setting, line, scenario), TIME_LABEL, "",
         x_ticks=_ticks(end),
         y_ticks=tuple((middle, row.label) for middle, row in zip(middles, rows, strict=True)),
         boxes=tuple(box for middle, row in zip(middles, rows, strict=True) for box in _boxes(row, middle, end)),

@@ -17,8 +17,7 @@ from coresim.report.content import Table
 from coresim.report.plain import table_lines
 from coresim.report.words import plural, wrapped
 from coresim.units import format_bytes, format_duration
-from coresim.workloads.registry import DEFAULT
-from coresim.workloads.registry import Listing as Workload
+from coresim.workloads.registry import DEFAULT, ListedWorkload
 
 #: A JPEG of a usual size, to compare tiers by.
 _SHOWN = 120e3
@@ -118,7 +117,7 @@ def _tier(tier: Tier) -> tuple[str, ...]:
     )
 
 
-def workloads_listing(found: Sequence[Workload]) -> Listing:
+def workloads_listing(found: Sequence[ListedWorkload]) -> Listing:
     """Name, samples per batch, steps, what it is for; then how to use them."""
     cells = tuple(
         (entry.name, str(entry.batch_size), ", ".join(entry.steps),

@@ -13,17 +13,17 @@ from coresim.advise.sweep import Point
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.report import text
+from coresim.report.answered import Answered
 from coresim.report.content import Chart, Items, Paragraph, Report, Section, Table
 from coresim.report.doubt import sure_words
 from coresim.report.simulated import estimate_shares
-from coresim.report.subject import merged, rests_on, warnings
+from coresim.report.subject import merged, provenance_words, warnings
 from coresim.report.validation import label, one_line
 from coresim.report.words import interval, percent, plural
 from coresim.sim.estimate import Engine, Estimate
 from coresim.units import format_duration
 
 if TYPE_CHECKING:
-    from coresim.report.answer import Answer
     from coresim.validate.ledger import Ledger
 
 #: What holds for every answer of the model; what holds for this one is listed with it.
@@ -37,7 +37,7 @@ NO_LEDGER = "This report holds no comparison of a prediction with a measured run
 
 
 def plan_report(
-    answer: Answer,
+    answer: Answered,
     engine: Engine,
     provenance: Mapping[str, object],
     title: str = "CPU cores per GPU",
@@ -57,19 +57,19 @@ def plan_report(
     result = answer.result
     date = provenance.get("time_utc")
     subject = (*answer.subject, *((("reported", str(date)[:10]),) if date else ()))
-    curves, time, moves, *rests = evidence(answer, *((NO_LEDGER,) if ledger is None else ()))
+    curves, time, moves, *others = evidence(answer, *((NO_LEDGER,) if ledger is None else ()))
     checked = [] if ledger is None else [Section("Predicted and measured", (ledger,))]
     first = (curves, _timeline(result, engine), time, moves)
-    sections = (*first, *remedies, *checked, *rests, _provenance(provenance))
+    sections = (*first, *remedies, *checked, *others, _provenance(provenance))
     surface = partial(surface_of, result, engine)
     return Report(title, headline(result), tuple(facts(answer)), sections, subject, surface)
 
 
-def evidence(answer: Answer, *more: str) -> list[Section]:
+def evidence(answer: Answered, *more: str) -> list[Section]:
     """What stands behind an answer; ``more`` is added to what it rests on."""
     result, warned = answer.result, merged(answer.notes)
     sections = [_curves(result), _time(result.point.estimate), _sensitivity(result)]
-    lines = (*text.basis_lines(result, answer.basis, answer.rests), *ASSUMPTIONS, *more)
+    lines = (*text.provenance_lines(result, answer.step_provenance, answer.provenance), *ASSUMPTIONS, *more)
     sections += [Section("Rests on", (Items(lines),)), _inputs(result.scenario)]
     return [*sections, *([Section("Warnings", (Items(tuple(warned)),))] if warned else [])]
 
@@ -103,7 +103,7 @@ def headline(result: Recommendation) -> str:
     return f"More CPU cores will not help: {result.verdict.name}"
 
 
-def facts(answer: Answer) -> Iterator[tuple[str, str]]:
+def facts(answer: Answered) -> Iterator[tuple[str, str]]:
     """The answer, one line for each thing that a reader asks first."""
     result, point = answer.result, answer.result.point
     if answer.today_text:
@@ -113,9 +113,9 @@ def facts(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "What would help", result.verdict.advice
         yield "Nearest", plural(point.cores, "CPU core") + " per GPU"
     yield "Predicted GPU idle", interval(point.estimate) + _target(result)
-    rests = rests_on(result.scenario, answer.basis)
-    if rests:
-        yield "Rests on", rests
+    sources = provenance_words(result.scenario, answer.step_provenance)
+    if sources:
+        yield "Rests on", sources
     if answer.notes:
         yield "Warnings", warnings(answer.notes)
     if result.meets_target:

@@ -33,17 +33,17 @@ def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple
     """The cautions of a profile, and what an answer from it and ``settings`` rests on besides the times, by lines."""
     notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
     busy = provenance_after(settings, "host.speed", profile.speed_basis)
-    rests = [f"busy cores: {busy}"] if busy else []
+    lines = [f"busy cores: {busy}"] if busy else []
     if asked_batch(profile.batch_size, settings) is not None:
-        rests.append(
+        lines.append(
             f"times of a batch: measured with {profile.batch_size} samples; the step, collating and copying are taken"
             " in proportion to the batch, sending and receiving between that and no change; --batch-size measures it"
         )
     curve = _bandwidth(profile)
     if curve:
         known = ", ".join(f"{value / 1e9:.1f} GB/s with {plural(count, 'core')}" for count, value in curve)
-        rests.append(f"memory bandwidth (STREAM triad): {known}; {_saturation(curve)}")
-    return notes, tuple(rests)
+        lines.append(f"memory bandwidth (STREAM triad): {known}; {_saturation(curve)}")
+    return notes, tuple(lines)
 
 
 def input_lines(

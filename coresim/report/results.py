@@ -14,47 +14,37 @@ from coresim.advise.fleet import Row
 from coresim.advise.task import Outcome
 from coresim.errors import CoresimError, InputError
 from coresim.files import read_text, write_text
+from coresim.report.records import Key, Record, keys
 from coresim.units import in_bounds
 
-#: Column -> field of `Outcome`; what a rerun needs.
-_OUTCOME = {
-    "cores_per_gpu_needed": "cores_needed",
-    "cores_per_gpu_had": "cores_had",
-    "workers_per_gpu": "workers",
-    "prefetch_factor": "prefetch_factor",
-    "gpu_idle": "gpu_idle",
-    "gpu_idle_low": "gpu_idle_low",
-    "gpu_idle_high": "gpu_idle_high",
-    "throughput_samples_per_s": "throughput",
-    "basis": "basis",
-    "confidence": "confidence",
-}
-_WHOLE = ("cores_needed", "workers", "prefetch_factor")
-COLUMNS = (
-    "key", "workload", "machine", "option", "gpu", "gpus", *_OUTCOME, "meets_target", "price_usd_per_h",
-    "price_usd_per_million_samples", "workload_hours", "workload_cost_usd", "stranded_cores", "idle_gpus", "notes",
-)  # fmt: skip
-
-
-def record_of(row: Row) -> dict[str, Any]:
-    """The columns of a row; None where a fact is not known."""
-    return {
-        "key": row.key,
-        "workload": row.workload.name,
-        "machine": row.candidate.name,
-        "option": row.option,
-        "gpu": row.candidate.gpu or row.workload.gpu,
-        "gpus": row.candidate.gpu_count,
-        **{column: getattr(row.outcome, name) for column, name in _OUTCOME.items()},
-        "meets_target": row.meets_target,
-        "price_usd_per_h": row.price_per_h,
-        "price_usd_per_million_samples": row.price_per_million,
-        "workload_hours": row.hours,
-        "workload_cost_usd": row.cost,
-        "stranded_cores": row.stranded_cores,
-        "idle_gpus": row.idle_gpus,
-        "notes": "; ".join(row.notes),
-    }
+#: The columns of a row; empty, or null in JSON, where a fact is not known. Those of the outcome are what a rerun needs.
+ROW = Record(
+    Key("key", "text"),
+    Key("workload", "text", "workload.name"),
+    Key("machine", "text", "candidate.name"),
+    Key("option", "option"),
+    Key("gpu", "text?", lambda row: row.candidate.gpu or row.workload.gpu),
+    Key("gpus", "whole", "candidate.gpu_count"),
+    Key("cores_per_gpu_needed", "whole?", "outcome.cores_needed"),
+    Key("cores_per_gpu_had", "amount", "outcome.cores_had"),
+    Key("workers_per_gpu", "whole", "outcome.workers"),
+    *keys("whole", "prefetch_factor", of="outcome"),
+    *keys("share", "gpu_idle", "gpu_idle_low", "gpu_idle_high", of="outcome"),
+    Key("throughput_samples_per_s", "amount", "outcome.throughput"),
+    *keys("text", "basis", of="outcome"),
+    *keys("share", "confidence", of="outcome"),
+    Key("meets_target", "truth"),
+    Key("price_usd_per_h", "amount?", "price_per_h"),
+    Key("price_usd_per_million_samples", "amount?", "price_per_million"),
+    Key("workload_hours", "amount", "hours"),
+    Key("workload_cost_usd", "amount?", "cost"),
+    Key("stranded_cores", "amount?"),
+    Key("idle_gpus", "amount"),
+    Key("notes", "text", lambda row: "; ".join(row.notes)),
+)
+COLUMNS = tuple(key.name for key in ROW.keys)
+#: Field of `Outcome` -> its key.
+_OUTCOME = {f"{key.source}".removeprefix("outcome."): key for key in ROW.keys if f"{key.source}".startswith("outcome.")}
 
 
 def table_text(rows: Iterable[Row], header: bool = True) -> str:
@@ -63,7 +53,7 @@ def table_text(rows: Iterable[Row], header: bool = True) -> str:
     writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
     if header:
         writer.writeheader()
-    writer.writerows(record_of(row) for row in rows)
+    writer.writerows(map(ROW.write, rows))
     return stream.getvalue()
 
 
@@ -139,17 +129,17 @@ def read_results(path: str | os.PathLike[str]) -> dict[str, Outcome]:
 def _outcome(record: Mapping[str, str | None]) -> Outcome | None:
     if any(record[column] is None for column in COLUMNS):
         return None
-    values: dict[str, Any] = {
-        name: str(record[column]) if name == "basis" else _number(str(record[column]), name in _WHOLE)
-        for column, name in _OUTCOME.items()
-    }
+    values = {name: _value(str(record[key.name]), str(key.kind)) for name, key in _OUTCOME.items()}
     needed = [item.name for item in fields(Outcome) if item.name != "cores_needed"]
     return None if any(values[name] is None for name in needed) else Outcome(**values)
 
 
-def _number(text: str, whole: bool) -> Any:
+def _value(text: str, kind: str) -> Any:
+    """None where it is no number and should be one."""
+    if kind == "text":
+        return text
     try:
-        number = int(text) if whole else float(text)
+        number = int(text) if kind.startswith("whole") else float(text)
     except ValueError:
         return None
     return number if in_bounds(number) else None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from coresim.advise.recommend import Recommendation
 from coresim.advise.steps import StepUnknown
 from coresim.model.loader_settings import LoaderSettings
 from coresim.report.content import Items, Paragraph, Section, Verbatim
-from coresim.report.document import recommended, sure
+from coresim.report.document import PER_RATE, RECOMMENDED, SURE
 from coresim.report.doubt import rate_words, sure_words
 from coresim.report.plain import answer_lines
-from coresim.report.schemas import SCHEMA_VERSION
+from coresim.report.records import VERSION, Key, Record, constant
 from coresim.report.shown import Shown
 from coresim.report.text import setting_words
 from coresim.report.today import settings_text
@@ -32,30 +32,30 @@ class ForSteps(Shown):
     Attributes:
         result: the answer itself.
         notes: cautions from measuring.
-        rests: what it rests on.
+        provenance: where its inputs come from, and what is assumed.
         settings: of the DataLoader that was named, where one was.
     """
 
     result: StepUnknown
     notes: tuple[str, ...] = ()
-    rests: tuple[str, ...] = ()
+    provenance: tuple[str, ...] = ()
     settings: LoaderSettings | None = None
 
     def __str__(self) -> str:
-        return steps_text(self.result, self.notes, self.rests, self.settings)
+        return steps_text(self.result, self.notes, self.provenance, self.settings)
 
 
 def steps_text(
     answer: StepUnknown,
     notes: tuple[str, ...] = (),
-    rests: tuple[str, ...] = (),
+    provenance: tuple[str, ...] = (),
     settings: LoaderSettings | None = None,
 ) -> str:
     """The whole answer."""
     today = Section("", (Paragraph(settings_text(settings, None)),) if settings else ())
     rate = f"Step time unknown: {rate_words(answer.per_rate)}, more where many cores slow one another."
     lines = Section("", (Verbatim("\n".join(map(_line, answer.answers))),))
-    more = (Section("Rests on", (Items(rests),)), Section("Warnings", (Items(notes),)))
+    more = (Section("Rests on", (Items(provenance),)), Section("Warnings", (Items(notes),)))
     return answer_lines(rate, lines, today, Section("", (Paragraph(REMEDY),)), *more)
 
 
@@ -68,20 +68,21 @@ def _line(found: Recommendation) -> str:
     return f"{head}{plural(found.point.cores, 'core')} per GPU; {sure_words(found)}, {setting_words(found.point)}"
 
 
+_STEP = Record(
+    Key("step_s", "number", "scenario.accelerator.step.mean"),
+    Key("recommendation", RECOMMENDED, lambda found: found),
+    Key("sure", SURE, lambda found: found),
+)
+STEPS = Record(
+    VERSION,
+    constant("step_time_known", False),
+    Key("cores_per_1000_samples_per_s", PER_RATE, "per_rate"),
+    Key("steps", _STEP, "answers", each=True),
+    Key("target_gpu_idle", "share", lambda answer: answer.answers[0].scenario.target.gpu_idle),
+    Key("metadata", "table"),
+)
+
+
 def steps_document(answer: StepUnknown, metadata: dict[str, Any]) -> dict[str, Any]:
     """The document that ``coresim recommend --json`` prints where the step time is not known."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "step_time_known": False,
-        "cores_per_1000_samples_per_s": asdict(answer.per_rate),
-        "steps": [
-            {
-                "step_s": found.scenario.accelerator.step.mean,
-                "recommendation": recommended(found),
-                "sure": sure(found),
-            }
-            for found in answer.answers
-        ],
-        "target_gpu_idle": answer.answers[0].scenario.target.gpu_idle,
-        "metadata": metadata,
-    }
+    return STEPS.write(answer, metadata=metadata)

@@ -8,7 +8,7 @@ from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
 from coresim.report.words import plural
 
-#: What the first words of a step's basis say.
+#: What the first words of a step's provenance say.
 _STEP = {
     "catalogue": "a record of another machine",
     "measured": "measured",
@@ -37,11 +37,12 @@ def _host(profile: Profile | None, cores: float | None) -> Iterator[str]:
         yield plural(cores, "core")
 
 
-def rests_on(scenario: Scenario, basis: str | None) -> str:
-    """What the two numbers that matter most rest on, in a line: the step, and the cost of a sample."""
+def provenance_words(scenario: Scenario, step_provenance: str | None) -> str:
+    """Where the two numbers that matter most come from, in a line: the step, and the cost of a sample."""
     parts = []
-    if basis is not None:
-        known = _STEP.get(basis.partition(":")[0], basis if len(basis) < 80 else "see below")
+    if step_provenance is not None:
+        words = step_provenance if len(step_provenance) < 80 else "see below"
+        known = _STEP.get(step_provenance.partition(":")[0], words)
         parts.append(f"step: {known}{_range(scenario.accelerator.step.uncertainty)}")
     cost = scenario.workload.preprocess
     if not cost.is_zero:

@@ -12,7 +12,7 @@ import pandas as pd
 from coresim.errors import MissingPartError, how_to_install
 from coresim.files import write_bytes
 from coresim.report.document import setting_record
-from coresim.report.results import COLUMNS, record_of
+from coresim.report.results import COLUMNS, ROW
 from coresim.report.simulated import estimate_shares
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def profile_frame(profile: Profile) -> pd.DataFrame:
 
 def fleet_frame(plan: FleetPlan) -> pd.DataFrame:
     """One row for each workload, machine and option of a fleet plan."""
-    return pd.DataFrame([record_of(row) for row in plan.rows], columns=list(COLUMNS))
+    return pd.DataFrame([ROW.write(row) for row in plan.rows], columns=list(COLUMNS))
 
 
 def check_parquet() -> None:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING
 
 from coresim.advise.recommend import Recommendation
 from coresim.report import doubt, text
+from coresim.report.answered import Answered
 from coresim.report.content import Facts, Section
 from coresim.report.plain import answer_lines
 from coresim.report.plan import evidence, facts
-from coresim.report.subject import merged, rests_on
+from coresim.report.subject import merged, provenance_words
 from coresim.report.words import WIDTH, interval, percent, plural, wrapped
-
-if TYPE_CHECKING:
-    from coresim.report.answer import Answer
 
 #: Lines of the answer.
 LINES = 10
@@ -37,7 +34,7 @@ WHOLE = ("With ", "Next: ")
 VAGUE = 0.1
 
 
-def answer_text(answer: Answer, verbose: bool = False) -> str:
+def answer_text(answer: Answered, verbose: bool = False) -> str:
     """The answer in ten lines, and behind them the cautions, or with ``verbose`` all of the evidence."""
     told = merged(answer.notes)
     first = [note for note in told if note.startswith(CHANGING)]
@@ -50,10 +47,10 @@ def answer_text(answer: Answer, verbose: bool = False) -> str:
     return "\n".join([block, "", *(wrapped(line, "  ", "    ") for line in more)])
 
 
-def _entries(told: Answer, warnings: Sequence[str]) -> list[str]:
+def _entries(told: Answered, warnings: Sequence[str]) -> list[str]:
     """What the first lines say, in their order."""
-    answer, basis = told.result, told.basis
-    headline, *nearest = text.headline(answer, basis).splitlines()
+    answer = told.result
+    headline, *nearest = text.headline(answer, told.step_provenance).splitlines()
     measure_first = doubt.doubt_line(answer)
     about = "; ".join(f"GPU {value}" if name == "GPU" else value for name, value in told.subject if name != "measured")
     settings = text.loader_text(answer)
@@ -64,18 +61,19 @@ def _entries(told: Answer, warnings: Sequence[str]) -> list[str]:
     entries += [*before, f"{last.removesuffix('.')}; {doubt.rate_words(answer.per_rate)}."]
     entries += [measure_first] if measure_first else []
     entries += [f"On: {about}"] if about else []
-    entries.append(f"How sure: {_sure(answer, basis, told.rests)}")
+    entries.append(f"How sure: {_sure(told)}")
     entries += [settings] if settings else []
     entries.append(f"What holds the GPU back: {_held(answer)}")
     return entries if measure_first else [*entries, f"Next: {next_step(answer)}"]
 
 
-def _sure(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> str:
-    checked = next((line for line in rests if line.startswith("validated here")), None)
+def _sure(told: Answered) -> str:
+    answer = told.result
+    checked = next((line for line in told.provenance if line.startswith("validated here")), None)
     parts = [f"{percent(answer.point.estimate.level)[:-4]} % interval {interval(answer.point.estimate)}"]
     if answer.meets_target:
         parts = [f"within the target with probability {answer.probability:.2f}"]
-    parts.append(rests_on(answer.scenario, basis))
+    parts.append(provenance_words(answer.scenario, told.step_provenance))
     parts.append("not checked against a real run here" if checked is None else checked.partition(",")[0])
     return "; ".join(part for part in parts if part)
 

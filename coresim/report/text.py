@@ -24,10 +24,10 @@ def chosen_option(answer: Recommendation) -> OptionAnswer:
     return next(option for option in answer.options if option.option == answer.point.option)
 
 
-def headline(answer: Recommendation, basis: str | None = None) -> str:
+def headline(answer: Recommendation, step_provenance: str | None = None) -> str:
     """The answer in a sentence; where no core count meets the target, what would, and what comes nearest.
 
-    ``basis``: what the step time rests on; a record is named.
+    ``step_provenance``: where the step time comes from; a record is named.
     """
     point, target = answer.point, answer.scenario.target.gpu_idle
     idle = f"GPU idle {interval(point.estimate)}"
@@ -44,7 +44,7 @@ def headline(answer: Recommendation, basis: str | None = None) -> str:
         )
     span = core_range(answer).removeprefix("interval ")
     return (
-        f"{node_words(answer)}{plural(point.cores, 'CPU core')} per GPU{recorded_words(answer, basis)};"
+        f"{node_words(answer)}{plural(point.cores, 'CPU core')} per GPU{recorded_words(answer, step_provenance)};"
         f" {sure_words(answer)} ({span}), {setting_words(point)}: {idle}, target {percent(target)}."
     )
 
@@ -64,17 +64,17 @@ def setting_words(point: Point) -> str:
     return f"{option_words(point.option)} with {plural(point.workers, 'worker')}"
 
 
-def basis_lines(answer: Recommendation, basis: str | None, rests: tuple[str, ...]) -> list[str]:
+def provenance_lines(answer: Recommendation, step_provenance: str | None, provenance: tuple[str, ...]) -> list[str]:
     """What the answer rests on and what it leaves out, one line each."""
     scenario = answer.scenario
     step = format_duration(scenario.accelerator.step.mean)
     rate = scenario.workload.batch_size / scenario.accelerator.step.mean
-    sample, source = scenario.workload.preprocess, basis or "as given"
+    sample, source = scenario.workload.preprocess, step_provenance or "as given"
     shape = "as measured" if sample.distribution == "values" else sample.distribution
     lines = [
         f"a step of {step} for a batch of {scenario.workload.batch_size} ({rate:.0f} samples/s): {source}",
         f"{format_duration(sample.mean)} of CPU time to prepare a sample ({shape}, cv {sample.cv:.2f})",
-        *rests,
+        *provenance,
     ]
     if scenario.stages:
         lines[1] = "stages of its own: " + "; ".join(

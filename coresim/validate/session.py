@@ -82,7 +82,7 @@ def validate(
             left = [setting for setting in left if setting.limit != "quota"]
         total = sum(setting.repeats for setting in left) or 1
         made = 0
-        bandwidth = measure_bandwidth(budget_s=BANDWIDTH_S) if left else []
+        bandwidth = measure_bandwidth(budget_s=BANDWIDTH_S, cautions=[]) if left else []
         for job in dict.fromkeys(setting.job for setting in left):
             settings = [setting for setting in left if setting.job == job]
             if time.monotonic() > until:
@@ -149,7 +149,7 @@ def _run_job(
     """Calibrate, predict all of the job's settings, then let the same process make their trials, each kept at once."""
     first = settings[0]
     began = time.monotonic()
-    with Server(spec, more=Trials(), progress=lambda what, _: tell(what, 0)) as server:
+    with Server(spec, more=Trials(), tell=lambda what: tell(what, 0)) as server:
         job, paces = _calibrated(server, first, effort, bandwidth, tell)
         points = [_predicted(number, job.costs, setting, engine, effort) for setting in settings]
         job = replace(job, seconds=time.monotonic() - began)
@@ -188,7 +188,7 @@ def _calibrated(
         device, training = server.receive()[1]
     tell("calibrating", 0)
     ask = Ask(first.option == Option.STAGED, effort.budget_s, effort.rounds, first.pin_memory)
-    found = server.calibrate(ask, progress=lambda what, done: tell(f"{what}, {20 * int(5 * done)} %", 0))
+    found = server.calibrate(ask, progress=lambda done: tell(f"running the loader, {20 * int(5 * done)} %", 0))
     host = read_host(load_window=0.0)
     measurements = [*found.measurements, *bandwidth]
     profile = assemble(server.facts, found, host, NO_STEP, measurements, (), provenance("", "", host))

@@ -17,7 +17,8 @@ from typing import Any
 from coresim import stats
 from coresim.errors import CoresimError, InputError
 from coresim.measure.busy import busy_levels, measure_busy
-from coresim.measure.device import Device, map_tensors, open_device, to_device
+from coresim.measure.device import Device, map_tensors, to_device
+from coresim.measure.devices import open_device
 from coresim.measure.models import as_step, one_line, synthetic_batch
 from coresim.measure.notes import Note
 from coresim.measure.staged import StagedPipe
@@ -26,6 +27,8 @@ from coresim.measure.subject import Pipe
 from coresim.measure.training_step import measure_step, warm_up
 from coresim.measure.transfer import measure_copies
 from coresim.measure.trial import TimedStep, Trial, after_warm_up
+from coresim.model.measurement import Measurement
+from coresim.model.profile_tables import slowdown_table
 from coresim.validate.gpu_decode import jpeg_decoder
 
 STEPS = 20
@@ -70,7 +73,7 @@ class Training:
         model: a name that `coresim.measure.models.build_model` knows, which trains on the batch's images; or the
             user's own step, which gets the whole batch.
         precision: ``fp32`` or ``bf16``; the user's step has its own.
-        device: one of `coresim.measure.device.open_device`'s; a step of the user's that has a ``device`` goes there.
+        device: one of `coresim.measure.devices.open_device`'s; a step of the user's that has a ``device`` goes there.
         batch_size: samples per batch.
         encoded: a batch of undecoded JPEG files, where the device decodes; its decoding is then part of the step.
         batch: for the user's step, a batch of the user's data set, as tensors.
@@ -101,16 +104,13 @@ class Training:
         resident = self._on_device(self._batch)
         warm = warm_up(self._step, resident, self.device, seconds)
         count = max(3, min(STEPS, int(seconds / max(warm.step, 1e-9))))
-        found = {m.name: m for m in measure_step(self._step, resident, self.device, warm=warm, count=count)}
-        found |= {m.name: m for m in self._beside_busy_cores(resident, count)}
-        if self._decode is None:  # else the decoder copies what it decodes
-            found |= {m.name: m for m in measure_copies(self._batch, self.device)}
-        return _step_cost({name: measurement.values[0] for name, measurement in found.items()}, self.device.sync)
-
-    def _beside_busy_cores(self, resident: Any, count: int) -> list[Any]:
-        """The step beside up to all cores but one: what it loses by sharing the trainer's own is simulated besides."""
+        found = measure_step(self._step, resident, self.device, warm=warm, count=count)
+        # Beside up to all cores but one: what the step loses by sharing the trainer's own is simulated besides.
         others = len(os.sched_getaffinity(0)) - 1
-        return measure_busy(self._step, resident, self.device, busy_levels(others) if others else (), count)
+        found += measure_busy(self._step, resident, self.device, busy_levels(others) if others else (), count)
+        if self._decode is None:  # else the decoder copies what it decodes
+            found += measure_copies(self._batch, self.device)
+        return _step_cost(found, self.device.sync)
 
     def train(self, batch: Any) -> tuple[Any, Any]:
         """Copy a batch to the device and train on it; the events around the step."""
@@ -202,29 +202,15 @@ def _steps(device: Device, base: Any, asks: Sequence[tuple[float, float, float, 
     ]
 
 
-def _step_cost(values: dict[str, tuple[float, ...]], sync: str) -> StepCost:
+def _step_cost(found: Sequence[Measurement], sync: str) -> StepCost:
+    values = {measurement.name: measurement for measurement in found}
     step = values["accelerator.step"]
-    alone = stats.median(step)
-    busy = {
-        int(name.rsplit(".", 1)[1]): stats.median(found) / alone
-        for name, found in values.items()
-        if name.startswith("accelerator.step.busy.")
-    }
-    copies = {name: stats.median(found) for name, found in values.items() if name.startswith("copy.")}
+    copies = {name: stats.median(copy.flat) for name, copy in values.items() if name.startswith("copy.")}
     return StepCost(
-        step=step,
-        launch=values["accelerator.launch"],
+        step=step.flat,
+        launch=values["accelerator.launch"].flat,
         copy=copies.get("copy.pageable.wall", 0.0),
         copy_pinned=copies.get("copy.pinned"),
-        slowdown=tuple(_between(busy, level) for level in range(max(busy, default=0) + 1)),
+        slowdown=tuple(slowdown_table(step, found)),
         sync=sync,
     )
-
-
-def _between(busy: dict[int, float], level: int) -> float:
-    """Relative step time at a number of busy cores, linear between those measured; never faster than alone."""
-    known = {0: 1.0, **{k: max(1.0, value) for k, value in busy.items()}}
-    below = max(k for k in known if k <= level)
-    above = min(k for k in known if k >= level)
-    share = (level - below) / (above - below) if above > below else 0.0
-    return known[below] + share * (known[above] - known[below])

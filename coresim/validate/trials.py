@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from coresim.measure.calibrate import BUDGET_S, ROUNDS
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.processes import Link
-from coresim.measure.protocol import busy_seconds
+from coresim.measure.protocol import busy_seconds, own_seconds
 from coresim.measure.rig import Rig
 from coresim.measure.subject import Layout, Pipe
 from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
@@ -110,9 +110,9 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
         ordered=setting.ordered,
         pin_memory=setting.pin_memory,
     )
-    began, mine, all_busy = time.perf_counter(), _own_seconds() + sampler.cpu_s, busy_seconds()
+    began, mine, all_busy = time.perf_counter(), own_seconds() + sampler.cpu_s, busy_seconds()
     found = _ranks(rig, layout, order) if setting.ranks > 1 else [_alone(rig, layout, order, training)]
-    others = (busy_seconds() - all_busy) - (_own_seconds() + sampler.cpu_s - mine)
+    others = (busy_seconds() - all_busy) - (own_seconds() + sampler.cpu_s - mine)
     span = time.perf_counter() - began
     trial, notes = found[0], [note for one in found for note in one.notes]
     period = sum(one.seconds_per_step for one in found) / len(found)
@@ -157,9 +157,3 @@ def _run(pipe: Pipe, order: Order, training: Training | None) -> Trial:
 
 def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
     return tuple(round((moment - trial.before) * 1e6) for moment in moments)
-
-
-def _own_seconds() -> float:
-    """CPU seconds of this process and of those of its children that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system

@@ -10,12 +10,13 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from coresim.errors import CoresimError, InputError
+from coresim.errors import InputError
 
 Collate = Callable[[list[Any]], Any]
 
@@ -33,12 +34,10 @@ class Workload:
     Attributes:
         name: what the report calls it.
         batch_size: samples per batch, unless the user says otherwise.
-        repeatable: whether asking for an index again prepares the same sample again; a stream's does not.
     """
 
     name: str = "workload"
     batch_size: int = 64
-    repeatable: bool = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -124,7 +123,6 @@ class DatasetWorkload(Workload):
         self._iterator: Iterator[Any] | None = None
         self.settings: dict[str, Any] = {}
         self.is_map = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-        self.repeatable = self.is_map
         if not self.is_map and not hasattr(dataset, "__iter__"):
             kind = type(dataset).__name__
             needs = "a dataset has __len__ and __getitem__, or __iter__"
@@ -140,8 +138,8 @@ class DatasetWorkload(Workload):
 
     def collate(self, samples: list[Any]) -> Any:
         """The user's collate function, or the default; what it raises is an `InputError` that names it."""
-        with_what = f"collating {len(samples)} samples"
-        return self._guard(lambda: self._collate(samples), with_what, "give a collate function that joins them")
+        with blamed(f"{self.name}: collating {len(samples)} samples", "give a collate function that joins them"):
+            return self._collate(samples)
 
     @property
     def has_own_collate(self) -> bool:
@@ -149,16 +147,8 @@ class DatasetWorkload(Workload):
         return self._own_collate
 
     def _sample(self, index: int, _: np.random.Generator) -> Any:
-        read = (lambda: self.dataset[index]) if self.is_map else self._next
-        return self._guard(read, f"sample {index}", "fix the dataset or leave that sample out")
-
-    def _guard(self, call: Callable[[], Any], what: str, remedy: str) -> Any:
-        try:
-            return call()
-        except CoresimError:
-            raise
-        except Exception as error:
-            raise InputError(f"{self.name}: {what} raised {describe(error)}; {remedy}") from error
+        with blamed(f"{self.name}: sample {index}", "fix the dataset or leave that sample out"):
+            return self.dataset[index] if self.is_map else self._next()
 
     def _next(self) -> Any:
         """The next item of a stream, which starts over when it ends."""
@@ -212,6 +202,17 @@ def batch_facts(batch: Any) -> tuple[int, int]:
         return len(batch), 0
     size = getattr(batch, "nbytes", None)
     return (int(size), 1) if isinstance(size, int) else (0, 0)
+
+
+@contextmanager
+def blamed(what: str, remedy: str) -> Iterator[None]:
+    """Around the user's code: what goes wrong there is an `InputError` of one line that says ``what`` raised it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what} raised {describe(error)}; {remedy}") from error
 
 
 def describe(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim.errors import InputError
-from coresim.workloads.base import DatasetWorkload, Workload, describe
+from coresim.workloads.base import DatasetWorkload, Workload, blamed, describe
 
 _LOADER = "torch.utils.data.dataloader"
 
@@ -161,13 +161,8 @@ def _settings(loader: Any) -> dict[str, Any]:
 
 
 def _guarded(call: Callable[[], Any], target: str, remedy: str) -> Any:
-    try:
-        with _not_training(target):
-            return call()
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{target} raised {describe(error)}; {remedy}") from error
+    with blamed(target, remedy), _not_training(target):
+        return call()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     needs: str = ""
 
 
-class Listing(NamedTuple):
+class ListedWorkload(NamedTuple):
     """What a list says of a workload: its name, samples per batch, steps in order, purpose, optional package."""
 
     name: str
@@ -101,12 +101,12 @@ def target_of(name: str) -> str:
     return WORKLOADS[name].target
 
 
-def listing() -> list[Listing]:
+def listing() -> list[ListedWorkload]:
     """All built-in workloads in order; their modules are imported, their optional packages are not."""
     return [_listed(name, entry) for name, entry in WORKLOADS.items()]
 
 
-def _listed(name: str, entry: Entry) -> Listing:
+def _listed(name: str, entry: Entry) -> ListedWorkload:
     workload = load_object(entry.target, "workload")(Path())
     steps = (*(step.name for step in workload.steps()), "collate")
-    return Listing(name, workload.batch_size, steps, entry.purpose, entry.needs)
+    return ListedWorkload(name, workload.batch_size, steps, entry.purpose, entry.needs)

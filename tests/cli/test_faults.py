@@ -318,6 +318,5 @@ def test_what_cannot_be_pickled_is_named_and_not_waited_for(job: object, kind: s
 
 
 def test_a_hang_says_the_time_that_was_given() -> None:
-    with Child(sleeps, doing="sleeping") as child, pytest.raises(HangError, match=r"no answer for 0\.3 s") as caught:
+    with Child(sleeps, doing="sleeping") as child, pytest.raises(HangError, match=r"no answer for 0\.3 s"):
         child.receive(timeout=0.3)
-    assert caught.value.seconds == 0.3

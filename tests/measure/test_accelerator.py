@@ -20,8 +20,9 @@ from still import still
 from coresim.errors import CoresimError, InputError, MissingPartError
 from coresim.measure import accelerator, busy, models, training_step, transfer
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.device import Device, open_device
+from coresim.measure.device import Device
 from coresim.measure.device_queue import Work
+from coresim.measure.devices import open_device
 from coresim.measure.emulated import EmulatedDevice
 from coresim.measure.training_step import WarmUp
 from coresim.model.measurement import Measurement

@@ -21,7 +21,7 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure import campaign, models
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, Tools, run_campaign
-from coresim.measure.rig import Facts
+from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
 from coresim.measure.speed import speed_table
 from coresim.measure.step_time import NETS, ImportedStep, StepRequest, StoredBatch
@@ -34,7 +34,7 @@ from coresim.workloads.named import WorkloadSpec
 
 SMALL_SHM = HostFacts(terms=(CoreTerm("affinity", 2.0, "two"),), shm_bytes=1000)
 HERE = Path("data.jpg")
-FACTS = Facts("fake", "a fake loader", 16, 500, ("fetch", "decode"), 1000.0, 0.5, (HERE,))
+FACTS = DatasetFacts("fake", "a fake loader", 16, 500, 1000.0, (HERE,))
 GPU_PARTS = (Part("torch", True, "2", "", ""), Part("CUDA device", True, "1", "", ""))
 
 
@@ -46,13 +46,13 @@ class FakeServer:
     """Says what it is asked; its data set is there while it is open."""
 
     def __init__(
-        self, fakes: Fakes, spec: WorkloadSpec, *, build_timeout: float | None, progress: Callable[[str, float], None]
+        self, fakes: Fakes, spec: WorkloadSpec, *, build_timeout: float | None, tell: Callable[[str], None]
     ) -> None:
         self._fakes, self.facts = fakes, fakes.facts
         fakes.arguments["server"] = (spec, build_timeout)
         fakes.folder = Path(spec.folder)
         assert fakes.folder.is_dir()
-        progress(f"{BUILDING}, 7 s", 0.0)
+        tell(f"{BUILDING}, 7 s")
         fakes.note("build", None)
 
     def __enter__(self) -> FakeServer:
@@ -62,10 +62,10 @@ class FakeServer:
     def __exit__(self, *_: object) -> None:
         self._fakes.is_open = False
 
-    def calibrate(self, ask: Ask, progress: Callable[[str, float], None]) -> Calibrated:
+    def calibrate(self, ask: Ask, progress: Callable[[float], None]) -> Calibrated:
         assert self._fakes.is_open
         self._fakes.asked.append(ask)
-        progress("in its own words", 0.5)
+        progress(0.5)
         found = [one("prepare.sample", 0.01), one("scaling.1", 0.01), one("scaling.2", 0.0125)]
         result = Calibrated(found, [HostWarning("loader", "seen", "mend it")], 1.0, 0.02, 4096, 2)
         made: Calibrated = self._fakes.note("loader", result)
@@ -80,7 +80,7 @@ class FakeServer:
 class Fakes:
     """Measuring functions that note who was called with what."""
 
-    def __init__(self, facts: Facts = FACTS) -> None:
+    def __init__(self, facts: DatasetFacts = FACTS) -> None:
         self.facts, self.is_open = facts, False
         self.calls: list[str] = []
         self.asked: list[Ask] = []
@@ -102,7 +102,6 @@ class Fakes:
         return Tools(
             read_host=lambda: self.note("host", SMALL_SHM),
             parts=lambda: self.parts,
-            check_quiet=lambda: self.note("quiet", [HostWarning("other programs", "2 CPUs", "stop them")]),
             server=server,
             accelerator=self._accelerator,
             **measuring,
@@ -126,7 +125,7 @@ class Fakes:
             assert self.folder.is_dir() and not self.is_open
             self.options[name], self.arguments[name] = options, args
             cautions.append(HostWarning(name, "seen", "mend it"))
-            progress("in its own words", 0.5)
+            progress(0.5)
             result: list[Measurement] = self.note(name, found)
             return result
 
@@ -150,14 +149,14 @@ def run(fakes: Fakes, **request: Any) -> Profile:
         )
     fractions = [fraction for _, fraction in told]
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
-    assert "in its own words" not in dict(told) and f"{BUILDING}, 7 s" in dict(told)
+    assert f"{BUILDING}, 7 s" in dict(told)
     return made
 
 
 def test_order_and_what_comes_of_it() -> None:
     fakes = Fakes()
     made = run(fakes)
-    assert fakes.calls == ["host", "quiet", "build", "loader", "spin", "bandwidth", "storage"]
+    assert fakes.calls == ["host", "build", "loader", "spin", "bandwidth", "storage"]
     assert (made.workload, made.loader, made.batch_size, made.samples) == ("fake", "a fake loader", 16, 500)
     assert (made.bytes_per_batch, made.arrays_per_batch) == (4096, 2)
     assert [m.name for m in made.measurements][:2] == ["prepare.sample", "scaling.1"]
@@ -183,8 +182,8 @@ def test_the_fit_is_kept_as_numbers() -> None:
 
 def test_cautions_come_from_everywhere() -> None:
     whats = [caution.what for caution in run(Fakes()).cautions]
-    assert whats[0] == "other programs" and whats[1].startswith("/dev/shm is small")
-    assert whats[2:] == ["loader", "spin", "bandwidth", "storage"]
+    assert whats[0].startswith("/dev/shm is small")
+    assert whats[1:] == ["loader", "spin", "bandwidth", "storage"]
 
 
 def test_without_files_there_is_no_storage_and_it_is_said() -> None:
@@ -226,7 +225,7 @@ def test_timing_the_step_takes_no_time_from_the_rest() -> None:
     fakes = Fakes()
     fakes.parts = GPU_PARTS
     made = run(fakes)
-    assert fakes.calls[2:5] == ["build", "accelerator", "loader"]
+    assert fakes.calls[1:4] == ["build", "accelerator", "loader"]
     assert budgets(fakes)["loader"] == pytest.approx(0.7 * BUDGET)
     config: AcceleratorConfig = fakes.arguments["accelerator"][0]
     assert (config.device, config.model, config.batch_size, config.precision) == ("cuda", "resnet50", 16, "bf16")
@@ -322,7 +321,7 @@ def test_a_step_of_the_user_on_the_cpu() -> None:
     assert isinstance(config.step, ImportedStep) and models.describe_step(config.step) == "my:step"
     assert isinstance(config.batch, StoredBatch)
     # The one process that has the data set gives the batch; nobody else builds it.
-    assert fakes.calls[2:6] == ["build", "batch", "accelerator", "loader"]
+    assert fakes.calls[1:5] == ["build", "batch", "accelerator", "loader"]
     built_in = Fakes()
     run(built_in, step="my:step", device="cpu")
     assert built_in.arguments["accelerator"][0].batch is None

@@ -15,8 +15,9 @@ from still import COPY, LAUNCH, SIZE, STEP, StillHost, still
 
 from coresim.errors import InputError, MissingPartError
 from coresim.measure import device as module
-from coresim.measure.device import CudaDevice, Device, open_device
+from coresim.measure.device import CudaDevice, Device
 from coresim.measure.device_queue import DeviceHost, Queue, Work
+from coresim.measure.devices import open_device
 from coresim.measure.emulated import Emulated, EmulatedDevice, emulated
 
 torch = pytest.importorskip("torch")

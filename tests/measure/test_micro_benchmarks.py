@@ -49,14 +49,12 @@ def by_name(measurements: list[Measurement]) -> dict[str, Measurement]:
 
 def test_bandwidth_of_every_count() -> None:
     cpus = worker_pool.physical_cpus()[:2]
-    told: list[str] = []
-    found = bandwidth.measure_bandwidth(
-        cpus=cpus, cache_bytes=2**20, budget_s=0.3, progress=lambda what, done: told.append(what)
-    )
+    told: list[float] = []
+    found = bandwidth.measure_bandwidth(cpus=cpus, cache_bytes=2**20, budget_s=0.3, progress=told.append, cautions=[])
     counts = range(1, len(cpus) + 1)
     assert set(by_name(found)) == {f"bandwidth.{kernel}.{k}" for kernel in ("copy", "triad") for k in counts}
     assert all(value > 1e8 for m in found for value in m.flat)
-    assert "copy" in told[0] and "triad" in told[-1]
+    assert told == sorted(told) and told[0] == 0.0 and 0.5 <= told[-1] < 1.0
 
 
 def test_storage_cold_and_warm_or_an_honest_caution(images: WorkloadSpec) -> None:
@@ -96,9 +94,9 @@ def test_pages_in_and_out_of_the_cache_are_told_apart(tmp_path: Path) -> None:
 
 def test_no_files_or_a_missing_one_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no files to read"):
-        storage.measure_storage([])
+        storage.measure_storage([], budget_s=0.1, cautions=[])
     with pytest.raises(InputError, match=r"gone.*cannot be read"):
-        storage.measure_storage([tmp_path / "gone"], processes=1)
+        storage.measure_storage([tmp_path / "gone"], processes=1, budget_s=0.1, cautions=[])
 
 
 # --- cores and bandwidth ---------------------------------------------------------------------------------------
@@ -122,13 +120,15 @@ def test_bandwidth_arrays_leave_memory_to_others(tmp_path: Path) -> None:
     assert bandwidth.array_bytes(cache=2**20, processes=4, memory=2**34) == 2**21
     assert bandwidth.array_bytes(cache=2**30, processes=4, memory=12 * 2**30) == 2**28
     for index, size in enumerate(("32K", "1024K", "36608K")):
-        (tmp_path / f"index{index}").mkdir()
-        (tmp_path / f"index{index}" / "size").write_text(size + "\n")
-    assert bandwidth.last_level_cache(tmp_path) == 36608 * 1024
+        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{index}"
+        folder.mkdir(parents=True)
+        for name, text in {"size": size, "level": f"{index + 1}", "shared_cpu_list": "0-3"}.items():
+            (folder / name).write_text(text + "\n")
+    assert bandwidth.cache_size(tmp_path) == 36608 * 1024
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("300\n")
     assert bandwidth.available_memory(tmp_path) == 700
-    assert bandwidth.last_level_cache(tmp_path / "none") == bandwidth.USUAL_CACHE
+    assert bandwidth.cache_size(tmp_path / "none") == bandwidth.USUAL_CACHE
 
 
 # --- processes and how they end -------------------------------------------------------------------------------
@@ -196,13 +196,13 @@ import tempfile
 from coresim.measure import bandwidth
 from coresim.measure.server import Ask, Server
 from coresim.workloads.named import WorkloadSpec
-tell = lambda what, done: print(what, flush=True)
+tell = lambda done: print(done, flush=True)
 with tempfile.TemporaryDirectory() as folder:
     spec = WorkloadSpec({IMAGES!r}, folder)
     %s
 """
 CALLS = {
-    "bandwidth": "bandwidth.measure_bandwidth(budget_s=600, progress=tell)",
+    "bandwidth": "bandwidth.measure_bandwidth(budget_s=600, progress=tell, cautions=[])",
     # Its loader's workers are there once the first of its batches are.
     "loader": "spec.make(); Server(spec).__enter__().calibrate(Ask(budget_s=600), tell)",
 }

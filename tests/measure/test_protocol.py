@@ -79,10 +79,9 @@ def test_something_clean_is_always_left_and_never_a_disturbance(pairs: list[tupl
     assert all(repeat in repeats and repeat.wall <= 1.5 * fastest for repeat in kept)
 
 
-def test_cautions_name_what_value_and_remedy() -> None:
-    assert protocol.dirty_warning("x", 1, 10) == []
-    [dirty] = protocol.dirty_warning("x", 2, 10)
-    assert "2 of 10" in dirty.value
-    assert protocol.busy_warning(0.1, 4) == []
-    [busy] = protocol.busy_warning(0.5, 4)
-    assert busy.value == "2.0 of 4 CPUs busy" and busy.remedy
+def test_a_caution_names_what_value_and_remedy_where_more_than_a_tenth_was_disturbed() -> None:
+    cleaning = protocol.Cleaning("x")
+    assert len(cleaning.clean([Timing(1.0, 1.0)] * 9 + [Timing(9.0, 9.0)])) == 9 and cleaning.cautions == []
+    assert cleaning.clean([Timing(1.0, 1.0), Timing(9.0, 9.0)]) == [Timing(1.0, 1.0)]
+    [dirty] = cleaning.cautions
+    assert dirty.what.startswith("x: ") and "2 of 12" in dirty.value and dirty.remedy

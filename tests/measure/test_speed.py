@@ -13,7 +13,6 @@ import pytest
 
 from coresim.errors import InputError
 from coresim.measure import droop, host, pressure, siblings, topology, worker_pool
-from coresim.measure.protocol import Clock
 from coresim.measure.speed import channels_of, evidence, is_whole, speed_table
 from coresim.measure.system_root import SystemRoot
 from coresim.model.host import CoreTerm, HostFacts
@@ -134,7 +133,7 @@ def test_a_job_under_pressure_stays_on_its_core_and_goes_back() -> None:
 
     told: list[float] = []
     found = pressure.measure_pressure(
-        work, cpus=CPUS, cache_bytes=2**20, budget_s=0.3, progress=lambda what, done: told.append(done), cautions=[]
+        work, cpus=CPUS, cache_bytes=2**20, budget_s=0.3, progress=told.append, cautions=[]
     )
     assert [m.name for m in found] == ["pressure.0", "pressure.50", "pressure.100"]
     assert all(value > 0 for m in found for value in m.flat)
@@ -162,13 +161,14 @@ def test_streams_stream_when_told_and_rest_when_told() -> None:
 
 
 def test_one_core_presses_and_spins_with_nobody() -> None:
-    assert pressure.measure_pressure(lambda: None, cpus=CPUS[:1]) == [] == droop.measure_droop(cpus=CPUS[:1])
+    alone: dict[str, Any] = {"cpus": CPUS[:1], "budget_s": 0.1, "cautions": []}
+    assert pressure.measure_pressure(lambda: None, **alone) == [] == droop.measure_droop(**alone)
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="all cores are one")
 def test_a_spin_on_one_and_on_all_cores() -> None:
-    told: list[str] = []
-    found = droop.measure_droop(cpus=CPUS, budget_s=0.2, progress=lambda what, done: told.append(what))
+    told: list[float] = []
+    found = droop.measure_droop(cpus=CPUS, budget_s=0.2, progress=told.append, cautions=[])
     assert [m.name for m in found] == ["spin.1", "spin.2"]
     assert [len(m.values) for m in found] == [2, 2] and all(value > 0 for m in found for value in m.flat)
     assert "all" in found[0].how and told
@@ -180,12 +180,14 @@ def test_an_interrupted_measurement_leaves_the_process_where_it_was() -> None:
 
     usual = os.sched_getaffinity(0)
 
-    def stop(what: str, done: float) -> Any:
+    def stop(done: float) -> Any:
         raise Stop
 
     if len(CPUS) > 1:
         with pytest.raises(Stop):
-            pressure.measure_pressure(lambda: None, cpus=CPUS, cache_bytes=2**20, clock=Clock(), progress=stop)
+            pressure.measure_pressure(
+                lambda: None, cpus=CPUS, cache_bytes=2**20, budget_s=0.1, progress=stop, cautions=[]
+            )
     assert os.sched_getaffinity(0) == usual
 
 
@@ -222,4 +224,4 @@ def test_an_interruption_leaves_no_work_on_the_other_thread() -> None:
         sum(range(20_000))
 
     with pytest.raises(KeyboardInterrupt):
-        siblings.measure_siblings(work, (CPUS[0], CPUS[-1]), budget_s=5.0)
+        siblings.measure_siblings(work, (CPUS[0], CPUS[-1]), budget_s=5.0, cautions=[])

@@ -15,7 +15,7 @@ from coresim.cli.main import main
 from coresim.model.overrides import override
 from coresim.model.scenario import read_scenario
 from coresim.report.node import node_words
-from coresim.report.schemas import RECOMMEND_SCHEMA
+from coresim.report.schemas import schemas
 
 JOB = """
 [workload]
@@ -65,7 +65,7 @@ def test_json_has_the_node_too(job: Path, capsys: pytest.CaptureFixture[str]) ->
     cores, workers, factor = (found[name] for name in ("cores_per_gpu", "workers", "prefetch_factor"))
     memory = 4 * (factor * workers + 1) * 1e6 + 4 * workers * 2e6
     assert found["node"] == {"gpus": 4, "cores": 4 * cores, "workers": 4 * workers, "memory_bytes": memory}
-    check(RECOMMEND_SCHEMA, document)
+    check(schemas()["recommend"], document)
 
 
 @pytest.mark.parametrize(

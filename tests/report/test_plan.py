@@ -19,15 +19,17 @@ mpl.use("Agg")
 import coresim
 from coresim.cli.main import main
 from coresim.errors import InputError
+from coresim.model.build import SimulatedSetting
+from coresim.model.option import Option
 from coresim.model.profile import load_document
 from coresim.model.scenario import read_scenario
 from coresim.report.content import Report, Section, Table
-from coresim.report.gantt import Shown, rows_of, traced
+from coresim.report.gantt import rows_of, traced
 from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
 from coresim.report.plan import ledger_table, one_short, plan_report
-from coresim.report.subject import rests_on, subject_of
+from coresim.report.subject import provenance_words, subject_of
 from coresim.sim.fast import simulate
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedPoint
@@ -81,7 +83,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def answer():
-    return replace(coresim.recommend(TABLES), basis="a step that was given", notes=(HOSTILE,))
+    return replace(coresim.recommend(TABLES), step_provenance="a step that was given", notes=(HOSTILE,))
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +121,7 @@ def test_the_first_screen_says_on_what_it_rests_and_warns(answer, report):
     assert shown["Warnings"] == HOSTILE.partition(";")[0]
     assert dict(answer.subject) == {"data set": "batch of 8", "GPU": "not named", "host": "2 cores"}
     assert report.subject == (*answer.subject, ("reported", "2027-01-02"))
-    recorded = rests_on(answer.result.scenario, "catalogue: ResNet-50 on A100: 75 ms")
+    recorded = provenance_words(answer.result.scenario, "catalogue: ResNet-50 on A100: 75 ms")
     assert recorded.startswith("step: a record of another machine; ")
 
 
@@ -133,7 +135,9 @@ def test_the_header_names_data_set_gpu_host_and_date():
         "host": f"{profile.host.cpu_model}, 2 cores",
         "measured": profile.provenance.time_utc[:10],
     }
-    assert rests_on(scenario, profile.accelerator.basis).startswith("step: a record of another machine, ±37 %; cost of")
+    assert provenance_words(scenario, profile.accelerator.basis).startswith(
+        "step: a record of another machine, ±37 %; cost of"
+    )
     made = Report("title", "headline", (("a", "b"),), (), subject)
     for shown in (report_html(made), report_markdown(made)):
         assert all(value.replace("&", "&amp;") in shown.replace("\\", "") for _, value in subject)
@@ -386,7 +390,7 @@ def test_profiles_show_themselves_too(profile_path):
 def test_no_worker_looks_idle_at_the_end_of_a_timeline():
     """Of a job that its workers hold back, every worker is busy from the start to the edge of the picture."""
     scenario = read_scenario({"workload": {"batch_size": 8, "preprocess": "4 ms"}, "accelerator": {"step": "2 ms"}})
-    line, trace = traced(scenario, Shown(2, 5, 4), simulate, steps=6, seed=1)
+    line, trace = traced(scenario, SimulatedSetting(Option.OVERLAPPED, 4, 5, 2), simulate, steps=6, seed=1)
     end = float(trace.end[5])
     rows = list(rows_of(line, trace, end))
     busy = {row.label: sum(min(bar.end, end) - bar.start for bar in row.bars) for row in rows[2:]}

@@ -27,14 +27,14 @@ speed_uncertainty = 0.02
 """
 
 
-def rests(source: Any, *settings: str, **request: Any) -> list[str]:
+def provenance(source: Any, *settings: str, **request: Any) -> list[str]:
     """The lines, of option 2 unless another is asked for."""
     asked = {"options": (2,), "max_cores": 4} | request
-    return list(coresim.recommend(source, settings=list(settings), **asked).rests)
+    return list(coresim.recommend(source, settings=list(settings), **asked).provenance)
 
 
 def test_nothing_is_said_of_what_changes_nothing() -> None:
-    found = rests(tomllib.loads(JOB), "host.speed=[1.0]")
+    found = provenance(tomllib.loads(JOB), "host.speed=[1.0]")
     assert found == []
 
 
@@ -42,33 +42,33 @@ def test_growth_of_receiving_is_named_with_its_origin() -> None:
     line = "each worker beyond the first adds 2 % to the time to receive a batch: "
     tables = tomllib.loads(JOB)
     tables["workload"]["consumer_growth"] = 0.02
-    assert f"{line}as given" in rests(tables)
+    assert f"{line}as given" in provenance(tables)
     given = "given by the setting workload.consumer_growth=0.02 (--set)"
-    assert f"{line}{given}" in rests(tomllib.loads(JOB), "workload.consumer_growth=0.02")
+    assert f"{line}{given}" in provenance(tomllib.loads(JOB), "workload.consumer_growth=0.02")
     # Without workers nothing is received.
-    assert not any("receive" in found for found in rests(tables, options=(1,)))
+    assert not any("receive" in found for found in provenance(tables, options=(1,)))
 
 
 def test_the_locks_passing_is_named_as_assumed_or_as_given() -> None:
     threads = ["loader.in_process=true", "loader.gil=0.2"]
     line = f"passing the lock between threads adds up to {100 * lock.PASSING:.0f} % to that: assumed, ±20 points"
-    assert any(found.startswith(line) for found in rests(tomllib.loads(JOB), *threads))
-    found = rests(tomllib.loads(JOB), *threads, "loader.lock_passing=0.3")
+    assert any(found.startswith(line) for found in provenance(tomllib.loads(JOB), *threads))
+    found = provenance(tomllib.loads(JOB), *threads, "loader.lock_passing=0.3")
     assert "passing the lock between threads adds up to 30 % to that: given by the setting loader.lock_passing=0.3" in (
         line.partition(" (--set)")[0] for line in found
     )
     assert "20 % of preprocessing holds the interpreter's lock: given by the setting loader.gil=0.2 (--set)" in found
     # Worker processes have a lock each.
-    assert not any("lock" in found for found in rests(tomllib.loads(JOB), "loader.gil=0.2"))
+    assert not any("lock" in found for found in provenance(tomllib.loads(JOB), "loader.gil=0.2"))
 
 
 def test_siblings_are_named() -> None:
-    found = rests(tomllib.loads(JOB), "host.siblings=0.12")
+    found = provenance(tomllib.loads(JOB), "host.siblings=0.12")
     assert any(line.startswith("a second hardware thread adds 12 % of a core") and "(--set)" in line for line in found)
 
 
 def test_what_is_assumed_of_cores_beyond_the_table_is_said() -> None:
-    inside, beyond = (rests(tomllib.loads(JOB), f"accelerator.count={count}")[0] for count in (1, 4))
+    inside, beyond = (provenance(tomllib.loads(JOB), f"accelerator.count={count}")[0] for count in (1, 4))
     assert inside.startswith("each of ") and inside.endswith("of its speed alone, ±4 %: as given")
     assert "s(k) is known for 4 cores, and more are taken to be no slower" in beyond
 
@@ -76,15 +76,15 @@ def test_what_is_assumed_of_cores_beyond_the_table_is_said() -> None:
 def test_the_assumed_loss_per_core_beyond_the_measured_is_said(tmp_path: Path) -> None:
     profile = replace(made_up_profile(), speed=tuple(1.0 - 0.01 * k for k in range(32)), speed_uncertainty=(0.05,))
     result = coresim.recommend(profile, settings=["accelerator.count=4"], options=(2,), max_cores=4).result
-    line = next(found for found in answer_of(result, profile).rests if found.startswith("each of "))
+    line = next(found for found in answer_of(result, profile).provenance if found.startswith("each of "))
     names = [found.name for found in profile.measurements if found.name.startswith("scaling.")]
     measured = max(int(name.removeprefix("scaling.")) for name in names)
     assert f"{measured} were measured; each beyond them is taken to cost 1.0 % of it" in line
-    other = answer_of(result, profile, settings=["host.speed=[1.0, 0.9]"]).rests
+    other = answer_of(result, profile, settings=["host.speed=[1.0, 0.9]"]).provenance
     assert any("given by the setting host.speed=" in found for found in other)
 
 
 @pytest.mark.parametrize("option", [1, 2])
 def test_the_lines_stand_in_the_text(option: int) -> None:
     answer = coresim.recommend(tomllib.loads(JOB), settings=["accelerator.count=2"], options=(option,), max_cores=3)
-    assert answer.rests[-1][:30] in answer.text(verbose=True)
+    assert answer.provenance[-1][:30] in answer.text(verbose=True)

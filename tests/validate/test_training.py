@@ -24,6 +24,7 @@ from coresim.measure.notes import Note
 from coresim.measure.staged import StagedSubject
 from coresim.measure.subject import Layout, Pipe
 from coresim.measure.trial import Trial
+from coresim.model.measurement import Measurement
 from coresim.validate import training as module
 from coresim.validate.grid import Setting, in_training, job_grid
 from coresim.validate.training import StepCost, Training, run_training
@@ -259,9 +260,10 @@ def test_the_step_is_slowed_by_others_and_keeps_a_core_for_the_trainer(
 
 
 def test_the_slowdown_between_measured_levels_is_linear_and_never_below_one():
-    values = {"accelerator.step": (1.0,), "accelerator.launch": (0.1,), "copy.pageable.wall": (0.3,)}
-    busy_steps = {"accelerator.step.busy.1": (0.9,), "accelerator.step.busy.3": (1.4,)}
-    found = module._step_cost(values | busy_steps, "block")
+    values = {"accelerator.step": 1.0, "accelerator.launch": 0.1, "copy.pageable.wall": 0.3}
+    busy_steps = {"accelerator.step.busy.1": 0.9, "accelerator.step.busy.3": 1.4}
+    taken = [Measurement(name, "s", ((value,),), "made up") for name, value in (values | busy_steps).items()]
+    found = module._step_cost(taken, "block")
     assert found.slowdown == pytest.approx((1.0, 1.0, 1.2, 1.4))
     assert found == StepCost((1.0,), (0.1,), 0.3, None, found.slowdown, "block")
 

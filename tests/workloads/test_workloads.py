@@ -104,7 +104,6 @@ def test_streams_start_over() -> None:
     workload = DatasetWorkload(iter_of(3), "stream")
     [step] = workload.steps()
     assert [step.call(0, seed_everything(0)) for _ in range(5)] == [0, 1, 2, 0, 1]
-    assert not workload.repeatable
 
 
 def iter_of(count: int) -> Any:
