@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,7 +54,7 @@ def numbers(pipe: Pipe, batches: int) -> list[list[int]]:
     return [[int(value) for value in pipe.next()[0]] for _ in range(batches)]
 
 
-def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait for it; how long it takes is no matter of the test."""
     end = time.monotonic() + seconds
     while not holds():
@@ -74,6 +75,26 @@ class Works:
     def time(self) -> Any:
         spent, now = (lambda: self.spent), (lambda: self.now)
         return SimpleNamespace(perf_counter=now, thread_time=spent, process_time=spent)
+
+
+class ThreadsWork(Works):
+    """The same for several threads: one wall clock, and a CPU clock for each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own, self._turn = threading.local(), threading.Lock()
+
+    def work(self, cpu: float, wait: float = 0.0) -> None:
+        with self._turn:
+            self.now += cpu + wait
+        self._own.spent = self._of_this_thread() + cpu
+
+    def _of_this_thread(self) -> float:
+        return getattr(self._own, "spent", 0.0)
+
+    @property
+    def time(self) -> Any:
+        return SimpleNamespace(perf_counter=lambda: self.now, thread_time=self._of_this_thread)
 
 
 class Lines:

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from coresim.cli import measure as verb
+from coresim.cli.main import main
 from coresim.errors import InputError, MissingPartError
 from coresim.measure import campaign, models
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
@@ -494,24 +494,23 @@ def test_a_real_quick_run(measured: tuple[Profile, list[Path]], tmp_path: Path) 
     assert not scenario.accelerator.step.is_zero and len(scenario.host.speed) >= 64
 
 
-def test_a_saved_profile_answers_without_torch(measured: tuple[Profile, list[Path]], tmp_path: Path) -> None:
+def test_a_saved_profile_answers_without_torch(
+    measured: tuple[Profile, list[Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     path = tmp_path / "p.json"
     measured[0].save(path)
-    hidden = "import sys; sys.modules['torch'] = None; from coresim.cli.main import main; sys.exit(main())"
-
-    def recommend(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", hidden, "recommend", str(path), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-
-    done = recommend("--json", "--set", "accelerator.step=40 ms")
-    assert done.returncode in (0, 4), done.stderr
-    assert json.loads(done.stdout)["metadata"]["step_basis"].startswith("given")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["recommend", str(path), "--json", "--max-cores", "4", "--set", "accelerator.step=40 ms"]) in (0, 4)
+    assert json.loads(capsys.readouterr().out)["metadata"]["step_basis"].startswith("given")
     document = json.loads(path.read_text())
     document["unknown_key"] = 1
     path.write_text(json.dumps(document))
-    bad = recommend()
-    assert (bad.returncode, len(bad.stderr.splitlines())) == (2, 1)
-    assert "unknown_key" in bad.stderr
+    assert main(["recommend", str(path)]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "unknown_key" in said
 
 
 def test_the_step_on_the_cpu_is_timed_beside_the_other_where_it_is_asked_for() -> None:

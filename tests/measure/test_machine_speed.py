@@ -20,7 +20,7 @@ from coresim.measure.subject import Subject
 
 
 class Work(Subject):
-    """Samples that spin on the CPU for milliseconds that a file says, and note what they were."""
+    """Samples that take the CPU for milliseconds that a file says, and note what they were."""
 
     MS = 3.0
     samples = 100
@@ -36,31 +36,38 @@ class Work(Subject):
         self.rng = np.random.default_rng(0)
 
     def sample(self, index: int) -> None:
-        end = time.thread_time() + float((self.folder / "ms").read_text()) / 1000.0
-        while time.thread_time() < end:
-            pass
+        began = time.thread_time()  # what noting takes is part of it
         with (self.folder / f"drawn-{os.getpid()}").open("a") as file:
             file.write(f"{index} {int(self.rng.integers(10**6))}\n")
+        end = began + float((self.folder / "ms").read_text()) / 1000.0
+        while time.thread_time() < end:
+            pass
 
     def drawn(self) -> list[list[str]]:
         """What each process noted."""
         return [file.read_text().splitlines() for file in sorted(self.folder.glob("drawn-*"))]
 
 
-def seen_now(sampler: SpeedSampler, seconds: float) -> float:
-    """What a worker would see that is at work from now on."""
+def more_rounds(sampler: SpeedSampler, count: int) -> None:
+    """Wait until the sampler has made so many more rounds, however busy the machine is."""
+    enough = sampler._head[0] + count
+    until(lambda: sampler._head[0] >= enough)
+
+
+def seen_now(sampler: SpeedSampler, rounds: int = 6) -> float:
+    """What a worker would see that is at work from now on, for so many rounds."""
     began = time.perf_counter()
-    time.sleep(seconds)
+    more_rounds(sampler, rounds)
     return sampler.seen([made_note(began, time.perf_counter(), cpu_number=min(os.sched_getaffinity(0)))])
 
 
 def test_the_sampler_repeats_the_same_work_and_shows_a_slower_machine(tmp_path: Path) -> None:
     work = Work(tmp_path)
     with SpeedSampler(work, share=0.2) as sampler:
-        usual = seen_now(sampler, 0.3)
+        usual = seen_now(sampler)
         work.slower(3.0)
-        time.sleep(0.1)
-        found = seen_now(sampler, 0.5)
+        more_rounds(sampler, 2)  # the one under way has faster samples in it
+        found = seen_now(sampler)
         taken = sampler.cpu_s
     assert found == pytest.approx(3.0 * usual, rel=0.25)  # CPU times both, of work that spins until it has spent them
     assert taken > 0.0
@@ -72,11 +79,11 @@ def test_speeds_of_one_subject_are_told_by_the_same_work_from_run_to_run(tmp_pat
     """A run in which samples are light must not take more of them: what it saw is held beside the other runs."""
     work = Work(tmp_path)
     with SpeedSampler(work, share=0.2) as sampler:
-        usual = seen_now(sampler, 0.3)
+        usual = seen_now(sampler)
     chosen = work.timed_sample
     work.slower(0.2)
     with SpeedSampler(work, share=0.2) as sampler:
-        found = seen_now(sampler, 0.3)
+        found = seen_now(sampler)
     assert chosen is not None and chosen[1] == 1 and work.timed_sample == chosen
     assert found == pytest.approx(0.2 * usual, rel=0.3)
 
@@ -143,7 +150,8 @@ def test_a_sampler_whose_user_is_gone_before_it_looks_makes_no_round(tmp_path: P
 
 def test_a_sampler_that_died_is_told_and_not_waited_for(tmp_path: Path) -> None:
     with stopped(tmp_path) as sampler, pytest.raises(CoresimError, match="has died"):
-        seen_now(sampler, 0.1)
+        now = time.perf_counter()
+        sampler.seen([made_note(now, now, cpu_number=min(os.sched_getaffinity(0)))])
 
 
 def test_a_sample_that_fails_ends_the_sampler_alone(tmp_path: Path) -> None:
@@ -161,7 +169,7 @@ def test_a_stream_s_place_is_taken_by_work_of_our_own(tmp_path: Path) -> None:
         samples = 0
 
     with SpeedSampler(Stream(tmp_path)) as sampler:
-        assert seen_now(sampler, 0.05) > 0.0
+        assert seen_now(sampler, 1) > 0.0
     assert not Stream(tmp_path).drawn()
 
 

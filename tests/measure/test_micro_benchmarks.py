@@ -192,7 +192,8 @@ def test_an_unexpected_exception_comes_home_as_one_line() -> None:
 
 
 MEASURE = f"""
-import tempfile
+import signal, tempfile
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs tests in the background may ignore it
 from coresim.measure import bandwidth
 from coresim.measure.server import Ask, Server
 from coresim.workloads.named import WorkloadSpec
@@ -208,8 +209,15 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize(
+    ("call", "how"),
+    [
+        pytest.param(CALLS["bandwidth"], signal.SIGINT, id="bandwidth-ctrl-c"),
+        pytest.param(CALLS["bandwidth"], signal.SIGKILL, id="bandwidth-killed"),
+        # Ctrl-C while the loader runs: `test_cli.py`.
+        pytest.param(CALLS["loader"], signal.SIGKILL, id="loader-killed"),
+    ],
+)
 def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path, how: signal.Signals, call: str) -> None:
     paths = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": paths}
@@ -220,7 +228,7 @@ def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path, how: signal.
         children = psutil.Process(measuring.pid).children(recursive=True)
         assert children
         measuring.send_signal(how)
-        assert measuring.wait(timeout=20) != 0
-    assert not psutil.wait_procs(children, timeout=20)[1]
+        assert measuring.wait() != 0
+    assert not psutil.wait_procs(children, timeout=120)[1]
     if how == signal.SIGINT:
         assert list(tmp_path.iterdir()) == []

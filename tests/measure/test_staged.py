@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from kit import numbers, running, subject_of, until
+from kit import ThreadsWork, Works, numbers, running, subject_of, until
 
 from coresim.errors import InputError
+from coresim.measure import notes as notes_module
+from coresim.measure import staged
 from coresim.measure.staged import Buffer, Closed, StagedSubject, copied
 from coresim.workloads.base import Workload
 
@@ -45,7 +46,7 @@ def test_who_waits_at_a_buffer_ends_when_it_is_closed() -> None:
         thread.start()
     buffer.close()
     for thread in threads:
-        thread.join(30.0)
+        thread.join(120.0)
     assert ended == [True, True] and not any(thread.is_alive() for thread in threads)
 
 
@@ -55,7 +56,7 @@ def test_a_slow_fetch_holds_up_no_batch() -> None:
     class Slow(list[int]):
         def __getitem__(self, index: int) -> int:  # type: ignore[override]
             if index == 0:
-                released.wait(20.0)
+                released.wait(120.0)
             return index
 
     with running(subject_of("staged", Slow(range(12)), 4), workers=1, seed=3) as pipe:
@@ -69,49 +70,67 @@ def test_a_slow_fetch_holds_up_no_batch() -> None:
     assert 0 not in first and came >= 0
 
 
+#: A power of two, so that sums of made-up times are exact.
+MS = 2.0**-10
+
+
 class Steps(Workload):
-    """The fetch waits, the next two steps spin on the CPU, for times that a test can tell apart."""
+    """The fetch waits, all else works, each for a time of its own on a clock that this alone moves."""
 
     batch_size = 4
+
+    def __init__(self, folder: Path, works: Works) -> None:
+        super().__init__(folder)
+        self.works = works
 
     def __len__(self) -> int:
         return 8
 
     def fetch(self, index: int) -> int:
-        time.sleep(0.02)
+        self.works.work(0.0, wait=32 * MS)
         return index
 
     def decode(self, raw: int) -> int:
-        until_spent(0.002)
+        self.works.work(2 * MS)
         return raw
 
-    def transform(self, x: int, rng: np.random.Generator) -> np.ndarray:
-        until_spent(0.001)
-        return np.full(1000, x)
+    def transform(self, x: int, rng: np.random.Generator) -> int:
+        self.works.work(MS)
+        return x
 
     def collate(self, samples: list[Any]) -> Any:
-        until_spent(0.004)
-        return {"x": samples, "names": ("a", ["b"])}
+        self.works.work(4 * MS)
+        return Copied(self.works)
 
 
-def until_spent(seconds: float) -> None:
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
+class Copied:
+    """A batch that works while it is copied."""
+
+    def __init__(self, works: Works) -> None:
+        self.works = works
+
+    def copy(self) -> str:
+        self.works.work(8 * MS)
+        return "copied"
 
 
-def test_each_part_of_a_batch_is_noted_where_it_was_done(tmp_path: Path) -> None:
-    work = Steps(tmp_path)
+def test_each_part_of_a_batch_is_noted_where_it_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    works = ThreadsWork()
+    for module in (staged, notes_module):
+        monkeypatch.setattr(module, "time", works.time)
+    work = Steps(tmp_path, works)
     subject = StagedSubject(work, work.collate)
     assert subject.threads and subject.loader == "stages in threads of our own"
     with running(subject, workers=1, fetchers=2) as pipe:
-        notes = [pipe.next()[1] for _ in range(3)]
-    for note in notes:
-        assert note.fetch >= 4 * 0.02
+        found = [pipe.next() for _ in range(3)]
+    assert {batch for batch, _ in found} == {"copied"}
+    for _, note in found:
+        assert note.fetch >= 4 * 32 * MS  # other threads may have moved the clock meanwhile
         # The fetch is no part of the time that the worker's thread takes; its CPU time is a sample's.
-        assert all(0.003 <= cpu < 0.02 for cpu in note.cpu)
-        assert 0.004 <= note.collate < 0.02 and note.copy > 0.0
-        assert note.made - note.began >= sum(note.wall) + note.collate >= 0.016
+        assert list(note.cpu) == [3 * MS] * 4
+        assert (note.collate, note.copy) == (4 * MS, 8 * MS)
+        assert note.made - note.began >= sum(note.wall) + note.collate + note.copy
+        assert all(wall >= 3 * MS for wall in note.wall)
 
 
 def test_the_last_stage_gives_a_copy(tmp_path: Path) -> None:

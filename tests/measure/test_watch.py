@@ -182,15 +182,18 @@ def test_a_process_that_is_not_there_is_named():
 
 
 def test_a_busy_process_is_seen_until_it_ends():
-    code = "import time\nend = time.process_time() + 1.2\nwhile time.process_time() < end: pass"
-    job = subprocess.Popen([sys.executable, "-c", code])
+    job = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    ticks, seen, before = [], 0.0, 0.0
     try:
-        ticks = list(watch(job.pid, 0.25))
+        for tick in watch(job.pid, 0.1):
+            ticks.append(tick)
+            seen, before = seen + tick.main_cores * (tick.second - before), tick.second
+            if seen > 0.2:  # CPU seconds, whatever part of a core it gets
+                job.kill()
     finally:
         job.kill()
         job.wait()
-    assert sum(tick.main_cores for tick in ticks) * 0.25 > 0.4
-    assert all(tick.processes[0].pid == job.pid for tick in ticks)
+    assert seen > 0.2 and all(tick.processes[0].pid == job.pid for tick in ticks)
 
 
 def test_usage_errors(capsys: pytest.CaptureFixture[str]):
@@ -217,7 +220,7 @@ def test_a_real_training_that_starves_on_its_loader(tmp_path, capsys: pytest.Cap
     # Hooks inside of it tell what its rank waited: nearly all of the time.
     assert found["waiting_for_loader_by_rank"].keys() == {"0"}
     assert found["waiting_for_loader_by_rank"]["0"] > 0.5
-    gone = psutil.wait_procs([p for p in psutil.process_iter() if str(tmp_path) in " ".join(_words(p))], timeout=5)
+    gone = psutil.wait_procs([p for p in psutil.process_iter() if str(tmp_path) in " ".join(_words(p))], timeout=120)
     assert not gone[1]
 
 

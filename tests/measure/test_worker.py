@@ -48,7 +48,7 @@ def worker(begin: Callable[[], Any], work: Callable[[Any], None] = lambda kept: 
     process = fork.Process(target=live, daemon=True)
     process.start()
     try:
-        assert mine.poll(30) and mine.recv() == "rests"
+        assert mine.poll(120) and mine.recv() == "rests"
         yield process.pid or 0, mine
     finally:
         process.kill()
@@ -133,6 +133,6 @@ def test_threads_of_a_pool_are_counted_and_those_that_wait_are_not() -> None:
     with worker(Pool, Pool.work) as (pid, link):
         before = task_times(pid)
         link.send("work")
-        assert link.poll(60) and link.recv() == "rests"
+        assert link.poll(120) and link.recv() == "rests"
         count, spread = worked(before, task_times(pid))
     assert count == 3 and 2.0 < spread < 3.001

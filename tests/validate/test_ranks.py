@@ -188,8 +188,8 @@ def test_validate_tries_ranks_and_many_workers(
     short = partial(trials.Effort.__init__, rounds=1, budget_s=0.3, trial_s=0.2)
     monkeypatch.setattr(trials.Effort, "__init__", lambda self, **more: short(self, **more))
     monkeypatch.setattr(session, "BANDWIDTH_S", 0.1)
-    monkeypatch.setattr(session, "MOST_OTHERS", 99.0)
-    monkeypatch.setattr(session, "MOST_LATE", 99.0)
+    for bound in ("MOST_OTHERS", "MOST_SLOWER", "MOST_LATE"):
+        monkeypatch.setattr(session, bound, 1e9)
     grid = tmp_path / "grid.toml"
     block = '[[block]]\nworkload = "slow-reads"\nbatch_size = 2\nratio = 1.0\n'
     grid.write_text(f"{block}ranks = 2\nworkers = 2\nstraggler = 1.5\n{block}workers = 8\n")
