@@ -71,8 +71,10 @@ def test_every_command_is_one_that_the_parser_takes(
 
 #: What a command is run with: files that are here, or nothing.
 FILES = {"docs/job.toml": ROOT / "docs" / "job.toml", "profile.json": ROOT / "notebooks" / "profile.json"}
+#: What makes a command take seconds: CI runs them.
+LONG = {"profile.json", "accelerator.count=8"}
 RUN = [
-    pytest.param(words, marks=[pytest.mark.slow] * ("profile.json" in words), id=shlex.join(words))
+    pytest.param(words, marks=[pytest.mark.slow] * bool(LONG & {*words}), id=shlex.join(words))
     for _, words in SHOWN
     if words[0] in ("machines", "presets", "storage") or {*words[1:2]} & {*FILES}
 ]
