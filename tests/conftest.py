@@ -1,7 +1,7 @@
 """What every test has: a state folder of its own, so that the user's ledgers are left alone; and a made-up profile.
 
-Where tests run in several processes, each file runs in one of them, as files share what is slow to make; the file that
-takes longest is begun first.
+Where tests run in several processes, each file runs in one of them, as files share what is slow to make; the files that
+take longest are begun first, so that all processes end at about the same time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 from made_up import profile
 
-LONGEST = "test_coverage.py"
+LONGEST = (
+    "test_one_interval.py",
+    "test_coverage.py",
+    "test_agreement.py",
+    "test_engines.py",
+    "test_faults.py",
+    "test_fuzz.py",
+    "test_campaign.py",
+)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -25,7 +33,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name != LONGEST)
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from coresim.validate.score import score
 
 FOLDER = Path(__file__).parents[2] / "calibration"
 LEDGERS = sorted(FOLDER.glob("*.ledger.json"))
+read = cache(load_ledger)  # they are large
 #: What the model's structure misses, a share: in most ledgers, and where the page says that it is more.
 STRUCTURE, WORSE = 0.045, {"workers.ledger.json": 0.09}
 
@@ -24,7 +26,7 @@ STRUCTURE, WORSE = 0.045, {"workers.ledger.json": 0.09}
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
 def test_recorded_predictions_come_out_again(path: Path):
     """They were made by the coresim of their day: the model may have changed since, by less than a point on average."""
-    recorded = load_ledger(path)
+    recorded = read(path)
     some = replace(recorded, points=recorded.points[::11])
     pairs = list(zip(some.points, repredict(some, simulate).points, strict=True))
     changes = [abs(now.prediction.idle - before.prediction.idle) for before, now in pairs]
@@ -35,7 +37,7 @@ def test_recorded_predictions_come_out_again(path: Path):
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
 def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
     """A guard at what was seen when they were recorded, not the bound that is aimed at."""
-    recorded = load_ledger(path)
+    recorded = read(path)
     own = score(with_own_costs(replace(recorded, points=recorded.points[::5]), simulate))
     assert own.idle_mean < WORSE.get(path.name, STRUCTURE)
     assert own.idle_mean < own.rate_mean
@@ -43,7 +45,7 @@ def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
 def test_every_ledger_names_a_grid_that_was_declared_here(path: Path):
-    recorded = load_ledger(path)
+    recorded = read(path)
     grid = load_grid(FOLDER / recorded.grid)
     assert recorded.grid_sha256 == grid.sha256
     assert {point.setting for point in recorded.points} <= set(grid.settings)
@@ -53,7 +55,7 @@ def test_every_ledger_names_a_grid_that_was_declared_here(path: Path):
 def test_the_page_says_what_the_ledgers_say():
     """All but the tables that simulate anew, which take minutes."""
     page = (FOLDER / "README.md").read_text()
-    ledgers = {path.name: load_ledger(path) for path in LEDGERS}
+    ledgers = {path.name: read(path) for path in LEDGERS}
     assert page.startswith(state.head(ledgers))
     for name, recorded in ledgers.items():
         note = FOLDER / name.replace(".ledger.json", ".note.md")

@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
+from kit import until
 from shared import SCENARIO, check
 
 from coresim.cli.main import main
 from coresim.errors import MissingPartError
+from coresim.measure.campaign import LABELS
+from coresim.measure.server import BUILDING
 from coresim.workloads.packages import load_h5py
 
 
@@ -42,7 +44,7 @@ def run(*argv, **options):
 
 
 def test_recommend_prints_one_json_object_that_fits_its_schema(capsys, scenario):
-    code, out, _ = call(capsys, "recommend", scenario, "--json")
+    code, out, _ = call(capsys, "recommend", scenario, "--json", "--max-cores", 18)
     assert code == 0
     answer = json.loads(out)
     check(json.loads(call(capsys, "schema", "recommend")[1]), answer)
@@ -114,7 +116,8 @@ def test_the_schema_of_a_scenario_lists_every_key_of_the_example(capsys):
 
 
 def test_no_core_count_is_exit_4_and_says_what_would_help(capsys, scenario):
-    code, out, _ = call(capsys, "recommend", scenario, "--set", "workload.consumer=80 ms", "--options", "2")
+    slow = ("--set", "workload.consumer=80 ms", "--options", "2", "--max-cores", 18)
+    code, out, _ = call(capsys, "recommend", scenario, *slow)
     assert code == 4
     assert out.startswith("No core count")
     assert "More cores will not help: serial consumer" in out
@@ -167,13 +170,12 @@ def test_bad_files_are_one_line_and_exit_2(capsys, tmp_path, scenario):
         assert call(capsys, "recommend", scenario, *arguments)[0] == 2
 
 
-def test_an_unwritable_output_is_told_before_measuring(capsys, tmp_path):
-    begun = time.monotonic()
+def test_an_unwritable_output_is_told_before_measuring(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("coresim.measure.campaign.run_campaign", lambda *_, **__: pytest.fail("it was measured"))
     code, _, err = call(capsys, "measure", "-o", tmp_path / "no" / "p.json")
     assert code == 2
     assert "no" in err
     assert call(capsys, "recommend", "--save", tmp_path)[0] == 2
-    assert time.monotonic() - begun < 60
     assert list(tmp_path.iterdir()) == []
 
 
@@ -194,17 +196,6 @@ def test_the_first_batches_are_drawn(capsys, tmp_path, scenario):
     assert (code, len(err.splitlines())) == (2, 1)
 
 
-def test_a_full_disk_is_one_line():
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "coresim", "doctor"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
-            check=False,
-        )  # fmt: skip
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "cannot write" in done.stderr
-
-
 def test_doctor_and_catalogue_answer(capsys):
     code, out, _ = call(capsys, "doctor", "--json")
     assert code == 0
@@ -217,26 +208,29 @@ def test_doctor_and_catalogue_answer(capsys):
 def test_help_starts_without_the_heavy_packages():
     done = run("--help", env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
     assert done.returncode == 0
-    heavy = {"numpy", "torch", "pandas", "matplotlib", "simpy", "PIL", "psutil", "tqdm"}
+    heavy = {"jinja2", "numpy", "torch", "pandas", "matplotlib", "simpy", "PIL", "psutil", "tqdm"}
     loaded = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
     assert not loaded & heavy
     for verb in ("recommend", "simulate", "measure", "doctor", "catalogue", "schema"):
         assert verb in done.stdout
 
 
-@pytest.mark.parametrize("seconds", [1.5, 6.0])
-def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(tmp_path, seconds):
+@pytest.mark.parametrize(("part", "processes"), [(BUILDING, 1), (LABELS["loader"], 3)])
+def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(tmp_path, part, processes):
+    """While one process makes the data; while the loader's workers, and all that measures beside them, run."""
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "coresim", "recommend"]
     with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True, start_new_session=True) as process:
-        time.sleep(seconds)
-        children = psutil.Process(process.pid).children(recursive=True)
+        assert any(line.startswith(part) for line in process.stderr)
+        family = psutil.Process(process.pid)
+        until(lambda: len(family.children(recursive=True)) >= processes)
+        children = family.children(recursive=True)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
     assert process.returncode == 130, err
     assert out == ""
     assert "Traceback" not in err
-    assert not psutil.wait_procs(children, timeout=20)[1]
+    assert not psutil.wait_procs(children, timeout=120)[1]
     assert list(tmp_path.iterdir()) == []
 
 

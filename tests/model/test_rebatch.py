@@ -68,7 +68,8 @@ def test_a_batch_that_is_none_is_refused(value: str) -> None:
 
 
 def test_cores_do_not_depend_on_the_batch_where_cores_bind() -> None:
-    few, many = (coresim.recommend(profile(), settings=[f"batch_size={size}"]) for size in (256, 512))
+    work = "workload.preprocess=2 ms"
+    few, many = (coresim.recommend(profile(), settings=[f"batch_size={size}", work]) for size in (256, 512))
     # The work of a sample and the samples per second are the same.
     assert many.result.per_rate.cores == pytest.approx(few.result.per_rate.cores, rel=0.05)
     assert abs(many.cores_per_gpu - few.cores_per_gpu) <= 0.1 * few.cores_per_gpu
@@ -77,14 +78,17 @@ def test_cores_do_not_depend_on_the_batch_where_cores_bind() -> None:
 def test_the_answer_says_what_was_taken_in_proportion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "profile.json"
     profile().save(path)
-    main(["recommend", str(path), "--set", "workload.batch_size=512", "--verbose"])
+    few = ["--options", "2", "--max-cores", "4"]
+    main(["recommend", str(path), "--set", "workload.batch_size=512", "--verbose", *few])
     told = " ".join(capsys.readouterr().out.split())
     assert "taken in proportion from a batch of 256 to 512, ±10 %" in told
     assert "measured with 256 samples; the step, collating and copying are taken in proportion" in told
 
 
 def whatif(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    main(["whatif", *arguments, "--remedy", "more-cores", "--json"])
+    # So little work that few cores do.
+    little = ("--set", "workload.preprocess=1 ms", "--set", "host.speed=[1.0]")
+    main(["whatif", *arguments, *little, "--remedy", "more-cores", "--json"])
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 

@@ -337,7 +337,7 @@ def survives(document: Any, *places: str) -> None:
         assert read_scenario(scenario.to_dict()) == scenario
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(_KEYS, _VALUES, max_size=4))
 def test_garbage_is_refused(document: dict[str, Any]) -> None:
     # What is bad is named, or else a key that is missing beside it.
@@ -345,13 +345,13 @@ def test_garbage_is_refused(document: dict[str, Any]) -> None:
     survives({**SMALL, **document}, *document, "workload", "accelerator")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(_PATHS, _VALUES)
 def test_one_bad_value_in_a_good_document_is_refused(path: str, value: Any) -> None:
     survives(with_key(path, value), path)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     _PATHS | st.text(max_size=8), st.sampled_from(("", ".mean", ".cv", ".x.y")), st.text(max_size=8) | _ATOMS.map(repr)
 )

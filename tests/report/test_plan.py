@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -403,10 +402,3 @@ def test_the_timeline_of_an_answer_has_a_panel_for_each_option(answer):
     point = answer.result.point
     assert [title[:8] for title in titles] == ["Option 1", "Option 2", "Option 3"]
     assert f"({point.cores} cores, {point.workers} workers)" in titles[point.option - 1]
-
-
-def test_help_stays_light():
-    code = "import sys; from coresim.cli.main import build_parser; build_parser()"
-    code += "; print(sorted({'jinja2', 'matplotlib', 'numpy', 'pandas'} & sys.modules.keys()))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"

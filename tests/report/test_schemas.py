@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -29,31 +31,33 @@ set = ["workload.preprocess=0.5 ms"]
 """
 
 
-def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
+def printed(*argv: str) -> Any:
     """What a verb prints as JSON."""
-    assert main(list(argv)) in (0, 7)  # 7: two quick processes do not tell
-    return json.loads(capsys.readouterr().out)
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(list(argv)) in (0, 7)  # 7: two quick processes do not tell
+    return json.loads(out.getvalue())
 
 
-@pytest.fixture
-def outputs(profile_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def outputs(profile_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The output of each verb whose whole document has a schema."""
-    (tmp_path / "job.toml").write_text(SCENARIO)
-    (tmp_path / "fleet.toml").write_text(FLEET)
+    folder = tmp_path_factory.mktemp("outputs")
+    (folder / "job.toml").write_text(SCENARIO)
+    (folder / "fleet.toml").write_text(FLEET)
     return {
-        "compare": printed(capsys, "compare", str(profile_path), str(profile_path), "--json", "--fail-over", "10%"),
-        "machines": printed(capsys, "machines", "--json"),
-        "plan": printed(capsys, "plan", str(tmp_path / "fleet.toml"), "--jobs", "1", "--json"),
+        "compare": printed("compare", str(profile_path), str(profile_path), "--json", "--fail-over", "10%"),
+        "machines": printed("machines", "--json"),
+        "plan": printed("plan", str(folder / "fleet.toml"), "--jobs", "1", "--json"),
     }
 
 
-def test_outputs_fit_their_schemas(outputs: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_fit_their_schemas(outputs: dict[str, Any]) -> None:
     plan = outputs["plan"]
     assert plan["not_predicted"] and plan["mix"] and len(plan["rows"]) == 2 * 4 - 2
     assert {row["basis"] for row in plan["rows"]} == {BOUNDED, SEARCHED, SIMULATED}
     assert len(outputs["machines"]["machines"]) > 100 and outputs["compare"]["changes"]
     for verb, document in outputs.items():
-        schema = printed(capsys, "schema", verb)
+        schema = printed("schema", verb)
         assert schema["title"] == f"coresim {verb}"
         check(schema, document)
         # Whole: no key that the schema does not tell of.
@@ -70,7 +74,7 @@ def closed(schema: Any) -> Any:
     return {"additionalProperties": False, **found} if "required" in schema else found
 
 
-def test_a_wrong_output_does_not_fit(outputs: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_output_does_not_fit(outputs: dict[str, Any]) -> None:
     wrong = {
         "compare": lambda document: document["changes"][0].update(real=1),
         "machines": lambda document: document["machines"][0].update(certainty_cores="guessed"),
@@ -80,11 +84,11 @@ def test_a_wrong_output_does_not_fit(outputs: dict[str, Any], capsys: pytest.Cap
         spoiled = copy.deepcopy(outputs[verb])
         spoil(spoiled)
         with pytest.raises(AssertionError):
-            check(printed(capsys, "schema", verb), spoiled)
+            check(printed("schema", verb), spoiled)
 
 
-def test_all_schemas_at_once_are_those_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    together = printed(capsys, "schema")
+def test_all_schemas_at_once_are_those_by_name() -> None:
+    together = printed("schema")
     assert list(together) == [
         "scenario",
         "fleet",
@@ -95,4 +99,4 @@ def test_all_schemas_at_once_are_those_by_name(capsys: pytest.CaptureFixture[str
         "machines",
         "plan",
     ]
-    assert all(printed(capsys, "schema", name) == schema for name, schema in together.items())
+    assert all(printed("schema", name) == schema for name, schema in together.items())

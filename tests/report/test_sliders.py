@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import CHROMIUM
+from lab import CHROMIUM, PATIENCE_S
 
 import coresim
 from coresim.advise.surface import CORES, FACTORS, Surface, chosen_cores, read, surface_of
@@ -53,8 +53,16 @@ def surface(answer: Any) -> Surface:
 
 
 @pytest.fixture(scope="module")
-def page_text(answer: Any) -> str:
-    return report_html(plan_report(answer, simulate, {}))
+def page_text(answer: Any, surface: Surface) -> str:
+    """The table is simulated once for all."""
+
+    def known(*asked: Any) -> Surface:
+        assert asked == (answer.result, simulate)
+        return surface
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("coresim.report.plan.surface_of", known)
+        return report_html(plan_report(answer, simulate, {}))
 
 
 # The table
@@ -154,6 +162,7 @@ def opened(text: str, folder: Path, scripts: bool = True, **context: Any) -> Ite
         found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
             page = found.new_context(java_script_enabled=scripts, **context).new_page()
+            page.set_default_timeout(1e3 * PATIENCE_S)
             page.on("console", lambda message: noises.append(message.text))
             page.on("pageerror", lambda error: noises.append(str(error)))
             page.on("request", lambda request: noises.append(request.url) if "plan.html" not in request.url else None)

@@ -103,7 +103,7 @@ def test_verbose_has_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
 def test_lines_of_any_words_are_cut_to_their_number() -> None:
     """Long words need more lines than their letters do; cutting must come to an end all the same."""
     rng = random.Random(5)
-    for _ in range(60):
+    for _ in range(20):
         lengths = [[rng.choice((3, 8, 40, 100)) for _ in range(rng.randint(1, 60))] for _ in range(rng.randint(1, 9))]
         entries = [" ".join("x" * length for length in words) for words in lengths]
         found = _within(entries)

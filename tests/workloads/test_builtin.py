@@ -31,7 +31,7 @@ from coresim.workloads.small_images import HeavyTailedWorkload, WaitingWorkload
 from coresim.workloads.text import PythonBoundWorkload, TokenWorkload, fnv1a
 from coresim.workloads.volumes import Hdf5VolumeWorkload, NpyVolumeWorkload, NpzVolumeWorkload
 
-FEW = 4
+FEW = 2
 
 
 @pytest.fixture(scope="module", params=WORKLOADS)
