@@ -4,7 +4,8 @@ Three jobs (pictures, heavy tails, waiting) are given to ``coresim recommend`` a
 machine, each with its defaults. loadtune (MIT licence, version 0.3.0) runs the job with several loader settings and
 takes the fastest. Printed are what each took, what it recommends, and what that setting then really does: a plain loop
 over the job's ``DataLoader``, run with both settings in turn, several times, with 95 % intervals. The step sleeps, so
-that no GPU is needed. A quiet machine is needed, and ten to twenty minutes. It is no test.
+that no GPU is needed. A quiet machine is needed, for twenty minutes at the most (``--minutes``): where the tools take
+longer, the real runs are shorter, and a tool that leaves no time for them is ended. It is no test.
 """
 
 # ruff: noqa: T201, PLC0415 - loadtune is imported where it is asked
@@ -40,6 +41,8 @@ PEER = "0.3.0"
 SAMPLES = 100_000
 #: Batches before a real run counts, beside two for each worker.
 WARM_UP = 10
+#: Of a real run: what its start and its warm-up take at the most, and the least that it counts, s.
+START_S, LEAST_S = 12.0, 3.0
 #: What the processes that both tools start read: the job's name, and the folder of its files.
 JOB, FOLDER = "PEERS_JOB", "PEERS_FOLDER"
 
@@ -116,11 +119,19 @@ def get_workload() -> Any:
     )
 
 
-def ask_coresim(job: Job, flags: Sequence[str]) -> Setting:
+def run_within(most_s: float, words: Sequence[str], **how: Any) -> subprocess.CompletedProcess[bytes]:
+    """A tool's process, ended with this benchmark where it takes longer than there is time for."""
+    try:
+        return subprocess.run(words, check=False, timeout=max(1.0, most_s), **how)
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"{' '.join(words[1:4])} took more than the {most_s:.0f} s there were for it") from None
+
+
+def ask_coresim(job: Job, flags: Sequence[str], most_s: float) -> Setting:
     """Measure, and take the best setting on the cores that are there."""
     began = time.perf_counter()
     words = [*words_of(job), *flags]
-    run = subprocess.run([sys.executable, "-m", "coresim", *words], stdout=subprocess.PIPE, check=False)
+    run = run_within(most_s, [sys.executable, "-m", "coresim", *words], stdout=subprocess.PIPE)
     took = time.perf_counter() - began
     if run.returncode not in (EXIT_ANSWERED, EXIT_NO_CORE_COUNT):
         raise SystemExit(f"coresim recommend ended with {run.returncode}")
@@ -145,7 +156,7 @@ def setting_of(found: dict[str, Any], took: float) -> Setting:
     return Setting(own["workers"], own["prefetch_factor"], took, more)
 
 
-def ask_loadtune(folder: Path, flags: Sequence[str]) -> Setting:
+def ask_loadtune(folder: Path, flags: Sequence[str], most_s: float) -> Setting:
     """Sweep, and take what loadtune calls the best, or its baseline where nothing was faster."""
     from loadtune.experiment import Trial, best_trial
     from loadtune.knobs import Knobs
@@ -154,7 +165,7 @@ def ask_loadtune(folder: Path, flags: Sequence[str]) -> Setting:
     raw.unlink(missing_ok=True)
     words = ["tune", __file__, "--no-plots", "--out", str(folder / "loadtune.md"), "--save-raw", str(raw), *flags]
     began = time.perf_counter()
-    run = subprocess.run([sys.executable, "-m", "loadtune.cli", *words], stdout=sys.stderr, check=False)
+    run = run_within(most_s, [sys.executable, "-m", "loadtune.cli", *words], stdout=sys.stderr)
     took = time.perf_counter() - began
     if run.returncode or not raw.exists():
         raise SystemExit(f"loadtune tune ended with {run.returncode} and {'a' if raw.exists() else 'no'} result")
@@ -201,25 +212,32 @@ def around(values: Sequence[float], form: str) -> str:
     return form.format(stats.mean(values)) + width
 
 
-def compare(name: str, args: argparse.Namespace) -> bool:
-    """One job; whether coresim's setting is as good or better within the noise, in half of the time or less."""
-    job, folder = JOBS[name], Path(os.environ[FOLDER])
+def compare(name: str, args: argparse.Namespace, most_s: float) -> bool:
+    """One job; whether coresim's setting is as good or better within the noise, in half of the time or less.
+
+    All of it takes ``most_s`` at the most.
+    """
+    job, folder, began = JOBS[name], Path(os.environ[FOLDER]), time.perf_counter()
+    least_s = 2 * args.repeats * (START_S + LEAST_S)
     made(job, folder).make()
     print(f"\n{name}: workload {job.workload}, batch {job.batch_size}, step {1e3 * job.step_s:g} ms", flush=True)
     asked = {
-        "coresim": lambda: ask_coresim(job, args.coresim.split()),
-        "loadtune": lambda: ask_loadtune(folder, args.loadtune.split()),
+        "coresim": lambda left: ask_coresim(job, args.coresim.split(), left),
+        "loadtune": lambda left: ask_loadtune(folder, args.loadtune.split(), left),
     }
     settings = {}
     for tool in asked:
-        settings[tool] = found = asked[tool]()
+        settings[tool] = found = asked[tool](began + most_s - least_s - time.perf_counter())
         words = f"{found.workers} workers, prefetch factor {found.prefetch_factor}"
         print(f"  {tool:9} took {found.took_s:5.1f} s: {words}; {found.more}", flush=True)
+    each_s = (began + most_s - time.perf_counter()) / (2 * args.repeats) - START_S
+    each_s = max(LEAST_S, min(args.seconds, each_s))
+    print(f"  really: {args.repeats} runs of each setting, {each_s:.0f} s each", flush=True)
     runs: dict[str, list[dict[str, float]]] = {tool: [] for tool in settings}
     for turn in range(args.repeats):
         # In turn, and each goes first as often: what drifts meets both.
         for tool in sorted(settings, reverse=turn % 2 == 1):
-            runs[tool].append(run_real(name, settings[tool], args.seconds))
+            runs[tool].append(run_real(name, settings[tool], each_s))
     for tool, found in runs.items():
         rates = around([one["rate"] for one in found], "{:.0f}")
         idles = around([100 * one["idle"] for one in found], "{:.1f}")
@@ -238,7 +256,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", nargs="*", help=f"of {', '.join(JOBS)} (default: all)")
     parser.add_argument("--repeats", type=int, default=5, help="real runs of each setting, two at least (default 5)")
-    parser.add_argument("--seconds", type=float, default=15.0, help="that each counts (default 15)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="that each counts at the most (default 15)")
+    parser.add_argument("--minutes", type=float, default=20.0, help="that all jobs take at the most (default 20)")
     parser.add_argument("--coresim", default="", metavar="FLAGS", help="more flags, such as --coresim=--quick")
     parser.add_argument("--loadtune", default="", metavar="FLAGS", help="more flags, such as '--loadtune=--steps 20'")
     parser.add_argument("--real", nargs=3, metavar=("JOB", "WORKERS", "PREFETCH"), help=argparse.SUPPRESS)
@@ -261,11 +280,11 @@ def main() -> int:
         print(f"loadtune {there or 'is not there'}: pip install --no-deps loadtune=={PEER}", file=sys.stderr)
         return 3
     print(f"Python {sys.version.split()[0]}, {len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f}")
-    good = []
-    for name in args.jobs or JOBS:
+    good, names, ends = [], args.jobs or list(JOBS), time.perf_counter() + 60 * args.minutes
+    for place, name in enumerate(names):
         with tempfile.TemporaryDirectory() as folder:
             os.environ |= {JOB: name, FOLDER: folder, "XDG_STATE_HOME": folder, "OMP_NUM_THREADS": "1"}
-            good.append(compare(name, args))
+            good.append(compare(name, args, (ends - time.perf_counter()) / (len(names) - place)))
     print(f"\nas good or better in half of the time or less: {sum(good)} of {len(good)} jobs")
     return 0 if all(good) else 1
 
