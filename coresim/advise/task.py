@@ -32,7 +32,7 @@ class Outcome:
     where no core count meets the target: then ``cores_needed`` is None. ``basis``: what count and interval rest on,
     `SIMULATED`, `coresim.advise.starved.BOUNDED` or `SEARCHED`. ``confidence``: the probability with which
     ``cores_needed`` meet the target: the one that was asked for where the host has so many cores, else that of what is
-    as likely as not.
+    as likely as not; None where no core count meets it.
     """
 
     cores_needed: int | None
@@ -44,7 +44,7 @@ class Outcome:
     gpu_idle_high: float
     throughput: float
     basis: str = SIMULATED
-    confidence: float = LIKELY
+    confidence: float | None = LIKELY
 
     @property
     def has_enough(self) -> bool:
@@ -91,14 +91,15 @@ def run_task(task: Task) -> dict[tuple[Cores, Option], Outcome]:
             room = cores.had or cores.most or math.inf
             surely = sure is not None and sure.cores <= room
             outcome = _outcome(scenario, option, cores, sure if surely else likely, study, task.searched)
-            found[cores, option] = replace(outcome, confidence=task.confidence if surely else LIKELY)
+            share = task.confidence if surely else None if likely is None else LIKELY
+            found[cores, option] = replace(outcome, confidence=share)
     return found
 
 
 def _searched(task: Task, option: Option) -> tuple[Point | None, Point | None]:
     """The settings that `coresim.advise.recommend` finds for the job on that host."""
     scenario = task.transferred.scenario(task.scenario, condense=False)
-    study = Study(engine_named(task.engine), Plan(seed=task.plan.seed))
+    study = Study(engine_named(task.engine), Plan(level=task.plan.level, seed=task.plan.seed))
     answer = decide(scenario, study, (option,), confidence=task.confidence).answers[0]
     return answer.answer, answer.sure
 
@@ -117,8 +118,7 @@ def _needed(scenario: Scenario, option: Option, confidence: float, study: Study)
     shorter = math.exp(-stats.normal_quantile(confidence) * spread)
     if shorter == 1.0:
         return likely, likely
-    # What a study keeps is of one scenario.
-    sure = cores_needed(with_services(scenario, shorter, "step"), option, replace(rough, cache={}), predicted)
+    sure = cores_needed(with_services(scenario, shorter, "step"), option, rough, predicted)
     return likely, sure if sure is None or sure.cores > likely.cores else likely
 
 

@@ -116,13 +116,13 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _needed(row: Row) -> str:
     """The fewest cores, with a mark where they meet the target only as likely as not."""
     count = row.outcome.cores_needed
-    return "none will do" if count is None else f"{count}{'' if row.outcome.confidence > LIKELY else ' (likely)'}"
+    return "none will do" if count is None else f"{count}{' (likely)' if row.outcome.confidence == LIKELY else ''}"
 
 
 def _taken(row: Row) -> str:
     """Which of the core counts a request has."""
     outcome = row.outcome
-    if outcome.cores_needed is None or not outcome.has_enough:
+    if outcome.cores_needed is None or outcome.confidence is None or not outcome.has_enough:
         return "all the cores there are"
     how = sureness(outcome.confidence) if outcome.confidence > LIKELY else "within the target as likely as not"
     return f"{plural(outcome.cores_needed, 'core')} per GPU, {how}"
@@ -162,7 +162,7 @@ _BEST = Record(
     Key("machine", "text", "candidate.name"),
     Key("option", "option"),
     Key("meets_target", "truth"),
-    Key("confidence", "share", "outcome.confidence"),
+    Key("confidence", "share?", "outcome.confidence"),
     Key("ask_for", "table", scheduler_requests),
 )
 _MIX = Record(

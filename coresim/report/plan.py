@@ -18,7 +18,6 @@ from coresim.report.content import Chart, Items, Paragraph, Report, Section, Tab
 from coresim.report.doubt import sure_words
 from coresim.report.simulated import estimate_shares
 from coresim.report.subject import merged, provenance_words, warnings
-from coresim.report.validation import label, one_line
 from coresim.report.words import interval, percent, plural
 from coresim.sim.estimate import Engine, Estimate
 from coresim.units import format_duration
@@ -76,6 +75,8 @@ def evidence(answer: Answered, *more: str) -> list[Section]:
 
 def ledger_table(ledger: Ledger) -> Table | None:
     """Every scored setting of a validation, the worst first; None where no trial was undisturbed."""
+    from coresim.report.validation import label, one_line  # noqa: PLC0415 - slow to import, and rarely needed
+
     points = sorted(ledger.scored, key=lambda point: -abs(point.error))
     if not points:
         return None

@@ -32,7 +32,7 @@ ROW = Record(
     *keys("share", "gpu_idle", "gpu_idle_low", "gpu_idle_high", of="outcome"),
     Key("throughput_samples_per_s", "amount", "outcome.throughput"),
     *keys("text", "basis", of="outcome"),
-    *keys("share", "confidence", of="outcome"),
+    *keys("share?", "confidence", of="outcome"),
     Key("meets_target", "truth"),
     Key("price_usd_per_h", "amount?", "price_per_h"),
     Key("price_usd_per_million_samples", "amount?", "price_per_million"),
@@ -130,7 +130,9 @@ def _outcome(record: Mapping[str, str | None]) -> Outcome | None:
     if any(record[column] is None for column in COLUMNS):
         return None
     values = {name: _value(str(record[key.name]), str(key.kind)) for name, key in _OUTCOME.items()}
-    needed = [item.name for item in fields(Outcome) if item.name != "cores_needed"]
+    # Where no core count will do, none does with any confidence.
+    unknown = ("cores_needed", "confidence") if values["cores_needed"] is None else ()
+    needed = [item.name for item in fields(Outcome) if item.name not in unknown]
     return None if any(values[name] is None for name in needed) else Outcome(**values)
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from jsonschema import validate
 from matplotlib.figure import Figure
 
 import coresim
@@ -32,6 +33,7 @@ from coresim.model.service import Service, empirical
 from coresim.report.fleet import fleet_document, fleet_text
 from coresim.report.results import ResultFile, read_results
 from coresim.report.scheduler_requests import memory_gib, scheduler_requests
+from coresim.report.schemas import schemas
 from coresim.sim.draws import Draws
 from coresim.sim.estimate import Plan, run_length
 from coresim.sim.fast import simulate
@@ -288,6 +290,38 @@ def test_another_confidence_is_another_count() -> None:
     assert counts == sorted(set(counts)) and len({row.key for row in rows}) == 3
     with pytest.raises(InputError, match="confidence = 1"):
         plan_fleet(fleet, confidence=1.0)
+
+
+def test_a_request_is_searched_with_the_seed_that_is_given() -> None:
+    fleet, highs = Fleet((uncertain_job(),), (host(cores_per_gpu=32.0),)), set()
+    for seed in (1, 5):
+        found = recommend(uncertain_job().scenario, Study(simulate, Plan(seed=seed)), (2,)).sure
+        outcome = plan_fleet(fleet, plan=replace(FLEET_PLAN, seed=seed)).rows[0].outcome
+        assert found is not None and outcome.basis == SEARCHED
+        assert (outcome.cores_needed, outcome.gpu_idle_high) == (found.cores, found.estimate.gpu_idle_high)
+        highs.add(outcome.gpu_idle_high)
+    assert len(highs) == 2
+
+
+def test_where_no_core_count_will_do_none_is_sure(tmp_path: Path) -> None:
+    slow = read_scenario({
+        "workload": {"batch_size": 64, "preprocess": "1 ms", "consumer": "80 ms"},
+        "accelerator": {"step": "50 ms", "name": "A100"},
+    })  # fmt: skip
+    plan = plan_fleet(Fleet((job(scenario=slow),), (host(gpu="A100"),)))
+    outcome = plan.rows[0].outcome
+    assert (outcome.cores_needed, outcome.confidence) == (None, None)
+    document = fleet_document(plan, {})
+    assert document["best"]["job"]["confidence"] is None and document["rows"][0]["confidence"] is None
+    validate(document, schemas()["plan"])
+    assert "none will do" in fleet_text(plan) and "(all the cores there are):" in fleet_text(plan)
+    table = tmp_path / "pairs.csv"
+    ResultFile(table).finish(plan.rows)
+    assert read_results(table) == {plan.rows[0].key: outcome}
+    # A line with a count and no confidence is none of ours.
+    known = replace(plan.rows[0], outcome=replace(outcome, cores_needed=4))
+    ResultFile(table).finish([known])
+    assert read_results(table) == {}
 
 
 # What to ask for

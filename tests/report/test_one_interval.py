@@ -24,11 +24,16 @@ from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 
 HEAVY = {"mean": "10 ms", "cv": 3, "distribution": "lognormal", "uncertainty": 0.2}
-JOBS: dict[str, tuple[dict[str, Any], int | None]] = {
-    "few cores": ({"cores": 2}, None),
-    "the answer's cores": ({"cores": 5}, None),
-    "more cores": ({"cores": 12}, None),
-    "no core count": ({"cores": 2}, 3),
+#: What a case shows beside the recommended setting and the host's own cores, each of which it must.
+MET, SURE, SHORT, TODAY = "an answer", "a surer answer", "one core short", "today's setting"
+CURVE, SURFACE = "the host's cores in the curve", "the host's cores in the surface"
+ALL = {MET, SURE, SHORT, CURVE, SURFACE}
+JOBS: dict[str, tuple[dict[str, Any], int | None, set[str]]] = {
+    "few cores": ({"cores": 2}, None, ALL),
+    "the answer's cores": ({"cores": 5}, None, ALL),
+    # The table of the curve ends where more cores gain nothing.
+    "more cores": ({"cores": 12}, None, ALL - {CURVE}),
+    "no core count": ({"cores": 2}, 3, {SHORT, CURVE, SURFACE}),
 }
 TOML = """
 [workload]
@@ -52,8 +57,9 @@ def job(host: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def one_interval(answer: Answer) -> None:
-    result = answer.result
+def one_interval(answer: Answer) -> set[str]:
+    """Compare all that is said of one setting; which of the settings that need not be there were."""
+    result, there = answer.result, set[str]()
     chosen, study = result.point.option, Study(simulate, Plan())
     remedies = what_if(result.scenario, study, ["more-workers", "more-cores"], chosen, result.known)
     report = plan_report(answer, simulate, {}, remedies=remedies_sections(remedies))
@@ -74,22 +80,33 @@ def one_interval(answer: Answer) -> None:
     assert by_cores[point.cores] == cell(point)
     assert cell(point) in next(row for row in options if row[0].startswith(f"{chosen} "))
     assert cell(own.point) in facts[f"On the host's {own.cores:g} cores per GPU"]
-    assert by_cores.get(own.point.cores, cell(own.point)) == cell(own.point)
-    if own.today is None or own.today.option == chosen:
-        assert beside[0][1] == cell(own.today or own.point)
+    if own.point.cores in by_cores:
+        assert by_cores[own.point.cores] == cell(own.point)
+        there.add(CURVE)
+    assert beside[0][1] == cell(own.today or own.point)
+    if own.today is not None:
+        assert own.today.option == chosen
+        there.add(TODAY)
     if result.meets_target:
         more = next(row for row in beside if row[0] == "more-cores")
         assert more[1] == cell(point) and beside[0][3] == str(point.cores)
+        there.add(MET)
     if result.sure is not None and result.sure.option == chosen:
-        assert by_cores.get(result.sure.cores, cell(result.sure)) == cell(result.sure)
+        assert by_cores[result.sure.cores] == cell(result.sure)
+        there.add(SURE)
     if point.cores - 1 in by_cores:
         assert by_cores[point.cores - 1] in facts["One core short"]
+        there.add(SHORT)
+    else:
+        assert "no fewer" in facts["One core short"]
     surface = surface_of(result, simulate)
     assert surface is not None
+    assert point.cores in surface.cores
     for found in (point, own.point):
         if found.cores in surface.cores:
             idle, _ = read(surface, surface.step, surface.cost, found.cores)
             assert idle == pytest.approx(found.estimate.gpu_idle, abs=1e-3)
+    return there | ({SURFACE} if own.point.cores in surface.cores else set())
 
 
 def test_a_limit_of_cores_is_no_reason_to_buy_none() -> None:
@@ -102,17 +119,21 @@ def test_a_limit_of_cores_is_no_reason_to_buy_none() -> None:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_headline_tables_verdict_and_remedies_say_the_same_of_one_setting(name: str) -> None:
-    host, most = JOBS[name]
-    one_interval(coresim.recommend(job(host), max_cores=most, options=(2, 3)))
+    host, most, there = JOBS[name]
+    assert one_interval(coresim.recommend(job(host), max_cores=most, options=(2, 3))) == there
 
 
-@pytest.mark.parametrize("source", ["profile", "toml"])
-def test_so_do_they_for_a_saved_profile_and_a_scenario_s_file(source: str, profile_path: Path, tmp_path: Path) -> None:
-    path = profile_path
-    if source == "toml":
-        path = tmp_path / "job.toml"
-        path.write_text(TOML)
-    one_interval(coresim.recommend(path, settings=["accelerator.step=60 ms"]))
+def test_so_do_they_for_a_saved_profile_and_a_scenario_s_file(profile_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(TOML)
+    settings = ["accelerator.step=60 ms"]
+    # Of the profile option 3 has the surer answer, which the curve of option 2 does not show.
+    found = [one_interval(coresim.recommend(path, settings=settings)) for path in (profile_path, tmp_path / "job.toml")]
+    assert found == [ALL - {SURE}, ALL]
+
+
+def test_so_do_they_where_today_s_setting_is_known() -> None:
+    today = {**job({"cores": 2}), "loader": {"workers": 3}}
+    assert TODAY in one_interval(coresim.recommend(today, options=(2, 3)))
 
 
 def test_recommend_and_whatif_say_the_same_of_todays_setting(
