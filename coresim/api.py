@@ -177,7 +177,8 @@ def simulate(
     scenario, _ = _resolve(source, settings)
     setting = resolve_setting(scenario, option, workers, cores, prefetch_factor)
     pipeline = build(scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor)
-    plan = Plan(steps or Plan.steps, steps is None, replications, replications, seed=seed)
+    grow = steps is None
+    plan = Plan(steps or Plan.steps, grow, replications, replications, seed=seed, under_way=grow)
     result = estimate(pipeline, plan, _engine(engine))
     return Simulated(result, setting._asdict())
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from coresim.advise.candidates import ladder
-from coresim.advise.sweep import Point, Study, least_idle, lowest_idle, pipeline_of, predict, sensible_maximum
+from coresim.advise.sweep import Point, Study, least_idle, lowest_idle, predict, sensible_maximum
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate
@@ -62,10 +62,10 @@ def _within(
 ) -> Point | None:
     target = scenario.target.gpu_idle
     for one in sorted(ladder(scenario, option, cores), key=lambda one: (abs(one.workers - cores), one)):
-        pipeline = pipeline_of(scenario, option, cores, one.workers, one.prefetch_factor)
-        if least_idle(pipeline) > target + ROUNDING:
+        setting = scenario, option, cores, one.workers, one.prefetch_factor
+        if least_idle(*setting) > target + ROUNDING:
             continue
-        estimate = predicted(scenario, option, cores, one.workers, one.prefetch_factor, study)
+        estimate = predicted(*setting, study)
         if estimate.probability(target) >= confidence:
             return Point(option, cores, one.workers, one.prefetch_factor, estimate)
     return None

@@ -15,7 +15,6 @@ from coresim.advise.sweep import (
     choose,
     least_idle,
     lowest_idle,
-    pipeline_of,
     predict,
 )
 from coresim.errors import InputError
@@ -91,9 +90,10 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
     whole = set[tuple[int, float]]()
 
     def probability(cores: int, share: float) -> float:
-        if (cores, share) not in whole and lowest_idle(scenario, option, cores) <= target:
+        able = [] if (cores, share) in whole else _able(scenario, option, cores)
+        if able:
             whole.add((cores, share))
-            best = searched(scenario, option, cores, study, share)
+            best = choose(scenario, option, cores, able, study, STRIDE, share)
             found[cores] = _better(found.get(cores), best, target, share)
         return found[cores].estimate.probability(target) if cores in found else 0.0
 
@@ -105,7 +105,7 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
     else:
         probability(first, LIKELY)
         if first > 1 and first - 1 not in found:
-            found[first - 1] = searched(scenario, option, first - 1, study)
+            found[first - 1] = short_of_cores(scenario, option, first - 1, study)[0]
         _carry(scenario, found, first, study)
     sure = None if first is None else _fewest(found, confidence, first, target, probability)
     curve = tuple(found[cores] for cores in sorted(found))
@@ -132,6 +132,15 @@ def _fewest(
     return good
 
 
+def _able(scenario: Scenario, option: Option, cores: float) -> list[LoaderCandidate]:
+    """The settings that no bound keeps from the target."""
+    target = scenario.target.gpu_idle
+    if lowest_idle(scenario, option, cores) > target:
+        return []
+    tried = candidates(scenario, option, cores)
+    return [one for one in tried if least_idle(scenario, option, cores, one.workers, one.prefetch_factor) <= target]
+
+
 def searched(scenario: Scenario, option: Option, cores: float, study: Study, confidence: float = LIKELY) -> Point:
     """The best of all settings with so many cores; far from the target, of a few."""
     if lowest_idle(scenario, option, cores) > scenario.target.gpu_idle + FAR:
@@ -147,25 +156,23 @@ def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) 
     """
     target, rough = scenario.target.gpu_idle, replace(study, plan=study.rough)
 
-    def idle(one: LoaderCandidate | Point, seen: float) -> float:
-        # Workers that start together finish some of a short run's batches early: none idles less than its bound.
-        line = pipeline_of(scenario, best.option, best.cores, max(1, one.workers), one.prefetch_factor)
-        return max(seen, least_idle(line))
+    def bound(one: LoaderCandidate) -> float:
+        return least_idle(scenario, best.option, best.cores, one.workers, one.prefetch_factor)
 
     def predicted(one: LoaderCandidate, how: Study) -> Estimate:
         return predict(scenario, best.option, best.cores, one.workers, one.prefetch_factor, how)
 
     noise = max(NOISE, best.estimate.simulation_half_high)
-    most, last = min(target, idle(best, best.estimate.gpu_idle) + noise), 0
+    most, last = min(target, best.estimate.gpu_idle + noise), 0
     tried = (one for one in candidates(scenario, best.option, best.cores) if one.workers < best.workers)
     for one in sorted(tried, key=lambda one: (one.workers, one.cost)):
-        if last < one.workers < last + max(1, last // 8) or idle(one, 0.0) > most:
+        if last < one.workers < last + max(1, last // 8) or bound(one) > most:
             continue
         last = one.workers
-        if idle(one, predicted(one, rough).gpu_idle) > most + NOISE:
+        if predicted(one, rough).gpu_idle > most + NOISE:
             continue
         found = predicted(one, study)
-        if idle(one, found.gpu_idle) <= most and found.probability(target) >= share:
+        if found.gpu_idle <= most and found.probability(target) >= share:
             return Point(best.option, best.cores, one.workers, one.prefetch_factor, found)
     return best
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from coresim import stats
 from coresim.advise.candidates import LoaderCandidate, ladder, widest
-from coresim.advise.sweep import NOISE, Point, Study, best_point, least_idle, lowest_idle, pipeline_of, predict
+from coresim.advise.sweep import NOISE, Point, Study, best_point, bound_of, lowest_idle, pipeline_of, predict
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
@@ -32,20 +32,16 @@ SEARCHED = "simulated; all settings searched"
 FAR = 0.1
 #: Of a run, however many GPUs share it.
 LEAST_STEPS = 48
+#: Replications that are enough far from the target, unless their noise says that they are not.
+FEW = 4
 
 
 def predicted(
     scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int, study: Study
 ) -> Estimate:
-    """One setting, all GPUs of the host together simulated for as many steps as one alone (see `brief`).
-
-    A study that is used for it is of one scenario.
-    """
-    # A line's length does not change with the cores.
-    what = ("brief", option, workers, prefetch_factor, study.plan)
-    if what not in study.cache:
-        study.cache[what] = brief(study.plan, pipeline_of(scenario, option, cores, workers, prefetch_factor))
-    return predict(scenario, option, cores, workers, prefetch_factor, replace(study, plan=study.cache[what]))
+    """One setting, all GPUs of the host together simulated for as many steps as one alone (see `brief`)."""
+    shorter = brief(study.plan, pipeline_of(scenario, option, cores, workers, prefetch_factor))
+    return predict(scenario, option, cores, workers, prefetch_factor, replace(study, plan=shorter))
 
 
 def brief(plan: Plan, pipeline: Pipeline) -> Plan:
@@ -65,7 +61,7 @@ def short_of_cores(scenario: Scenario, option: Option, cores: float, study: Stud
     # Without overlap one core for each GPU does all, or as many as a batch is split for.
     if option == Option.NO_OVERLAP:
         cores = min(cores, float(scenario.loader.split))
-    what = ("short of cores", option, cores)
+    what = ("short of cores", scenario, option, cores, study.plan)
     if what not in study.cache:
         study.cache[what] = _short_of_cores(scenario, option, cores, study)
     found: tuple[Point, str] = study.cache[what]
@@ -82,10 +78,11 @@ def _short_of_cores(scenario: Scenario, option: Option, cores: float, study: Stu
         return best_point(scenario, option, cores, study), SIMULATED
     # The least memory that can keep every core busy, and one more worker for when they wait for each other.
     tried = ladder(scenario, option, cores)
-    idles = [least_idle(_line(scenario, option, cores, one)) for one in tried]
+    idles = [bound_of(_line(scenario, option, cores, one)) for one in tried]
     enough = next(one for one, idle in zip(tried, idles, strict=True) if idle <= min(idles) + NOISE)
     one = next((found for found in tried if found > enough and found.workers > enough.workers), enough)
-    brief_study = replace(study, plan=replace(study.plan, inputs=0))
+    # There a single run has little noise.
+    brief_study = replace(study, plan=replace(study.plan, least=min(FEW, study.plan.least), inputs=0))
     found = predicted(scenario, option, cores, one.workers, one.prefetch_factor, brief_study)
     found = with_interval(found, _line(scenario, option, cores, one), study.plan)
     return Point(option, math.ceil(cores), one.workers, one.prefetch_factor, found), BOUNDED

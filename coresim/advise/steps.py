@@ -36,5 +36,5 @@ def for_steps(
     for step in STEPS:
         device = replace(scenario.accelerator, step=Service(step), name=None)
         job = replace(scenario, accelerator=device)
-        answers.append(recommend(job, replace(study, cache={}), options, max_cores, confidence))
+        answers.append(recommend(job, study, options, max_cores, confidence))
     return StepUnknown(answers[-1].per_rate, tuple(answers))

@@ -8,16 +8,17 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from coresim.advise.candidates import LoaderCandidate, beyond_memory, ladder, widest
 from coresim.advise.memory import MemoryCap, memory_of
-from coresim.model.build import build
+from coresim.model.build import batches_out, build
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate
-from coresim.theory.bounds import demands, tightest
+from coresim.theory.bounds import bounds, demands, tightest
 
 #: Idle that two settings may differ by and still count as equal: half a point.
 NOISE = 0.005
@@ -68,6 +69,7 @@ class Study:
         )
 
 
+@lru_cache(maxsize=1 << 9)
 def pipeline_of(scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int) -> Pipeline:
     """The pipeline of a host with ``cores`` cores *per accelerator*."""
     return build(scenario, option, cores * scenario.accelerator.count, workers, prefetch_factor)
@@ -124,7 +126,8 @@ def choose(
     Short runs of all that no bound forbids choose between them. They may see none of the stalls that are rare, and take
     a setting with too few credits: so where it idles notably more in full, settings of ``stride`` times its memory, and
     so on, are simulated in full, too. So they are where the setting is less sure to be within the target than
-    ``confidence``, because inputs may be worse than they are said to be: then the first that is so sure is chosen.
+    ``confidence``, because inputs may be worse than they are said to be: then the first that is so sure is chosen. Not
+    where in short runs none is within the target, and the best one surely is not.
     """
     target = scenario.target.gpu_idle
 
@@ -133,12 +136,13 @@ def choose(
 
     if len(tried) == 1:
         return _point(option, cores, tried[0], full(tried[0]))
-    idles = _rough(scenario, option, cores, tried, study)
+    idles = short_idles(scenario, option, cores, tried, study)
     best = next(one for one in idles if idles[one] <= min(idles.values()) + NOISE)
     found = {best: full(best)}
     seen = max(idles[best], lowest_idle(scenario, option, cores)) + NOISE
+    hopeless = min(found[best].gpu_idle_low, *idles.values()) > target + NOISE
     for one in tried[tried.index(best) + 1 :]:
-        sure = max(estimate.probability(target) for estimate in found.values()) >= confidence
+        sure = hopeless or max(estimate.probability(target) for estimate in found.values()) >= confidence
         if sure and min(estimate.gpu_idle for estimate in found.values()) <= seen:
             break
         if one.cost >= stride * max(found).cost or one == tried[-1]:
@@ -157,33 +161,59 @@ def _chosen(found: dict[LoaderCandidate, Estimate], target: float, confidence: f
     return next(one for one in sorted(found) if chances[one] >= min(confidence, max(chances.values())))
 
 
-def _rough(
+def short_idles(
     scenario: Scenario, option: Option, cores: float, tried: Sequence[LoaderCandidate], study: Study
 ) -> dict[LoaderCandidate, float]:
-    """Idle of short runs, until one is so near the least that is possible that more memory cannot help."""
+    """Idle of short runs, without those that by a bound cannot change which is the first within noise of the least."""
     rough, floor = replace(study, plan=study.rough), lowest_idle(scenario, option, cores)
-    idles = dict[LoaderCandidate, float]()
+    idles, first = dict[LoaderCandidate, float](), math.inf
     for one in tried:
-        pipeline = pipeline_of(scenario, option, cores, one.workers, one.prefetch_factor)
-        if idles and least_idle(pipeline) > min(idles.values()) + NOISE / 2:
+        setting = scenario, option, cores, one.workers, one.prefetch_factor
+        if least_idle(*setting) >= first - NOISE:
             continue
-        idles[one] = predict(scenario, option, cores, one.workers, one.prefetch_factor, rough).gpu_idle
-        if idles[one] <= floor + NOISE / 2:
+        idles[one] = predict(*setting, rough).gpu_idle
+        most = min(idles.values()) + NOISE
+        first = next(idle for idle in idles.values() if idle <= most)
+        if floor >= first - NOISE:
             break
     return idles
 
 
-def least_idle(pipeline: Pipeline) -> float:
+def bound_of(pipeline: Pipeline) -> float:
     """The least GPU idle that any schedule of a pipeline can have, by the bounds."""
     return max(0.0, 1.0 - tightest(pipeline)[1] * pipeline.step.service.mean * float(max(pipeline.slowdown)))
 
 
+def least_idle(scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int) -> float:
+    """What `bound_of` gives for one setting, or a little less, in a moment: a search asks for it at very many."""
+    least, by_worker, by_credit = _allowed(scenario, option, cores)
+    if by_credit < math.inf:
+        by_credit *= batches_out(scenario, workers, prefetch_factor)
+    return max(least, 1.0 - max(1, workers) * by_worker, 1.0 - by_credit)
+
+
 def lowest_idle(scenario: Scenario, option: Option, cores: float) -> float:
     """The least GPU idle that any workers and credits can have with so many cores, by the bounds."""
-    # Library threads make the work longer where there are more workers, so a bound of all is without them.
-    alone = replace(scenario, loader=replace(scenario.loader, library_threads=1))
+    return _allowed(scenario, option, cores)[0]
+
+
+@lru_cache(maxsize=1 << 10)
+def _allowed(scenario: Scenario, option: Option, cores: float) -> tuple[float, float, float]:
+    """The least idle of all settings, and the share of time that each worker and each credit lets the GPU be busy.
+
+    The bounds of servers and credits are in proportion to them (`coresim.theory.bounds`), and all others are loosest
+    where there are most. More workers also make the work longer, so a bound of all is without that.
+    """
+    loader, workload = replace(scenario.loader, library_threads=1), replace(scenario.workload, consumer_growth=0.0)
+    alone = replace(scenario, loader=loader, workload=workload)
     one = widest(alone, option, cores)
-    return least_idle(pipeline_of(alone, option, cores, one.workers, one.prefetch_factor))
+    line = pipeline_of(alone, option, cores, max(1, one.workers), one.prefetch_factor)
+    step = line.step.service.mean * float(max(line.slowdown))
+    limits = {bound.name: bound.limit_batches_per_s * step for bound in bounds(line)}
+    workers = [stage for stage in line.stages if stage.servers == one.workers > 1]
+    by_worker = min((limits[f"servers of {stage.name}"] / stage.servers for stage in workers), default=math.inf)
+    by_credit = limits["credits"] / line.credits if line.credits else math.inf
+    return max(0.0, 1.0 - min(limits.values(), default=math.inf)), by_worker, by_credit
 
 
 def _point(option: Option, cores: float, one: LoaderCandidate, estimate: Estimate) -> Point:

@@ -111,8 +111,7 @@ def what_if(
     """
     remedies = remedies_named(scenario, names)
     if said is None:
-        # What a study keeps of short runs is of one scenario, and it may have been asked for others.
-        found = decide(scenario, replace(study, cache={}), options)
+        found = decide(scenario, study, options)
         said = known(found.answers, found.point, found.own)
     job = _Job(scenario, option, study, said)
     today = job.today()

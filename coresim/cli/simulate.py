@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
     setting = resolve_setting(scenario, args.option, args.workers, args.cores, args.prefetch_factor)
     pipeline = build(scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor)
     shown = {**setting._asdict(), "engine": args.engine}
-    plan = Plan(args.steps or Plan.steps, args.steps is None, args.replications, args.replications, seed=args.seed)
+    grow, count = args.steps is None, args.replications
+    plan = Plan(args.steps or Plan.steps, grow, count, count, seed=args.seed, under_way=grow)
     engine = engine_named(args.engine)
     result = estimate(pipeline, plan, engine)
     if args.trace:

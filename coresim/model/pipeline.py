@@ -68,6 +68,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from coresim.model.checks import are_positive, at, check, check_count, is_finite
@@ -193,6 +194,13 @@ class Pipeline:
     startup: Number = 0.0
     worker_startup: Number = 0.0
     speed_uncertainty: float = 0.0
+
+    def __hash__(self) -> int:
+        return self._hash  # kept, because a search looks pipelines up very often
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(vars(self).values()))
 
     def __post_init__(self) -> None:
         check_count(self.batch_size, "batch_size")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
@@ -184,6 +185,13 @@ class Scenario:
     target: Target = field(default_factory=Target)
     stages: tuple[StageTable, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash  # kept, because a search looks scenarios up very often
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.workload, self.accelerator, self.host, self.loader, self.target, self.stages))
+
     def __post_init__(self) -> None:
         if self.accelerator.step.is_zero:
             raise InputError("accelerator.step = 0: a step must take time; measure it or look it up")
@@ -243,9 +251,8 @@ def _read(document: dict[str, Any]) -> Scenario:
         document = {**document, "loader": {**PRESETS[preset].loader, **loader}}
     for name in ("workload", "accelerator"):
         if name not in document:
-            raise InputError(
-                f"[{name}]: missing; it needs {'batch_size and preprocess' if name == 'workload' else 'step'}"
-            )
+            needed = "batch_size and preprocess" if name == "workload" else "step"
+            raise InputError(f"[{name}]: missing; it needs {needed}")
     sections = {name: read_section(kind, document.get(name, {}), name) for name, kind in SECTIONS.items()}
     stages = document.get("stage", [])
     if not isinstance(stages, list):

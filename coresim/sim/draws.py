@@ -6,7 +6,7 @@ import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +22,7 @@ from coresim.sim.kernel import COMPILED, pools
 MOST_ROWS = 65_536
 #: Times drawn at once: what fits in a core's own cache.
 _CHUNK = 1 << 15
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,46 @@ def draw(
             cache[what] = _draw_times(*what)
         service_times[key] = cache[what] if factor == 1.0 else cache[what] * factor
     return Draws(MappingProxyType(service_times))
+
+
+def under_way(pipeline: Pipeline, draws: Draws, rows: int) -> Draws:
+    """The draws of a line that was at work before its run begins: the first items of each server are partly done.
+
+    Servers that begin together hand over in bursts, until the spread of their times has parted them. Whenever a burst
+    is used up, each has done nearly a whole item of the next one; when they are parted, less. A run that begins with
+    the one and ends with the other counts the difference as throughput, although no core did that work. So they begin
+    apart: item n of the first N of a stage of N servers has the share (n + 1) / N of its work left, just in time for
+    servers that are always waited for. Where credits let servers of their own items run ahead, each is ahead by a part
+    of another item besides, these parts spread evenly over 0 to 1, or to what the credits allow.
+
+    Args:
+        pipeline: what was drawn for.
+        draws: what was drawn.
+        rows: batches that were drawn for each rank; where they are used again within a run, they stay as they are.
+    """
+    service_times, ranks = dict(draws.service_times), pipeline.total_ranks
+    batches = (stage for stage in pipeline.stages if stage.grain == "batch" and stage.servers > 1)
+    for stage in batches if rows * ranks <= MOST_ROWS else ():
+        own = stage.dispatch == "round_robin" and pipeline.credits is not None
+        ahead = min(1.0, (pipeline.credits or 0) / stage.servers - 1.0) if own else 0.0
+        left = _left(stage.servers, max(0.0, ahead))[:rows]
+        for phase in stage.phases:
+            key = f"{stage.name}.{phase.name}"
+            # A constant is drawn once.
+            times = service_times[key]
+            times = np.repeat(times, rows * ranks, axis=0) if len(times) == 1 else times.copy()
+            times.reshape(ranks, rows, times.shape[1])[:, : len(left)] *= left[:, None]
+            service_times[key] = times
+    return Draws(MappingProxyType(service_times))
+
+
+@lru_cache(maxsize=256)
+def _left(servers: int, ahead: float) -> NDArray[np.float64]:
+    """Shares of the first two items of each server that are left."""
+    place = np.arange(servers)
+    # Multiples of the golden ratio modulo 1 are spread evenly, and neighbours are far apart.
+    done = 1.0 - (place + 1) / servers + ahead * ((place * _GOLDEN + 0.5) % 1.0)
+    return np.concatenate([np.clip(1.0 - done, 0.0, 1.0), np.clip(2.0 - done, 0.0, 1.0)])
 
 
 def _draw_times(phase: Phase, count: int, seed: int, replication: int, resampled: int) -> NDArray[np.float64]:

@@ -11,14 +11,14 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.model.pipeline import Pipeline
 from coresim.sim.accounts import clipped, duration_of, settled, shares_of, station_of
-from coresim.sim.draws import Draws, draw, perturb_speed
+from coresim.sim.draws import Draws, draw, perturb_speed, under_way
 from coresim.sim.noise import Interval, Observation, interval, observe
 from coresim.sim.run import Run, RunLength
 from coresim.sim.variation import half_of, held_by, is_random, turn_of, variation
 
 #: Turns of all workers in a window, at the least.
 CYCLES = 10
-#: Turns after which workers that starve have lost the beat in which they started together, where times vary.
+#: Turns after which workers that starve no longer remember where they began, where times vary.
 SETTLING = 20
 #: Idle beyond the target from which on workers are taken to starve.
 STARVED = 0.1
@@ -49,6 +49,8 @@ class Plan:
         scatter: relative standard deviation of a run's work, from one run to the next, at which a run is long enough.
         cycles: turns of all workers that a window holds at the least.
         settle: whether to wait for `SETTLING` where workers starve.
+        under_way: whether the line was at work before the run (`coresim.sim.draws.under_way`), as in a long run; else
+            its workers begin together, as a program's do.
     """
 
     steps: int = 400
@@ -63,6 +65,7 @@ class Plan:
     scatter: float = 0.03
     cycles: int = CYCLES
     settle: bool = True
+    under_way: bool = True
 
     def __post_init__(self) -> None:
         if self.steps < 10:
@@ -79,7 +82,7 @@ class Estimate:
         simulation_half_low, simulation_half_high: the parts below and above that more simulation would remove.
         input_half_low, input_half_high: the parts below and above that only better measurements would remove.
         throughput_samples_per_s: over all ranks.
-        makespan_s: time of a whole run of ``steps`` steps from its start, mean over replications.
+        makespan_s: time of a whole run of ``steps`` steps from its start, mean over replications; see `Plan.under_way`.
         data_stall_s: time in which the accelerator is starved in such a run: the window's rate times the makespan.
         accelerator, starved_by, trainer: shares of the window by state.
         stations: per stage its name, servers, utilisation, waiting_for_core, blocked, starved.
@@ -127,8 +130,8 @@ def run_length(pipeline: Pipeline, plan: Plan, starved: bool = False) -> RunLeng
     Warm-up: two fillings of the line (forgets the empty start), at least a tenth of the steps. Workers that start
     together deliver in bursts of one batch each, so the window is a whole number of such turns: a part of one would
     count a burst's stall without its run, or the other way about. A plan that may grow has as many of them as it says,
-    steps enough for the variation of the times, and where workers are ``starved`` it waits until they have lost their
-    beat; one that may not discards at most half of its steps.
+    steps enough for the variation of the times, and where workers are ``starved`` it waits until they have forgotten
+    their start; one that may not discards at most half of its steps.
     """
     held, turn = held_by(pipeline), turn_of(pipeline)
     if plan.grow:
@@ -163,7 +166,7 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
     for count in _counts(pipeline, plan):
         while len(runs) < count:
             draws = draw(pipeline, _rows(length), plan.seed, len(runs), cache=cache)
-            runs.append(engine(pipeline, draws, length))
+            runs.append(_run(pipeline, plan, engine, draws, _rows(length), length))
             found.append(observe(pipeline, draws, length, runs[-1]))
         noise = _noise(pipeline, found, length, plan)
         if len(runs) <= plan.least and plan.inputs and is_uncertain(pipeline):
@@ -179,8 +182,16 @@ def _length(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, Any
     length = run_length(pipeline, plan)
     if plan.target is None or starved == length:
         return starved
-    first = engine(pipeline, draw(pipeline, _rows(length), plan.seed, 0, cache=cache), length)
+    rows = _rows(length)
+    first = _run(pipeline, plan, engine, draw(pipeline, rows, plan.seed, 0, cache=cache), rows, length)
     return starved if idle_of(first) > plan.target + STARVED else length
+
+
+def _run(pipeline: Pipeline, plan: Plan, engine: Engine, draws: Draws, rows: int, length: RunLength) -> Run:
+    """One run, with draws of so many rows."""
+    # Where no time varies, workers keep for ever the beat in which they begin.
+    begun = plan.under_way and is_random(pipeline)
+    return engine(pipeline, under_way(pipeline, draws, rows) if begun else draws, length)
 
 
 def _rows(length: RunLength) -> int:
@@ -237,7 +248,8 @@ def _input_spread(
     moved = []
     for number in range(plan.inputs):
         draws = draw(pipeline, _rows(length), plan.seed, number, inputs=plan.inputs, cache=cache)
-        moved.append(idle_of(engine(perturb_speed(pipeline, plan.seed, number, plan.inputs), draws, brief)))
+        changed = perturb_speed(pipeline, plan.seed, number, plan.inputs)
+        moved.append(idle_of(_run(changed, plan, engine, draws, _rows(length), brief)))
     paired = len(idles) >= len(moved)
     centres = idles if paired else [stats.mean(idles)] * len(moved)
     noise = 0.0 if paired else stats.variance(idles)

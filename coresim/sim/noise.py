@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +84,7 @@ def observe(pipeline: Pipeline, draws: Draws, length: RunLength, run: Run) -> Ob
     return Observation(float(idle), float(total), (_excess(*line), _excess(*step)), _unseen(pipeline, *longest))
 
 
+@lru_cache(maxsize=256)
 def _longest(phase: Phase) -> tuple[float, float]:
     """Excess and time of a batch with the longest of measured values, drawn or not."""
     excess = max(phase.service.values, default=phase.service.mean) - phase.service.mean
@@ -103,6 +105,9 @@ def _unseen(pipeline: Pipeline, excess: float, time: float) -> float:
 
 def _drawn(drawn_times: Array, pipeline: Pipeline, length: RunLength, unit: int) -> Array:
     """The times of the window's items, of every rank; see `coresim.sim.draws.Draws.row`."""
+    if pipeline.total_ranks == 1 and length.steps * unit <= len(drawn_times):
+        one: Array = drawn_times[length.warm_up * unit : length.steps * unit].sum(axis=1, dtype=np.float64)
+        return one
     places = np.arange(length.warm_up * unit, length.steps * unit)
     first = np.arange(pipeline.total_ranks) * (len(drawn_times) // pipeline.total_ranks)
     times: Array = drawn_times[(places[None, :] + first[:, None]) % len(drawn_times)].sum(axis=2, dtype=np.float64)

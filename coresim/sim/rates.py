@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,20 @@ from coresim.model.pipeline import Pipeline
 
 
 def rates(pipeline: Pipeline, number: Any) -> tuple[NDArray[Any], ...]:
+    """The rates of a pipeline; those in floats are kept, because a setting is simulated many times."""
+    # Cores in exact numbers are equal to the same in floats, and their rates are not made alike.
+    return _kept(pipeline) if number == np.float64 and isinstance(pipeline.cores, float) else _rates(pipeline, number)
+
+
+@lru_cache(maxsize=64)
+def _kept(pipeline: Pipeline) -> tuple[NDArray[Any], ...]:
+    found = _rates(pipeline, np.float64)
+    for table in found:
+        table.flags.writeable = False
+    return found
+
+
+def _rates(pipeline: Pipeline, number: Any) -> tuple[NDArray[Any], ...]:
     """Rates by population: of core tasks, storage phases, accelerators; and busy cores.
 
     These are the pipeline's own `core_rate`, `storage_rate` and `accelerator_rate`; ``number`` is the dtype, float64 or

@@ -11,6 +11,7 @@ import pytest
 from coresim.advise.candidates import FACTORS, candidates, fits, most_workers
 from coresim.advise.recommend import Recommendation, recommend
 from coresim.advise.refine import fewest_workers
+from coresim.advise.starved import predicted, short_of_cores
 from coresim.advise.sweep import Study, lowest_idle, pipeline_of, predict
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.sim.estimate import Plan, estimate
@@ -113,10 +114,27 @@ def test_the_bound_of_all_settings_is_below_each(seed: int = 5) -> None:
             workload={"device_preprocess": f"{generator.choice([0, 4])} ms"},
         )  # fmt: skip
         cores = int(generator.integers(1, 6))
-        study = Study(simulate, Plan(steps=200, least=1, most=1, inputs=0))
+        study = Study(simulate, Plan(steps=1500, least=1, most=1, inputs=0))
         for one in candidates(scenario, 2, cores)[::5]:
             idle = predict(scenario, 2, cores, one.workers, one.prefetch_factor, study).gpu_idle
             assert lowest_idle(scenario, 2, cores) <= idle + 0.05
+
+
+def test_one_study_of_two_jobs_keeps_them_apart() -> None:
+    # The times of the second vary, so its runs are longer.
+    shared = Study(simulate, Plan(target=0.05))
+    for scenario in (job(8, "5 ms", 0, "10 ms"), job(8, "5 ms", 4, "10 ms"), job(8, "9 ms", 4, "10 ms")):
+        own = Study(simulate, Plan(target=0.05))
+        assert predicted(scenario, 2, 4, 6, 2, shared) == predicted(scenario, 2, 4, 6, 2, own)
+        for cores in (1, 4):
+            assert short_of_cores(scenario, 2, cores, shared) == short_of_cores(scenario, 2, cores, own)
+
+
+def test_one_study_with_two_targets_keeps_their_runs_apart() -> None:
+    scenario, shared = job(8, "9 ms", 2, "10 ms"), Study(simulate, Plan(target=0.05))
+    closer = replace(shared, plan=Plan(target=None))
+    near, far = (short_of_cores(scenario, 2, 4, study)[0].estimate for study in (closer, shared))
+    assert near.replications > far.replications
 
 
 def test_of_settings_as_good_with_the_same_cores_the_fewest_workers_are_the_answer() -> None:

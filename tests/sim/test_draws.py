@@ -13,7 +13,17 @@ from coresim.model.build import build
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import read_scenario
 from coresim.model.service import Service, empirical
-from coresim.sim.draws import MOST_ROWS, Draws, _pool, _split, draw, draw_sums, perturb_speed, stratified_normal
+from coresim.sim.draws import (
+    MOST_ROWS,
+    Draws,
+    _pool,
+    _split,
+    draw,
+    draw_sums,
+    perturb_speed,
+    stratified_normal,
+    under_way,
+)
 from coresim.stats import normal_quantile
 
 #: Standard errors that a correct mean or variance stays within: one seed in 15,000 would not.
@@ -232,3 +242,51 @@ def test_a_split_deals_the_samples_in_turn() -> None:
     assert _split(np.array([[1.0, 2.0, 3.0]]), 3).tolist() == [[1.0, 2.0, 3.0]]
     whole = times_of(SERVICES["lognormal"], 50, repeats=6)
     assert times_of(SERVICES["lognormal"], 50, repeats=6, split=4).sum(axis=1) == pytest.approx(whole.ravel())
+
+
+# A line that was at work before its run
+
+
+def test_the_first_items_of_a_line_under_way_are_partly_done() -> None:
+    tables = {
+        "workload": {"batch_size": 4, "preprocess": {"mean": "5 ms", "cv": 0.5}, "collate": "2 ms"},
+        "accelerator": {"step": "20 ms", "count": 2},
+    }
+    line = build(read_scenario(tables), 2, 8, 4, 1)
+    drawn = draw(line, 64, 1)
+    begun = under_way(line, drawn, 64)
+    whole, left = drawn.service_times["loader.preprocess"], begun.service_times["loader.preprocess"]
+    for rank in range(2):
+        first = 64 * rank
+        assert left[first : first + 4] == pytest.approx(whole[first : first + 4] * [[0.25], [0.5], [0.75], [1.0]])
+        assert (left[first + 4 : first + 64] == whole[first + 4 : first + 64]).all()
+    # A constant that was drawn once is so for each item, and what no server of several does stays.
+    assert begun.service_times["loader.collate"][:5, 0] == pytest.approx([0.0005, 0.001, 0.0015, 0.002, 0.002])
+    assert len(begun.service_times["loader.collate"]) == len(whole)
+    assert begun.service_times["accelerator.step"] is drawn.service_times["accelerator.step"]
+
+
+def test_where_credits_allow_servers_are_ahead_of_what_is_waited_for() -> None:
+    tables = {"workload": {"batch_size": 1, "preprocess": {"mean": "5 ms", "cv": 0.5}}, "accelerator": {"step": "1 s"}}
+    line = build(read_scenario(tables), 2, 8, 50, 2)
+    drawn = draw(line, 512, 1)
+    left = under_way(line, drawn, 512).service_times["loader.preprocess"] / drawn.service_times["loader.preprocess"]
+    first, second = left[:50, 0], left[50:100, 0]
+    done = (1 - first) + (1 - second)
+    late = done - (1 - np.arange(1, 51) / 50)
+    assert (late >= -1e-12).all() and (first[second < 1] == 0).all() and (left[100:] == 1).all()
+    assert np.sort(late) == pytest.approx(np.linspace(0.01, 0.99, 50), abs=0.04)
+    # With half an item more than the servers have, they are ahead by a half at the most.
+    few = under_way(replace(line, credits=75), drawn, 512).service_times["loader.preprocess"]
+    done = (
+        2
+        - few[:50, 0] / drawn.service_times["loader.preprocess"][:50, 0]
+        - few[50:100, 0] / drawn.service_times["loader.preprocess"][50:100, 0]
+    )
+    assert np.max(done - (1 - np.arange(1, 51) / 50)) == pytest.approx(0.5, abs=0.02)
+
+
+def test_rows_that_are_used_again_within_a_run_stay() -> None:
+    line = pipeline(SERVICES["lognormal"])
+    drawn = draw(line, 2 * MOST_ROWS, 1)
+    assert under_way(line, drawn, 2 * MOST_ROWS).service_times == drawn.service_times

@@ -108,6 +108,23 @@ def test_a_short_run_of_bursts_agrees_with_a_long_one():
     assert short.gpu_idle == pytest.approx(long.gpu_idle, abs=0.01)
 
 
+@pytest.mark.parametrize("cv", [0.2, 0.4])
+@pytest.mark.parametrize("workers", [48, 63])
+def test_many_workers_that_lose_their_beat_slowly_do_no_work_for_nothing(workers, cv):
+    # 31 cores do 31 s of work in each second, and a batch takes 384 ms: 4 % idle, with any workers.
+    step = 0.96 * 384 / 31
+    tables = {
+        "workload": {"batch_size": 64, "preprocess": {"mean": "6 ms", "cv": cv}},
+        "accelerator": {"step": f"{step} ms", "sync": "block"},
+    }
+    pipeline = build(read_scenario(tables), 2, 31, workers, 1)
+    found = estimate(pipeline, Plan(target=0.05), simulate)
+    assert found.gpu_idle_high >= 0.04 and found.gpu_idle == pytest.approx(0.04, abs=0.003)
+    # Those that begin together have nearly whole batches done when the window begins, which it counts for nothing.
+    together = estimate(pipeline, Plan(target=0.05, under_way=False), simulate)
+    assert together.gpu_idle_high < 0.04
+
+
 def test_too_few_steps_are_refused():
     with pytest.raises(InputError, match="steps = 5"):
         Plan(steps=5)
