@@ -12,7 +12,8 @@ from coresim import stats
 from coresim.model.handover import NO_HANDOVER, Handover, usual
 from coresim.model.scenario import Scenario
 from coresim.model.service import ZERO, Service
-from coresim.sim.estimate import Engine, idle_of
+from coresim.sim.accounts import idle_of
+from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, RecordedPoint

@@ -85,7 +85,7 @@ def predict(
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))
     key = (study.plan, pipeline)
     if key not in study.cache:
-        study.cache[key] = estimate(pipeline, study.plan, study.engine, study.cache)
+        study.cache[key] = estimate(pipeline, study.plan, study.engine, study.cache, bound_of(pipeline))
     found: Estimate = study.cache[key]
     return found
 

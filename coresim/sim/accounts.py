@@ -20,6 +20,12 @@ def duration_of(run: Run) -> float:
     return total
 
 
+def idle_of(run: Run) -> float:
+    """GPU idle of one run, over its ranks."""
+    busy = math.fsum(rank.accelerator["busy"] for rank in run.ranks)
+    return 1.0 - busy / duration_of(run)
+
+
 def settled(shares: dict[str, float], name: str, share: float) -> dict[str, float]:
     """The shares with one of them as it is in the long run, the others in proportion."""
     rest = 1.0 - shares[name]

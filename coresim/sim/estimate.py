@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from coresim import stats
 from coresim.errors import InputError
 from coresim.model.pipeline import Pipeline
-from coresim.sim.accounts import clipped, duration_of, settled, shares_of, station_of
+from coresim.sim.accounts import clipped, duration_of, idle_of, settled, shares_of, station_of
 from coresim.sim.draws import Draws, draw, perturb_speed, under_way
 from coresim.sim.noise import Interval, Observation, interval, observe
 from coresim.sim.run import Run, RunLength
@@ -152,7 +152,9 @@ def is_uncertain(pipeline: Pipeline) -> bool:
     return measured or pipeline.speed_uncertainty > 0
 
 
-def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, Any] | None = None) -> Estimate:
+def estimate(
+    pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, Any] | None = None, least: float = 0.0
+) -> Estimate:
     """Predict the behaviour of a pipeline by independent replications.
 
     Replications of the inputs as they are, each with its own service times, go on until simulation noise is within the
@@ -160,6 +162,9 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
     so uncertain, further replications draw their inputs too (bootstrap of raw values, means and s(k) moved by their
     uncertainty), half as long where a single run is within the half-width. Their root mean square deviations below and
     above the run with the same service times are the spread that stays however long one simulates.
+
+    Runs that are short beside their heavy tails may idle less than ``least``, which is proven of the long run
+    (`coresim.theory.bounds`): the estimate does not.
     """
     length = _length(pipeline, plan, engine, cache)
     runs, found, moved = list[Run](), list[Observation](), [0.0, 0.0]
@@ -168,7 +173,7 @@ def estimate(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, An
             draws = draw(pipeline, _rows(length), plan.seed, len(runs), cache=cache)
             runs.append(_run(pipeline, plan, engine, draws, _rows(length), length))
             found.append(observe(pipeline, draws, length, runs[-1]))
-        noise = _noise(pipeline, found, length, plan)
+        noise = _noise(pipeline, found, length, plan, least)
         if len(runs) <= plan.least and plan.inputs and is_uncertain(pipeline):
             moved = _input_spread(pipeline, plan, engine, length, [idle_of(run) for run in runs], cache)
         if noise.above <= max(_wanted(noise.share, plan), OF_INPUTS * max(moved)):
@@ -211,13 +216,16 @@ def _counts(pipeline: Pipeline, plan: Plan) -> Iterator[int]:
     yield max(plan.least, plan.most)
 
 
-def _noise(pipeline: Pipeline, found: Sequence[Observation], length: RunLength, plan: Plan) -> Interval:
+def _noise(pipeline: Pipeline, found: Sequence[Observation], length: RunLength, plan: Plan, least: float) -> Interval:
     """What the runs say of the long run; no finer than one step of all that were simulated, unless no time varies."""
     seen = interval(found, plan.level)
-    if len(found) < 2 or not is_random(pipeline):
+    if not is_random(pipeline):
         return seen
-    finest = 1.0 / (len(found) * pipeline.total_ranks * (length.steps - length.warm_up))
-    return replace(seen, below=max(seen.below, min(finest, seen.share)), above=max(seen.above, finest))
+    share, finest = max(seen.share, least), 0.0
+    if len(found) > 1:
+        finest = 1.0 / (len(found) * pipeline.total_ranks * (length.steps - length.warm_up))
+    below = min(max(seen.below, min(finest, share)), share - least)
+    return Interval(share, below, max(seen.above, finest))
 
 
 def _wanted(idle: float, plan: Plan) -> float:
@@ -258,12 +266,6 @@ def _input_spread(
         squares = [max(0.0, sign * (idle - centre)) ** 2 for idle, centre in zip(moved, centres, strict=False)]
         halves.append(z * math.sqrt(max(0.0, 2.0 * stats.mean(squares) - noise)))
     return halves
-
-
-def idle_of(run: Run) -> float:
-    """GPU idle of one run, over its ranks."""
-    busy = math.fsum(rank.accelerator["busy"] for rank in run.ranks)
-    return 1.0 - busy / duration_of(run)
 
 
 def _summary(

@@ -18,8 +18,9 @@ from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Accelerator, Scenario, read_scenario, with_services
 from coresim.model.service import ZERO, Service, empirical
+from coresim.sim.accounts import idle_of
 from coresim.sim.draws import draw, perturb_speed
-from coresim.sim.estimate import LEAST_ROWS, Engine, idle_of
+from coresim.sim.estimate import LEAST_ROWS, Engine
 from coresim.sim.run import Run, RunLength
 from coresim.theory.queues import buffer_idle, rate_idle
 from coresim.validate.grid import Setting

@@ -25,6 +25,9 @@ from coresim.sim.estimate import Plan, estimate
 from coresim.sim.fast import simulate
 
 COUNT = int(os.environ.get("CORESIM_SCENARIOS", "60"))
+#: One whose runs were so short beside its heavy tails that they idled less than any schedule can.
+SHORT = 951
+NUMBERS = tuple(dict.fromkeys((*range(COUNT), SHORT)))
 PLAN = Plan(steps=100, least=6, most=12, inputs=2, scatter=0.1)
 
 
@@ -62,7 +65,7 @@ def options(number: int) -> dict[str, Any]:
 @cache
 def answers() -> list[Recommendation]:
     return [
-        recommend(read_scenario(tables(number)), Study(simulate, PLAN), **options(number)) for number in range(COUNT)
+        recommend(read_scenario(tables(number)), Study(simulate, PLAN), **options(number)) for number in NUMBERS
     ]
 
 

@@ -156,3 +156,19 @@ def test_what_inputs_add_is_seen_through_heavy_noise():
     for seed in range(1, 6):
         found = estimate(pipeline, Plan(least=8, most=8, seed=seed), simulate)
         assert found.input_half_high == pytest.approx(long.input_half_high, rel=0.25)
+
+
+def test_no_estimate_idles_less_than_what_is_proven_and_its_shares_still_add_up():
+    pipeline = build(scenario(mean="10 ms", cv=4, distribution="lognormal"), 2, 2, 8)
+    plan = Plan(steps=60, least=4, most=4, inputs=0)
+    free = estimate(pipeline, plan, simulate)
+    low, high = free.gpu_idle - free.simulation_half_low / 2, free.gpu_idle + 0.01
+    near, bound = (estimate(pipeline, plan, simulate, least=least) for least in (low, high))
+    assert near.gpu_idle == free.gpu_idle and near.gpu_idle_low == pytest.approx(low)
+    assert bound.gpu_idle == bound.gpu_idle_low == high < bound.gpu_idle_high
+    assert bound.probability(high - 1e-6) == 0.0 and bound.probability(high) == 0.5
+    assert math.fsum(bound.accelerator.values()) == pytest.approx(1.0)
+    assert bound.accelerator["busy"] == pytest.approx(1.0 - high)
+    # Where no time varies the run is the truth, and nothing is to be added.
+    certain = build(scenario(mean="10 ms"), 2, 2, 8)
+    assert estimate(certain, plan, simulate, least=0.99) == estimate(certain, plan, simulate)
