@@ -210,9 +210,10 @@ def _allowed(scenario: Scenario, option: Option, cores: float) -> tuple[float, f
     line = pipeline_of(alone, option, cores, max(1, one.workers), one.prefetch_factor)
     step = line.step.service.mean * float(max(line.slowdown))
     limits = {bound.name: bound.limit_batches_per_s * step for bound in bounds(line)}
-    workers = [stage for stage in line.stages if stage.servers == one.workers > 1]
-    by_worker = min((limits[f"servers of {stage.name}"] / stage.servers for stage in workers), default=math.inf)
-    by_credit = limits["credits"] / line.credits if line.credits else math.inf
+    pools = [f"servers of {stage.name}" for stage in line.stages if stage.servers == one.workers > 1]
+    # What takes no time has no bound.
+    by_worker = min((limits[name] for name in pools if name in limits), default=math.inf) / max(1, one.workers)
+    by_credit = limits.get("credits", math.inf) / line.credits if line.credits else math.inf
     return max(0.0, 1.0 - min(limits.values(), default=math.inf)), by_worker, by_credit
 
 

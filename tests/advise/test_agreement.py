@@ -64,9 +64,7 @@ def options(number: int) -> dict[str, Any]:
 
 @cache
 def answers() -> list[Recommendation]:
-    return [
-        recommend(read_scenario(tables(number)), Study(simulate, PLAN), **options(number)) for number in NUMBERS
-    ]
+    return [recommend(read_scenario(tables(number)), Study(simulate, PLAN), **options(number)) for number in NUMBERS]
 
 
 @pytest.mark.timeout(900)
