@@ -6,12 +6,17 @@ take longest are begun first, so that all processes end at about the same time.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_up import profile
+
+# A shell in the background ignores interrupts, and so would every program that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = (
     "test_one_interval.py",
