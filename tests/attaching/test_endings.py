@@ -113,8 +113,8 @@ def test_a_loader_of_ones_own_by_the_call_that_gives_a_batch(
     flags = ("recommend", "--quick", "--json", "--loader-hook", f"feeder:Feeder.{name}")
     assert main([*flags, "--", *script("own_loader.py", name)]) == 0
     told = json.loads(capsys.readouterr().out)
-    # One thread prepares, so that a batch takes at least its CPU time, and the step is waited for least of all.
-    assert told["wait_s"] + told["step_s"] >= 32 * SAMPLE_S
+    # One thread prepares, so that a batch takes its CPU time, but for those that lay ready when the watch began.
+    assert told["wait_s"] + told["step_s"] >= 0.9 * 32 * SAMPLE_S
     assert told["loader_cpu_s"] == pytest.approx(32 * SAMPLE_S, rel=0.3)
     share = told["wait_s"] / (told["wait_s"] + told["step_s"])
     assert told["gpu_idle_observed"] == pytest.approx(share, abs=0.02) and share > 0.0
