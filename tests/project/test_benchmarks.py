@@ -68,8 +68,9 @@ def test_what_is_held_beside_a_peer_is_read(answer: dict[str, Any]) -> None:
 
 def test_jobs_that_are_timed_are_those_of_a_profile_with_keys_that_there_are(profile_path: Path) -> None:
     timed = benchmark("recommend")
+    plain = timed.read_input(str(profile_path), [])
     for changes in timed.JOBS:
-        timed.read_input(str(profile_path), list(changes))
+        assert timed.read_input(str(profile_path), list(changes)) != plain
 
 
 def test_watching_is_asked_for_as_it_is_offered(tmp_path: Path) -> None:
