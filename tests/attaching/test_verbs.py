@@ -120,11 +120,14 @@ def test_measure_keeps_the_job(asked: list[AttachRequest], tmp_path: Path, capsy
 def test_recommend_answers_for_the_program_with_its_own_step_or_with_one_that_is_given(
     asked: list[AttachRequest], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["recommend", "--json", "--step-time", "500 ms", "--", *COMMAND]) in (0, 5)
+    assert main(["recommend", "--json", "--step-time", "500 ms", "--", *COMMAND]) in (0, 4, 5)
     slow = json.loads(capsys.readouterr().out)
     assert main(["recommend", "--json", "--", *COMMAND]) in (0, 4, 5)
     own = json.loads(capsys.readouterr().out)
-    assert slow["recommendation"]["cores_per_gpu"] < own["recommendation"]["cores_per_gpu"]
+    assert slow["recommendation"]["cores_per_gpu"] <= own["recommendation"]["cores_per_gpu"]
+    # However busy the machine was when its own step was timed, it was not half a second.
+    rates = [told["recommendation"]["throughput_samples_per_s"] for told in (slow, own)]
+    assert rates[0] <= BATCH / 0.5 < rates[1]
     assert own["today"]["program"].split()[1:] == list(COMMAND[1:])
     assert len(asked) == 2
 
