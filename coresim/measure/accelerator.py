@@ -7,10 +7,10 @@ sampled and a crash or an out-of-memory kill ends in one message here. No proces
 from __future__ import annotations
 
 import os
-import pickle
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from coresim.errors import CoresimError, InputError
@@ -38,8 +38,8 @@ class AcceleratorConfig:
         batch_size: samples in a synthetic batch.
         image_size: pixels along each side of a synthetic image.
         precision: ``fp32`` (torch's default) or ``bf16``; a user's own step sets its own.
-        step: the user's step or factory of one, see ``models.as_step``; importable in a fresh process.
-        batch: called in the fresh process for a collated host batch; absent, a synthetic image batch.
+        step: ``package.module:name`` of the user's step or of a factory of one, see ``models.as_step``.
+        batch: the file of a collated host batch, as tensors, for it; absent, a synthetic image batch.
         processes: fresh processes, the independent repeats.
         steps: steps timed for each quantity in each process.
         seconds: time allowed for each quantity in each process; fewer steps are timed where they are long,
@@ -54,8 +54,8 @@ class AcceleratorConfig:
     batch_size: int = 64
     image_size: int = 224
     precision: str = "fp32"
-    step: Callable[..., object] | None = None
-    batch: Callable[[], object] | None = None
+    step: str | None = None
+    batch: Path | None = None
     processes: int = 3
     steps: int = 30
     seconds: float = 5.0
@@ -98,7 +98,7 @@ def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
     """Measure in ``config.processes`` fresh processes, one after the other, and join their values.
 
     Raises:
-        InputError: the step or the batch cannot be brought into a fresh process, or fails there.
+        InputError: the step cannot be imported, or it fails.
         MissingPartError: no torch, or no CUDA device.
         CoresimError: out of memory, a crash, or no end within ``config.timeout``.
     """
@@ -141,7 +141,7 @@ def provenance(config: AcceleratorConfig, device: Device) -> dict[str, str | int
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
-        "step": models.describe_model(config.model) if own is None else models.describe_step(own),
+        "step": own or models.describe_model(config.model),
         "batch_size": config.batch_size if config.batch is None else None,
         "precision": config.precision if own is None else "set by the step",
         "memory_peak_bytes": facts["memory_peak_bytes"],
@@ -150,11 +150,14 @@ def provenance(config: AcceleratorConfig, device: Device) -> dict[str, str | int
 
 
 def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
-    step = None if config.step is None else models.as_step(config.step)
+    step = models.user_step(config.step) if config.step else None
     device = open_device(str(getattr(step, "device", None) or config.device))
     if step is None:
         step = device.step(config.model, config.precision)
-    batch = config.batch() if config.batch else models.synthetic_batch(config.batch_size, config.image_size)
+    if config.batch is None:
+        batch = models.synthetic_batch(config.batch_size, config.image_size)
+    else:
+        batch = models.load_torch().load(config.batch, weights_only=False)
     if batch_bytes(batch) == 0:
         raise InputError(f"the batch ({type(batch).__name__}) holds no tensors: collate it before it is measured")
     return step, batch, device
@@ -173,7 +176,7 @@ def _driver_facts(uuid: str | None) -> dict[str, str | float | None]:
 
 def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
     # A compiler's cache among the temporary files serves the next process too: it keeps them.
-    with Child(_job, _pickled(config), limited=False, own_files=False) as child:
+    with Child(_job, config, limited=False, own_files=False) as child:
         try:
             _, result = child.receive(config.timeout)
         except HangError as error:
@@ -187,12 +190,10 @@ def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
     return result
 
 
-def _job(_: Link, request: bytes) -> AcceleratorResult:
+def _job(_: Link, config: AcceleratorConfig) -> AcceleratorResult:
     """Body of a fresh process; what fails is told in words that name the user's part in it."""
-    config = None
     try:
         models.load_torch()
-        config = pickle.loads(request)
         return measure_here(config)
     except CoresimError:
         raise
@@ -200,30 +201,13 @@ def _job(_: Link, request: bytes) -> AcceleratorResult:
         raise _explained(error, config) from error
 
 
-def _pickled(config: AcceleratorConfig) -> bytes:
-    try:
-        return pickle.dumps(config)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise _not_importable(error) from error
-
-
-def _not_importable(error: Exception) -> InputError:
-    return InputError(
-        "the training step or batch cannot be brought into a fresh process "
-        f"({models.one_line(error)}): define it at the top level of a module that can be imported"
-    )
-
-
-def _explained(error: Exception, config: AcceleratorConfig | None) -> CoresimError:
-    if config is None:
-        return _not_importable(error)
+def _explained(error: Exception, config: AcceleratorConfig) -> CoresimError:
     words = models.one_line(error)
     if any(sign in words for sign in _OUT_OF_MEMORY):
         return _out_of_memory(f"{config.device}, batch size {config.batch_size}: {words}")
-    if config.step is None and config.batch is None:
+    if config.step is None:
         return CoresimError(f"the {config.model} step failed on {config.device}: {words}")
-    what = "the batch" if config.step is None else f"training step {models.describe_step(config.step)}"
-    return InputError(f"{what} failed: {words}; run it once in Python by itself")
+    return InputError(f"training step {config.step} failed: {words}; run it once in Python by itself")
 
 
 def _out_of_memory(where: str) -> CoresimError:

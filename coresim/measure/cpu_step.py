@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from coresim.errors import InputError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.step_time import NETS, ImportedStep, StepJob, StepRequest, StoredBatch
+from coresim.measure.step_time import NETS, StepJob, StepRequest
 from coresim.model.measurement import Measurement
 
 NAME = "accelerator.cpu_step"
@@ -41,8 +41,8 @@ def measure_cpu_step(
         device="cpu",
         model=request.net or NETS[0],
         batch_size=size,
-        step=None if request.step is None else ImportedStep(request.step),
-        batch=StoredBatch(job.batch) if own and job.batch is not None else None,
+        step=request.step,
+        batch=job.batch,
         processes=1,
         seconds=SECONDS,
         busy=(),

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from coresim.errors import InputError, MissingPartError
+from coresim.workloads.named import load_object
 
 Step = Callable[[Any], object]
 
@@ -122,8 +123,13 @@ def synthetic_batch(batch_size: int, image_size: int) -> tuple[Any, Any]:
     return images, torch.randint(CLASSES, (batch_size,))
 
 
-def as_step(source: Callable[..., object]) -> Step:
-    """The user's step: ``source`` itself, or what it returns where it is a factory.
+def user_step(name: str) -> Step:
+    """The user's step that ``package.module:name`` stands for; raises as `as_step` and `load_object`."""
+    return as_step(load_object(name, "training step"), name)
+
+
+def as_step(source: Callable[..., object], name: str) -> Step:
+    """The user's step of that name: ``source`` itself, or what it returns where it is a factory.
 
     A callable with exactly one required positional parameter is a step, ``train_step(batch)``. One with none is a
     factory (a function, or a class with ``__call__(batch)``): it is called once, and its result is looked at
@@ -143,15 +149,9 @@ def as_step(source: Callable[..., object]) -> Step:
             break
         candidate = candidate()
     raise InputError(
-        f"training step {describe_step(source)}: write train_step(batch), or a function without arguments "
+        f"training step {name}: write train_step(batch), or a function without arguments "
         "that returns one"
     )
-
-
-def describe_step(source: object) -> str:
-    """A name for messages: ``package.module:train_step``."""
-    name = getattr(source, "__qualname__", type(source).__qualname__)
-    return f"{getattr(source, '__module__', type(source).__module__)}:{name}"
 
 
 def one_line(error: BaseException) -> str:

@@ -11,11 +11,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.models import load_torch
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
@@ -23,7 +21,6 @@ from coresim.model.profile import AcceleratorSource
 from coresim.model.profile_tables import relative_error
 from coresim.model.warning import HostWarning
 from coresim.units import format_duration
-from coresim.workloads.named import load_object
 
 NETS = ("resnet50", "resnet18", "vit_b_16", "tiny")
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.
@@ -229,8 +226,8 @@ def _config(request: StepRequest, job: StepJob) -> AcceleratorConfig:
         model=model,
         batch_size=job.batch_size,
         precision=precision,
-        step=None if request.step is None else ImportedStep(request.step),
-        batch=None if job.batch is None else StoredBatch(job.batch),
+        step=request.step,
+        batch=job.batch,
         processes=job.processes,
         seconds=SECONDS * job.scale,
     )
@@ -244,31 +241,3 @@ def _precision(asked: str | None, device: str) -> str:
     if family not in _TORCH_PRECISIONS:
         raise InputError(f"--precision {asked}: cannot be measured; use bf16 or fp32, or your own --step")
     return _TORCH_PRECISIONS[family]
-
-
-class ImportedStep:
-    """A factory of the user's step that is imported only in the fresh process that calls it."""
-
-    def __init__(self, spec: str) -> None:
-        self._spec = spec
-        # Messages name a step by these two.
-        self.__module__, _, self.__qualname__ = spec.partition(":")
-
-    def __call__(self) -> Callable[..., object]:
-        """The object that the spec names; InputError where it cannot be imported."""
-        return load_object(self._spec, "training step")
-
-
-class StoredBatch:
-    """One collated batch of the user's own data set, as tensors, read in the fresh process that calls it.
-
-    Args:
-        path: the file; the process in which the data set was built has written it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __call__(self) -> Any:
-        """The batch."""
-        return load_torch().load(self._path, weights_only=False)

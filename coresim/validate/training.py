@@ -15,14 +15,12 @@ from functools import partial
 from typing import Any
 
 from coresim import stats
-from coresim.errors import CoresimError, InputError
 from coresim.measure.busy import busy_levels, measure_busy
 from coresim.measure.device import Device, map_tensors, to_device
 from coresim.measure.devices import open_device
-from coresim.measure.models import as_step, one_line, synthetic_batch
+from coresim.measure.models import synthetic_batch, user_step
 from coresim.measure.notes import Note
 from coresim.measure.staged import StagedPipe
-from coresim.measure.step_time import ImportedStep
 from coresim.measure.subject import Pipe
 from coresim.measure.training_step import measure_step, warm_up
 from coresim.measure.transfer import measure_copies
@@ -30,6 +28,7 @@ from coresim.measure.trial import TimedStep, Trial, after_warm_up
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import slowdown_table
 from coresim.validate.gpu_decode import jpeg_decoder
+from coresim.workloads.base import blamed
 
 STEPS = 20
 
@@ -86,7 +85,8 @@ class Training:
     def __init__(
         self, model: str, precision: str, device: str, batch_size: int, encoded: Any = None, batch: Any = None
     ) -> None:
-        own = _blamed(lambda _: as_step(ImportedStep(model)), model)(None) if is_own(model) else None
+        blame = blamed(f"training step {model}", "run it once in Python by itself")
+        own = blame(user_step)(model) if is_own(model) else None
         self.device: Device = open_device(str(getattr(own, "device", None) or device))
         images, labels = synthetic_batch(batch_size, 224)
         # On the device once and for all: a copy in each step would wait for the step before.
@@ -97,7 +97,7 @@ class Training:
             self._batch = images if encoded is None else encoded
             self._train = self.device.step(model, precision)
         else:
-            self._batch, self._train = batch, _blamed(own, model)
+            self._batch, self._train = batch, blame(own)
 
     def cost(self, seconds: float = 3.0) -> StepCost:
         """Measure the step on resident data, launch, copies, and the step beside busy cores."""
@@ -140,21 +140,6 @@ class Training:
             images, labels = there
             there = self._decode(images), labels
         self._train(there)
-
-
-def _blamed(step: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
-    """The step, or what makes it; what goes wrong in it is said in one line that names it."""
-
-    def call(batch: Any) -> Any:
-        try:
-            return step(batch)
-        except CoresimError:
-            raise
-        except Exception as error:
-            words = f"training step {name} failed: {one_line(error)}; run it once in Python by itself"
-            raise InputError(words) from error
-
-    return call
 
 
 def run_training(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,7 +23,7 @@ from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, To
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
 from coresim.measure.speed import speed_table
-from coresim.measure.step_time import NETS, ImportedStep, StepRequest, StoredBatch
+from coresim.measure.step_time import NETS, StepRequest
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_document
@@ -318,23 +317,12 @@ def test_a_step_of_the_user_on_the_cpu() -> None:
     run(fakes, step="my:step", device="cpu", dataset="my:data", quick=True)
     config: AcceleratorConfig = fakes.arguments["accelerator"][0]
     assert config.device == "cpu" and config.precision == "fp32" and config.processes == 2
-    assert isinstance(config.step, ImportedStep) and models.describe_step(config.step) == "my:step"
-    assert isinstance(config.batch, StoredBatch)
+    assert config.step == "my:step" and config.batch is not None and config.batch.name == "batch.pt"
     # The one process that has the data set gives the batch; nobody else builds it.
     assert fakes.calls[1:5] == ["build", "batch", "accelerator", "loader"]
     built_in = Fakes()
     run(built_in, step="my:step", device="cpu")
     assert built_in.arguments["accelerator"][0].batch is None
-
-
-def test_a_step_is_imported_only_where_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "step_of_a_user.py").write_text("def train_step(batch):\n    return 7\n")
-    carried = pickle.loads(pickle.dumps(ImportedStep("step_of_a_user:train_step")))
-    assert "step_of_a_user" not in sys.modules
-    assert models.describe_step(carried) == "step_of_a_user:train_step"
-    assert models.as_step(carried)(None) == 7
 
 
 @pytest.mark.torch

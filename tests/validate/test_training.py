@@ -217,11 +217,9 @@ def test_the_user_s_own_step_takes_the_whole_batch(own_steps: str, name: str):
 
 def test_a_step_of_the_user_s_that_fails_is_named_in_one_line(own_steps: str):
     work = Training(f"{own_steps}:broken", "", "cpu", 2, batch=[1])
-    with pytest.raises(InputError, match=rf"^training step {own_steps}:broken failed: ValueError: no such layer; run"):
+    with pytest.raises(InputError, match=rf"^training step {own_steps}:broken raised ValueError: no such; run"):
         work.train([1])
-    with pytest.raises(
-        InputError, match=rf"^training step {own_steps}:without_weights failed: OSError: no weights; run"
-    ):
+    with pytest.raises(InputError, match=rf"^training step {own_steps}:without_weights raised OSError: no weights; run"):
         Training(f"{own_steps}:without_weights", "", "cpu", 2)
     with pytest.raises(InputError, match="nothing_like_it"):
         Training(f"{own_steps}:nothing_like_it", "", "cpu", 2)
