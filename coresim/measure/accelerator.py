@@ -15,13 +15,18 @@ from typing import Any
 
 from coresim.errors import CoresimError, InputError
 from coresim.measure import models
-from coresim.measure.busy import busy_levels, measure_busy
 from coresim.measure.device import Device, batch_bytes, to_device
 from coresim.measure.devices import open_device
 from coresim.measure.parts import output_of
 from coresim.measure.processes import Child, DeathError, HangError, Link
-from coresim.measure.training_step import measure_step, waits_for_device, warm_up
-from coresim.measure.transfer import measure_copies
+from coresim.measure.training_step import (
+    busy_levels,
+    measure_busy,
+    measure_copies,
+    measure_step,
+    waits_for_device,
+    warm_up,
+)
 from coresim.model.measurement import Measurement
 
 FEWEST_STEPS = 3

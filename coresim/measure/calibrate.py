@@ -16,13 +16,12 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from coresim import stats
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
-from coresim.measure.protocol import Progress, busy_seconds, own_seconds
+from coresim.measure.protocol import Progress, busy_seconds, own_seconds, part_of
 from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import batch_facts
@@ -160,16 +159,12 @@ def calibrate(
                 if count > cpus and not subject.threads and not made.crowd_counts():
                     continue
                 done = number * len(counts) + place
-                made.run(count, number, partial(_tell, progress, done, rounds * len(counts)))
+                made.run(count, number, part_of(progress, done, rounds * len(counts)))
             number += 1
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
     ran = dict.fromkeys(run.workers for run in made.runs)
     usual = {count: stats.median([run.pace for run in made.runs if run.workers == count]) for count in ran}
     return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, pin_memory)
-
-
-def _tell(progress: Progress, done: int, total: int, part: float) -> None:
-    progress(min(1.0, (done + part) / total))
 
 
 @dataclass

@@ -9,8 +9,8 @@ part        s     what
 build       --    the data set is made and built, in the one process of `coresim.measure.server`
 step        0     `coresim.measure.step_time`; where a CUDA device is timed, 90 s on top
 loader      20    `coresim.measure.calibrate`: the job's own loader runs
-pressure    2     `coresim.measure.pressure`: the job beside cores that stream memory
-spin        1     `coresim.measure.droop`: the clock of one and of all cores
+pressure    2     `coresim.measure.neighbours`: the job beside cores that stream memory
+spin        1     `coresim.measure.neighbours`: the clock of one and of all cores
 bandwidth   3     `coresim.measure.bandwidth`
 storage     3     `coresim.measure.storage`, where the workload names files
 ========== ====== ==========================================================
@@ -31,10 +31,11 @@ from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, me
 from coresim.measure.assemble import assemble, provenance
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.cpu_step import measure_cpu_step
-from coresim.measure.droop import measure_droop
 from coresim.measure.host import read_host
+from coresim.measure.neighbours import measure_droop
 from coresim.measure.parts import optional_parts
 from coresim.measure.processes import Child, Link
+from coresim.measure.protocol import Context
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import BUILDING, IMPORTING, Ask, Server
 from coresim.measure.step_time import StepJob, StepRequest, find_step_time
@@ -242,14 +243,14 @@ class _Campaign:
 
     def _around(self, facts: DatasetFacts) -> None:
         """What says why a cost is what it is, and carries it beyond what was run."""
-        tools, seconds = self._tools, self._request.seconds
-        self._measure("spin", tools.spin, budget_s=SHARES["spin"] * seconds)
-        self._measure("bandwidth", tools.bandwidth, budget_s=SHARES["bandwidth"] * seconds)
+        self._measure("spin", self._tools.spin)
+        self._measure("bandwidth", self._tools.bandwidth)
         if facts.files:
-            self._measure("storage", tools.storage, facts.files, budget_s=SHARES["storage"] * seconds)
+            self._measure("storage", self._tools.storage, facts.files)
         else:
             self._cautions.append(NO_FILES)
 
-    def _measure(self, name: str, measure: Callable[..., list[Measurement]], *args: Any, **options: Any) -> None:
+    def _measure(self, name: str, measure: Callable[..., list[Measurement]], *args: Any) -> None:
         self._tell(name, 0.0)
-        self._found += measure(*args, progress=partial(self._tell, name), cautions=self._cautions, **options)
+        context = Context(SHARES[name] * self._request.seconds, partial(self._tell, name), self._cautions)
+        self._found += measure(*args, context)

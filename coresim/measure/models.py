@@ -148,10 +148,7 @@ def as_step(source: Callable[..., object], name: str) -> Step:
         if required > 1:
             break
         candidate = candidate()
-    raise InputError(
-        f"training step {name}: write train_step(batch), or a function without arguments "
-        "that returns one"
-    )
+    raise InputError(f"training step {name}: write train_step(batch), or a function without arguments that returns one")
 
 
 def one_line(error: BaseException) -> str:

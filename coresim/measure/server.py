@@ -17,11 +17,10 @@ from coresim.errors import InputError
 from coresim.measure import costs
 from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
 from coresim.measure.cautions import cautions_of
-from coresim.measure.pressure import measure_pressure
+from coresim.measure.neighbours import measure_pressure, measure_siblings, sibling_cpus
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
-from coresim.measure.protocol import Progress
+from coresim.measure.protocol import Context, Progress
 from coresim.measure.rig import DatasetFacts, Rig
-from coresim.measure.siblings import measure_siblings, sibling_cpus
 from coresim.measure.subject import PATIENCE, Subject
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
@@ -199,9 +198,9 @@ def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> l
 
     pair = sibling_cpus()
     if pair is None:
-        return measure_pressure(work, budget_s=seconds, cautions=cautions)
-    shared = measure_siblings(work, pair, budget_s=SIBLINGS * seconds, cautions=cautions)
-    return [*measure_pressure(work, budget_s=(1.0 - SIBLINGS) * seconds, cautions=cautions), *shared]
+        return measure_pressure(work, Context(seconds, cautions=cautions))
+    shared = measure_siblings(work, pair, Context(SIBLINGS * seconds, cautions=cautions))
+    return [*measure_pressure(work, Context((1.0 - SIBLINGS) * seconds, cautions=cautions)), *shared]
 
 
 def _store(batch: Any, path: Path) -> None:

@@ -22,10 +22,11 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import protocol
 from coresim.measure.processes import Child, Link
-from coresim.measure.protocol import Clocks, Progress, Timing
+from coresim.measure.protocol import Clocks, Context, Timing
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
+PROCESSES = 2
 FILES = 256
 SMALL = 4096
 READERS = 8
@@ -48,41 +49,32 @@ class Reads:
     cached: float = 0.0
 
 
-def measure_storage(
-    files: Sequence[Path],
-    *,
-    processes: int = 2,
-    budget_s: float,
-    progress: Progress = lambda done: None,
-    cautions: list[HostWarning],
-) -> list[Measurement]:
-    """Measure ``storage.{cold,warm}.{latency,read,bandwidth}`` (s/read, s/sample, B/s).
+def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement]:
+    """Measure ``storage.{cold,warm}.{latency,read,bandwidth}`` (s/read, s/sample, B/s), in one process after another.
+
+    Where the page cache cannot be emptied, the cold values are left out and a caution says so.
 
     Args:
-        files: the dataset's files; at most 256 are read.
-        processes: fresh processes, one after the other.
-        budget_s: wall seconds, all processes together; one pass is made even if it takes longer.
-        progress: told the fraction done.
-        cautions: reasons to trust the values less are appended here; where the cache cannot be emptied, the
-            cold values are left out and this says so.
+        files: the dataset's files, one at least; at most `FILES` are read.
+        context: see `coresim.measure.protocol.Context`.
 
     Raises:
-        InputError: no files, or one that cannot be read.
+        InputError: a file cannot be read.
         CoresimError: a process died or hangs.
     """
-    if not files:
-        raise InputError("no files to read: name the dataset's files, or leave the storage measurement out")
     found: list[Reads] = []
-    for number in range(processes):
-        progress(number / processes)
-        with Child(_reads_job, list(files), number, budget_s / processes, doing="reading the dataset's files") as child:
+    for number in range(PROCESSES):
+        part = context.part(number, PROCESSES)
+        part.progress(0.0)
+        with Child(_reads_job, list(files), number, part.budget_s, doing="reading the dataset's files") as child:
             while (message := child.receive())[0] != "done":
-                progress((number + min(1.0, message[1])) / processes)
+                part.progress(min(1.0, message[1]))
             found.append(message[1])
     cached = max(reads.cached for reads in found)
     if cached > STILL_CACHED:
         remedy = "put the data on the storage that training will read; until then only warm reads are known"
-        cautions.append(HostWarning("the page cache cannot be emptied of these files", f"{cached:.0%} left", remedy))
+        what = "the page cache cannot be emptied of these files"
+        context.cautions.append(HostWarning(what, f"{cached:.0%} left", remedy))
     return _measurements(found)
 
 
@@ -148,8 +140,7 @@ def _warm_pass(chosen: Sequence[Path], clock: Clocks, reads: Reads, warm: dict[s
 def _read_small(path: Path, clock: Clocks) -> Timing:
     handle = os.open(path, os.O_RDONLY)
     try:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
         middle = os.fstat(handle).st_size // 2 // SMALL * SMALL
         return protocol.timed(lambda: os.pread(handle, SMALL, middle), clock)
     finally:
@@ -171,8 +162,6 @@ def _read_at_once(chosen: Sequence[Path], clock: Clocks) -> float:
 
 def drop(paths: Sequence[Path]) -> float:
     """Drop the files' pages from the page cache; the mean fraction that stayed, by `resident_fraction`."""
-    if not hasattr(os, "posix_fadvise"):
-        return 1.0
     for path in paths:
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -17,6 +17,7 @@ from functools import partial
 from coresim.measure.assemble import assemble, provenance
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.host import read_host
+from coresim.measure.protocol import Context
 from coresim.measure.server import Ask, Server
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
@@ -82,7 +83,7 @@ def validate(
             left = [setting for setting in left if setting.limit != "quota"]
         total = sum(setting.repeats for setting in left) or 1
         made = 0
-        bandwidth = measure_bandwidth(budget_s=BANDWIDTH_S, cautions=[]) if left else []
+        bandwidth = measure_bandwidth(Context(BANDWIDTH_S)) if left else []
         for job in dict.fromkeys(setting.job for setting in left):
             settings = [setting for setting in left if setting.job == job]
             if time.monotonic() > until:

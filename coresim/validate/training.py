@@ -15,15 +15,13 @@ from functools import partial
 from typing import Any
 
 from coresim import stats
-from coresim.measure.busy import busy_levels, measure_busy
 from coresim.measure.device import Device, map_tensors, to_device
 from coresim.measure.devices import open_device
 from coresim.measure.models import synthetic_batch, user_step
 from coresim.measure.notes import Note
 from coresim.measure.staged import StagedPipe
 from coresim.measure.subject import Pipe
-from coresim.measure.training_step import measure_step, warm_up
-from coresim.measure.transfer import measure_copies
+from coresim.measure.training_step import busy_levels, measure_busy, measure_copies, measure_step, warm_up
 from coresim.measure.trial import TimedStep, Trial, after_warm_up
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import slowdown_table

@@ -18,7 +18,7 @@ from kit import until
 from still import still
 
 from coresim.errors import CoresimError, InputError, MissingPartError
-from coresim.measure import accelerator, busy, models, training_step, transfer
+from coresim.measure import accelerator, models, training_step, worker_pool
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.device import Device
 from coresim.measure.device_queue import Work
@@ -171,10 +171,10 @@ def test_warm_up_tolerates_five_per_cent_and_no_more():
 
 
 def test_busy_levels():
-    assert [busy.busy_levels(n) for n in (1, 2, 16)] == [(1,), (1, 2), (1, 4, 8, 16)]
+    assert [training_step.busy_levels(n) for n in (1, 2, 16)] == [(1,), (1, 2), (1, 4, 8, 16)]
 
 
-def test_measure_busy_slows_inside_the_block_only():
+def test_measure_busy_slows_inside_the_block_only(monkeypatch):
     device, _host = still()
     slow = [1.0]
 
@@ -187,7 +187,8 @@ def test_measure_busy_slows_inside_the_block_only():
     def step(batch: object) -> None:
         device.launch(8 * MS * slow[0], MS)
 
-    found = busy.measure_busy(step, None, device, (1, 3), 2, occupy)
+    monkeypatch.setattr(training_step, "busy_processes", occupy)
+    found = training_step.measure_busy(step, None, device, (1, 3), 2)
     assert [(m.name, m.values) for m in found] == [
         ("accelerator.step.busy.1", ((16 * MS,) * 2,)),
         ("accelerator.step.busy.3", ((32 * MS,) * 2,)),
@@ -198,14 +199,15 @@ def test_measure_busy_slows_inside_the_block_only():
 # ---- copies ---------------------------------------------------------------------------------------------------
 
 
-def test_copy_costs_bandwidth_and_warm_up():
+def test_copy_costs_bandwidth_and_warm_up(monkeypatch):
+    monkeypatch.setattr(training_step, "COPIES", 2)
     device, _host = still()
-    costs = iter([1.0] * transfer.COPY_WARM_UP + [4 * MS, 8 * MS])
+    costs = iter([1.0] * training_step.COPY_WARM_UP + [4 * MS, 8 * MS])
 
     def copy() -> None:
         device.launch(next(costs), MS)
 
-    found = {m.name: m for m in transfer.measure_copy("copy.pinned", copy, 1024, device, 2)}
+    found = {m.name: m for m in training_step.measure_copy("copy.pinned", copy, 1024, device)}
     assert {name: m.values for name, m in found.items()} == {
         "copy.pinned": ((4 * MS, 8 * MS),),
         "copy.pinned.wall": ((4 * MS, 8 * MS),),
@@ -216,11 +218,12 @@ def test_copy_costs_bandwidth_and_warm_up():
 
 
 def test_no_copies_where_the_cpu_is_the_device():
-    assert transfer.measure_copies(None, Device(None)) == []
+    assert training_step.measure_copies(None, Device(None)) == []
 
 
-def test_one_kind_of_copy_is_pinned_and_the_other_waited_for():
+def test_one_kind_of_copy_is_pinned_and_the_other_waited_for(monkeypatch):
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr(training_step, "COPIES", 1)
     device, host = still(bus=8.0, sync="block")
     asked: list[tuple[bool, float]] = []
     plain = device.copy
@@ -232,7 +235,7 @@ def test_one_kind_of_copy_is_pinned_and_the_other_waited_for():
         return there
 
     device.copy = copy  # type: ignore[assignment, method-assign]
-    found = {m.name: m for m in transfer.measure_copies([torch.zeros(8), "name"], device, count=1)}
+    found = {m.name: m for m in training_step.measure_copies([torch.zeros(8), "name"], device)}
     assert found["copy.pinned.bandwidth"].flat == found["copy.pageable.bandwidth"].flat == (8.0,)
     assert found["copy.pinned.wall"].flat == found["copy.pageable.wall"].flat == (4.0,)
     assert set(asked[:4]) == {(True, 0.0)} and {pinned for pinned, _ in asked[4:]} == {False}
@@ -340,16 +343,16 @@ def wait_gone(pids, seconds: float = 120.0) -> list[int]:
 
 def test_busy_processes_run_pinned_and_end():
     cores = sorted(os.sched_getaffinity(0))
-    with busy.busy_processes(2) as pids:
-        assert alive(pids) == list(pids) and len(set(pids)) == 2
-        assert [os.getsid(pid) for pid in pids] == list(pids)  # a terminal's Ctrl-C is for their parent alone
+    with training_step.busy_processes(2) as pids:
+        assert alive(pids) == pids and len(set(pids)) == 2
+        assert [os.getsid(pid) for pid in pids] == pids  # a terminal's Ctrl-C is for their parent alone
         assert [os.sched_getaffinity(pid) for pid in pids] == [{cores[i % len(cores)]} for i in range(2)]
     assert not alive(pids)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_busy_processes_end_with_an_exception(error):
-    with pytest.raises(error), busy.busy_processes(1) as pids:
+    with pytest.raises(error), training_step.busy_processes(1) as pids:
         raise error
     assert not alive(pids)
 
@@ -362,14 +365,14 @@ def hangs(link) -> None:
     time.sleep(600)
 
 
-@pytest.mark.parametrize("job", [dies, hangs])
-def test_busy_process_that_does_not_start(monkeypatch, job):
-    monkeypatch.setattr(busy, "_compute", job)
-    monkeypatch.setattr(busy, "_PATIENCE", 2.0)
-    words = r"busy process \d+ did not start within 2 s: ask for fewer"
-    with pytest.raises(CoresimError, match=words) as caught, busy.busy_processes(1):
+@pytest.mark.parametrize(("job", "words"), [(dies, "the worker process ended"), (hangs, "no answer for 2 s")])
+def test_busy_process_that_does_not_start(monkeypatch, job, words):
+    monkeypatch.setattr(training_step, "_compute", job)
+    monkeypatch.setattr(worker_pool, "START_TIMEOUT", 2.0)
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    with pytest.raises(CoresimError, match=rf"keeping cores busy: {words}"), training_step.busy_processes(1):
         pass
-    assert not alive([int(str(caught.value).split()[2])])
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
 
 
 def script(body: str) -> subprocess.Popen[bytes]:
@@ -383,7 +386,7 @@ def script(body: str) -> subprocess.Popen[bytes]:
 def test_busy_processes_end_when_their_parent_is_killed():
     parent = script("""
         import time
-        from coresim.measure.busy import busy_processes
+        from coresim.measure.training_step import busy_processes
         with busy_processes(1) as pids:
             print(*pids, flush=True)
             time.sleep(600)
@@ -452,9 +455,9 @@ def test_interrupt_leaves_no_process_and_no_file(fake_torch, tmp_path, monkeypat
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     fake_torch("""
-        from coresim.measure import busy
+        from coresim.measure.training_step import busy_processes
         import os, time
-        with busy.busy_processes(1) as pids:
+        with busy_processes(1) as pids:
             with open(os.path.dirname(__file__) + "/unfinished", "w") as file:
                 file.write(f"{os.getpid()} {pids[0]}")
             os.rename(file.name, os.path.dirname(__file__) + "/pids")

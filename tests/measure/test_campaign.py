@@ -83,8 +83,8 @@ class Fakes:
         self.facts, self.is_open = facts, False
         self.calls: list[str] = []
         self.asked: list[Ask] = []
-        self.options: dict[str, dict[str, Any]] = {}
-        self.arguments: dict[str, tuple[Any, ...]] = {}
+        self.seconds: dict[str, float] = {}
+        self.arguments: dict[str, Any] = {}
         self.fail: dict[str, BaseException] = {}
         self.parts: tuple[Part, ...] = ()
         self.settled = True
@@ -120,11 +120,12 @@ class Fakes:
         return result
 
     def _measuring(self, name: str, found: list[Measurement]) -> Callable[..., list[Measurement]]:
-        def measure(*args: Any, progress: Any, cautions: list[HostWarning], **options: Any) -> list[Measurement]:
+        def measure(*args: Any) -> list[Measurement]:
             assert self.folder.is_dir() and not self.is_open
-            self.options[name], self.arguments[name] = options, args
-            cautions.append(HostWarning(name, "seen", "mend it"))
-            progress(0.5)
+            *self.arguments[name], context = args
+            self.seconds[name] = context.budget_s
+            context.cautions.append(HostWarning(name, "seen", "mend it"))
+            context.progress(0.5)
             result: list[Measurement] = self.note(name, found)
             return result
 
@@ -162,7 +163,7 @@ def test_order_and_what_comes_of_it() -> None:
     assert len(made.measurements) == 8 and made.host == SMALL_SHM
     assert made.provenance.command == "coresim measure" and made.provenance.time_utc.startswith("2024")
     assert made.provenance.host_fingerprint == SMALL_SHM.fingerprint
-    assert fakes.arguments["storage"] == ((HERE,),)
+    assert fakes.arguments["storage"] == [(HERE,)]
     read_scenario(made.scenario_tables())
 
 
@@ -194,9 +195,7 @@ def test_without_files_there_is_no_storage_and_it_is_said() -> None:
 
 def budgets(fakes: Fakes) -> dict[str, float]:
     [ask] = fakes.asked
-    return {"loader": ask.budget_s, "pressure": ask.pressure_s} | {
-        name: options["budget_s"] for name, options in fakes.options.items()
-    }
+    return {"loader": ask.budget_s, "pressure": ask.pressure_s} | fakes.seconds
 
 
 def test_the_parts_share_the_budget() -> None:
