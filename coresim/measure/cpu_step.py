@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from coresim.errors import InputError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.step_time import NETS, StepJob, StepRequest
+from coresim.measure.models import NETS
+from coresim.measure.step_time import StepJob, StepRequest
 from coresim.model.measurement import Measurement
 
 NAME = "accelerator.cpu_step"

@@ -35,10 +35,6 @@ class Device:
         """An event: the moment at which the device has done all that is queued so far."""
         return time.perf_counter()
 
-    def query(self, event: Any) -> bool:
-        """Whether the device has reached an event."""
-        return True
-
     def elapsed(self, start: Any, end: Any) -> float:
         """Device seconds between two events; both must be reached."""
         return float(end - start)
@@ -61,10 +57,6 @@ class Device:
     def pin(self, tensor: Any) -> Any:
         """The tensor in memory that the device reads by itself, where there is such memory."""
         return tensor
-
-    def is_pinned(self, tensor: Any) -> bool:
-        """Whether it lies there."""
-        return False
 
     def step(self, model: str, precision: str) -> Step:
         """A training step of one of `coresim.measure.models`' networks on this device."""
@@ -116,10 +108,6 @@ class CudaDevice(Device):
         event.record(self._cuda.current_stream(self.place))
         return event
 
-    def query(self, event: Any) -> bool:
-        """Whether the device has reached an event."""
-        return bool(event.query())
-
     def elapsed(self, start: Any, end: Any) -> float:
         """Seconds between two events (CUDA gives milliseconds, resolved to about half a microsecond)."""
         return float(start.elapsed_time(end)) / 1e3
@@ -159,10 +147,6 @@ class CudaDevice(Device):
     def pin(self, tensor: Any) -> Any:
         """The tensor in pinned memory."""
         return tensor.pin_memory()
-
-    def is_pinned(self, tensor: Any) -> bool:
-        """Whether it lies there."""
-        return bool(tensor.is_pinned())
 
     def facts(self) -> dict[str, str | int | None]:
         """As torch tells them."""

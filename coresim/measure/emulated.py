@@ -5,7 +5,7 @@ from pageable memory one by the caller before it, and waiting for it spins or bl
 arithmetic on its own line of time: a step begins when it is launched and the one before has ended, and ends so many
 seconds later, whatever the host's timers do. Its contract is that of torch's own out-of-tree test device
 (``torch_openreg``, pytorch ``test/cpp_extensions/open_registration_extension``): work in order, events that can be
-queried, waited for and timed, more than nothing between two of them.
+waited for and timed, more than nothing between two of them.
 """
 
 from __future__ import annotations
@@ -101,13 +101,9 @@ class EmulatedDevice(Device):
         """An event on the queue of the steps."""
         return self._steps.add(Work(self._host.wall(), self.like.event))
 
-    def query(self, event: Work) -> bool:
-        """Whether the device has reached an event."""
-        return event.end is not None and event.end <= self._host.wall()
-
     def elapsed(self, start: Work, end: Work) -> float:
         """Device seconds between two events; ValueError where one is not reached."""
-        if not (self.query(start) and self.query(end)) or start.end is None or end.end is None:
+        if start.end is None or end.end is None or max(start.end, end.end) > self._host.wall():
             raise ValueError("an event is not reached: synchronise first")
         return end.end - start.end
 
@@ -136,7 +132,7 @@ class EmulatedDevice(Device):
         """From pageable memory the caller copies it to a buffer first, and waits until the device has it."""
         if getattr(tensor, THERE, False):
             return tensor
-        pinned = self.is_pinned(tensor)
+        pinned = getattr(tensor, PINNED, False)
         source = tensor if pinned else tensor.clone()
         there = load_torch().empty_like(source)
         setattr(there, THERE, True)
@@ -152,10 +148,6 @@ class EmulatedDevice(Device):
         pinned = tensor.clone()
         setattr(pinned, PINNED, True)
         return pinned
-
-    def is_pinned(self, tensor: Any) -> bool:
-        """Whether it bears the mark."""
-        return bool(getattr(tensor, PINNED, False))
 
     def step(self, model: str, precision: str) -> Step:
         """A step of the declared length, whatever the network."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.models import NETS
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
@@ -22,7 +23,6 @@ from coresim.model.profile_tables import relative_error
 from coresim.model.warning import HostWarning
 from coresim.units import format_duration
 
-NETS = ("resnet50", "resnet18", "vit_b_16", "tiny")
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.
 SECONDS = 5.0
 _TORCH_PRECISIONS = {"mixed": "bf16", "fp32": "fp32", "tf32": "fp32"}

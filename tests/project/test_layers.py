@@ -44,6 +44,7 @@ HOMES = {
     "soundfile": ("coresim/workloads/packages.py",),
     "torch": (
         "coresim/measure/models.py",
+        "coresim/measure/networks.py",
         "coresim/measure/device.py",
         "coresim/measure/server.py",
         "coresim/measure/torch_loader.py",
