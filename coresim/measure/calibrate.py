@@ -249,8 +249,8 @@ class _Pacing:
         self._workers, self._seconds, self._batch_s, self._ratio = workers, seconds, batch_s, ratio
         self._progress, self._pipe = progress, pipe
         self.kinds: list[str] = []
-        self._before: dict[str, float] = {}
-        self._after: dict[str, float] = {}
+        self._before: dict[int, float] = {}
+        self._after: dict[int, float] = {}
 
     def threads(self) -> tuple[int, float] | None:
         """Threads at work in the first worker, and all their work over that of the busiest."""
@@ -281,7 +281,7 @@ class _Pacing:
     def _fitting(self, share: float, period: float, more: int = 0) -> int:
         return max(0, min(MOST_BATCHES, int(share * self._seconds / period) + more))
 
-    def _task_times(self) -> dict[str, float]:
+    def _task_times(self) -> dict[int, float]:
         pids = self._pipe.pids()
         return worker.task_times(pids[0]) if pids else {}
 

@@ -7,11 +7,12 @@ and what trains on one, is the same code for all of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from coresim.measure.models import Step, build_model, default_step, load_torch
+from coresim.workloads.base import mapped
 
 _CALIBRATION_CYCLES = 10_000_000
 
@@ -156,16 +157,9 @@ class CudaDevice(Device):
 
 
 def map_tensors(batch: Any, change: Callable[[Any], Any]) -> Any:
-    """A batch with ``change`` applied to every tensor in its mappings, lists and (named) tuples."""
-    if load_torch().is_tensor(batch):
-        return change(batch)
-    if isinstance(batch, Mapping):
-        return {key: map_tensors(value, change) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(map_tensors(value, change) for value in batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(map_tensors(value, change) for value in batch)
-    return batch
+    """A batch with ``change`` applied to every tensor in it."""
+    is_tensor = load_torch().is_tensor
+    return mapped(batch, lambda part: change(part) if is_tensor(part) else part)
 
 
 def to_device(batch: Any, device: Device) -> Any:

@@ -31,15 +31,14 @@ class TorchSubject(Subject):
 
     Args:
         loader: the job's loader, or any object with its attributes.
-        name: what a report calls the data set.
         batches: for an endless map-style loader of our own, gives the index batches of a seed; None: the job's own
             sampler, started over when it ends.
     """
 
     loader = "the job's own DataLoader"
 
-    def __init__(self, loader: Any, name: str, batches: Callable[[int], Iterator[list[int]]] | None = None) -> None:
-        self._loader, self.name, self._batches = loader, name, batches
+    def __init__(self, loader: Any, batches: Callable[[int], Iterator[list[int]]] | None = None) -> None:
+        self._loader, self._batches = loader, batches
         self._dataset = loader.dataset
         self._iterable = isinstance(self._dataset, data.IterableDataset)
         self._batched = loader.batch_sampler is not None or (self._iterable and loader.batch_size is not None)
@@ -94,18 +93,18 @@ def of_workload(workload: Workload) -> TorchSubject:
     own: dict[str, Any] = {"collate_fn": collation(workload)}
     if isinstance(workload, DatasetWorkload):
         if workload.loader is not None:
-            return TorchSubject(workload.loader, workload.name)
+            return TorchSubject(workload.loader)
         own["worker_init_fn"] = workload.worker_init
         is_torch = isinstance(workload.dataset, data.IterableDataset)
         dataset = workload.dataset if workload.is_map or is_torch else _Stream(workload.dataset)
     else:
         dataset = Prepared(workload)
     if isinstance(dataset, data.IterableDataset):
-        return TorchSubject(DataLoader(dataset, batch_size=size, **own), workload.name)
+        return TorchSubject(DataLoader(dataset, batch_size=size, **own))
     length = min(len(dataset), 10**6)
     batches = lambda seed: batches_of(length, size, seed)  # noqa: E731 (one line says it all)
     loader: Any = DataLoader(dataset, batch_size=size, **own)  # type: ignore[arg-type]
-    return TorchSubject(loader, workload.name, batches)
+    return TorchSubject(loader, batches)
 
 
 class _Stream(data.IterableDataset[Any]):
