@@ -51,12 +51,6 @@ class StepCost:
     slowdown: tuple[float, ...]
     sync: str = "spin"
 
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> StepCost:
-        """The cost that `dataclasses.asdict` wrote, after JSON made lists of its tuples."""
-        lists = {name: tuple(document[name]) for name in ("step", "launch", "slowdown")}
-        return cls(**{**document, **lists})
-
 
 def is_own(model: str) -> bool:
     """Whether it names the user's own step, as ``package.module:name``, and not a network."""
