@@ -30,6 +30,8 @@ from coresim.measure.training_step import (
 from coresim.model.measurement import Measurement
 
 FEWEST_STEPS = 3
+#: Seconds after which a process is given up.
+TIMEOUT = 300.0
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "MemoryError")
 
 
@@ -51,7 +53,6 @@ class AcceleratorConfig:
             but never fewer than ``FEWEST_STEPS``.
         busy: numbers of busy processes; absent, a few up to all cores of this process's affinity.
         copies: measure host-to-device copies too.
-        timeout: seconds after which a process is given up.
     """
 
     device: str = "cuda"
@@ -66,7 +67,6 @@ class AcceleratorConfig:
     seconds: float = 5.0
     busy: tuple[int, ...] | None = None
     copies: bool = True
-    timeout: float = 300.0
 
     def __post_init__(self) -> None:
         """InputError where a number that must be at least 1 is not."""
@@ -105,7 +105,7 @@ def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
     Raises:
         InputError: the step cannot be imported, or it fails.
         MissingPartError: no torch, or no CUDA device.
-        CoresimError: out of memory, a crash, or no end within ``config.timeout``.
+        CoresimError: out of memory, a crash, or no end within `TIMEOUT` seconds.
     """
     return merge([_in_fresh_process(config) for _ in range(config.processes)])
 
@@ -183,10 +183,10 @@ def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
     # A compiler's cache among the temporary files serves the next process too: it keeps them.
     with Child(_job, config, limited=False, own_files=False) as child:
         try:
-            _, result = child.receive(config.timeout)
+            _, result = child.receive(TIMEOUT)
         except HangError as error:
             raise CoresimError(
-                f"measuring the training step did not end within {config.timeout:g} s: use a smaller --batch-size"
+                f"measuring the training step did not end within {TIMEOUT:g} s: use a smaller --batch-size"
             ) from error
         except DeathError as error:
             raise _crash(error) from error

@@ -30,7 +30,6 @@ from coresim.errors import InputError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
 from coresim.measure.assemble import assemble, provenance
 from coresim.measure.bandwidth import measure_bandwidth
-from coresim.measure.cpu_step import measure_cpu_step
 from coresim.measure.host import read_host
 from coresim.measure.neighbours import measure_droop
 from coresim.measure.parts import optional_parts
@@ -38,7 +37,7 @@ from coresim.measure.processes import Child, Link
 from coresim.measure.protocol import Context
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import BUILDING, IMPORTING, Ask, Server
-from coresim.measure.step_time import StepJob, StepRequest, find_step_time
+from coresim.measure.step_time import StepJob, StepRequest, find_step_time, measure_cpu_step
 from coresim.measure.storage import measure_storage
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement

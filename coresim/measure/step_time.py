@@ -25,6 +25,8 @@ from coresim.units import format_duration
 
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.
 SECONDS = 5.0
+#: Samples in the step of a built-in network that is timed on the CPU, which a large batch takes minutes, and for how long.
+CPU_BATCH, CPU_SECONDS = 4, 2.0
 _TORCH_PRECISIONS = {"mixed": "bf16", "fp32": "fp32", "tf32": "fp32"}
 # A judged "within ±x" is read as about 95 %: twice the standard uncertainty.
 _DEVIATIONS = 2.0
@@ -142,6 +144,42 @@ def find_step_time(
 def has_cuda(parts: Sequence[Part]) -> bool:
     """Whether torch and a CUDA device are here."""
     return {part.name for part in parts if part.present} >= {"torch", "CUDA device"}
+
+
+def measure_cpu_step(
+    request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
+) -> list[Measurement]:
+    """Measure ``accelerator.cpu_step`` (s/step): what the job would do without a GPU, on all cores of this process.
+
+    A built-in network is timed with few samples and taken to need time in proportion, which is near the truth where a
+    sample alone keeps all cores busy; the user's own step is timed with its own batch.
+
+    Raises:
+        InputError: the net cannot be measured.
+        MissingPartError, CoresimError: as `coresim.measure.accelerator.measure_accelerator`, which is ``measure``.
+    """
+    own = request.step is not None
+    if not own and request.net is None:
+        raise InputError(f"--cpu-step: {request.model} cannot be measured; use one of {', '.join(NETS)}, or --step")
+    size = job.batch_size if own else min(CPU_BATCH, job.batch_size)
+    config = AcceleratorConfig(
+        device="cpu",
+        model=request.net or NETS[0],
+        batch_size=size,
+        step=request.step,
+        batch=job.batch,
+        processes=1,
+        seconds=CPU_SECONDS,
+        busy=(),
+        copies=False,
+    )
+    found = measure(config)["accelerator.step"]
+    factor = job.batch_size / size
+    values = tuple(tuple(seconds * factor for seconds in process) for process in found.values)
+    scaled = "" if factor == 1 else f"; of {size} samples, in proportion to {job.batch_size}"
+    return [
+        Measurement("accelerator.cpu_step", found.unit, values, f"the step on the CPU, all cores{scaled}; {found.how}")
+    ]
 
 
 def _given(seconds: float, job: StepJob) -> StepTime:

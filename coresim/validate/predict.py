@@ -9,7 +9,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from coresim import stats
 from coresim.model.build import build
@@ -19,12 +22,11 @@ from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Accelerator, Scenario, read_scenario, with_services
 from coresim.model.service import ZERO, Service, empirical
 from coresim.sim.accounts import idle_of
-from coresim.sim.draws import draw, perturb_speed
+from coresim.sim.draws import Draws, draw, perturb_speed
 from coresim.sim.estimate import LEAST_ROWS, Engine
 from coresim.sim.run import Run, RunLength
 from coresim.theory.queues import buffer_idle, rate_idle
 from coresim.validate.grid import Setting
-from coresim.validate.straggler import straggling
 from coresim.validate.training import StepCost
 
 LEVEL = 0.8
@@ -203,6 +205,24 @@ def runs_of(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, st
     rows = _rows(pipeline, length, straggler)
     drawn = [draw(pipeline, rows, seed, number) for number in range(NOMINAL)]
     return [engine(pipeline, straggling(pipeline, draws, rows, straggler), length) for draws in drawn]
+
+
+def straggling(pipeline: Pipeline, draws: Draws, rows: int, factor: float) -> Draws:
+    """The draws with the reads of rank 0, whose data are dearer, ``factor`` times as long, in its first ``rows`` batches.
+
+    Each rank reads the times of a phase from a place of its own (`Draws.row`), so the first of as many equal parts as
+    there are ranks is rank 0's alone.
+    """
+    if factor == 1.0:
+        return draws
+    ranks, service_times = pipeline.total_ranks, dict(draws.service_times)
+    for key, phase, grain in pipeline.phases():
+        if phase.name == "fetch":
+            count = rows * (pipeline.batch_size if grain == "sample" else 1)
+            drawn_times = np.resize(service_times[key], (count * ranks, service_times[key].shape[1]))
+            drawn_times[:count] *= factor
+            service_times[key] = drawn_times
+    return Draws(MappingProxyType(service_times))
 
 
 def _perturbed(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float) -> list[Run]:

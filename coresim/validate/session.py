@@ -43,7 +43,7 @@ BANDWIDTH_S = 3.0
 #: A profile needs a step time; every trial has its own.
 NO_STEP = AcceleratorSource(kind="given", basis="each trial's own", uncertainty=0.0, step_time_s=1.0)
 
-Progress = Callable[[str, float], None] | None
+Progress = Callable[[str, float], None]
 
 
 def validate(
@@ -55,7 +55,7 @@ def validate(
     effort: Effort,
     seconds: float | None = None,
     save: Callable[[Ledger], None] = lambda ledger: None,
-    progress: Progress = None,
+    progress: Progress = lambda what, done: None,
     notice: Callable[[str], None] = lambda line: None,
 ) -> Ledger:
     """Make all trials of the grid that the ledger does not hold yet.
@@ -131,8 +131,7 @@ def _quota_group(settings: Sequence[Setting]) -> Iterator[QuotaGroup | None]:
 
 
 def _tell(progress: Progress, name: str, before: int, total: int, what: str, trials: int) -> None:
-    if progress:
-        progress(f"{name}: {what}", (before + trials) / total)
+    progress(f"{name}: {what}", (before + trials) / total)
 
 
 def _run_job(

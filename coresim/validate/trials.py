@@ -89,11 +89,7 @@ class Trials:
         )
         # From here on the loader's own thread pins for this device, in the calibration and in every trial.
         self._open.enter_context(self._training.device.loading())
-        return _device_name(self._training), self._training.cost()
-
-
-def _device_name(training: Training) -> str:
-    return str(training.device.facts()["device"])
+        return str(self._training.device.facts()["device"]), self._training.cost()
 
 
 def _limited(order: Order) -> AbstractContextManager[None]:

@@ -444,12 +444,13 @@ def test_a_fresh_process_that_dies_is_one_line(fake_torch, body, error, words):
     assert "\n" not in str(caught.value)
 
 
-def test_a_fresh_process_that_hangs_is_ended(fake_torch):
+def test_a_fresh_process_that_hangs_is_ended(fake_torch, monkeypatch):
+    monkeypatch.setattr(accelerator, "TIMEOUT", 2.0)
     fake_torch("import time; time.sleep(600)")
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     # However far it comes in this time: it never ends by itself.
     with pytest.raises(CoresimError, match="did not end within 2 s"):
-        accelerator.measure_accelerator(replace(CPU, timeout=2.0))
+        accelerator.measure_accelerator(CPU)
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
 
 

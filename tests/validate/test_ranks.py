@@ -29,7 +29,6 @@ from coresim.validate.grid import Setting, load_grid
 from coresim.validate.ledger import load_ledger
 from coresim.validate.predict import Costs, pipeline_of, predict, rate_period, scenario_of, trial_length
 from coresim.validate.ranks import run_ranks
-from coresim.validate.straggler import straggling
 from coresim.workloads.registry import target_of
 from coresim.workloads.waiting import SlowReadsWorkload
 
