@@ -25,7 +25,7 @@ from coresim.units import format_duration
 
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.
 SECONDS = 5.0
-#: Samples in the step of a built-in network that is timed on the CPU, which a large batch takes minutes, and for how long.
+#: Samples and seconds of a built-in network's step that is timed on the CPU: a large batch takes one minutes.
 CPU_BATCH, CPU_SECONDS = 4, 2.0
 _TORCH_PRECISIONS = {"mixed": "bf16", "fp32": "fp32", "tf32": "fp32"}
 # A judged "within ±x" is read as about 95 %: twice the standard uncertainty.

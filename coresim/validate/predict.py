@@ -208,7 +208,7 @@ def runs_of(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, st
 
 
 def straggling(pipeline: Pipeline, draws: Draws, rows: int, factor: float) -> Draws:
-    """The draws with the reads of rank 0, whose data are dearer, ``factor`` times as long, in its first ``rows`` batches.
+    """The draws with the reads of rank 0 ``factor`` times as long, in its first ``rows`` batches.
 
     Each rank reads the times of a phase from a place of its own (`Draws.row`), so the first of as many equal parts as
     there are ranks is rank 0's alone.

@@ -27,7 +27,7 @@ from coresim.sim.reference import simulate as reference
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting, load_grid
 from coresim.validate.ledger import load_ledger
-from coresim.validate.predict import Costs, pipeline_of, predict, rate_period, scenario_of, trial_length
+from coresim.validate.predict import Costs, pipeline_of, predict, rate_period, scenario_of, straggling, trial_length
 from coresim.validate.ranks import run_ranks
 from coresim.workloads.registry import target_of
 from coresim.workloads.waiting import SlowReadsWorkload
