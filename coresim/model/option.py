@@ -23,7 +23,7 @@ class Option(IntEnum):
         return self.name.replace("_", " ").lower()
 
 
-def read_option(value: int, where: str = "option") -> Option:
+def read_option(value: object, where: str = "option") -> Option:
     """The option with this number.
 
     Raises:

@@ -62,8 +62,8 @@ def test_the_declared_grids_are_of_known_jobs_and_large_enough(name: str) -> Non
         ({"model": "resnet50"}, "4 ranks"),
         ({"limit": "quota"}, "4 ranks"),
         ({"ranks": 1, "straggler": 2.0}, "add ranks"),
-        ({"straggler": 0.5}, "straggler 0.5"),
-        ({"ranks": 0}, "ranks 0"),
+        ({"straggler": 0.5}, "straggler = 0.5"),
+        ({"ranks": 0}, "ranks = 0"),
     ],
 )
 def test_what_ranks_cannot_be_is_refused(change: dict[str, Any], names: str) -> None:
