@@ -90,8 +90,11 @@ class Server:
         self._spec = spec
 
     def __enter__(self) -> Server:
+        began, took = time.monotonic(), "building took"
         try:
-            self.facts: DatasetFacts = self._built()
+            self._wait(IMPORTING if self._spec.is_own else BUILDING, began, self._timeout, took)
+            self._tell(BUILDING)
+            self.facts: DatasetFacts = self._wait(BUILDING, began, self._timeout, took)[1]
         except BaseException:
             self._child.__exit__()
             raise
@@ -100,28 +103,18 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._child.__exit__()
 
-    def _built(self) -> DatasetFacts:
-        began, tag = time.monotonic(), ""
-        found: Any = None
-        doing = IMPORTING if self._spec.is_own else BUILDING
-        while tag != "built":
+    def _wait(self, what: str, began: float, most: float | None, took: str) -> tuple[str, Any]:
+        """What the process says next; tell how long it has gone on, and end it where that is too long."""
+        while True:
             try:
-                tag, found = self._child.receive(TICK_S)
-                doing = BUILDING
-                self._tell(doing)
+                return self._child.receive(TICK_S)
             except HangError:
-                self._still(doing, began, self._timeout, "building took")
-        facts: DatasetFacts = found
-        return facts
-
-    def _still(self, what: str, began: float, most: float | None, took: str) -> None:
-        """Tell how long it has gone on; end it where that is too long."""
-        seconds = time.monotonic() - began
-        if seconds > QUIET_S:
-            self._tell(f"{what}, {seconds:.0f} s")
-        if most is not None and seconds > most:
-            remedy = "make it answer (a lock, a network read, a full disk?), or give it longer with --build-timeout"
-            raise InputError(f"{self._spec.target}: {took} more than {most:g} s; {remedy}")
+                seconds = time.monotonic() - began
+            if seconds > QUIET_S:
+                self._tell(f"{what}, {seconds:.0f} s")
+            if most is not None and seconds > most:
+                remedy = "make it answer (a lock, a network read, a full disk?), or give it longer with --build-timeout"
+                raise InputError(f"{self._spec.target}: {took} more than {most:g} s; {remedy}")
 
     def calibrate(self, ask: Ask, progress: Progress) -> Calibrated:
         """As `coresim.measure.calibrate.calibrate`; ``progress`` is told the fraction done."""
@@ -144,12 +137,7 @@ class Server:
 
     def receive(self) -> tuple[str, Any]:
         """What the process says next; it may be silent for as long as a batch may take."""
-        began = time.monotonic()
-        while True:
-            try:
-                return self._child.receive(TICK_S)
-            except HangError:
-                self._still("waiting for a batch", began, START_TIMEOUT + PATIENCE, "one batch took")
+        return self._wait("waiting for a batch", time.monotonic(), START_TIMEOUT + PATIENCE, "one batch took")
 
 
 def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None] | None) -> None:
