@@ -54,7 +54,6 @@ class CalibrationRun:
 
     Attributes:
         workers: how many; 0: the trainer prepares.
-        round: the number of its round.
         trial: all steps but the very first.
         kinds: what each step's batch was taken for.
         start_s: wall seconds of the trainer to start all workers.
@@ -80,8 +79,6 @@ class Calibration:
     """All runs of one subject on this machine, undisturbed ones first of all.
 
     Attributes:
-        subject: what ran.
-        runs: in the order in which they were made.
         cpus: CPUs that the calibration could use.
         usual_pace: CPU seconds of the sampler's work, the median over the runs with so many workers. They differ:
             where CPUs share a physical core or a cache, the sampler's work too is slower beside busy ones.
@@ -134,10 +131,8 @@ def calibrate(
     """Run the loader; only in a process that may fork.
 
     Args:
-        subject: the loader.
         budget_s: wall seconds for all runs; each run has a few batches of every worker, whatever that takes.
         counts: numbers of workers; by default `worker_counts`.
-        pin_memory: whether a thread copies batches to pinned memory.
         rounds: independent repeats; where runs were disturbed, these counts run again, up to `MOST_ROUNDS`, in time.
         progress: told the fraction done after every batch.
 

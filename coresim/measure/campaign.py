@@ -158,12 +158,8 @@ def run_campaign(
 ) -> Profile:
     """Measure everything that the request needs; the folder for the workload's data is gone afterwards.
 
-    Args:
-        request: what to measure.
-        progress: told the part that is going on, and the fraction of all that is done.
-        command: the command line, for the profile's provenance.
-        now: the time of day as text, for the provenance.
-        tools: the functions that measure.
+    ``progress`` is told the part that is going on, and the fraction of all that is done; ``command`` and ``now`` are
+    for the profile's provenance.
 
     Raises:
         InputError: the dataset, the step or a name in the request is wrong.

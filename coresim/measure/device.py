@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from coresim.measure.device_queue import DeviceHost
 from coresim.measure.models import Step, build_model, default_step, load_torch
 from coresim.workloads.base import mapped
 
@@ -24,13 +25,15 @@ class Device:
         asynchronous: the device works while the host goes on, so that a host timer alone misleads.
         place: the torch device on which tensors lie.
         sync: whether waiting for it holds a core (``spin``, as CUDA does by default) or not (``block``).
+        host: the host as the device sees it; ``wall`` and ``cpu`` are its clocks.
     """
 
     asynchronous = False
     sync = "spin"
 
-    def __init__(self, place: Any) -> None:
-        self.place = place
+    def __init__(self, place: Any, host: DeviceHost | None = None) -> None:
+        self.place, self.host = place, host or DeviceHost()
+        self.wall, self.cpu = self.host.wall, self.host.cpu
 
     def record(self) -> Any:
         """An event: the moment at which the device has done all that is queued so far."""
@@ -75,24 +78,12 @@ class Device:
         """Its name, its peak memory in bytes and its identity; None where nothing tells."""
         return {"device": "cpu", "memory_peak_bytes": None, "uuid": None}
 
-    def wall(self) -> float:
-        """Host wall clock, s."""
-        return time.perf_counter()
-
-    def cpu(self) -> float:
-        """CPU seconds of this process, all threads: autograd launches the backward pass from its own thread."""
-        return time.process_time()
-
 
 class CudaDevice(Device):
     """torch.cuda: events on the current stream of one device.
 
     A step that works on other streams must join the current one before it returns, or its events miss that work;
-    ``accelerator.step.wall`` beside ``accelerator.step`` shows it.
-
-    Args:
-        cuda: the ``torch.cuda`` module.
-        place: the CUDA device.
+    ``accelerator.step.wall`` beside ``accelerator.step`` shows it. ``cuda`` is the module ``torch.cuda``.
     """
 
     asynchronous = True

@@ -13,10 +13,7 @@ NAMES = "cuda, cuda:N, cpu or emulated"
 
 
 def open_device(name: str) -> Device:
-    """The device of that name, made current.
-
-    Args:
-        name: ``cuda``, ``cuda:N``, ``cpu``, or ``emulated`` with its settings, see `coresim.measure.emulated.emulated`.
+    """The device of that name, made current; `coresim.measure.emulated.emulated` tells the settings of an emulated one.
 
     Raises:
         InputError: not such a name, or no CUDA device of that number.

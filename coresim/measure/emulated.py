@@ -60,28 +60,22 @@ def emulated(name: str) -> Emulated:
 
 
 class EmulatedDevice(Device):
-    """A device of these `Emulated` properties.
-
-    Args:
-        like: what it is like.
-        place: where torch puts its tensors: the CPU.
-        host: clocks, waiting and working.
-    """
+    """A device of these `Emulated` properties; torch puts its tensors at ``place``, on the CPU."""
 
     asynchronous = True
 
     def __init__(self, like: Emulated, place: Any = None, host: DeviceHost | None = None) -> None:
-        super().__init__(place)
-        self.like, self._host, self.sync = like, host or DeviceHost(), like.sync
-        self._steps, self._copies = Queue(self._host), Queue(self._host)
+        super().__init__(place, host)
+        self.like, self.sync = like, like.sync
+        self._steps, self._copies = Queue(self.host), Queue(self.host)
 
     def record(self) -> Work:
         """An event on the queue of the steps."""
-        return self._steps.add(Work(self._host.wall(), self.like.event))
+        return self._steps.add(Work(self.host.wall(), self.like.event))
 
     def elapsed(self, start: Work, end: Work) -> float:
         """Device seconds between two events; ValueError where one is not reached."""
-        if start.end is None or end.end is None or max(start.end, end.end) > self._host.wall():
+        if start.end is None or end.end is None or max(start.end, end.end) > self.host.wall():
             raise ValueError("an event is not reached: synchronise first")
         return end.end - start.end
 
@@ -93,18 +87,18 @@ class EmulatedDevice(Device):
     def _wait(self, queue: Queue, work: Work) -> None:
         spin = self.like.sync == "spin"
         while spin and work.end is None:
-            self._host.wait(0.0, spin)
-        self._host.wait(queue.known(work), spin)
+            self.host.wait(0.0, spin)
+        self.host.wait(queue.known(work), spin)
 
     def hold(self, seconds: float) -> None:
         """Idle work on the queue of the steps."""
-        self._steps.add(Work(self._host.wall(), seconds))
+        self._steps.add(Work(self.host.wall(), seconds))
 
     def launch(self, seconds: float, cpu: float) -> None:
         """Queue a step: the host works on its launch, and the device may begin, but not end, before that is done."""
-        issued = self._host.wall()
-        self._host.work(cpu)
-        self._steps.add(Work(issued, seconds, least=self._host.wall()))
+        issued = self.host.wall()
+        self.host.work(cpu)
+        self._steps.add(Work(issued, seconds, least=self.host.wall()))
 
     def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
         """From pageable memory the caller copies it to a buffer first, and waits until the device has it."""
@@ -116,7 +110,7 @@ class EmulatedDevice(Device):
         setattr(there, THERE, True)
         seconds = tensor.numel() * tensor.element_size() / self.like.bus
         queue = self._copies if ahead else self._steps
-        work = queue.add(Work(self._host.wall(), seconds, copies=lambda: there.copy_(source)))
+        work = queue.add(Work(self.host.wall(), seconds, copies=lambda: there.copy_(source)))
         if ahead or not pinned:
             self._wait(queue, work)
         return there
@@ -163,11 +157,3 @@ class EmulatedDevice(Device):
         """What it is like."""
         like = ", ".join(f"{item.name} {getattr(self.like, item.name)}" for item in fields(self.like))
         return {"device": f"emulated ({like})", "memory_peak_bytes": None, "uuid": None}
-
-    def wall(self) -> float:
-        """Host wall clock, s."""
-        return self._host.wall()
-
-    def cpu(self) -> float:
-        """CPU seconds of this process, all threads."""
-        return self._host.cpu()

@@ -26,12 +26,8 @@ def waits_by_state(
 ) -> dict[str, list[float]]:
     """What receiving took beyond the trainer's own CPU time, s, by state (`coresim.model.handover.STATES`).
 
-    Args:
-        trial: what happened; of an ordered loader with worker processes.
-        workers: how many.
-        prefetch_factor: batches out per worker.
-        cpus: CPUs that all could use.
-        foreign: cores that other programs kept busy; what the trainer waited for them is no part of the hand-over.
+    The trial is of an ordered loader with worker processes, which all could use so many CPUs. ``foreign``: cores that
+    other programs kept busy; what the trainer waited for them is no part of the hand-over.
     """
     moments = [max(step.asked, step.ready) for step in trial.steps]
     batches: list[_Made] = []

@@ -59,13 +59,10 @@ def describe_model(name: str) -> str:
 
 
 def default_step(model: Any, device: Any, precision: str) -> Step:
-    """A plain training step: forward, cross-entropy, backward, SGD with momentum; it never reads the loss.
+    """A plain training step of a network, which is moved to the torch device; it never reads the loss.
 
-    Args:
-        model: the network; it is moved to ``device``.
-        device: torch device.
-        precision: ``fp32`` is torch's default (convolutions in TF32 where the device has it); ``bf16`` is
-            autocast around the forward pass, with fp32 weights.
+    Forward, cross-entropy, backward, SGD with momentum. The precision ``fp32`` is torch's default (convolutions in
+    TF32 where the device has it); ``bf16`` is autocast around the forward pass, with fp32 weights.
 
     Raises:
         InputError: an unknown precision.

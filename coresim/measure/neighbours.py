@@ -76,10 +76,8 @@ def measure_pressure(work: Callable[[], object], context: Context) -> list[Measu
 
     ``pressure.0`` is without any. Nothing is measured where there is one core only.
 
-    Args:
-        work: the job on one core: the very same work at each call, a millisecond long at least. It runs in this
-            process, which stays on the first CPU meanwhile.
-        context: see `coresim.measure.protocol.Context`.
+    ``work`` is the job on one core: the very same work at each call, a millisecond long at least. It runs in this
+    process, which stays on the first CPU meanwhile.
 
     Raises:
         CoresimError: a streaming process died or hangs.
@@ -151,12 +149,8 @@ def sibling_cpus(root: Path = Path("/")) -> tuple[int, int] | None:
 def measure_siblings(work: Callable[[], object], pair: tuple[int, int], context: Context) -> list[Measurement]:
     """Measure ``sibling.1`` and ``sibling.2`` (s, CPU time of one call of ``work``) alone and beside the same work.
 
-    Only in a process that may fork.
-
-    Args:
-        work: the same work at each call, a millisecond long at least; it runs on the pair's first thread.
-        pair: the hardware threads, see `sibling_cpus`.
-        context: see `coresim.measure.protocol.Context`.
+    Only in a process that may fork. ``work`` is the same work at each call, a millisecond long at least; it runs on
+    the first of the two hardware threads, which `sibling_cpus` gives.
     """
     fork = multiprocessing.get_context("fork")
 

@@ -27,10 +27,7 @@ Runner = Callable[[Sequence[str], float], str | None]
 def optional_parts(deep: bool = False, root: Path = Path("/"), run: Runner | None = None) -> tuple[Part, ...]:
     """The parts that some requests need: torch, a CUDA device, and the kind of Python.
 
-    Args:
-        deep: import torch, in a process of its own, to name its CUDA devices (seconds).
-        root: the folder that holds ``proc``.
-        run: runs a command with a timeout in seconds and gives its output, or None when it failed.
+    ``deep``: import torch, in a process of its own, to name its CUDA devices (seconds). ``run`` is as `output_of`.
     """
     run = output_of if run is None else run
     return (_torch_part(deep, run), _cuda_part(SystemRoot(root), run), _python_part())

@@ -128,11 +128,7 @@ def undisturbed(repeats: Sequence[Timing]) -> float:
 
 
 class Cleaning:
-    """Cleans the repeats of one measurement, and counts those that it leaves out.
-
-    Args:
-        name: what is measured.
-    """
+    """Cleans the repeats of one measurement, and counts those that it leaves out."""
 
     def __init__(self, name: str) -> None:
         self._name, self._total, self._kept = name, 0, 0

@@ -74,7 +74,7 @@ class Server:
         spec: the data set, whose data are made.
         build_timeout: the longest that building may take, s; None: as long as it takes.
         tell: told what is going on.
-        more: a function of this process's life after the data set is built, for trials: ``more(link, rig, message)``.
+        more: answers in that process what is no calibration: ``more(link, rig, message)``.
     """
 
     def __init__(

@@ -63,12 +63,7 @@ class Buffer:
 
 
 class StagedSubject(Subject):
-    """Stages in threads, joined by bounded buffers: option 3.
-
-    Args:
-        workload: what to prepare; its first step is the fetch.
-        collate: joins samples.
-    """
+    """Stages in threads, joined by bounded buffers: option 3; a workload's first step is the fetch."""
 
     loader = "stages in threads of our own"
     threads = True

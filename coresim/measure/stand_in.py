@@ -30,9 +30,6 @@ _LOOK_S = 0.5
 class StandInSubject(Subject):
     """The workload in our own loader.
 
-    Args:
-        workload: what to prepare.
-
     Raises:
         MissingPartError: its workers are to call a function when they start.
     """

@@ -85,12 +85,8 @@ class StepRequest:
 class StepJob:
     """What the campaign knows of the job when it asks for the step time.
 
-    Attributes:
-        batch_size: samples per step.
-        own_data: whether the data set is the user's own.
-        batch: a file with one of its batches, as tensors, for the user's own step; None for a net.
-        processes: fresh processes.
-        scale: of the time per quantity.
+    ``batch``: a file with a batch of the data set, as tensors, for the user's own step; None for a net. ``processes``
+    repeat the measurement, each in ``scale`` times `SECONDS` per quantity.
     """
 
     batch_size: int
@@ -117,11 +113,8 @@ def find_step_time(
 ) -> StepTime:
     """The step time of the first source that applies; see the module's text.
 
-    Args:
-        request: what the user says.
-        job: what the campaign knows.
-        parts: the optional parts of this host; asked only where it matters.
-        measure: `coresim.measure.accelerator.measure_accelerator`.
+    ``parts`` gives the optional parts of this host, and is asked only where it matters; ``measure`` is
+    `coresim.measure.accelerator.measure_accelerator`.
 
     Raises:
         InputError: an unknown name, or the user's step fails.

@@ -52,11 +52,8 @@ class Reads:
 def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement]:
     """Measure ``storage.{cold,warm}.{latency,read,bandwidth}`` (s/read, s/sample, B/s), in one process after another.
 
-    Where the page cache cannot be emptied, the cold values are left out and a caution says so.
-
-    Args:
-        files: the dataset's files, one at least; at most `FILES` are read.
-        context: see `coresim.measure.protocol.Context`.
+    Of the files, one at least, `FILES` are read. Where the page cache cannot be emptied, the cold values are left out
+    and a caution says so.
 
     Raises:
         InputError: a file cannot be read.

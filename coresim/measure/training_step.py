@@ -70,21 +70,13 @@ def warm_up(step: Step, batch: Any, device: Device, seconds: float = 5.0) -> War
 
 
 def measure_step(step: Step, batch: Any, device: Device, *, warm: WarmUp, count: int = 30) -> list[Measurement]:
-    """One training step on resident data.
+    """``count`` training steps on a batch that lies on the device already, in s/step.
 
-    Args:
-        step: ``train_step(batch)``.
-        batch: a batch that lies on the device already.
-        device: the device.
-        warm: the warm-up that was done.
-        count: steps timed.
-
-    Returns:
-        ``accelerator.step`` (between device marks), ``accelerator.step.wall`` (host clock over all steps: more
-        than the former means work that the marks missed) and ``accelerator.launch`` (CPU time of the process
-        from an idle device until the call returns; all threads, since autograd launches the backward pass
-        from a thread of its own), all in s/step. A step that waits for the device (``waits_for_device``) spins
-        meanwhile, and that is in its launch cost: it does hold a core.
+    ``accelerator.step`` is between device marks; ``accelerator.step.wall`` is by the host's clock over all steps: more
+    than the former means work that the marks missed. ``accelerator.launch`` is CPU time of the process from an idle
+    device until the call returns; of all threads, since autograd launches the backward pass from a thread of its own.
+    A step that waits for the device (``waits_for_device``) spins meanwhile, and that is in its launch cost: it does
+    hold a core.
     """
     device.synchronise()
     begin = device.wall()
@@ -173,11 +165,9 @@ def _compute(link: Link) -> None:
 
 
 def measure_copies(batch: Any, device: Device) -> list[Measurement]:
-    """Host-to-device copies of one batch from pinned memory (not waited for) and pageable memory (waited for).
+    """`measure_copy` of one batch from pinned memory (``copy.pinned``) and from pageable memory (``copy.pageable``).
 
-    Returns:
-        The measurements of ``measure_copy`` for ``copy.pinned`` and ``copy.pageable``; none where the CPU is
-        the device, which reads host memory as it is.
+    None where the CPU is the device, which reads host memory as it is.
     """
     if not device.asynchronous:
         return []
@@ -192,11 +182,7 @@ def measure_copies(batch: Any, device: Device) -> list[Measurement]:
 def measure_copy(name: str, copy: Callable[[], object], size: int, device: Device) -> list[Measurement]:
     """One kind of copy: ``NAME`` and ``NAME.wall`` and ``NAME.cpu`` in s/batch, ``NAME.bandwidth`` in B/s.
 
-    Args:
-        name: prefix of the names.
-        copy: puts the copy of one batch on the device's queue.
-        size: bytes of one batch.
-        device: the device.
+    ``copy`` puts the copy of one batch, of ``size`` bytes, on the device's queue.
     """
     for _ in range(COPY_WARM_UP):
         copy()

@@ -12,6 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -61,11 +62,8 @@ class _Rank:
         dist.init_process_group("gloo", store, timedelta(seconds=PATIENCE), self.ranks, self.rank)
         try:
             seed = (time.perf_counter_ns() + self.rank) % 2**32
-            pipe = self.rig.subject(threads=False).open(self.layout, seed)
-            try:
+            with closing(self.rig.subject(threads=False).open(self.layout, seed)) as pipe:
                 return run_trial(pipe, self.step_s, self.warm_up, wait=self.wait, join=latest)
-            finally:
-                pipe.close()
         finally:
             dist.destroy_process_group()
 
@@ -79,16 +77,9 @@ def run_ranks(
     wait: Callable[[float], None],
     straggler: float = 1.0,
 ) -> list[Trial]:
-    """One trial of so many ranks; only in a process that may fork.
+    """One trial of so many ranks, as `coresim.measure.trial.run_trial`; only in a process that may fork.
 
-    Args:
-        rig: the data set.
-        layout: of each rank's loader.
-        ranks: how many.
-        step_s: seconds of each step.
-        warm_up: steps that do not count.
-        wait: blocks until a moment of `time.perf_counter`.
-        straggler: how many times as long the first rank's reads wait.
+    ``straggler``: how many times as long the first rank's reads wait.
 
     Raises:
         InputError: a rank's data set fails, or it has no reads that could wait longer.

@@ -10,7 +10,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -64,8 +64,7 @@ def validate(
         grid: what to run; settings with more cores than there are CPUs are left out.
         specs: how to build each workload that the grid names; its data are made.
         ledger: an empty one, or what an interrupted validation had; what of it is not settled is made anew.
-        engine: the simulation engine.
-        effort: how long everything is measured.
+        engine, effort: what simulates, and how long everything is measured.
         seconds: begin no trial after so many seconds; None: no limit.
         save: told the ledger after each trial, so that an interruption loses one trial at most.
         progress: told what is going on, and the fraction done.
@@ -77,7 +76,9 @@ def validate(
     """
     until = float("inf") if seconds is None else time.monotonic() + seconds
     left = fitting(unsettled(grid, ledger), notice)
-    with _quota_group(left) as group:
+    # The process that makes a control group outlives those in it and removes it.
+    quota = QuotaGroup.make() if any(setting.limit == "quota" for setting in left) else None
+    with quota or contextlib.nullcontext() as group:
         if group is None and (barred := [setting for setting in left if setting.limit == "quota"]):
             notice(f"no CPU control group may be written here: {len(barred)} settings with a quota are left out")
             left = [setting for setting in left if setting.limit != "quota"]
@@ -117,17 +118,6 @@ def fitting(settings: Sequence[Setting], notice: Callable[[str], None] = lambda 
     if wider := len(settings) - len(found):
         notice(f"{cpus} CPUs may be used here: {wider} settings with more cores are left out")
     return found
-
-
-@contextlib.contextmanager
-def _quota_group(settings: Sequence[Setting]) -> Iterator[QuotaGroup | None]:
-    """A control group of our own while it is needed; the process that makes it outlives those in it and removes it."""
-    group = QuotaGroup.make() if any(setting.limit == "quota" for setting in settings) else None
-    try:
-        yield group
-    finally:
-        if group is not None:
-            group.remove()
 
 
 def _tell(progress: Progress, name: str, before: int, total: int, what: str, trials: int) -> None:
@@ -233,12 +223,9 @@ def _work(point: RecordedPoint, trial: MeasuredTrial) -> float:
 
 
 def disturbance(measured: MeasuredTrial, slower: float, step_s: float) -> str:
-    """Why a trial does not count, or nothing.
+    """Why a trial with that emulated step does not count, or nothing.
 
-    Args:
-        measured: the trial.
-        slower: its work per batch over that of the setting's best, less 1.
-        step_s: seconds of its emulated step.
+    ``slower``: its work per batch over that of the setting's best, less 1.
     """
     if measured.lateness_s > MOST_LATE * step_s:
         return f"the timer of the emulated step was {1e3 * measured.lateness_s:.1f} ms late on average"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.processes import Link
 from coresim.measure.protocol import busy_seconds, own_seconds
 from coresim.measure.rig import Rig
-from coresim.measure.subject import Layout, Pipe
+from coresim.measure.subject import Layout
 from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.model.option import Option
 from coresim.sim.run import RunLength
@@ -107,7 +107,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
         pin_memory=setting.pin_memory,
     )
     began, mine, all_busy = time.perf_counter(), own_seconds() + sampler.cpu_s, busy_seconds()
-    found = _ranks(rig, layout, order) if setting.ranks > 1 else [_alone(rig, layout, order, training)]
+    found = _tried(rig, layout, order, training)
     others = (busy_seconds() - all_busy) - (own_seconds() + sampler.cpu_s - mine)
     span = time.perf_counter() - began
     trial, notes = found[0], [note for one in found for note in one.notes]
@@ -129,26 +129,17 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
     )
 
 
-def _ranks(rig: Rig, layout: Layout, order: Order) -> list[Trial]:
-    setting, length = order.setting, order.length
-    wait = spin_until if setting.sync == "spin" else sleep_until
-    return run_ranks(rig, layout, setting.ranks, [order.step_s] * length.steps, length.warm_up, wait, setting.straggler)
-
-
-def _alone(rig: Rig, layout: Layout, order: Order, training: Training | None) -> Trial:
-    pipe = rig.subject(threads=order.setting.option == Option.STAGED).open(layout, seed=time.perf_counter_ns() % 2**32)
-    try:
-        return _run(pipe, order, training)
-    finally:
-        pipe.close()
-
-
-def _run(pipe: Pipe, order: Order, training: Training | None) -> Trial:
-    warm_up, steps = order.length.warm_up, order.length.steps
-    if training is not None:
-        return run_training(pipe, training, warm_up, steps - warm_up, run_ahead=order.setting.run_ahead)
-    wait = spin_until if order.setting.sync == "spin" else sleep_until
-    return run_trial(pipe, [order.step_s] * steps, warm_up, wait=wait)
+def _tried(rig: Rig, layout: Layout, order: Order, training: Training | None) -> list[Trial]:
+    """What happened, by rank."""
+    setting, (steps, warm_up) = order.setting, (order.length.steps, order.length.warm_up)
+    wait, step_s = spin_until if setting.sync == "spin" else sleep_until, [order.step_s] * steps
+    if setting.ranks > 1:
+        return run_ranks(rig, layout, setting.ranks, step_s, warm_up, wait, setting.straggler)
+    seed = time.perf_counter_ns() % 2**32
+    with closing(rig.subject(threads=setting.option == Option.STAGED).open(layout, seed)) as pipe:
+        if training is None:
+            return [run_trial(pipe, step_s, warm_up, wait=wait)]
+        return [run_training(pipe, training, warm_up, steps - warm_up, run_ahead=setting.run_ahead)]
 
 
 def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
