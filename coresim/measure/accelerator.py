@@ -41,7 +41,7 @@ class AcceleratorConfig:
 
     Attributes:
         device: one of `coresim.measure.devices.open_device`'s.
-        model: ``resnet50``, ``resnet18`` or ``tiny``; not used with ``step``.
+        model: one of `coresim.measure.models.NETS`; not used with ``step``.
         batch_size: samples in a synthetic batch.
         image_size: pixels along each side of a synthetic image.
         precision: ``fp32`` (torch's default) or ``bf16``; a user's own step sets its own.
@@ -67,12 +67,6 @@ class AcceleratorConfig:
     seconds: float = 5.0
     busy: tuple[int, ...] | None = None
     copies: bool = True
-
-    def __post_init__(self) -> None:
-        """InputError where a number that must be at least 1 is not."""
-        for name in ("batch_size", "image_size", "processes", "steps"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} = {getattr(self, name)}: must be at least 1")
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,8 @@
 """All measurements of one job on this host, in order, within a time: a `Profile`.
 
-Wall seconds of each part with the default budget; they scale with it. Starting the process of the data set, building it
-and importing torch come on top. Nothing runs beside anything else.
-
-========== ====== ==========================================================
-part        s     what
-========== ====== ==========================================================
-build       --    the data set is made and built, in the one process of `coresim.measure.server`
-step        0     `coresim.measure.step_time`; where a CUDA device is timed, 90 s on top
-loader      20    `coresim.measure.calibrate`: the job's own loader runs
-pressure    2     `coresim.measure.neighbours`: the job beside cores that stream memory
-spin        1     `coresim.measure.neighbours`: the clock of one and of all cores
-bandwidth   3     `coresim.measure.bandwidth`
-storage     3     `coresim.measure.storage`, where the workload names files
-========== ====== ==========================================================
+The data set is made and built in the one process of `coresim.measure.server`, where the job's own loader then runs.
+`SHARES` of the budget go to each part; starting that process, building the data set, importing torch and timing a step
+on a CUDA device (90 s) come on top. Nothing runs beside anything else.
 """
 
 from __future__ import annotations

@@ -138,20 +138,21 @@ class EmulatedDevice(Device):
     def loading(self) -> Iterator[None]:
         """Torch's loader takes this for its accelerator, so that its own thread pins."""
         torch = load_torch()
-        accelerator, tensor = torch.accelerator, torch.Tensor
-        names = ("is_available", "current_accelerator", "current_device_index", "set_device_index")
-        usual = {name: getattr(accelerator, name) for name in names} | {"pin_memory": tensor.pin_memory}
-        accelerator.is_available = lambda: True
-        accelerator.current_accelerator = lambda check_available=False: torch.device("cpu")
-        accelerator.current_device_index = lambda: 0
-        accelerator.set_device_index = lambda device: None
-        tensor.pin_memory = lambda batch: self.pin(batch)
+        ours = {
+            (torch.accelerator, "is_available"): lambda: True,
+            (torch.accelerator, "current_accelerator"): lambda check_available=False: torch.device("cpu"),
+            (torch.accelerator, "current_device_index"): lambda: 0,
+            (torch.accelerator, "set_device_index"): lambda device: None,
+            (torch.Tensor, "pin_memory"): lambda batch: self.pin(batch),
+        }
+        usual = {place: getattr(*place) for place in ours}
         try:
+            for place, function in ours.items():
+                setattr(*place, function)
             yield
         finally:
-            tensor.pin_memory = usual.pop("pin_memory")
-            for name, function in usual.items():
-                setattr(accelerator, name, function)
+            for place, function in usual.items():
+                setattr(*place, function)
 
     def facts(self) -> dict[str, str | int | None]:
         """What it is like."""

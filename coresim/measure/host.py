@@ -36,13 +36,7 @@ def read_host(
 ) -> HostFacts:
     """The facts of this host, as this process sees them.
 
-    Args:
-        root: the folder that holds ``proc``, ``sys`` and ``dev``.
-        affinity: hardware threads that this process may run on.
-        environ: variables of scheduler, container and thread binding.
-        sleep: waits between the two load samples.
-        statvfs: size of a file system, asked about ``/dev/shm``.
-        load_window: seconds between the two load samples.
+    ``root`` holds ``proc``, ``sys`` and ``dev``. The load is sampled twice, ``load_window`` seconds apart.
     """
     system = SystemRoot(root)
     allowed = sorted(affinity())

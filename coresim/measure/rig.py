@@ -24,9 +24,7 @@ class DatasetFacts:
     """What is known of a data set once it is built.
 
     Attributes:
-        name: what the report calls it.
-        loader: which loader runs it, in words.
-        batch_size: samples per batch.
+        name, loader: what the report calls it, and the loader that runs it.
         samples: distinct samples; ``sys.maxsize`` for a stream.
         bytes_per_sample: bytes read per sample, or None where unknown.
         files: the stored files, evenly thinned to some thousands; empty where unknown.

@@ -36,13 +36,9 @@ IMPORTING, BUILDING = "importing your module", "building the data set"
 
 
 class Calibrated(NamedTuple):
-    """What a calibration found.
+    """What a calibration found, see `coresim.measure.costs` and `coresim.measure.cautions`.
 
-    Attributes:
-        measurements, cautions: see `coresim.measure.costs` and `coresim.measure.cautions`.
-        usual_pace: CPU seconds of the sampler's work meanwhile, by the number of workers, for the trials that follow.
-        sampled: share of each CPU that sampling takes.
-        batch_bytes, batch_arrays: of one batch.
+    ``usual_pace`` and ``sampled`` are those of `coresim.measure.calibrate.Calibration`, for the trials that follow.
     """
 
     measurements: list[Measurement]

@@ -13,10 +13,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from coresim.errors import CoresimError, InputError
 from coresim.measure.processes import DeathError
@@ -29,43 +30,30 @@ from coresim.workloads.base import describe
 STOP_S = 10.0
 
 
-@dataclass(frozen=True)
-class _Rank:
-    """What one rank has to do, in a process of its own; see `run_ranks`."""
+def _live(link: Connection, trial: Callable[[], Trial]) -> None:
+    """The life of a rank's process."""
+    try:
+        link.send(trial())
+    except CoresimError as error:
+        link.send(type(error)(str(error)))
+    except Exception as error:
+        link.send(CoresimError(f"a rank of the trial raised {describe(error)}"))
 
-    rig: Rig
-    layout: Layout
-    rank: int
-    ranks: int
-    folder: str
-    step_s: Sequence[float]
-    warm_up: int
-    wait: Callable[[float], None]
-    stretch: float
 
-    def live(self, link: Connection) -> None:
-        """The process's life."""
-        try:
-            link.send(self._trial())
-        except CoresimError as error:
-            link.send(type(error)(str(error)))
-        except Exception as error:
-            link.send(CoresimError(f"a rank of the trial raised {describe(error)}"))
+def _trial(rig: Rig, layout: Layout, rank: int, ranks: int, folder: str, straggler: float, **trial: Any) -> Trial:
+    """Of one rank; the others find it by a file in the folder."""
+    import torch.distributed as dist  # noqa: PLC0415 (torch is optional and heavy)
 
-    def _trial(self) -> Trial:
-        import torch.distributed as dist  # noqa: PLC0415 (torch is optional and heavy)
-
-        if self.stretch != 1.0:
-            self.rig.workload.stretch = self.stretch  # type: ignore[attr-defined]
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        store = Path(self.folder, "store").as_uri()
-        dist.init_process_group("gloo", store, timedelta(seconds=PATIENCE), self.ranks, self.rank)
-        try:
-            seed = (time.perf_counter_ns() + self.rank) % 2**32
-            with closing(self.rig.subject(threads=False).open(self.layout, seed)) as pipe:
-                return run_trial(pipe, self.step_s, self.warm_up, wait=self.wait, join=latest)
-        finally:
-            dist.destroy_process_group()
+    if straggler != 1.0:
+        rig.workload.stretch = straggler if rank == 0 else 1.0  # type: ignore[attr-defined]
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", Path(folder, "store").as_uri(), timedelta(seconds=PATIENCE), ranks, rank)
+    try:
+        seed = (time.perf_counter_ns() + rank) % 2**32
+        with closing(rig.subject(threads=False).open(layout, seed)) as pipe:
+            return run_trial(pipe, **trial, join=latest)
+    finally:
+        dist.destroy_process_group()
 
 
 def run_ranks(
@@ -93,9 +81,9 @@ def run_ranks(
         try:
             for rank in range(ranks):
                 mine, theirs = fork.Pipe(duplex=False)
-                stretch = straggler if rank == 0 else 1.0
-                job = _Rank(rig, layout, rank, ranks, folder, step_s, warm_up, wait, stretch)
-                process = fork.Process(target=job.live, args=(theirs,))
+                known: dict[str, Any] = {"steps_s": step_s, "warm_up": warm_up, "wait": wait}
+                trial = partial(_trial, rig, layout, rank, ranks, folder, straggler, **known)
+                process = fork.Process(target=_live, args=(theirs, trial))
                 process.start()
                 theirs.close()
                 links.append(mine)

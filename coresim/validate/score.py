@@ -20,7 +20,6 @@ class Score:
     """Errors over a set of points; shares, not percent. The throughput's are relative.
 
     Attributes:
-        points: how many.
         idle_mean, idle_p90, idle_p95, idle_max: absolute error of GPU idle.
         bias: mean of predicted less measured idle.
         throughput_median, throughput_p90: absolute relative error of throughput.

@@ -61,10 +61,9 @@ class Training:
     """A model in training on a device; every batch that a pipe gives is copied there and trained on.
 
     Args:
-        model: a name that `coresim.measure.models.build_model` knows, which trains on the batch's images; or the
-            user's own step, which gets the whole batch.
-        precision: ``fp32`` or ``bf16``; the user's step has its own.
-        device: one of `coresim.measure.devices.open_device`'s; a step of the user's that has a ``device`` goes there.
+        model: one of `coresim.measure.models.NETS`, which trains on the batch's images; or the user's own step, which
+            gets the whole batch and has a precision of its own.
+        precision, device: as `coresim.measure.accelerator.AcceleratorConfig` has them.
         batch_size: samples per batch.
         encoded: a batch of undecoded JPEG files, where the device decodes; its decoding is then part of the step.
         batch: for the user's step, a batch of the user's data set, as tensors.

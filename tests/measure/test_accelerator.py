@@ -595,12 +595,6 @@ def test_long_steps_are_timed_fewer_times(monkeypatch):
         assert len(accelerator.measure_here(config)["accelerator.step"].flat) == count
 
 
-@pytest.mark.parametrize("name", ["processes", "steps", "batch_size"])
-def test_numbers_that_must_be_at_least_one(name):
-    with pytest.raises(InputError, match=f"{name} = 0"):
-        replace(CPU, **{name: 0})
-
-
 def test_merge_joins_processes_by_name():
     def result(value: float, waits: bool, settled: bool, how: str) -> AcceleratorResult:
         return AcceleratorResult((Measurement("a", "s", ((value,),), how),), waits, settled, {"device": how})
