@@ -7,6 +7,8 @@ on a CUDA device (90 s) come on top. Nothing runs beside anything else.
 
 from __future__ import annotations
 
+import platform
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,22 +17,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from coresim import __version__
 from coresim.errors import InputError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
-from coresim.measure.assemble import assemble, provenance
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.host import read_host
 from coresim.measure.neighbours import measure_droop
-from coresim.measure.parts import optional_parts
+from coresim.measure.parts import optional_parts, version_of
 from coresim.measure.processes import Child, Link
 from coresim.measure.protocol import Context
 from coresim.measure.rig import DatasetFacts
-from coresim.measure.server import BUILDING, IMPORTING, Ask, Server
+from coresim.measure.server import BUILDING, IMPORTING, Ask, Calibrated, Server
+from coresim.measure.speed import speed_table
 from coresim.measure.step_time import StepJob, StepRequest, find_step_time, measure_cpu_step
 from coresim.measure.storage import measure_storage
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
-from coresim.model.profile import AcceleratorSource, Profile
+from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 from coresim.workloads.registry import DEFAULT, target_of
@@ -238,3 +243,50 @@ class _Campaign:
         self._tell(name, 0.0)
         context = Context(SHARES[name] * self._request.seconds, partial(self._tell, name), self._cautions)
         self._found += measure(*args, context)
+
+
+def assemble(
+    facts: DatasetFacts,
+    loader: Calibrated,
+    host: HostFacts,
+    source: AcceleratorSource,
+    found: Sequence[Measurement],
+    cautions: Sequence[HostWarning],
+    made: Provenance,
+) -> Profile:
+    """The profile of one campaign: what was found, with the fit of the speed as plain numbers."""
+    # A sample is read from its file and written; collating reads it and writes it once more.
+    moved = (facts.bytes_per_sample or 0.0) + 3.0 * loader.batch_bytes / facts.batch_size
+    speed = speed_table(found, host, moved)
+    return Profile(
+        workload=facts.name,
+        loader=facts.loader,
+        batch_size=facts.batch_size,
+        samples=None if facts.samples == sys.maxsize else facts.samples,
+        bytes_per_sample=facts.bytes_per_sample,
+        bytes_per_batch=loader.batch_bytes,
+        arrays_per_batch=loader.batch_arrays,
+        host=host,
+        accelerator=source,
+        provenance=made,
+        speed=speed.values,
+        speed_uncertainty=speed.uncertainties,
+        siblings=speed.sibling,
+        speed_basis="; ".join(speed.provenance),
+        cautions=tuple(cautions),
+        settings=facts.settings,
+        measurements=tuple(found),
+    )
+
+
+def provenance(command: str, began: str, host: HostFacts) -> Provenance:
+    """Where a profile comes from, with the versions of what may change the numbers."""
+    return Provenance(
+        tool_version=__version__,
+        command=command,
+        time_utc=began,
+        host_fingerprint=host.fingerprint,
+        python_version=platform.python_version(),
+        numpy_version=np.__version__,
+        torch_version=version_of("torch"),
+    )

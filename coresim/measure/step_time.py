@@ -123,7 +123,11 @@ def find_step_time(
     if request.step_time is not None:
         return _given(request.step_time, job)
     if request.step is not None or request.device is not None:
-        return _measured_or_remedy(request, job, measure)
+        try:
+            return _measured(request, job, measure)
+        except MissingPartError as error:
+            remedy = "" if request.device == "cpu" else ", or time the step on the CPU with --device cpu"
+            raise MissingPartError(f"{error}{remedy}") from None
     if request.gpu is not None or not has_cuda(parts()):
         return _recorded(request, job)
     if request.net is None:
@@ -206,16 +210,6 @@ def _stand_in_cautions(request: StepRequest, job: StepJob, row: StepRow, instead
         )
     if job.own_data and request.gpu is not None and request.model is None:
         yield HostWarning("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
-
-
-def _measured_or_remedy(
-    request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
-) -> StepTime:
-    try:
-        return _measured(request, job, measure)
-    except MissingPartError as error:
-        remedy = "" if request.device == "cpu" else ", or time the step on the CPU with --device cpu"
-        raise MissingPartError(f"{error}{remedy}") from None
 
 
 def _measured(

@@ -13,7 +13,7 @@ import mmap
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,75 +86,68 @@ def _measurements(found: Sequence[Reads]) -> list[Measurement]:
 
 
 def _reads_job(link: Link, files: Sequence[Path], seed: int, budget: float) -> Reads:
+    """Read cold and warm, pass after pass, within ``budget`` seconds."""
+    chosen = random.Random(seed).sample(files, min(FILES, len(files)))
+    started, reads = time.perf_counter(), Reads()
+    warm: dict[str, list[list[Timing]]] = {"latency": [[] for _ in chosen], "read": [[] for _ in chosen]}
     try:
-        return measure_reads(files, seed, budget, Clocks(), lambda used: link.send("used", used))
+        for _ in range(MOST_PASSES):
+            before = time.perf_counter()
+            _cold_pass(chosen, reads)
+            _warm_pass(chosen, reads, warm)
+            used = time.perf_counter() - started
+            link.send("used", used / budget)
+            if used + (time.perf_counter() - before) > budget:
+                break
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be read: {error.strerror}; check the dataset's files") from None
-
-
-def measure_reads(
-    files: Sequence[Path], seed: int, budget: float, clock: Clocks, announce: Callable[[float], None]
-) -> Reads:
-    """Read cold and warm, pass after pass, within ``budget`` seconds of ``clock``."""
-    chosen = random.Random(seed).sample(list(files), min(FILES, len(files)))
-    started = clock.wall()
-    reads = Reads()
-    warm: dict[str, list[list[Timing]]] = {"latency": [[] for _ in chosen], "read": [[] for _ in chosen]}
-    for _ in range(MOST_PASSES):
-        before = clock.wall()
-        _cold_pass(chosen, clock, reads)
-        _warm_pass(chosen, clock, reads, warm)
-        used = clock.wall() - started
-        announce(used / budget)
-        if used + (clock.wall() - before) > budget:
-            break
     for what, columns in warm.items():
         reads.values[f"warm.{what}"] = [protocol.undisturbed(repeats) for repeats in columns]
     return reads
 
 
-def _cold_pass(chosen: Sequence[Path], clock: Clocks, reads: Reads) -> None:
+def _cold_pass(chosen: Sequence[Path], reads: Reads) -> None:
     """One pass over dropped files; storage's own slow reads are its tail and stay in."""
     latencies: list[float] = []
     for collect, read in ((latencies, _read_small), (reads.values.setdefault("cold.read", []), _read_whole)):
         reads.cached = max(reads.cached, drop(chosen))
-        collect += [read(path, clock).wall for path in chosen]
+        collect += [read(path).wall for path in chosen]
     reads.values.setdefault("cold.latency", []).extend(latencies)
     drop(chosen)
-    reads.values.setdefault("cold.bandwidth", []).append(_read_at_once(chosen, clock))
+    reads.values.setdefault("cold.bandwidth", []).append(_read_at_once(chosen))
     if reads.cached > STILL_CACHED:
         for name in ("cold.latency", "cold.read", "cold.bandwidth"):
             del reads.values[name]
 
 
-def _warm_pass(chosen: Sequence[Path], clock: Clocks, reads: Reads, warm: dict[str, list[list[Timing]]]) -> None:
-    reads.values.setdefault("warm.bandwidth", []).append(_read_at_once(chosen, clock))
+def _warm_pass(chosen: Sequence[Path], reads: Reads, warm: dict[str, list[list[Timing]]]) -> None:
+    reads.values.setdefault("warm.bandwidth", []).append(_read_at_once(chosen))
     for what, read in (("latency", _read_small), ("read", _read_whole)):
         for repeats, path in zip(warm[what], chosen, strict=True):
-            repeats.append(read(path, clock))
+            repeats.append(read(path))
 
 
-def _read_small(path: Path, clock: Clocks) -> Timing:
+def _read_small(path: Path) -> Timing:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
         middle = os.fstat(handle).st_size // 2 // SMALL * SMALL
-        return protocol.timed(lambda: os.pread(handle, SMALL, middle), clock)
+        return protocol.timed(lambda: os.pread(handle, SMALL, middle), Clocks())
     finally:
         os.close(handle)
 
 
-def _read_whole(path: Path, clock: Clocks) -> Timing:
-    return protocol.timed(path.read_bytes, clock)
+def _read_whole(path: Path) -> Timing:
+    return protocol.timed(path.read_bytes, Clocks())
 
 
-def _read_at_once(chosen: Sequence[Path], clock: Clocks) -> float:
+def _read_at_once(chosen: Sequence[Path]) -> float:
     """Bytes per second of several readers at once."""
     with ThreadPoolExecutor(READERS) as readers:
         list(readers.map(lambda seconds: time.sleep(seconds), [0.001] * READERS))
-        started = clock.wall()
+        started = time.perf_counter()
         total = sum(readers.map(lambda path: len(path.read_bytes()), chosen))
-        return total / (clock.wall() - started)
+        return total / (time.perf_counter() - started)
 
 
 def drop(paths: Sequence[Path]) -> float:

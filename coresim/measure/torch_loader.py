@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from torch.utils import data
@@ -71,7 +72,7 @@ class TorchSubject(Subject):
             num_workers=layout.workers,
             collate_fn=job.collate_fn,
             pin_memory=layout.pin_memory,
-            worker_init_fn=_Start(job.worker_init_fn),
+            worker_init_fn=partial(_start, job.worker_init_fn),
             generator=job.generator,
             **own,
         )
@@ -135,17 +136,12 @@ def _collated(samples: list[Any]) -> Any:
         return default_collate(samples)
 
 
-class _Start:
+def _start(own: Callable[[int], None] | None, worker: int) -> None:
     """A ``worker_init_fn``: the job's own, and then the fetcher that notes."""
-
-    def __init__(self, own: Callable[[int], None] | None) -> None:
-        self._own = own
-
-    def __call__(self, worker: int) -> None:
-        if self._own is not None:
-            with blamed("the loader's worker_init_fn", "fix it"):
-                self._own(worker)
-        _FACTORY.create_fetcher = staticmethod(_Fetcher)
+    if own is not None:
+        with blamed("the loader's worker_init_fn", "fix it"):
+            own(worker)
+    _FACTORY.create_fetcher = staticmethod(_Fetcher)
 
 
 class _Fetcher:

@@ -174,7 +174,7 @@ def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, s
     """
     pipeline = pipeline_of(scenario_of(costs, setting), setting)
     runs = runs_of(pipeline, length, engine, seed, setting.straggler)
-    idles = [idle_of(run) for run in _perturbed(pipeline, length, engine, seed, setting.straggler)]
+    idles = [idle_of(run) for run in runs_of(pipeline, length, engine, seed, setting.straggler, PERTURBED)]
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return Prediction(stats.mean([idle_of(run) for run in runs]), low, high, _period(runs, length))
 
@@ -195,16 +195,18 @@ def pipeline_of(scenario: Scenario, setting: Setting) -> Pipeline:
     return build(scenario, setting.option, setting.cores, max(1, setting.workers), setting.prefetch_factor)
 
 
-def _rows(pipeline: Pipeline, length: RunLength, straggler: float) -> int:
-    """Batches to draw for each rank; where one has times of its own, as many as it may be dealt."""
-    return max(LEAST_ROWS, length.steps + (pipeline.credits or 0) if straggler > 1.0 else length.steps)
-
-
-def runs_of(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float) -> list[Run]:
-    """Runs with the costs as they are."""
-    rows = _rows(pipeline, length, straggler)
-    drawn = [draw(pipeline, rows, seed, number) for number in range(NOMINAL)]
-    return [engine(pipeline, straggling(pipeline, draws, rows, straggler), length) for draws in drawn]
+def runs_of(
+    pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float, inputs: int = 0
+) -> list[Run]:
+    """`NOMINAL` runs with the costs as they are, or so many with ``inputs`` drawn within their uncertainty."""
+    # Where one rank has times of its own, batches are drawn for each of them, as many as it may be dealt.
+    rows = max(LEAST_ROWS, length.steps + (pipeline.credits or 0) if straggler > 1.0 else length.steps)
+    found = []
+    for number in range(inputs or NOMINAL):
+        drawn = draw(pipeline, rows, seed, number, inputs=inputs)
+        line = perturb_speed(pipeline, seed, number, inputs) if inputs else pipeline
+        found.append(engine(line, straggling(pipeline, drawn, rows, straggler), length))
+    return found
 
 
 def straggling(pipeline: Pipeline, draws: Draws, rows: int, factor: float) -> Draws:
@@ -223,15 +225,6 @@ def straggling(pipeline: Pipeline, draws: Draws, rows: int, factor: float) -> Dr
             drawn_times[:count] *= factor
             service_times[key] = drawn_times
     return Draws(MappingProxyType(service_times))
-
-
-def _perturbed(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float) -> list[Run]:
-    rows = _rows(pipeline, length, straggler)
-    drawn = [draw(pipeline, rows, seed, number, inputs=PERTURBED) for number in range(PERTURBED)]
-    return [
-        engine(perturb_speed(pipeline, seed, number, PERTURBED), straggling(pipeline, draws, rows, straggler), length)
-        for number, draws in enumerate(drawn)
-    ]
 
 
 def _period(runs: list[Run], length: RunLength) -> float:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from coresim.measure.assemble import assemble, provenance
 from coresim.measure.bandwidth import measure_bandwidth
+from coresim.measure.campaign import assemble, provenance
 from coresim.measure.host import read_host
 from coresim.measure.protocol import Context
 from coresim.measure.server import Ask, Server

@@ -22,8 +22,7 @@ from coresim.measure import accelerator, models, training_step, worker_pool
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.device import Device
 from coresim.measure.device_queue import Work
-from coresim.measure.devices import open_device
-from coresim.measure.emulated import PINNED, EmulatedDevice
+from coresim.measure.devices import PINNED, EmulatedDevice, open_device
 from coresim.measure.training_step import WarmUp
 from coresim.model.measurement import Measurement
 

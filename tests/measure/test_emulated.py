@@ -17,8 +17,7 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure import device as module
 from coresim.measure.device import CudaDevice, Device
 from coresim.measure.device_queue import DeviceHost, Queue, Work
-from coresim.measure.devices import open_device
-from coresim.measure.emulated import PINNED, Emulated, EmulatedDevice, emulated
+from coresim.measure.devices import PINNED, Emulated, EmulatedDevice, emulated, open_device
 
 torch = pytest.importorskip("torch")
 

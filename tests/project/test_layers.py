@@ -51,7 +51,7 @@ HOMES = {
         "coresim/validate/",
         "coresim/workloads/base.py",
     ),
-    "torchvision": ("coresim/measure/models.py", "coresim/validate/gpu_decode.py"),
+    "torchvision": ("coresim/measure/models.py", "coresim/validate/training.py"),
     "pynvml": ("coresim/measure/watch.py",),
     "psutil": ("coresim/measure/",),
     "tqdm": ("coresim/cli/",),

@@ -19,7 +19,7 @@ from still import StillHost, still
 
 from coresim.errors import InputError
 from coresim.measure import training_step
-from coresim.measure.emulated import EmulatedDevice
+from coresim.measure.devices import EmulatedDevice
 from coresim.measure.notes import Note
 from coresim.measure.staged import StagedSubject
 from coresim.measure.subject import Layout, Pipe
