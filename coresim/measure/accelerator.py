@@ -42,8 +42,7 @@ class AcceleratorConfig:
     Attributes:
         device: one of `coresim.measure.devices.open_device`'s.
         model: one of `coresim.measure.models.NETS`; not used with ``step``.
-        batch_size: samples in a synthetic batch.
-        image_size: pixels along each side of a synthetic image.
+        batch_size, image_size: samples in a synthetic batch, and pixels along each side of a synthetic image.
         precision: ``fp32`` (torch's default) or ``bf16``; a user's own step sets its own.
         step: ``package.module:name`` of the user's step or of a factory of one, see ``models.as_step``.
         batch: the file of a collated host batch, as tensors, for it; absent, a synthetic image batch.
@@ -52,7 +51,6 @@ class AcceleratorConfig:
         seconds: time allowed for each quantity in each process; fewer steps are timed where they are long,
             but never fewer than ``FEWEST_STEPS``.
         busy: numbers of busy processes; absent, a few up to all cores of this process's affinity.
-        copies: measure host-to-device copies too.
     """
 
     device: str = "cuda"

@@ -84,7 +84,6 @@ class Calibration:
             where CPUs share a physical core or a cache, the sampler's work too is slower beside busy ones.
         sampled: share of each CPU that sampling takes.
         batch_facts: bytes and arrays of one batch.
-        pinned: whether a thread copied batches to pinned memory.
     """
 
     subject: Subject

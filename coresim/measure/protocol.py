@@ -41,10 +41,8 @@ def part_of(progress: Progress, number: int, parts: int) -> Progress:
 class Context:
     """What a micro-benchmark is given.
 
-    Attributes:
-        budget_s: wall seconds that it may take; what must be done once is done even if it takes longer.
-        progress: told the fraction done.
-        cautions: reasons to trust its values less are appended here.
+    ``budget_s``: wall seconds that it may take; what must be done once is done even if it takes longer. ``progress`` is
+    told the fraction done, and reasons to trust its values less are appended to ``cautions``.
     """
 
     budget_s: float

@@ -43,13 +43,10 @@ class TorchSubject(Subject):
         self._dataset = loader.dataset
         self._iterable = isinstance(self._dataset, data.IterableDataset)
         self._batched = loader.batch_sampler is not None or (self._iterable and loader.batch_size is not None)
-        self.batch_size = self._size()
+        size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size
+        self.batch_size = int(size) if isinstance(size, int) else 1
         self.steps = self._dataset.names if isinstance(self._dataset, Prepared) else ()
         self.samples = 0 if self._iterable else len(self._dataset)
-
-    def _size(self) -> int:
-        size = getattr(self._loader.batch_sampler, "batch_size", None) or self._loader.batch_size
-        return int(size) if isinstance(size, int) else 1
 
     def open(self, layout: Layout, seed: int) -> Pipe:
         """Start the loader with so many workers."""

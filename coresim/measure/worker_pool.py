@@ -58,8 +58,8 @@ def serve(link: Link, work: Callable[[], object]) -> None:
         link.send("resting")
 
 
-def work_at_once(children: Sequence[Child], seconds: float) -> list[list[Timing]]:
-    """Let these workers work at the same time; each one's timings, taken while all were at work."""
+def _at_once(children: Sequence[Child], seconds: float) -> list[list[Timing]]:
+    """Each one's timings, taken while all were at work."""
     for child in children:
         child.send(seconds)
     answers: list[list[Timing]] = [child.receive(TIMEOUT + seconds)[1] for child in children]
@@ -96,7 +96,7 @@ def rounds(
             for turn, count in enumerate(counts):
                 context.progress((number + turn / len(counts)) / ROUNDS)
                 places = [(number + i) % len(children) for i in range(count)]
-                timings = work_at_once([children[place] for place in places], context.budget_s / (ROUNDS * len(counts)))
+                timings = _at_once([children[place] for place in places], context.budget_s / (ROUNDS * len(counts)))
                 found.append((count, {place: cleaning.clean(own) for place, own in zip(places, timings, strict=True)}))
     context.cautions.extend(cleaning.cautions)
     return found

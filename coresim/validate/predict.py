@@ -85,7 +85,7 @@ class Prediction:
 def rate_period(costs: Costs, setting: Setting) -> float:
     """Seconds per batch that the preparation can do, by rates alone: fetchers, workers, then cores at speed s(k).
 
-    Units: seconds. The bottleneck law: no station can do more than its servers allow.
+    The bottleneck law: no station can do more than its servers allow.
     """
     scenario = costs.scenario
     workload = scenario.workload

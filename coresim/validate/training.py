@@ -168,18 +168,13 @@ def run_training(
         if len(marks) > ahead:
             device.synchronise(marks[-1 - ahead][1])
     device.synchronise()
-    return after_warm_up(_steps(device, base, asks, marks), notes, warm_up_steps)
+    moments = [(device.elapsed(base, begin), device.elapsed(base, end)) for begin, end in marks]
+    found = [TimedStep(*asked[:3], *step, asked[3]) for asked, step in zip(asks, moments, strict=True)]
+    return after_warm_up(found, notes, warm_up_steps)
 
 
 def _images(batch: Any) -> Any:
     return batch[0] if isinstance(batch, tuple | list) else batch
-
-
-def _steps(device: Device, base: Any, asks: Sequence[tuple[float, float, float, float]], marks: Any) -> list[TimedStep]:
-    return [
-        TimedStep(asked, ready, got, device.elapsed(base, begin), device.elapsed(base, end), cpu)
-        for (asked, ready, got, cpu), (begin, end) in zip(asks, marks, strict=True)
-    ]
 
 
 def _step_cost(found: Sequence[Measurement], sync: str) -> StepCost:
