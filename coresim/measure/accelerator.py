@@ -14,19 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from coresim.errors import CoresimError, InputError
-from coresim.measure import models
+from coresim.measure import models, training_step
 from coresim.measure.device import Device, batch_bytes, to_device
 from coresim.measure.devices import open_device
 from coresim.measure.parts import output_of
 from coresim.measure.processes import Child, DeathError, HangError, Link
-from coresim.measure.training_step import (
-    busy_levels,
-    measure_busy,
-    measure_copies,
-    measure_step,
-    waits_for_device,
-    warm_up,
-)
 from coresim.model.measurement import Measurement
 
 FEWEST_STEPS = 3
@@ -64,7 +56,6 @@ class AcceleratorConfig:
     steps: int = 30
     seconds: float = 5.0
     busy: tuple[int, ...] | None = None
-    copies: bool = True
 
 
 @dataclass(frozen=True)
@@ -106,13 +97,13 @@ def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
     """All measurements once, in this process; ``measure_accelerator`` is the way to repeat them."""
     step, host_batch, device = _prepare(config)
     batch = to_device(host_batch, device)
-    warm = warm_up(step, batch, device, config.seconds)
+    warm = training_step.warm_up(step, batch, device, config.seconds)
     count = max(FEWEST_STEPS, min(config.steps, int(config.seconds / max(warm.step, 1e-9))))
-    levels = busy_levels(len(os.sched_getaffinity(0))) if config.busy is None else config.busy
-    found = measure_step(step, batch, device, warm=warm, count=count)
-    waits = waits_for_device(step, batch, device)
-    found += measure_busy(step, batch, device, levels, count)
-    found += measure_copies(host_batch, device) if config.copies else []
+    levels = training_step.busy_levels(len(os.sched_getaffinity(0))) if config.busy is None else config.busy
+    found = training_step.measure_step(step, batch, device, warm=warm, count=count)
+    waits = training_step.waits_for_device(step, batch, device)
+    found += training_step.measure_busy(step, batch, device, levels, count)
+    found += training_step.measure_copies(host_batch, device)
     return AcceleratorResult(tuple(found), waits, warm.settled, provenance(config, device))
 
 

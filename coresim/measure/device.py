@@ -114,15 +114,12 @@ class CudaDevice(Device):
     def hold(self, seconds: float) -> None:
         """A spinning kernel; its cycles are calibrated against events once."""
         if self._cycles_per_second is None:
-            self._cycles_per_second = self._calibrate()
+            start = self.record()
+            self._cuda._sleep(_CALIBRATION_CYCLES)
+            end = self.record()
+            self.synchronise()
+            self._cycles_per_second = _CALIBRATION_CYCLES / self.elapsed(start, end)
         self._cuda._sleep(int(seconds * self._cycles_per_second))
-
-    def _calibrate(self) -> float:
-        start = self.record()
-        self._cuda._sleep(_CALIBRATION_CYCLES)
-        end = self.record()
-        self.synchronise()
-        return _CALIBRATION_CYCLES / self.elapsed(start, end)
 
     def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
         """On the current stream, or on a stream of its own for a thread that copies ahead."""

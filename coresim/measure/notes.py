@@ -159,11 +159,8 @@ class Prepared:
 class Reader:
     """Prepares batches of a data set as torch's own fetchers do, and notes what each part costs.
 
-    Args:
-        dataset: map-style, with ``__getitems__`` or without, or iterable.
-        iterable: which of the two it is.
-        batched: whether an index stands for a batch of samples; else for one item that is a batch already.
-        collate: joins samples (or converts the one item).
+    The data set is map-style, with ``__getitems__`` or without, or ``iterable``. ``batched``: whether an index stands
+    for a batch of samples, which ``collate`` joins; else for one item that is a batch already, which it converts.
     """
 
     def __init__(self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any]) -> None:

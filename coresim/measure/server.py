@@ -66,11 +66,8 @@ class Ask:
 class Server:
     """A fresh process with the data set of ``spec``; use it in a ``with`` block.
 
-    Args:
-        spec: the data set, whose data are made.
-        build_timeout: the longest that building may take, s; None: as long as it takes.
-        tell: told what is going on.
-        more: answers in that process what is no calibration: ``more(link, rig, message)``.
+    The data set's own data are made. ``build_timeout``: the longest that building may take, s; None: as long as it
+    takes. ``tell`` is told what is going on, and ``more(link, rig, message)`` answers what is no calibration, there.
     """
 
     def __init__(

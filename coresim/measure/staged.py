@@ -82,8 +82,7 @@ class StagedSubject(Subject):
 class StagedPipe(Pipe):
     """Option 3: threads fetch, threads preprocess whole batches, a thread copies; bounded buffers between them.
 
-    Attributes:
-        transfer: how the thread that copies brings its copy of a batch to the device, where there is one.
+    ``transfer``: how the thread that copies brings its copy of a batch to the device, where there is one.
     """
 
     transfer: Callable[[Any], Any] | None = None

@@ -168,7 +168,6 @@ def measure_cpu_step(
         processes=1,
         seconds=CPU_SECONDS,
         busy=(),
-        copies=False,
     )
     found = measure(config)["accelerator.step"]
     factor = job.batch_size / size

@@ -30,10 +30,8 @@ _PREFIX = "InputError: "
 class TorchSubject(Subject):
     """The loader that a `DataLoader` describes; the object itself is left alone.
 
-    Args:
-        loader: the job's loader, or any object with its attributes.
-        batches: for an endless map-style loader of our own, gives the index batches of a seed; None: the job's own
-            sampler, started over when it ends.
+    ``batches``: for an endless map-style loader of our own, gives the index batches of a seed; None: the job's own
+    sampler, started over when it ends.
     """
 
     loader = "the job's own DataLoader"

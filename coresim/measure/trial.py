@@ -96,10 +96,9 @@ def run_trial(
     cpu_clock: Callable[[], float] = time.thread_time,
     queue_clock: Callable[[], float] = lambda: queued_seconds() or 0.0,
 ) -> Trial:
-    """Feed the device one batch for each of its steps.
+    """Feed the device one batch for each of its steps; the pipe stays open.
 
     Args:
-        pipe: where batches come from; it stays open.
         steps_s: seconds of each step on the device.
         warm_up: steps that do not count, at least one.
         wait: blocks until a moment of the clock.

@@ -64,7 +64,6 @@ def validate(
         grid: what to run; settings with more cores than there are CPUs are left out.
         specs: how to build each workload that the grid names; its data are made.
         ledger: an empty one, or what an interrupted validation had; what of it is not settled is made anew.
-        engine, effort: what simulates, and how long everything is measured.
         seconds: begin no trial after so many seconds; None: no limit.
         save: told the ledger after each trial, so that an interruption loses one trial at most.
         progress: told what is going on, and the fraction done.
@@ -132,7 +131,7 @@ class _Maker:
     def run(
         self, spec: WorkloadSpec, settings: Sequence[Setting], base: Ledger, tell: Callable[[str, int], None]
     ) -> Ledger:
-        """Calibrate, predict all of the job's settings, then let the same process make their trials, each kept at once."""
+        """Calibrate, predict all of the settings, then let the same process make their trials, each kept at once."""
         began = time.monotonic()
         with Server(spec, more=Trials(), tell=lambda what: tell(what, 0)) as server:
             job, paces = self._calibrated(server, settings[0], tell)

@@ -590,7 +590,7 @@ def test_long_steps_are_timed_fewer_times(monkeypatch):
     monkeypatch.setattr(accelerator, "open_device", lambda _: device)
     device.step = lambda *_: stepper(device, 1.0, 1.0)  # type: ignore[method-assign]
     for seconds, count in ((100.0, 30), (8.0, 8), (0.5, 3)):
-        config = replace(CPU, steps=30, seconds=seconds, copies=False)
+        config = replace(CPU, steps=30, seconds=seconds)
         assert len(accelerator.measure_here(config)["accelerator.step"].flat) == count
 
 
