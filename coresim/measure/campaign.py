@@ -82,7 +82,6 @@ class Request(StepRequest):
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
         worker_init: ``package.module:name`` of what each worker calls when it starts, or None.
-        cpu_step: time the step on the CPU too.
         quick: `QUICK_BUDGET`: for a first look, and for trying things out.
         budget: wall seconds of all parts but the accelerator; None for the default.
         build_timeout: the longest that building the data set may take, s; None: as long as it takes.

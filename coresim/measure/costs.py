@@ -248,8 +248,7 @@ def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Mea
 def _first(run: CalibrationRun) -> float:
     note = run.trial.warm_up[0]
     usual = [sum(one.cpu) + one.collate for one in later(run)]
-    took: float = note.process + sum(note.cpu) + note.collate - stats.mean(usual)
-    return took
+    return float(note.process + sum(note.cpu) + note.collate - stats.mean(usual))
 
 
 def _kept(rounds: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:

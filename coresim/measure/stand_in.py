@@ -37,7 +37,6 @@ class StandInSubject(Subject):
     loader = "a small loader of our own, because torch is not here"
 
     def __init__(self, workload: Workload) -> None:
-        own = isinstance(workload, DatasetWorkload)
         if isinstance(workload, DatasetWorkload) and workload.worker_init is not None:
             why = "only torch's DataLoader calls one, and torch is not installed"
             raise MissingPartError(f"--worker-init: {why}; {how_to_install('torch')}")
@@ -46,7 +45,7 @@ class StandInSubject(Subject):
         self._dataset = workload.dataset if isinstance(workload, DatasetWorkload) else Prepared(workload)
         self._iterable = isinstance(workload, DatasetWorkload) and not workload.is_map
         self.samples = 0 if self._iterable else min(len(self._dataset), 10**6)
-        self.steps = () if own else self._dataset.names
+        self.steps = self._dataset.names if isinstance(self._dataset, Prepared) else ()
 
     def open(self, layout: Layout, seed: int) -> Pipe:
         """Start the loader with so many workers."""

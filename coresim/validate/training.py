@@ -68,7 +68,6 @@ class Training:
         model: one of `coresim.measure.models.NETS`, which trains on the batch's images; or the user's own step, which
             gets the whole batch and has a precision of its own.
         precision, device: as `coresim.measure.accelerator.AcceleratorConfig` has them.
-        batch_size: samples per batch.
         encoded: a batch of undecoded JPEG files, where the device decodes; its decoding is then part of the step.
         batch: for the user's step, a batch of the user's data set, as tensors.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -78,7 +78,9 @@ class Trials:
         order: Order = message
         if self._sampler is None:
             self._sampler = self._open.enter_context(SpeedSampler(rig.subject(threads=False)))
-        with _limited(order):
+        cores = order.setting.cores
+        # By a quota over all CPUs, or to as many CPUs as the trial has cores.
+        with order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores]):
             link.send("measured", _trial(rig, order, self._training, self._sampler))
 
     def _train(self, rig: Rig, ask: Train) -> tuple[str, StepCost]:
@@ -90,12 +92,6 @@ class Trials:
         # From here on the loader's own thread pins for this device, in the calibration and in every trial.
         self._open.enter_context(self._training.device.loading())
         return str(self._training.device.facts()["device"]), self._training.cost()
-
-
-def _limited(order: Order) -> AbstractContextManager[None]:
-    """By a quota over all CPUs, or to as many CPUs as the trial has cores."""
-    cores = order.setting.cores
-    return order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores])
 
 
 def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSampler) -> MeasuredTrial:
