@@ -79,7 +79,6 @@ class Calibration:
     """All runs of one subject on this machine, undisturbed ones first of all.
 
     Attributes:
-        cpus: CPUs that the calibration could use.
         usual_pace: CPU seconds of the sampler's work, the median over the runs with so many workers. They differ:
             where CPUs share a physical core or a cache, the sampler's work too is slower beside busy ones.
         sampled: share of each CPU that sampling takes.
@@ -103,6 +102,11 @@ class Calibration:
     def disturbed(self, run: CalibrationRun) -> bool:
         """Whether other programs used a notable part of the machine during that run."""
         return run.others > MOST_OTHERS * self.cpus
+
+    @property
+    def busy(self) -> bool:
+        """Whether most of the runs were disturbed."""
+        return 2 * sum(map(self.disturbed, self.runs)) > len(self.runs)
 
     @property
     def counts(self) -> tuple[int, ...]:

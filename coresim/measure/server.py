@@ -38,7 +38,8 @@ IMPORTING, BUILDING = "importing your module", "building the data set"
 class Calibrated(NamedTuple):
     """What a calibration found, see `coresim.measure.costs` and `coresim.measure.cautions`.
 
-    ``usual_pace`` and ``sampled`` are those of `coresim.measure.calibrate.Calibration`, for the trials that follow.
+    ``usual_pace``, ``sampled`` and ``busy`` are those of `coresim.measure.calibrate.Calibration`, for the trials that
+    follow.
     """
 
     measurements: list[Measurement]
@@ -47,6 +48,7 @@ class Calibrated(NamedTuple):
     sampled: float
     batch_bytes: int
     batch_arrays: int
+    busy: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     )
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(rig.subject(ask.threads), ask.pressure_s, cautions)]
-    return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts)
+    return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts, found.busy)
 
 
 def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> list[Measurement]:

@@ -41,7 +41,6 @@ class StepRequest:
         step_time: seconds per step.
         gpu: the GPU whose record is taken.
         model: the net: of the record, or one of `NETS` to measure.
-        precision: such as ``bf16`` or ``fp32``.
         device: ``cuda``, ``cuda:N`` or ``cpu``: where to measure.
     """
 

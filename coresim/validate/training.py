@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from coresim import stats
 from coresim.errors import MissingPartError
 from coresim.measure.device import Device, map_tensors, to_device
 from coresim.measure.devices import open_device
@@ -42,16 +41,16 @@ class StepCost:
     Attributes:
         step: device times of back-to-back steps.
         launch: CPU times of the trainer to launch one.
-        copy: to copy a batch to the device from pageable memory, which waits; 0 where the CPU is the device.
-        copy_pinned: the same from pinned memory, which does not wait; None where there is no device.
+        copy: to copy a batch to the device from pageable memory, which waits; empty where the CPU is the device.
+        copy_pinned: the same from pinned memory, which does not wait.
         slowdown: relative step time with 0, 1, 2, ... cores busy.
         sync: whether waiting for the device holds a core (``spin``) or not (``block``).
     """
 
     step: tuple[float, ...]
     launch: tuple[float, ...]
-    copy: float
-    copy_pinned: float | None
+    copy: tuple[float, ...]
+    copy_pinned: tuple[float, ...]
     slowdown: tuple[float, ...]
     sync: str = "spin"
 
@@ -179,12 +178,12 @@ def _images(batch: Any) -> Any:
 def _step_cost(found: Sequence[Measurement], sync: str) -> StepCost:
     values = {measurement.name: measurement for measurement in found}
     step = values["accelerator.step"]
-    copies = {name: stats.median(copy.flat) for name, copy in values.items() if name.startswith("copy.")}
+    copies = {name: copy.flat for name, copy in values.items() if name.startswith("copy.")}
     return StepCost(
         step=step.flat,
         launch=values["accelerator.launch"].flat,
-        copy=copies.get("copy.pageable.wall", 0.0),
-        copy_pinned=copies.get("copy.pinned"),
+        copy=copies.get("copy.pageable.wall", ()),
+        copy_pinned=copies.get("copy.pinned", ()),
         slowdown=tuple(slowdown_table(step, found)),
         sync=sync,
     )

@@ -231,4 +231,4 @@ def test_an_interruption_leaves_no_work_on_the_other_thread() -> None:
         sum(range(20_000))
 
     with pytest.raises(KeyboardInterrupt):
-        neighbours.measure_siblings(work, (CPUS[0], CPUS[-1]), Context(5.0))
+        neighbours.measure_siblings(work, (CPUS[0], CPUS[-1]), Context(600.0))

@@ -18,6 +18,7 @@ import pytest
 from still import StillHost, still
 
 from coresim.errors import InputError
+from coresim.files import as_record
 from coresim.measure import training_step
 from coresim.measure.devices import EmulatedDevice
 from coresim.measure.notes import Note
@@ -27,6 +28,7 @@ from coresim.measure.trial import Trial
 from coresim.model.measurement import Measurement
 from coresim.validate import training as module
 from coresim.validate.grid import Setting, in_training, job_grid
+from coresim.validate.ledger import copies_as_lists
 from coresim.validate.training import StepCost, Training, run_training
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the training is torch's")
@@ -208,7 +210,7 @@ def test_the_user_s_own_step_takes_the_whole_batch(own_steps: str, name: str):
     batch = {"x": torch.ones(2, 3), "y": [torch.zeros(2), "text"]}
     work = Training(f"{own_steps}:{name}", "", "cpu", 2, batch=batch)
     cost = work.cost(seconds=0.01)
-    assert len(cost.step) >= 3 and cost.copy == 0.0
+    assert len(cost.step) >= 3 and cost.copy == ()
     begin, end = work.train(batch)
     last = importlib.import_module(own_steps).taken[-1]
     assert last["y"][1] == "text" and torch.equal(last["x"], batch["x"])
@@ -263,7 +265,13 @@ def test_the_slowdown_between_measured_levels_is_linear_and_never_below_one():
     taken = [Measurement(name, "s", ((value,),), "made up") for name, value in (values | busy_steps).items()]
     found = module._step_cost(taken, "block")
     assert found.slowdown == pytest.approx((1.0, 1.0, 1.2, 1.4))
-    assert found == StepCost((1.0,), (0.1,), 0.3, None, found.slowdown, "block")
+    assert found == StepCost((1.0,), (0.1,), (0.3,), (), found.slowdown, "block")
+
+
+def test_an_older_ledger_has_the_median_copies_alone():
+    older = {"step": [1.0], "launch": [0.1], "copy": 0.3, "copy_pinned": None, "slowdown": [1.0], "sync": "block"}
+    copies_as_lists(older)
+    assert as_record(StepCost, older) == StepCost((1.0,), (0.1,), (0.3,), (), (1.0,), "block")
 
 
 @pytest.mark.parametrize("key", [{"run_ahead": 4}, {"device": "emulated"}])
