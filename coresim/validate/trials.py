@@ -45,7 +45,7 @@ TRIAL_S = 2.5
 
 @dataclass(frozen=True)
 class Effort:
-    """How long everything is measured, seconds and rounds of a calibration and seconds of a trial; where models train."""
+    """How long everything is measured, s: rounds of a calibration, and a trial; and where models train."""
 
     budget_s: float = BUDGET_S
     rounds: int = ROUNDS
