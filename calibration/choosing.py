@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from coresim import stats
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import RecordedPoint
-from coresim.validate.scans import SAME, Choice, choice_of, scans_of
+from coresim.validate.score import SAME, Choice, choice_of, scans_of
 
 #: Cores, and the share of the measured optimum, by which a recommendation may be off and count as right.
 NEAR, NEAR_SHARE = 1, 0.1

@@ -30,6 +30,7 @@ import coresim
 from coresim import stats
 from coresim.files import write_text
 from coresim.measure.host import read_host
+from coresim.measure.protocol import Context
 from coresim.measure.storage import measure_storage
 from coresim.workloads.base import Workload, seed_everything
 
@@ -78,7 +79,7 @@ def timed_sample(load: Workload, index: int) -> list[float]:
 
 def cold_reads(load: Workload) -> Sequence[float]:
     """Seconds to read a file whole from storage; none where the page cache cannot be emptied."""
-    found = {m.name: m for m in measure_storage(load.files(), budget_s=4.0, cautions=[])}
+    found = {m.name: m for m in measure_storage(load.files(), Context(4.0))}
     return found["storage.cold.read"].flat if "storage.cold.read" in found else ()
 
 

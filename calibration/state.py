@@ -16,8 +16,7 @@ from coresim.report.validation import cost_text, label, misses, points, sweeps_a
 from coresim.report.words import percent
 from coresim.sim.fast import simulate
 from coresim.validate.ledger import Ledger, RecordedPoint, load_ledger
-from coresim.validate.scans import CHEAP, choices, spent
-from coresim.validate.score import Score, score
+from coresim.validate.score import CHEAP, Score, choices, score, spent
 
 HERE = Path(__file__).parent
 LEAST_MISS = 0.05

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import json
 import os
 import stat
@@ -12,7 +13,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from coresim.errors import CoresimError, InputError, NewerFileError
 from coresim.units import LARGEST, SMALLEST, format_bytes, in_bounds, short
@@ -225,3 +227,24 @@ def check_version(path: object, document: Mapping[str, Any], format_name: str, v
         raise NewerFileError(
             f"{path}: schema_version {short(number)} is newer than this coresim reads ({version}); upgrade coresim"
         )
+
+
+def as_record(kind: Any, value: Any) -> Any:
+    """A value of that kind from what `dataclasses.asdict` and JSON made of it: dataclasses of tables, tuples of lists.
+
+    Raises:
+        AttributeError, KeyError, TypeError: ``value`` is not of that kind.
+    """
+    inner = get_args(kind)
+    if hasattr(kind, "__dataclass_fields__"):
+        hints = _hints(kind)
+        return kind(**{name: as_record(hints[name], item) for name, item in value.items()})
+    if isinstance(kind, UnionType):
+        return None if value is None else as_record(inner[0], value)
+    if get_origin(kind) is tuple:
+        plain = inner[0] in (int, float, str)
+        return tuple(value) if plain else tuple(as_record(inner[0], item) for item in value)
+    return value
+
+
+_hints = functools.cache(get_type_hints)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coresim.measure.device_queue import DeviceHost
-from coresim.measure.emulated import Emulated, EmulatedDevice
+from coresim.measure.devices import Emulated, EmulatedDevice
 
 STEP, LAUNCH, COPY = 0.5, 0.0625, 0.25
 #: Bytes of a batch that takes `COPY` to get there.

@@ -27,11 +27,6 @@ class EpochStart:
     persistent_s: float
     respawned_s: float
 
-    @property
-    def saved_s(self) -> float:
-        """What ``persistent_workers`` saves per epoch, s."""
-        return self.respawned_s - self.persistent_s
-
 
 def epoch_start(scenario: Scenario, point: Point, study: Study) -> EpochStart | None:
     """By simulation of short epochs at one setting; None for option 1, which starts no workers.

@@ -32,7 +32,7 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     from coresim.measure.cautions import cautions_of  # noqa: PLC0415
     from coresim.measure.torch_loader import TorchSubject  # noqa: PLC0415
 
-    subject = TorchSubject(loader, type(loader.dataset).__name__)
+    subject = TorchSubject(loader)
     cpus = len(os.sched_getaffinity(0))
     usual = instrument.worker_counts(cpus, subject)
     failure: InputError | None = None

@@ -7,24 +7,23 @@ sampled and a crash or an out-of-memory kill ends in one message here. No proces
 from __future__ import annotations
 
 import os
-import pickle
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from coresim.errors import CoresimError, InputError
-from coresim.measure import models
-from coresim.measure.busy import busy_levels, measure_busy
+from coresim.measure import models, training_step
 from coresim.measure.device import Device, batch_bytes, to_device
 from coresim.measure.devices import open_device
 from coresim.measure.parts import output_of
 from coresim.measure.processes import Child, DeathError, HangError, Link
-from coresim.measure.training_step import measure_step, waits_for_device, warm_up
-from coresim.measure.transfer import measure_copies
 from coresim.model.measurement import Measurement
 
 FEWEST_STEPS = 3
+#: Seconds after which a process is given up.
+TIMEOUT = 300.0
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "MemoryError")
 
 
@@ -34,19 +33,16 @@ class AcceleratorConfig:
 
     Attributes:
         device: one of `coresim.measure.devices.open_device`'s.
-        model: ``resnet50``, ``resnet18`` or ``tiny``; not used with ``step``.
-        batch_size: samples in a synthetic batch.
-        image_size: pixels along each side of a synthetic image.
+        model: one of `coresim.measure.models.NETS`; not used with ``step``.
+        batch_size, image_size: samples in a synthetic batch, and pixels along each side of a synthetic image.
         precision: ``fp32`` (torch's default) or ``bf16``; a user's own step sets its own.
-        step: the user's step or factory of one, see ``models.as_step``; importable in a fresh process.
-        batch: called in the fresh process for a collated host batch; absent, a synthetic image batch.
+        step: ``package.module:name`` of the user's step or of a factory of one, see ``models.as_step``.
+        batch: the file of a collated host batch, as tensors, for it; absent, a synthetic image batch.
         processes: fresh processes, the independent repeats.
         steps: steps timed for each quantity in each process.
         seconds: time allowed for each quantity in each process; fewer steps are timed where they are long,
             but never fewer than ``FEWEST_STEPS``.
         busy: numbers of busy processes; absent, a few up to all cores of this process's affinity.
-        copies: measure host-to-device copies too.
-        timeout: seconds after which a process is given up.
     """
 
     device: str = "cuda"
@@ -54,20 +50,12 @@ class AcceleratorConfig:
     batch_size: int = 64
     image_size: int = 224
     precision: str = "fp32"
-    step: Callable[..., object] | None = None
-    batch: Callable[[], object] | None = None
+    step: str | None = None
+    batch: Path | None = None
     processes: int = 3
     steps: int = 30
     seconds: float = 5.0
     busy: tuple[int, ...] | None = None
-    copies: bool = True
-    timeout: float = 300.0
-
-    def __post_init__(self) -> None:
-        """InputError where a number that must be at least 1 is not."""
-        for name in ("batch_size", "image_size", "processes", "steps"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} = {getattr(self, name)}: must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -98,9 +86,9 @@ def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
     """Measure in ``config.processes`` fresh processes, one after the other, and join their values.
 
     Raises:
-        InputError: the step or the batch cannot be brought into a fresh process, or fails there.
+        InputError: the step cannot be imported, or it fails.
         MissingPartError: no torch, or no CUDA device.
-        CoresimError: out of memory, a crash, or no end within ``config.timeout``.
+        CoresimError: out of memory, a crash, or no end within `TIMEOUT` seconds.
     """
     return merge([_in_fresh_process(config) for _ in range(config.processes)])
 
@@ -109,13 +97,13 @@ def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
     """All measurements once, in this process; ``measure_accelerator`` is the way to repeat them."""
     step, host_batch, device = _prepare(config)
     batch = to_device(host_batch, device)
-    warm = warm_up(step, batch, device, config.seconds)
+    warm = training_step.warm_up(step, batch, device, config.seconds)
     count = max(FEWEST_STEPS, min(config.steps, int(config.seconds / max(warm.step, 1e-9))))
-    levels = busy_levels(len(os.sched_getaffinity(0))) if config.busy is None else config.busy
-    found = measure_step(step, batch, device, warm=warm, count=count)
-    waits = waits_for_device(step, batch, device)
-    found += measure_busy(step, batch, device, levels, count)
-    found += measure_copies(host_batch, device) if config.copies else []
+    levels = training_step.busy_levels(len(os.sched_getaffinity(0))) if config.busy is None else config.busy
+    found = training_step.measure_step(step, batch, device, warm=warm, count=count)
+    waits = training_step.waits_for_device(step, batch, device)
+    found += training_step.measure_busy(step, batch, device, levels, count)
+    found += training_step.measure_copies(host_batch, device)
     return AcceleratorResult(tuple(found), waits, warm.settled, provenance(config, device))
 
 
@@ -141,7 +129,7 @@ def provenance(config: AcceleratorConfig, device: Device) -> dict[str, str | int
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
-        "step": models.describe_model(config.model) if own is None else models.describe_step(own),
+        "step": own or models.describe_model(config.model),
         "batch_size": config.batch_size if config.batch is None else None,
         "precision": config.precision if own is None else "set by the step",
         "memory_peak_bytes": facts["memory_peak_bytes"],
@@ -150,11 +138,14 @@ def provenance(config: AcceleratorConfig, device: Device) -> dict[str, str | int
 
 
 def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
-    step = None if config.step is None else models.as_step(config.step)
+    step = models.user_step(config.step) if config.step else None
     device = open_device(str(getattr(step, "device", None) or config.device))
     if step is None:
         step = device.step(config.model, config.precision)
-    batch = config.batch() if config.batch else models.synthetic_batch(config.batch_size, config.image_size)
+    if config.batch is None:
+        batch = models.synthetic_batch(config.batch_size, config.image_size)
+    else:
+        batch = models.load_torch().load(config.batch, weights_only=False)
     if batch_bytes(batch) == 0:
         raise InputError(f"the batch ({type(batch).__name__}) holds no tensors: collate it before it is measured")
     return step, batch, device
@@ -173,12 +164,12 @@ def _driver_facts(uuid: str | None) -> dict[str, str | float | None]:
 
 def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
     # A compiler's cache among the temporary files serves the next process too: it keeps them.
-    with Child(_job, _pickled(config), limited=False, own_files=False) as child:
+    with Child(_job, config, limited=False, own_files=False) as child:
         try:
-            _, result = child.receive(config.timeout)
+            _, result = child.receive(TIMEOUT)
         except HangError as error:
             raise CoresimError(
-                f"measuring the training step did not end within {config.timeout:g} s: use a smaller --batch-size"
+                f"measuring the training step did not end within {TIMEOUT:g} s: use a smaller --batch-size"
             ) from error
         except DeathError as error:
             raise _crash(error) from error
@@ -187,12 +178,10 @@ def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
     return result
 
 
-def _job(_: Link, request: bytes) -> AcceleratorResult:
+def _job(_: Link, config: AcceleratorConfig) -> AcceleratorResult:
     """Body of a fresh process; what fails is told in words that name the user's part in it."""
-    config = None
     try:
         models.load_torch()
-        config = pickle.loads(request)
         return measure_here(config)
     except CoresimError:
         raise
@@ -200,30 +189,13 @@ def _job(_: Link, request: bytes) -> AcceleratorResult:
         raise _explained(error, config) from error
 
 
-def _pickled(config: AcceleratorConfig) -> bytes:
-    try:
-        return pickle.dumps(config)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise _not_importable(error) from error
-
-
-def _not_importable(error: Exception) -> InputError:
-    return InputError(
-        "the training step or batch cannot be brought into a fresh process "
-        f"({models.one_line(error)}): define it at the top level of a module that can be imported"
-    )
-
-
-def _explained(error: Exception, config: AcceleratorConfig | None) -> CoresimError:
-    if config is None:
-        return _not_importable(error)
+def _explained(error: Exception, config: AcceleratorConfig) -> CoresimError:
     words = models.one_line(error)
     if any(sign in words for sign in _OUT_OF_MEMORY):
         return _out_of_memory(f"{config.device}, batch size {config.batch_size}: {words}")
-    if config.step is None and config.batch is None:
+    if config.step is None:
         return CoresimError(f"the {config.model} step failed on {config.device}: {words}")
-    what = "the batch" if config.step is None else f"training step {models.describe_step(config.step)}"
-    return InputError(f"{what} failed: {words}; run it once in Python by itself")
+    return InputError(f"training step {config.step} failed: {words}; run it once in Python by itself")
 
 
 def _out_of_memory(where: str) -> CoresimError:

@@ -20,7 +20,7 @@ import psutil
 
 from coresim import stats
 from coresim.measure.processes import Link
-from coresim.measure.protocol import Cleaning, Progress
+from coresim.measure.protocol import Context
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import last_level_cache
 from coresim.measure.worker_pool import levels, physical_cpus, rounds, serve
@@ -33,58 +33,35 @@ MEMORY_SHARE = 0.25
 USUAL_CACHE = 32 * 2**20
 
 
-def measure_bandwidth(
-    *,
-    cpus: Sequence[int] | None = None,
-    cache_bytes: int | None = None,
-    budget_s: float,
-    progress: Progress = lambda done: None,
-    cautions: list[HostWarning],
-) -> list[Measurement]:
-    """Measure ``bandwidth.copy.K`` and ``bandwidth.triad.K`` (B/s, all K processes together).
-
-    Args:
-        cpus: the hardware threads to use, one per physical core by default. Over 8, only some K are measured.
-        cache_bytes: size of the last-level cache; read from the system where None.
-        budget_s: wall seconds of measuring, both kernels together.
-        progress: told the fraction done.
-        cautions: reasons to trust the values less are appended here.
+def measure_bandwidth(context: Context) -> list[Measurement]:
+    """Measure ``bandwidth.copy.K`` and ``bandwidth.triad.K`` (B/s, all K processes together), of K over 8 only some.
 
     Raises:
         CoresimError: a process died or hangs.
     """
-    cpus = physical_cpus() if cpus is None else cpus
-    cache = cache_bytes or cache_size()
+    cpus, cache = physical_cpus(), cache_size()
     size = array_bytes(cache, len(cpus), available_memory())
     if 3 * size < 4 * cache:
         value = f"3 arrays of {size} B, cache {cache} B"
-        cautions.append(HostWarning("memory is short for the bandwidth test", value, "free memory and measure again"))
+        remedy = "free memory and measure again"
+        context.cautions.append(HostWarning("memory is short for the bandwidth test", value, remedy))
     found = []
     for number, kernel in enumerate(MOVED):
-        tell = partial(_tell, progress, number)
-        found += _measure(kernel, size, cpus, budget_s / len(MOVED), tell, cautions)
+        found += _measure(kernel, size, cpus, context.part(number, len(MOVED)))
     return found
 
 
-def _tell(progress: Progress, number: int, done: float) -> None:
-    progress((number + done) / len(MOVED))
-
-
-def _measure(
-    kernel: str, size: int, cpus: Sequence[int], budget_s: float, progress: Progress, cautions: list[HostWarning]
-) -> list[Measurement]:
+def _measure(kernel: str, size: int, cpus: Sequence[int], context: Context) -> list[Measurement]:
     """``bandwidth.<kernel>.K``; a value is the sum over the K processes of one round."""
-    cleaning = Cleaning(f"memory bandwidth ({kernel})")
     turns = rounds(
-        _bandwidth_job, kernel, size, cpus=cpus, counts=levels(len(cpus)), budget_s=budget_s, cleaning=cleaning,
-        doing="measuring memory bandwidth", progress=progress,
+        _bandwidth_job, kernel, size, cpus=cpus, counts=levels(len(cpus)), context=context,
+        name=f"memory bandwidth ({kernel})", doing="measuring memory bandwidth",
     )  # fmt: skip
     sums: dict[int, list[float]] = {}
     for count, members in turns:
         moved = MOVED[kernel] * (size // 8)
         rates = [moved / stats.median([timing.wall for timing in timings]) for timings in members.values()]
         sums.setdefault(count, []).append(sum(rates))
-    cautions += cleaning.cautions
     how = f"numpy {kernel}, {MOVED[kernel]} B counted per element, arrays of {size} B; one value per round, summed"
     return [Measurement(f"bandwidth.{kernel}.{count}", "B/s", (tuple(found),), how) for count, found in sums.items()]
 

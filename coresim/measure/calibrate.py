@@ -16,13 +16,12 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from coresim import stats
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
-from coresim.measure.protocol import Progress, busy_seconds, own_seconds
+from coresim.measure.protocol import Progress, busy_seconds, own_seconds, part_of
 from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import batch_facts
@@ -55,7 +54,6 @@ class CalibrationRun:
 
     Attributes:
         workers: how many; 0: the trainer prepares.
-        round: the number of its round.
         trial: all steps but the very first.
         kinds: what each step's batch was taken for.
         start_s: wall seconds of the trainer to start all workers.
@@ -81,14 +79,10 @@ class Calibration:
     """All runs of one subject on this machine, undisturbed ones first of all.
 
     Attributes:
-        subject: what ran.
-        runs: in the order in which they were made.
-        cpus: CPUs that the calibration could use.
         usual_pace: CPU seconds of the sampler's work, the median over the runs with so many workers. They differ:
             where CPUs share a physical core or a cache, the sampler's work too is slower beside busy ones.
         sampled: share of each CPU that sampling takes.
         batch_facts: bytes and arrays of one batch.
-        pinned: whether a thread copied batches to pinned memory.
     """
 
     subject: Subject
@@ -140,10 +134,8 @@ def calibrate(
     """Run the loader; only in a process that may fork.
 
     Args:
-        subject: the loader.
         budget_s: wall seconds for all runs; each run has a few batches of every worker, whatever that takes.
         counts: numbers of workers; by default `worker_counts`.
-        pin_memory: whether a thread copies batches to pinned memory.
         rounds: independent repeats; where runs were disturbed, these counts run again, up to `MOST_ROUNDS`, in time.
         progress: told the fraction done after every batch.
 
@@ -165,16 +157,12 @@ def calibrate(
                 if count > cpus and not subject.threads and not made.crowd_counts():
                     continue
                 done = number * len(counts) + place
-                made.run(count, number, partial(_tell, progress, done, rounds * len(counts)))
+                made.run(count, number, part_of(progress, done, rounds * len(counts)))
             number += 1
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
     ran = dict.fromkeys(run.workers for run in made.runs)
     usual = {count: stats.median([run.pace for run in made.runs if run.workers == count]) for count in ran}
     return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, pin_memory)
-
-
-def _tell(progress: Progress, done: int, total: int, part: float) -> None:
-    progress(min(1.0, (done + part) / total))
 
 
 @dataclass
@@ -241,62 +229,59 @@ class _Maker:
         return own_seconds() + self.sampler.cpu_s
 
 
+@dataclass
 class _Pacing:
     """The step times of one run, made up while it goes on: how many batches fit is known only then.
 
-    Args:
-        workers: how many, one at least.
-        seconds: wall seconds for the run.
-        batch_s: about how long a worker needs for a batch; None: not known yet.
-        ratio: step times over what the workers need for a batch.
-        progress: told the fraction of the run that is done.
-        pipe: the running loader.
+    ``batch_s``: about how long a worker needs for a batch; None: not known yet. ``ratio``: step times over what the
+    workers need for a batch.
     """
 
-    def __init__(
-        self, workers: int, seconds: float, batch_s: float | None, ratio: float, progress: Progress, pipe: Pipe
-    ) -> None:
-        self._workers, self._seconds, self._batch_s, self._ratio = workers, seconds, batch_s, ratio
-        self._progress, self._pipe = progress, pipe
-        self.kinds: list[str] = []
-        self._before: dict[str, float] = {}
-        self._after: dict[str, float] = {}
+    workers: int
+    seconds: float
+    batch_s: float | None
+    ratio: float
+    progress: Progress
+    pipe: Pipe
+    kinds: list[str] = field(default_factory=list)
+    before: dict[int, float] = field(default_factory=dict)
+    after: dict[int, float] = field(default_factory=dict)
 
     def threads(self) -> tuple[int, float] | None:
         """Threads at work in the first worker, and all their work over that of the busiest."""
-        return worker.worked(self._before, self._after) if self._after else None
+        return worker.worked(self.before, self.after) if self.after else None
 
     def __iter__(self) -> Iterator[float]:
         began = time.perf_counter()
         # Of slow batches those count that are out when the loader starts: two of each worker.
-        if self._batch_s is None or SLOW * self._batch_s < self._seconds:
-            yield from self._steps(FIRST, self._workers, 0.0, 0.0)
-        self._before = self._task_times()
-        if SLOW * (time.perf_counter() - began) < self._seconds and self.kinds:
+        if self.batch_s is None or SLOW * self.batch_s < self.seconds:
+            yield from self._steps(FIRST, self.workers, 0.0, 0.0)
+        self.before = self._task_times()
+        if SLOW * (time.perf_counter() - began) < self.seconds and self.kinds:
             yield from self._batches()
         # Stages in threads have no end to run to: slow batches are as few of them as a loader gives.
-        yield from self._steps(DRAINED, self._pipe.stop() or max(0, 2 * self._workers - len(self.kinds)), 0.0, 0.9)
-        self._after = self._task_times()
+        yield from self._steps(DRAINED, self.pipe.stop() or max(0, 2 * self.workers - len(self.kinds)), 0.0, 0.9)
+        self.after = self._task_times()
 
     def _batches(self) -> Iterator[float]:
-        began, workers = time.perf_counter(), self._workers
+        began, workers = time.perf_counter(), self.workers
         yield from self._steps(STREAMED, 2 * workers, 0.0, 0.1)
         period = max((time.perf_counter() - began) / (2 * workers), 1e-6)
         yield from self._steps(STREAMED, self._fitting(STREAM, period, -2 * workers), 0.0, STREAM / 2)
-        step_s = self._ratio * period
+        step_s = self.ratio * period
         yield from self._steps(PACED_STEP, self._fitting(PACED, max(period, step_s)), step_s, STREAM)
         pause_s = PAUSE * period * workers
         yield from self._steps(RESTED, self._fitting(1 - STREAM - PACED, pause_s), pause_s, STREAM + PACED)
 
     def _fitting(self, share: float, period: float, more: int = 0) -> int:
-        return max(0, min(MOST_BATCHES, int(share * self._seconds / period) + more))
+        return max(0, min(MOST_BATCHES, int(share * self.seconds / period) + more))
 
-    def _task_times(self) -> dict[str, float]:
-        pids = self._pipe.pids()
+    def _task_times(self) -> dict[int, float]:
+        pids = self.pipe.pids()
         return worker.task_times(pids[0]) if pids else {}
 
     def _steps(self, kind: str, count: int, step_s: float, done: float) -> Iterator[float]:
         for _ in range(count):
-            self.kinds.append(kind if len(self.kinds) >= self._workers else FIRST)
-            self._progress(done)
+            self.kinds.append(kind if len(self.kinds) >= self.workers else FIRST)
+            self.progress(done)
             yield step_s

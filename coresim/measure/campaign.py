@@ -1,23 +1,14 @@
 """All measurements of one job on this host, in order, within a time: a `Profile`.
 
-Wall seconds of each part with the default budget; they scale with it. Starting the process of the data set, building it
-and importing torch come on top. Nothing runs beside anything else.
-
-========== ====== ==========================================================
-part        s     what
-========== ====== ==========================================================
-build       --    the data set is made and built, in the one process of `coresim.measure.server`
-step        0     `coresim.measure.step_time`; where a CUDA device is timed, 90 s on top
-loader      20    `coresim.measure.calibrate`: the job's own loader runs
-pressure    2     `coresim.measure.pressure`: the job beside cores that stream memory
-spin        1     `coresim.measure.droop`: the clock of one and of all cores
-bandwidth   3     `coresim.measure.bandwidth`
-storage     3     `coresim.measure.storage`, where the workload names files
-========== ====== ==========================================================
+The data set is made and built in the one process of `coresim.measure.server`, where the job's own loader then runs.
+`SHARES` of the budget go to each part; starting that process, building the data set, importing torch and timing a step
+on a CUDA device (90 s) come on top. Nothing runs beside anything else.
 """
 
 from __future__ import annotations
 
+import platform
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,22 +17,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from coresim import __version__
 from coresim.errors import InputError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
-from coresim.measure.assemble import assemble, provenance
 from coresim.measure.bandwidth import measure_bandwidth
-from coresim.measure.cpu_step import measure_cpu_step
-from coresim.measure.droop import measure_droop
 from coresim.measure.host import read_host
-from coresim.measure.parts import optional_parts
+from coresim.measure.neighbours import measure_droop
+from coresim.measure.parts import optional_parts, version_of
 from coresim.measure.processes import Child, Link
+from coresim.measure.protocol import Context
 from coresim.measure.rig import DatasetFacts
-from coresim.measure.server import BUILDING, IMPORTING, Ask, Server
-from coresim.measure.step_time import StepJob, StepRequest, find_step_time
+from coresim.measure.server import BUILDING, IMPORTING, Ask, Calibrated, Server
+from coresim.measure.speed import speed_table
+from coresim.measure.step_time import StepJob, StepRequest, find_step_time, measure_cpu_step
 from coresim.measure.storage import measure_storage
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
-from coresim.model.profile import AcceleratorSource, Profile
+from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 from coresim.workloads.registry import DEFAULT, target_of
@@ -88,7 +82,6 @@ class Request(StepRequest):
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
         worker_init: ``package.module:name`` of what each worker calls when it starts, or None.
-        cpu_step: time the step on the CPU too.
         quick: `QUICK_BUDGET`: for a first look, and for trying things out.
         budget: wall seconds of all parts but the accelerator; None for the default.
         build_timeout: the longest that building the data set may take, s; None: as long as it takes.
@@ -158,12 +151,8 @@ def run_campaign(
 ) -> Profile:
     """Measure everything that the request needs; the folder for the workload's data is gone afterwards.
 
-    Args:
-        request: what to measure.
-        progress: told the part that is going on, and the fraction of all that is done.
-        command: the command line, for the profile's provenance.
-        now: the time of day as text, for the provenance.
-        tools: the functions that measure.
+    ``progress`` is told the part that is going on, and the fraction of all that is done; ``command`` and ``now`` are
+    for the profile's provenance.
 
     Raises:
         InputError: the dataset, the step or a name in the request is wrong.
@@ -242,14 +231,61 @@ class _Campaign:
 
     def _around(self, facts: DatasetFacts) -> None:
         """What says why a cost is what it is, and carries it beyond what was run."""
-        tools, seconds = self._tools, self._request.seconds
-        self._measure("spin", tools.spin, budget_s=SHARES["spin"] * seconds)
-        self._measure("bandwidth", tools.bandwidth, budget_s=SHARES["bandwidth"] * seconds)
+        self._measure("spin", self._tools.spin)
+        self._measure("bandwidth", self._tools.bandwidth)
         if facts.files:
-            self._measure("storage", tools.storage, facts.files, budget_s=SHARES["storage"] * seconds)
+            self._measure("storage", self._tools.storage, facts.files)
         else:
             self._cautions.append(NO_FILES)
 
-    def _measure(self, name: str, measure: Callable[..., list[Measurement]], *args: Any, **options: Any) -> None:
+    def _measure(self, name: str, measure: Callable[..., list[Measurement]], *args: Any) -> None:
         self._tell(name, 0.0)
-        self._found += measure(*args, progress=partial(self._tell, name), cautions=self._cautions, **options)
+        context = Context(SHARES[name] * self._request.seconds, partial(self._tell, name), self._cautions)
+        self._found += measure(*args, context)
+
+
+def assemble(
+    facts: DatasetFacts,
+    loader: Calibrated,
+    host: HostFacts,
+    source: AcceleratorSource,
+    found: Sequence[Measurement],
+    cautions: Sequence[HostWarning],
+    made: Provenance,
+) -> Profile:
+    """The profile of one campaign: what was found, with the fit of the speed as plain numbers."""
+    # A sample is read from its file and written; collating reads it and writes it once more.
+    moved = (facts.bytes_per_sample or 0.0) + 3.0 * loader.batch_bytes / facts.batch_size
+    speed = speed_table(found, host, moved)
+    return Profile(
+        workload=facts.name,
+        loader=facts.loader,
+        batch_size=facts.batch_size,
+        samples=None if facts.samples == sys.maxsize else facts.samples,
+        bytes_per_sample=facts.bytes_per_sample,
+        bytes_per_batch=loader.batch_bytes,
+        arrays_per_batch=loader.batch_arrays,
+        host=host,
+        accelerator=source,
+        provenance=made,
+        speed=speed.values,
+        speed_uncertainty=speed.uncertainties,
+        siblings=speed.sibling,
+        speed_basis="; ".join(speed.provenance),
+        cautions=tuple(cautions),
+        settings=facts.settings,
+        measurements=tuple(found),
+    )
+
+
+def provenance(command: str, began: str, host: HostFacts) -> Provenance:
+    """Where a profile comes from, with the versions of what may change the numbers."""
+    return Provenance(
+        tool_version=__version__,
+        command=command,
+        time_utc=began,
+        host_fingerprint=host.fingerprint,
+        python_version=platform.python_version(),
+        numpy_version=np.__version__,
+        torch_version=version_of("torch"),
+    )

@@ -128,12 +128,12 @@ def beyond(run: CalibrationRun) -> list[float]:
     """Seconds from batch to batch of a worker that had the next one to make, beyond its samples and collation."""
     notes = [*run.trial.warm_up, *run.trial.notes]
     picked = [notes[0].made, *(max(step.asked, step.ready) for step in run.trial.steps)]
-    workers, credits, found = run.workers, run.workers * Layout.prefetch_factor, []
+    workers, credits = run.workers, run.workers * Layout.prefetch_factor
+    found: list[float] = []
     for number, note in enumerate(notes[: len(notes) - workers]):
         after, dealt = notes[number + workers], number + workers - credits
         if dealt < 0 or picked[dealt] <= note.made:
-            beyond = after.began - note.began - sum(_walls(note)) - note.collate - _turns(note, after)
-            found.append(max(0.0, beyond))
+            found.append(max(0.0, after.began - note.began - sum(note.wall) - note.collate - _turns(note, after)))
     # What the first calls of a worker add is in the first; it counts where there is no other.
     return found[workers:] or found
 
@@ -143,11 +143,6 @@ def _turns(note: Note, after: Note) -> float:
     if note.queued is None or note.waited is None or after.waited is None or after.worker != note.worker:
         return 0.0
     return after.waited - note.waited - note.queued
-
-
-def _walls(note: Note) -> Sequence[float]:
-    walls: Sequence[float] = note.wall
-    return walls
 
 
 def _receiving(found: Calibration) -> Iterator[Measurement]:
@@ -253,8 +248,7 @@ def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Mea
 def _first(run: CalibrationRun) -> float:
     note = run.trial.warm_up[0]
     usual = [sum(one.cpu) + one.collate for one in later(run)]
-    took: float = note.process + sum(note.cpu) + note.collate - stats.mean(usual)
-    return took
+    return float(note.process + sum(note.cpu) + note.collate - stats.mean(usual))
 
 
 def _kept(rounds: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:

@@ -7,11 +7,13 @@ and what trains on one, is the same code for all of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from coresim.measure.device_queue import DeviceHost
 from coresim.measure.models import Step, build_model, default_step, load_torch
+from coresim.workloads.base import mapped
 
 _CALIBRATION_CYCLES = 10_000_000
 
@@ -23,21 +25,19 @@ class Device:
         asynchronous: the device works while the host goes on, so that a host timer alone misleads.
         place: the torch device on which tensors lie.
         sync: whether waiting for it holds a core (``spin``, as CUDA does by default) or not (``block``).
+        host: the host as the device sees it; ``wall`` and ``cpu`` are its clocks.
     """
 
     asynchronous = False
     sync = "spin"
 
-    def __init__(self, place: Any) -> None:
-        self.place = place
+    def __init__(self, place: Any, host: DeviceHost | None = None) -> None:
+        self.place, self.host = place, host or DeviceHost()
+        self.wall, self.cpu = self.host.wall, self.host.cpu
 
     def record(self) -> Any:
         """An event: the moment at which the device has done all that is queued so far."""
         return time.perf_counter()
-
-    def query(self, event: Any) -> bool:
-        """Whether the device has reached an event."""
-        return True
 
     def elapsed(self, start: Any, end: Any) -> float:
         """Device seconds between two events; both must be reached."""
@@ -62,10 +62,6 @@ class Device:
         """The tensor in memory that the device reads by itself, where there is such memory."""
         return tensor
 
-    def is_pinned(self, tensor: Any) -> bool:
-        """Whether it lies there."""
-        return False
-
     def step(self, model: str, precision: str) -> Step:
         """A training step of one of `coresim.measure.models`' networks on this device."""
         return default_step(build_model(model), self.place, precision)
@@ -82,24 +78,12 @@ class Device:
         """Its name, its peak memory in bytes and its identity; None where nothing tells."""
         return {"device": "cpu", "memory_peak_bytes": None, "uuid": None}
 
-    def wall(self) -> float:
-        """Host wall clock, s."""
-        return time.perf_counter()
-
-    def cpu(self) -> float:
-        """CPU seconds of this process, all threads: autograd launches the backward pass from its own thread."""
-        return time.process_time()
-
 
 class CudaDevice(Device):
     """torch.cuda: events on the current stream of one device.
 
     A step that works on other streams must join the current one before it returns, or its events miss that work;
-    ``accelerator.step.wall`` beside ``accelerator.step`` shows it.
-
-    Args:
-        cuda: the ``torch.cuda`` module.
-        place: the CUDA device.
+    ``accelerator.step.wall`` beside ``accelerator.step`` shows it. ``cuda`` is the module ``torch.cuda``.
     """
 
     asynchronous = True
@@ -116,10 +100,6 @@ class CudaDevice(Device):
         event.record(self._cuda.current_stream(self.place))
         return event
 
-    def query(self, event: Any) -> bool:
-        """Whether the device has reached an event."""
-        return bool(event.query())
-
     def elapsed(self, start: Any, end: Any) -> float:
         """Seconds between two events (CUDA gives milliseconds, resolved to about half a microsecond)."""
         return float(start.elapsed_time(end)) / 1e3
@@ -134,15 +114,12 @@ class CudaDevice(Device):
     def hold(self, seconds: float) -> None:
         """A spinning kernel; its cycles are calibrated against events once."""
         if self._cycles_per_second is None:
-            self._cycles_per_second = self._calibrate()
+            start = self.record()
+            self._cuda._sleep(_CALIBRATION_CYCLES)
+            end = self.record()
+            self.synchronise()
+            self._cycles_per_second = _CALIBRATION_CYCLES / self.elapsed(start, end)
         self._cuda._sleep(int(seconds * self._cycles_per_second))
-
-    def _calibrate(self) -> float:
-        start = self.record()
-        self._cuda._sleep(_CALIBRATION_CYCLES)
-        end = self.record()
-        self.synchronise()
-        return _CALIBRATION_CYCLES / self.elapsed(start, end)
 
     def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
         """On the current stream, or on a stream of its own for a thread that copies ahead."""
@@ -160,10 +137,6 @@ class CudaDevice(Device):
         """The tensor in pinned memory."""
         return tensor.pin_memory()
 
-    def is_pinned(self, tensor: Any) -> bool:
-        """Whether it lies there."""
-        return bool(tensor.is_pinned())
-
     def facts(self) -> dict[str, str | int | None]:
         """As torch tells them."""
         gpu = self._cuda.get_device_properties(self.place)
@@ -172,16 +145,9 @@ class CudaDevice(Device):
 
 
 def map_tensors(batch: Any, change: Callable[[Any], Any]) -> Any:
-    """A batch with ``change`` applied to every tensor in its mappings, lists and (named) tuples."""
-    if load_torch().is_tensor(batch):
-        return change(batch)
-    if isinstance(batch, Mapping):
-        return {key: map_tensors(value, change) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(map_tensors(value, change) for value in batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(map_tensors(value, change) for value in batch)
-    return batch
+    """A batch with ``change`` applied to every tensor in it."""
+    is_tensor = load_torch().is_tensor
+    return mapped(batch, lambda part: change(part) if is_tensor(part) else part)
 
 
 def to_device(batch: Any, device: Device) -> Any:

@@ -25,7 +25,7 @@ class DeviceHost:
         return time.perf_counter()
 
     def cpu(self) -> float:
-        """CPU seconds of this process, all threads."""
+        """CPU seconds of this process, all threads: autograd launches the backward pass from its own thread."""
         return time.process_time()
 
     def work(self, seconds: float) -> None:
@@ -61,11 +61,7 @@ class DeviceHost:
 class Work:
     """A piece of work on one of the device's queues; ``end`` is None until it is known.
 
-    Args:
-        issued: when the host asked for it.
-        seconds: how long it takes.
-        least: a moment before which it cannot end.
-        copies: the real copy of memory that belongs to it.
+    The host asked for it at ``issued``, and it cannot end before ``least``. ``copies``: the copy of memory in it.
     """
 
     def __init__(

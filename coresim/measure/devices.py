@@ -1,22 +1,169 @@
-"""The device of a name: what ``--device`` takes."""
+"""The device of a name, what ``--device`` takes; and an emulated one.
+
+The emulated device is asynchronous, with a queue of steps, a queue of copies, events and a line of time of its own.
+What a real device does to the host it does too: a launch costs CPU time, a copy is a real copy of memory by a thread,
+from pageable memory one by the caller before it, and waiting for it spins or blocks. What the device itself takes is
+arithmetic on its own line of time: a step begins when it is launched and the one before has ended, and ends so many
+seconds later, whatever the host's timers do. Its contract is that of torch's own out-of-tree test device
+(``torch_openreg``, pytorch ``test/cpp_extensions/open_registration_extension``): work in order, events that can be
+waited for and timed, more than nothing between two of them.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.device import CudaDevice, Device
-from coresim.measure.emulated import EmulatedDevice, emulated
-from coresim.measure.models import load_torch
+from coresim.measure.device_queue import DeviceHost, Queue, Work
+from coresim.measure.models import Step, load_torch
+from coresim.model.keys import DURATION, Kind, choice, key, read_section
 
 NAMES = "cuda, cuda:N, cpu or emulated"
+#: The marks of a tensor whose memory the device reads by itself, and of one that lies on it.
+PINNED, THERE = "pinned_for_emulation", "on_the_emulated_device"
+
+
+def _read_rate(value: object, where: str) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        raise InputError(f"{where} = {value!r}: bytes per second are needed, such as 8e9") from None
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """What the device is like; times in seconds."""
+
+    step: float = key(DURATION, "one training step on the device", 0.02)
+    launch: float = key(DURATION, "CPU time of the host to launch one", 0.001)
+    decode: float = key(DURATION, "the device's time to decode a batch, where it decodes", 0.002)
+    bus: float = key(Kind(_read_rate, {"type": "number"}), "bytes per second of a copy to it", 8e9)
+    event: float = key(DURATION, "the device's time to record an event: two in a row are not at the same moment", 5e-7)
+    sync: str = key(choice("spin", "block"), "how the host waits for it: spin, as CUDA does, or block", "spin")
+
+    def __post_init__(self) -> None:
+        """InputError for a device that is infinitely fast."""
+        if min(self.step, self.bus) <= 0:
+            raise InputError("device emulated: step and bus must be above 0")
+
+
+def emulated(name: str) -> Emulated:
+    """What ``emulated:step=20ms,launch=1ms,decode=2ms,bus=8e9,sync=spin`` says; all of it may be left out.
+
+    Raises:
+        InputError: an unknown setting or a bad value.
+    """
+    parts = [part.partition("=") for part in filter(None, name.partition(":")[2].split(","))]
+    return read_section(Emulated, {key: text for key, _, text in parts}, f"device {name}")
+
+
+class EmulatedDevice(Device):
+    """A device of these `Emulated` properties; torch puts its tensors at ``place``, on the CPU."""
+
+    asynchronous = True
+
+    def __init__(self, like: Emulated, place: Any = None, host: DeviceHost | None = None) -> None:
+        super().__init__(place, host)
+        self.like, self.sync = like, like.sync
+        self._steps, self._copies = Queue(self.host), Queue(self.host)
+
+    def record(self) -> Work:
+        """An event on the queue of the steps."""
+        return self._steps.add(Work(self.host.wall(), self.like.event))
+
+    def elapsed(self, start: Work, end: Work) -> float:
+        """Device seconds between two events; ValueError where one is not reached."""
+        if start.end is None or end.end is None or max(start.end, end.end) > self.host.wall():
+            raise ValueError("an event is not reached: synchronise first")
+        return end.end - start.end
+
+    def synchronise(self, event: Work | None = None) -> None:
+        """Wait for an event, or for both queues."""
+        for queue in (self._steps, self._copies) if event is None else (self._steps,):
+            self._wait(queue, event or queue.last)
+
+    def _wait(self, queue: Queue, work: Work) -> None:
+        spin = self.like.sync == "spin"
+        while spin and work.end is None:
+            self.host.spin()
+        self.host.wait(queue.known(work), spin)
+
+    def hold(self, seconds: float) -> None:
+        """Idle work on the queue of the steps."""
+        self._steps.add(Work(self.host.wall(), seconds))
+
+    def launch(self, seconds: float, cpu: float) -> None:
+        """Queue a step: the host works on its launch, and the device may begin, but not end, before that is done."""
+        issued = self.host.wall()
+        self.host.work(cpu)
+        self._steps.add(Work(issued, seconds, least=self.host.wall()))
+
+    def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
+        """From pageable memory the caller copies it to a buffer first, and waits until the device has it."""
+        if getattr(tensor, THERE, False):
+            return tensor
+        pinned = getattr(tensor, PINNED, False)
+        source = tensor if pinned else tensor.clone()
+        there = load_torch().empty_like(source)
+        setattr(there, THERE, True)
+        seconds = tensor.numel() * tensor.element_size() / self.like.bus
+        queue = self._copies if ahead else self._steps
+        work = queue.add(Work(self.host.wall(), seconds, copies=lambda: there.copy_(source)))
+        if ahead or not pinned:
+            self._wait(queue, work)
+        return there
+
+    def pin(self, tensor: Any) -> Any:
+        """A copy that bears the mark of pinned memory."""
+        pinned = tensor.clone()
+        setattr(pinned, PINNED, True)
+        return pinned
+
+    def step(self, model: str, precision: str) -> Step:
+        """A step of the declared length, whatever the network."""
+        return lambda batch: self.launch(self.like.step, self.like.launch)
+
+    def decoder(self, make: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:
+        """Takes the device's time, and none of the host's."""
+
+        def decode(batch: Any) -> Any:
+            self.hold(self.like.decode)
+            return batch
+
+        return decode
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Torch's loader takes this for its accelerator, so that its own thread pins."""
+        torch = load_torch()
+        ours = {
+            (torch.accelerator, "is_available"): lambda: True,
+            (torch.accelerator, "current_accelerator"): lambda check_available=False: torch.device("cpu"),
+            (torch.accelerator, "current_device_index"): lambda: 0,
+            (torch.accelerator, "set_device_index"): lambda device: None,
+            (torch.Tensor, "pin_memory"): lambda batch: self.pin(batch),
+        }
+        usual = {place: getattr(*place) for place in ours}
+        try:
+            for place, function in ours.items():
+                setattr(*place, function)
+            yield
+        finally:
+            for place, function in usual.items():
+                setattr(*place, function)
+
+    def facts(self) -> dict[str, str | int | None]:
+        """What it is like."""
+        like = ", ".join(f"{item.name} {getattr(self.like, item.name)}" for item in fields(self.like))
+        return {"device": f"emulated ({like})", "memory_peak_bytes": None, "uuid": None}
 
 
 def open_device(name: str) -> Device:
-    """The device of that name, made current.
-
-    Args:
-        name: ``cuda``, ``cuda:N``, ``cpu``, or ``emulated`` with its settings, see `coresim.measure.emulated.emulated`.
+    """The device of that name, made current; `emulated` tells the settings of an emulated one.
 
     Raises:
         InputError: not such a name, or no CUDA device of that number.

@@ -26,12 +26,8 @@ def waits_by_state(
 ) -> dict[str, list[float]]:
     """What receiving took beyond the trainer's own CPU time, s, by state (`coresim.model.handover.STATES`).
 
-    Args:
-        trial: what happened; of an ordered loader with worker processes.
-        workers: how many.
-        prefetch_factor: batches out per worker.
-        cpus: CPUs that all could use.
-        foreign: cores that other programs kept busy; what the trainer waited for them is no part of the hand-over.
+    The trial is of an ordered loader with worker processes, which all could use so many CPUs. ``foreign``: cores that
+    other programs kept busy; what the trainer waited for them is no part of the hand-over.
     """
     moments = [max(step.asked, step.ready) for step in trial.steps]
     batches: list[_Made] = []
@@ -40,7 +36,9 @@ def waits_by_state(
         before, dealt = number - workers, number - workers * prefetch_factor
         began = max(batches[before].made, moments[dealt]) if dealt >= 0 else note.began
         batches.append(_Made(note.worker, min(began, note.made), note.made))
-    spans = _spans(batches)
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for batch in sorted(batches, key=lambda batch: (batch.began, batch.made)):
+        spans.setdefault(batch.worker, []).append((batch.began, batch.made))
     found: dict[str, list[float]] = {}
     for number, (step, moment, batch) in enumerate(zip(trial.steps, moments, batches, strict=True)):
         others = sum(_at_work(own, moment) for worker, own in spans.items() if worker != batch.worker)
@@ -54,15 +52,6 @@ def waits_by_state(
         waited = max(0.0, step.got - moment - step.cpu * (1.0 + sharing) - share * step.queued)
         found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited)
     return found
-
-
-def _spans(batches: Sequence[_Made]) -> dict[int, list[tuple[float, float]]]:
-    spans: dict[int, list[tuple[float, float]]] = {}
-    for batch in batches:
-        spans.setdefault(batch.worker, []).append((batch.began, batch.made))
-    for own in spans.values():
-        own.sort()
-    return spans
 
 
 def _at_work(spans: Sequence[tuple[float, float]], moment: float) -> bool:

@@ -42,9 +42,7 @@ POLL_S = 0.1
 class SpeedSampler:
     """Samples the machine's speed while it is open; only in a fresh process, which may fork.
 
-    Args:
-        subject: whose samples it prepares; a stream's place is taken by work of our own.
-        share: of each CPU that sampling may take.
+    It prepares samples of the subject, or, for a stream, does work of our own, on a ``share`` of each CPU.
     """
 
     def __init__(self, subject: Subject, share: float = SHARE) -> None:

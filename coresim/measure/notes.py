@@ -159,11 +159,8 @@ class Prepared:
 class Reader:
     """Prepares batches of a data set as torch's own fetchers do, and notes what each part costs.
 
-    Args:
-        dataset: map-style, with ``__getitems__`` or without, or iterable.
-        iterable: which of the two it is.
-        batched: whether an index stands for a batch of samples; else for one item that is a batch already.
-        collate: joins samples (or converts the one item).
+    The data set is map-style, with ``__getitems__`` or without, or ``iterable``. ``batched``: whether an index stands
+    for a batch of samples, which ``collate`` joins; else for one item that is a batch already, which it converts.
     """
 
     def __init__(self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any]) -> None:
@@ -178,16 +175,14 @@ class Reader:
         if not self._batched:
             samples = [self._one(index)]
         else:
-            samples = self._together(index) if self._has_getitems() else [self._one(place) for place in index]
+            at_once = not self._iterable and getattr(self._dataset, "__getitems__", None)
+            samples = self._together(index) if at_once else [self._one(place) for place in index]
         after = queued_seconds()
         collate = self._collate if self._batched else lambda values: self._collate(values[0])
         batch, note = noted(samples, collate, self._take_steps() if self._batched else (), process)
         if before is None or after is None:
             return batch, note
         return batch, note._replace(queued=after - before, waited=before)
-
-    def _has_getitems(self) -> bool:
-        return not self._iterable and bool(getattr(self._dataset, "__getitems__", None))
 
     def _one(self, index: Any) -> Sample:
         return timed(self._next if self._iterable else lambda: self._dataset[index])

@@ -24,18 +24,6 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "dev
 Runner = Callable[[Sequence[str], float], str | None]
 
 
-def optional_parts(deep: bool = False, root: Path = Path("/"), run: Runner | None = None) -> tuple[Part, ...]:
-    """The parts that some requests need: torch, a CUDA device, and the kind of Python.
-
-    Args:
-        deep: import torch, in a process of its own, to name its CUDA devices (seconds).
-        root: the folder that holds ``proc``.
-        run: runs a command with a timeout in seconds and gives its output, or None when it failed.
-    """
-    run = output_of if run is None else run
-    return (_torch_part(deep, run), _cuda_part(SystemRoot(root), run), _python_part())
-
-
 def output_of(command: Sequence[str], timeout: float) -> str | None:
     """What a command prints within so many seconds; None where it fails."""
     try:
@@ -43,6 +31,14 @@ def output_of(command: Sequence[str], timeout: float) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def optional_parts(deep: bool = False, root: Path = Path("/"), run: Runner = output_of) -> tuple[Part, ...]:
+    """The parts that some requests need: torch, a CUDA device, and the kind of Python.
+
+    ``deep``: import torch, in a process of its own, to name its CUDA devices (seconds). ``run`` is as `output_of`.
+    """
+    return (_torch_part(deep, run), _cuda_part(SystemRoot(root), run), _python_part())
 
 
 def version_of(distribution: str) -> str | None:

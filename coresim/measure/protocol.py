@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psutil
 
@@ -30,6 +30,28 @@ WAITED = 0.1
 WARM = 0.05
 WARM_WINDOW = 3
 WARM_MOST = 30
+
+
+def part_of(progress: Progress, number: int, parts: int) -> Progress:
+    """Tells of one of several equal parts."""
+    return lambda done: progress(min(1.0, (number + done) / parts))
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a micro-benchmark is given.
+
+    ``budget_s``: wall seconds that it may take; what must be done once is done even if it takes longer. ``progress`` is
+    told the fraction done, and reasons to trust its values less are appended to ``cautions``.
+    """
+
+    budget_s: float
+    progress: Progress = field(default=lambda done: None)
+    cautions: list[HostWarning] = field(default_factory=list)
+
+    def part(self, number: int, parts: int) -> Context:
+        """What one of several equal parts is given."""
+        return Context(self.budget_s / parts, part_of(self.progress, number, parts), self.cautions)
 
 
 @dataclass(frozen=True)
@@ -104,11 +126,7 @@ def undisturbed(repeats: Sequence[Timing]) -> float:
 
 
 class Cleaning:
-    """Cleans the repeats of one measurement, and counts those that it leaves out.
-
-    Args:
-        name: what is measured.
-    """
+    """Cleans the repeats of one measurement, and counts those that it leaves out."""
 
     def __init__(self, name: str) -> None:
         self._name, self._total, self._kept = name, 0, 0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from coresim.measure.processes import limit_threads
 from coresim.measure.staged import StagedSubject
+from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout, Subject
 from coresim.model.loader_settings import LoaderSettings
 from coresim.workloads.base import DatasetWorkload, Workload, seed_everything
@@ -24,9 +24,7 @@ class DatasetFacts:
     """What is known of a data set once it is built.
 
     Attributes:
-        name: what the report calls it.
-        loader: which loader runs it, in words.
-        batch_size: samples per batch.
+        name, loader: what the report calls it, and the loader that runs it.
         samples: distinct samples; ``sys.maxsize`` for a stream.
         bytes_per_sample: bytes read per sample, or None where unknown.
         files: the stored files, evenly thinned to some thousands; empty where unknown.
@@ -43,12 +41,7 @@ class DatasetFacts:
 
 
 class Rig:
-    """The data set in its process, ready to be run.
-
-    Attributes:
-        workload: the data set.
-        subjects: by whether its workers are threads, made when first asked for.
-    """
+    """The data set in its process, ready to be run."""
 
     def __init__(self, spec: WorkloadSpec) -> None:
         self.workload = spec.build()
@@ -56,11 +49,9 @@ class Rig:
         self._subjects: dict[bool, Subject] = {}
 
     def subject(self, threads: bool) -> Subject:
-        """The loader of processes, or the stages in threads."""
+        """The loader of processes, or the stages in threads; made when first asked for."""
         if threads not in self._subjects:
-            self._subjects[threads] = (
-                StagedSubject(self.workload, _collation(self.workload)) if threads else loader_of(self.workload)
-            )
+            self._subjects[threads] = (_stages_of if threads else loader_of)(self.workload)
         return self._subjects[threads]
 
     def facts(self) -> DatasetFacts:
@@ -87,19 +78,19 @@ class Rig:
 
 def loader_of(workload: Workload) -> Subject:
     """torch's DataLoader where torch is installed, else our own."""
-    if importlib.util.find_spec("torch") is None:
-        from coresim.measure.stand_in import StandInSubject  # noqa: PLC0415 (only one of the two is needed)
+    torch = _torch_loader()
+    return StandInSubject(workload) if torch is None else torch.of_workload(workload)
 
-        return StandInSubject(workload)
+
+def _stages_of(workload: Workload) -> Subject:
+    torch = _torch_loader()
+    return StagedSubject(workload, workload.collate if torch is None else torch.collation(workload))
+
+
+def _torch_loader() -> Any:
+    if importlib.util.find_spec("torch") is None:
+        return None
     from coresim.measure import torch_loader  # noqa: PLC0415 (torch is optional and heavy)
 
     limit_threads()  # of torch too, now that it is there
-    return torch_loader.of_workload(workload)
-
-
-def _collation(workload: Workload) -> Callable[[list[Any]], Any]:
-    if importlib.util.find_spec("torch") is None:
-        return workload.collate
-    from coresim.measure.torch_loader import collation  # noqa: PLC0415 (torch is optional and heavy)
-
-    return collation(workload)
+    return torch_loader

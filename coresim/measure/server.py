@@ -17,11 +17,10 @@ from coresim.errors import InputError
 from coresim.measure import costs
 from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
 from coresim.measure.cautions import cautions_of
-from coresim.measure.pressure import measure_pressure
+from coresim.measure.neighbours import measure_pressure, measure_siblings, sibling_cpus
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
-from coresim.measure.protocol import Progress
+from coresim.measure.protocol import Context, Progress
 from coresim.measure.rig import DatasetFacts, Rig
-from coresim.measure.siblings import measure_siblings, sibling_cpus
 from coresim.measure.subject import PATIENCE, Subject
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
@@ -37,14 +36,10 @@ IMPORTING, BUILDING = "importing your module", "building the data set"
 
 
 class Calibrated(NamedTuple):
-    """What a calibration found.
+    """What a calibration found, see `coresim.measure.costs` and `coresim.measure.cautions`.
 
-    Attributes:
-        measurements, cautions: see `coresim.measure.costs` and `coresim.measure.cautions`.
-        usual_pace: CPU seconds of the sampler's work meanwhile, by the number of workers, for the trials that follow.
-        sampled: share of each CPU that sampling takes.
-        batch_bytes, batch_arrays: of one batch.
-        busy: whether other programs used a notable part of the machine during most of the runs.
+    ``usual_pace``, ``sampled`` and ``busy`` are those of `coresim.measure.calibrate.Calibration`, for the trials that
+    follow.
     """
 
     measurements: list[Measurement]
@@ -73,11 +68,8 @@ class Ask:
 class Server:
     """A fresh process with the data set of ``spec``; use it in a ``with`` block.
 
-    Args:
-        spec: the data set, whose data are made.
-        build_timeout: the longest that building may take, s; None: as long as it takes.
-        tell: told what is going on.
-        more: a function of this process's life after the data set is built, for trials: ``more(link, rig, message)``.
+    The data set's own data are made. ``build_timeout``: the longest that building may take, s; None: as long as it
+    takes. ``tell`` is told what is going on, and ``more(link, rig, message)`` answers what is no calibration, there.
     """
 
     def __init__(
@@ -93,8 +85,11 @@ class Server:
         self._spec = spec
 
     def __enter__(self) -> Server:
+        began, took = time.monotonic(), "building took"
         try:
-            self.facts: DatasetFacts = self._built()
+            self._wait(IMPORTING if self._spec.is_own else BUILDING, began, self._timeout, took)
+            self._tell(BUILDING)
+            self.facts: DatasetFacts = self._wait(BUILDING, began, self._timeout, took)[1]
         except BaseException:
             self._child.__exit__()
             raise
@@ -103,28 +98,18 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._child.__exit__()
 
-    def _built(self) -> DatasetFacts:
-        began, tag = time.monotonic(), ""
-        found: Any = None
-        doing = IMPORTING if self._spec.is_own else BUILDING
-        while tag != "built":
+    def _wait(self, what: str, began: float, most: float | None, took: str) -> tuple[str, Any]:
+        """What the process says next; tell how long it has gone on, and end it where that is too long."""
+        while True:
             try:
-                tag, found = self._child.receive(TICK_S)
-                doing = BUILDING
-                self._tell(doing)
+                return self._child.receive(TICK_S)
             except HangError:
-                self._still(doing, began, self._timeout, "building took")
-        facts: DatasetFacts = found
-        return facts
-
-    def _still(self, what: str, began: float, most: float | None, took: str) -> None:
-        """Tell how long it has gone on; end it where that is too long."""
-        seconds = time.monotonic() - began
-        if seconds > QUIET_S:
-            self._tell(f"{what}, {seconds:.0f} s")
-        if most is not None and seconds > most:
-            remedy = "make it answer (a lock, a network read, a full disk?), or give it longer with --build-timeout"
-            raise InputError(f"{self._spec.target}: {took} more than {most:g} s; {remedy}")
+                seconds = time.monotonic() - began
+            if seconds > QUIET_S:
+                self._tell(f"{what}, {seconds:.0f} s")
+            if most is not None and seconds > most:
+                remedy = "make it answer (a lock, a network read, a full disk?), or give it longer with --build-timeout"
+                raise InputError(f"{self._spec.target}: {took} more than {most:g} s; {remedy}")
 
     def calibrate(self, ask: Ask, progress: Progress) -> Calibrated:
         """As `coresim.measure.calibrate.calibrate`; ``progress`` is told the fraction done."""
@@ -147,12 +132,7 @@ class Server:
 
     def receive(self) -> tuple[str, Any]:
         """What the process says next; it may be silent for as long as a batch may take."""
-        began = time.monotonic()
-        while True:
-            try:
-                return self._child.receive(TICK_S)
-            except HangError:
-                self._still("waiting for a batch", began, START_TIMEOUT + PATIENCE, "one batch took")
+        return self._wait("waiting for a batch", time.monotonic(), START_TIMEOUT + PATIENCE, "one batch took")
 
 
 def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None] | None) -> None:
@@ -201,9 +181,9 @@ def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> l
 
     pair = sibling_cpus()
     if pair is None:
-        return measure_pressure(work, budget_s=seconds, cautions=cautions)
-    shared = measure_siblings(work, pair, budget_s=SIBLINGS * seconds, cautions=cautions)
-    return [*measure_pressure(work, budget_s=(1.0 - SIBLINGS) * seconds, cautions=cautions), *shared]
+        return measure_pressure(work, Context(seconds, cautions=cautions))
+    shared = measure_siblings(work, pair, Context(SIBLINGS * seconds, cautions=cautions))
+    return [*measure_pressure(work, Context((1.0 - SIBLINGS) * seconds, cautions=cautions)), *shared]
 
 
 def _store(batch: Any, path: Path) -> None:

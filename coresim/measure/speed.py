@@ -36,10 +36,7 @@ TRIAD = "bandwidth.triad."
 def speed_table(found: Sequence[Measurement], host: HostFacts, sample_bytes: float | None = None) -> SpeedTable:
     """s(1), s(2), ... of a job on this host.
 
-    Args:
-        found: the measurements; ``scaling.1`` is among them.
-        host: what the host says of its cores.
-        sample_bytes: bytes that preparing one sample reads and writes at the least; None where not known.
+    ``sample_bytes``: bytes that preparing one sample reads and writes at the least; None where not known.
 
     Raises:
         InputError: ``scaling.1`` is not among the measurements.

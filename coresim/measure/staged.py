@@ -14,7 +14,7 @@ import numpy as np
 from coresim.errors import CoresimError
 from coresim.measure.notes import Note, Prepared, Sample, noted, unpacked
 from coresim.measure.subject import Layout, Pipe, Subject, batches_of
-from coresim.workloads.base import Workload
+from coresim.workloads.base import Workload, mapped
 
 
 class Closed(Exception):
@@ -63,19 +63,14 @@ class Buffer:
 
 
 class StagedSubject(Subject):
-    """Stages in threads, joined by bounded buffers: option 3.
-
-    Args:
-        workload: what to prepare; its first step is the fetch.
-        collate: joins samples.
-    """
+    """Stages in threads, joined by bounded buffers: option 3; a workload's first step is the fetch."""
 
     loader = "stages in threads of our own"
     threads = True
 
     def __init__(self, workload: Workload, collate: Callable[[list[Any]], Any]) -> None:
         self._workload, self._collate = workload, collate
-        self.name, self.batch_size = workload.name, workload.batch_size
+        self.batch_size = workload.batch_size
         self._dataset = Prepared(workload)
         self.samples = len(self._dataset)
 
@@ -87,8 +82,7 @@ class StagedSubject(Subject):
 class StagedPipe(Pipe):
     """Option 3: threads fetch, threads preprocess whole batches, a thread copies; bounded buffers between them.
 
-    Attributes:
-        transfer: how the thread that copies brings its copy of a batch to the device, where there is one.
+    ``transfer``: how the thread that copies brings its copy of a batch to the device, where there is one.
     """
 
     transfer: Callable[[Any], Any] | None = None
@@ -171,7 +165,7 @@ class StagedPipe(Pipe):
         while True:
             number, (batch, note) = self._prepared.take()
             cpu = time.thread_time()
-            batch, cpu = copied(batch), time.thread_time() - cpu
+            batch, cpu = mapped(batch, copied), time.thread_time() - cpu
             if self.transfer is not None:
                 batch = self.transfer(batch)
             note = note._replace(made=time.perf_counter(), copy=cpu)
@@ -185,13 +179,9 @@ def _finish(steps: Any, value: Any, rng: np.random.Generator) -> Sample:
     return Sample(value, began, time.perf_counter() - began, time.thread_time() - cpu)
 
 
-def copied(batch: Any) -> Any:
-    """A copy in new memory, as a transfer makes one; containers are followed."""
-    if isinstance(batch, dict):
-        return {name: copied(part) for name, part in batch.items()}
-    if isinstance(batch, tuple | list):
-        return [copied(part) for part in batch]
+def copied(part: Any) -> Any:
+    """A copy of an array or a tensor in new memory, as a transfer makes one; anything else as it is."""
     for name in ("clone", "copy"):
-        if hasattr(batch, name):
-            return getattr(batch, name)()
-    return batch
+        if hasattr(part, name):
+            return getattr(part, name)()
+    return part

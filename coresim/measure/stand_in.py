@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import queue
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from multiprocessing import reduction
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from coresim.errors import CoresimError, InputError, MissingPartError, how_to_install
 from coresim.measure.notes import Note, Prepared, Reader, pickles, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
-from coresim.workloads.base import DatasetWorkload, Workload, blamed
+from coresim.workloads.base import DatasetWorkload, Workload, blamed, mapped
 
 _STOP_S = 5.0
 _LOOK_S = 0.5
@@ -30,9 +30,6 @@ _LOOK_S = 0.5
 class StandInSubject(Subject):
     """The workload in our own loader.
 
-    Args:
-        workload: what to prepare.
-
     Raises:
         MissingPartError: its workers are to call a function when they start.
     """
@@ -40,16 +37,15 @@ class StandInSubject(Subject):
     loader = "a small loader of our own, because torch is not here"
 
     def __init__(self, workload: Workload) -> None:
-        own = isinstance(workload, DatasetWorkload)
         if isinstance(workload, DatasetWorkload) and workload.worker_init is not None:
             why = "only torch's DataLoader calls one, and torch is not installed"
             raise MissingPartError(f"--worker-init: {why}; {how_to_install('torch')}")
-        self.name, self.batch_size = workload.name, workload.batch_size
+        self.batch_size = workload.batch_size
         self._collate = workload.collate
         self._dataset = workload.dataset if isinstance(workload, DatasetWorkload) else Prepared(workload)
         self._iterable = isinstance(workload, DatasetWorkload) and not workload.is_map
         self.samples = 0 if self._iterable else min(len(self._dataset), 10**6)
-        self.steps = () if own else self._dataset.names
+        self.steps = self._dataset.names if isinstance(self._dataset, Prepared) else ()
 
     def open(self, layout: Layout, seed: int) -> Pipe:
         """Start the loader with so many workers."""
@@ -147,7 +143,7 @@ def _work(reader: tuple[Any, ...], indices: Any, results: Any, parent: int) -> N
             continue
         try:
             made, note = _fetched(prepares, batch)
-            shared = _in_shared_memory(made)
+            shared = mapped(made, _shared)
             note = note._replace(made=time.perf_counter())
             if not sent:
                 pickles(shared)
@@ -188,12 +184,5 @@ def _mapped(handle: Any, shape: tuple[int, ...], kind: str, size: int) -> np.nda
     return whole.reshape(shape)
 
 
-def _in_shared_memory(batch: Any) -> Any:
-    """The batch with its arrays in shared memory; containers are followed."""
-    if isinstance(batch, np.ndarray) and batch.dtype.kind in "biufc":
-        return _SharedArray(batch)
-    if isinstance(batch, Mapping):
-        return {name: _in_shared_memory(part) for name, part in batch.items()}
-    if isinstance(batch, tuple | list):
-        return [_in_shared_memory(part) for part in batch]
-    return batch
+def _shared(part: Any) -> Any:
+    return _SharedArray(part) if isinstance(part, np.ndarray) and part.dtype.kind in "biufc" else part

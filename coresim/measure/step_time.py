@@ -11,11 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.models import load_torch
+from coresim.measure.models import NETS
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
@@ -23,11 +22,11 @@ from coresim.model.profile import AcceleratorSource
 from coresim.model.profile_tables import relative_error
 from coresim.model.warning import HostWarning
 from coresim.units import format_duration
-from coresim.workloads.named import load_object
 
-NETS = ("resnet50", "resnet18", "vit_b_16", "tiny")
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.
 SECONDS = 5.0
+#: Samples and seconds of a built-in network's step that is timed on the CPU: a large batch takes one minutes.
+CPU_BATCH, CPU_SECONDS = 4, 2.0
 _TORCH_PRECISIONS = {"mixed": "bf16", "fp32": "fp32", "tf32": "fp32"}
 # A judged "within ±x" is read as about 95 %: twice the standard uncertainty.
 _DEVIATIONS = 2.0
@@ -42,7 +41,6 @@ class StepRequest:
         step_time: seconds per step.
         gpu: the GPU whose record is taken.
         model: the net: of the record, or one of `NETS` to measure.
-        precision: such as ``bf16`` or ``fp32``.
         device: ``cuda``, ``cuda:N`` or ``cpu``: where to measure.
     """
 
@@ -86,12 +84,8 @@ class StepRequest:
 class StepJob:
     """What the campaign knows of the job when it asks for the step time.
 
-    Attributes:
-        batch_size: samples per step.
-        own_data: whether the data set is the user's own.
-        batch: a file with one of its batches, as tensors, for the user's own step; None for a net.
-        processes: fresh processes.
-        scale: of the time per quantity.
+    ``batch``: a file with a batch of the data set, as tensors, for the user's own step; None for a net. ``processes``
+    repeat the measurement, each in ``scale`` times `SECONDS` per quantity.
     """
 
     batch_size: int
@@ -118,11 +112,8 @@ def find_step_time(
 ) -> StepTime:
     """The step time of the first source that applies; see the module's text.
 
-    Args:
-        request: what the user says.
-        job: what the campaign knows.
-        parts: the optional parts of this host; asked only where it matters.
-        measure: `coresim.measure.accelerator.measure_accelerator`.
+    ``parts`` gives the optional parts of this host, and is asked only where it matters; ``measure`` is
+    `coresim.measure.accelerator.measure_accelerator`.
 
     Raises:
         InputError: an unknown name, or the user's step fails.
@@ -131,7 +122,11 @@ def find_step_time(
     if request.step_time is not None:
         return _given(request.step_time, job)
     if request.step is not None or request.device is not None:
-        return _measured_or_remedy(request, job, measure)
+        try:
+            return _measured(request, job, measure)
+        except MissingPartError as error:
+            remedy = "" if request.device == "cpu" else ", or time the step on the CPU with --device cpu"
+            raise MissingPartError(f"{error}{remedy}") from None
     if request.gpu is not None or not has_cuda(parts()):
         return _recorded(request, job)
     if request.net is None:
@@ -145,6 +140,41 @@ def find_step_time(
 def has_cuda(parts: Sequence[Part]) -> bool:
     """Whether torch and a CUDA device are here."""
     return {part.name for part in parts if part.present} >= {"torch", "CUDA device"}
+
+
+def measure_cpu_step(
+    request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
+) -> list[Measurement]:
+    """Measure ``accelerator.cpu_step`` (s/step): what the job would do without a GPU, on all cores of this process.
+
+    A built-in network is timed with few samples and taken to need time in proportion, which is near the truth where a
+    sample alone keeps all cores busy; the user's own step is timed with its own batch.
+
+    Raises:
+        InputError: the net cannot be measured.
+        MissingPartError, CoresimError: as `coresim.measure.accelerator.measure_accelerator`, which is ``measure``.
+    """
+    own = request.step is not None
+    if not own and request.net is None:
+        raise InputError(f"--cpu-step: {request.model} cannot be measured; use one of {', '.join(NETS)}, or --step")
+    size = job.batch_size if own else min(CPU_BATCH, job.batch_size)
+    config = AcceleratorConfig(
+        device="cpu",
+        model=request.net or NETS[0],
+        batch_size=size,
+        step=request.step,
+        batch=job.batch,
+        processes=1,
+        seconds=CPU_SECONDS,
+        busy=(),
+    )
+    found = measure(config)["accelerator.step"]
+    factor = job.batch_size / size
+    values = tuple(tuple(seconds * factor for seconds in process) for process in found.values)
+    scaled = "" if factor == 1 else f"; of {size} samples, in proportion to {job.batch_size}"
+    return [
+        Measurement("accelerator.cpu_step", found.unit, values, f"the step on the CPU, all cores{scaled}; {found.how}")
+    ]
 
 
 def _given(seconds: float, job: StepJob) -> StepTime:
@@ -178,16 +208,6 @@ def _stand_in_cautions(request: StepRequest, job: StepJob, row: StepRow, instead
         )
     if job.own_data and request.gpu is not None and request.model is None:
         yield HostWarning("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
-
-
-def _measured_or_remedy(
-    request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
-) -> StepTime:
-    try:
-        return _measured(request, job, measure)
-    except MissingPartError as error:
-        remedy = "" if request.device == "cpu" else ", or time the step on the CPU with --device cpu"
-        raise MissingPartError(f"{error}{remedy}") from None
 
 
 def _measured(
@@ -229,8 +249,8 @@ def _config(request: StepRequest, job: StepJob) -> AcceleratorConfig:
         model=model,
         batch_size=job.batch_size,
         precision=precision,
-        step=None if request.step is None else ImportedStep(request.step),
-        batch=None if job.batch is None else StoredBatch(job.batch),
+        step=request.step,
+        batch=job.batch,
         processes=job.processes,
         seconds=SECONDS * job.scale,
     )
@@ -244,31 +264,3 @@ def _precision(asked: str | None, device: str) -> str:
     if family not in _TORCH_PRECISIONS:
         raise InputError(f"--precision {asked}: cannot be measured; use bf16 or fp32, or your own --step")
     return _TORCH_PRECISIONS[family]
-
-
-class ImportedStep:
-    """A factory of the user's step that is imported only in the fresh process that calls it."""
-
-    def __init__(self, spec: str) -> None:
-        self._spec = spec
-        # Messages name a step by these two.
-        self.__module__, _, self.__qualname__ = spec.partition(":")
-
-    def __call__(self) -> Callable[..., object]:
-        """The object that the spec names; InputError where it cannot be imported."""
-        return load_object(self._spec, "training step")
-
-
-class StoredBatch:
-    """One collated batch of the user's own data set, as tensors, read in the fresh process that calls it.
-
-    Args:
-        path: the file; the process in which the data set was built has written it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __call__(self) -> Any:
-        """The batch."""
-        return load_torch().load(self._path, weights_only=False)

@@ -13,7 +13,7 @@ import mmap
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +22,11 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import protocol
 from coresim.measure.processes import Child, Link
-from coresim.measure.protocol import Clocks, Progress, Timing
+from coresim.measure.protocol import Clocks, Context, Timing
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
+PROCESSES = 2
 FILES = 256
 SMALL = 4096
 READERS = 8
@@ -48,41 +49,29 @@ class Reads:
     cached: float = 0.0
 
 
-def measure_storage(
-    files: Sequence[Path],
-    *,
-    processes: int = 2,
-    budget_s: float,
-    progress: Progress = lambda done: None,
-    cautions: list[HostWarning],
-) -> list[Measurement]:
-    """Measure ``storage.{cold,warm}.{latency,read,bandwidth}`` (s/read, s/sample, B/s).
+def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement]:
+    """Measure ``storage.{cold,warm}.{latency,read,bandwidth}`` (s/read, s/sample, B/s), in one process after another.
 
-    Args:
-        files: the dataset's files; at most 256 are read.
-        processes: fresh processes, one after the other.
-        budget_s: wall seconds, all processes together; one pass is made even if it takes longer.
-        progress: told the fraction done.
-        cautions: reasons to trust the values less are appended here; where the cache cannot be emptied, the
-            cold values are left out and this says so.
+    Of the files, one at least, `FILES` are read. Where the page cache cannot be emptied, the cold values are left out
+    and a caution says so.
 
     Raises:
-        InputError: no files, or one that cannot be read.
+        InputError: a file cannot be read.
         CoresimError: a process died or hangs.
     """
-    if not files:
-        raise InputError("no files to read: name the dataset's files, or leave the storage measurement out")
     found: list[Reads] = []
-    for number in range(processes):
-        progress(number / processes)
-        with Child(_reads_job, list(files), number, budget_s / processes, doing="reading the dataset's files") as child:
+    for number in range(PROCESSES):
+        part = context.part(number, PROCESSES)
+        part.progress(0.0)
+        with Child(_reads_job, list(files), number, part.budget_s, doing="reading the dataset's files") as child:
             while (message := child.receive())[0] != "done":
-                progress((number + min(1.0, message[1])) / processes)
+                part.progress(min(1.0, message[1]))
             found.append(message[1])
     cached = max(reads.cached for reads in found)
     if cached > STILL_CACHED:
         remedy = "put the data on the storage that training will read; until then only warm reads are known"
-        cautions.append(HostWarning("the page cache cannot be emptied of these files", f"{cached:.0%} left", remedy))
+        what = "the page cache cannot be emptied of these files"
+        context.cautions.append(HostWarning(what, f"{cached:.0%} left", remedy))
     return _measurements(found)
 
 
@@ -97,82 +86,72 @@ def _measurements(found: Sequence[Reads]) -> list[Measurement]:
 
 
 def _reads_job(link: Link, files: Sequence[Path], seed: int, budget: float) -> Reads:
+    """Read cold and warm, pass after pass, within ``budget`` seconds."""
+    chosen = random.Random(seed).sample(files, min(FILES, len(files)))
+    started, reads = time.perf_counter(), Reads()
+    warm: dict[str, list[list[Timing]]] = {"latency": [[] for _ in chosen], "read": [[] for _ in chosen]}
     try:
-        return measure_reads(files, seed, budget, Clocks(), lambda used: link.send("used", used))
+        for _ in range(MOST_PASSES):
+            before = time.perf_counter()
+            _cold_pass(chosen, reads)
+            _warm_pass(chosen, reads, warm)
+            used = time.perf_counter() - started
+            link.send("used", used / budget)
+            if used + (time.perf_counter() - before) > budget:
+                break
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be read: {error.strerror}; check the dataset's files") from None
-
-
-def measure_reads(
-    files: Sequence[Path], seed: int, budget: float, clock: Clocks, announce: Callable[[float], None]
-) -> Reads:
-    """Read cold and warm, pass after pass, within ``budget`` seconds of ``clock``."""
-    chosen = random.Random(seed).sample(list(files), min(FILES, len(files)))
-    started = clock.wall()
-    reads = Reads()
-    warm: dict[str, list[list[Timing]]] = {"latency": [[] for _ in chosen], "read": [[] for _ in chosen]}
-    for _ in range(MOST_PASSES):
-        before = clock.wall()
-        _cold_pass(chosen, clock, reads)
-        _warm_pass(chosen, clock, reads, warm)
-        used = clock.wall() - started
-        announce(used / budget)
-        if used + (clock.wall() - before) > budget:
-            break
     for what, columns in warm.items():
         reads.values[f"warm.{what}"] = [protocol.undisturbed(repeats) for repeats in columns]
     return reads
 
 
-def _cold_pass(chosen: Sequence[Path], clock: Clocks, reads: Reads) -> None:
+def _cold_pass(chosen: Sequence[Path], reads: Reads) -> None:
     """One pass over dropped files; storage's own slow reads are its tail and stay in."""
     latencies: list[float] = []
     for collect, read in ((latencies, _read_small), (reads.values.setdefault("cold.read", []), _read_whole)):
         reads.cached = max(reads.cached, drop(chosen))
-        collect += [read(path, clock).wall for path in chosen]
+        collect += [read(path).wall for path in chosen]
     reads.values.setdefault("cold.latency", []).extend(latencies)
     drop(chosen)
-    reads.values.setdefault("cold.bandwidth", []).append(_read_at_once(chosen, clock))
+    reads.values.setdefault("cold.bandwidth", []).append(_read_at_once(chosen))
     if reads.cached > STILL_CACHED:
         for name in ("cold.latency", "cold.read", "cold.bandwidth"):
             del reads.values[name]
 
 
-def _warm_pass(chosen: Sequence[Path], clock: Clocks, reads: Reads, warm: dict[str, list[list[Timing]]]) -> None:
-    reads.values.setdefault("warm.bandwidth", []).append(_read_at_once(chosen, clock))
+def _warm_pass(chosen: Sequence[Path], reads: Reads, warm: dict[str, list[list[Timing]]]) -> None:
+    reads.values.setdefault("warm.bandwidth", []).append(_read_at_once(chosen))
     for what, read in (("latency", _read_small), ("read", _read_whole)):
         for repeats, path in zip(warm[what], chosen, strict=True):
-            repeats.append(read(path, clock))
+            repeats.append(read(path))
 
 
-def _read_small(path: Path, clock: Clocks) -> Timing:
+def _read_small(path: Path) -> Timing:
     handle = os.open(path, os.O_RDONLY)
     try:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
         middle = os.fstat(handle).st_size // 2 // SMALL * SMALL
-        return protocol.timed(lambda: os.pread(handle, SMALL, middle), clock)
+        return protocol.timed(lambda: os.pread(handle, SMALL, middle), Clocks())
     finally:
         os.close(handle)
 
 
-def _read_whole(path: Path, clock: Clocks) -> Timing:
-    return protocol.timed(path.read_bytes, clock)
+def _read_whole(path: Path) -> Timing:
+    return protocol.timed(path.read_bytes, Clocks())
 
 
-def _read_at_once(chosen: Sequence[Path], clock: Clocks) -> float:
+def _read_at_once(chosen: Sequence[Path]) -> float:
     """Bytes per second of several readers at once."""
     with ThreadPoolExecutor(READERS) as readers:
         list(readers.map(lambda seconds: time.sleep(seconds), [0.001] * READERS))
-        started = clock.wall()
+        started = time.perf_counter()
         total = sum(readers.map(lambda path: len(path.read_bytes()), chosen))
-        return total / (clock.wall() - started)
+        return total / (time.perf_counter() - started)
 
 
 def drop(paths: Sequence[Path]) -> float:
     """Drop the files' pages from the page cache; the mean fraction that stayed, by `resident_fraction`."""
-    if not hasattr(os, "posix_fadvise"):
-        return 1.0
     for path in paths:
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -65,7 +65,6 @@ class Subject:
     """A loader that can be run.
 
     Attributes:
-        name: what a report calls the data set.
         loader: which loader it is, in words.
         batch_size: samples per batch.
         threads: whether its workers are threads of the trainer's process.
@@ -75,7 +74,6 @@ class Subject:
             `coresim.measure.machine_speed` has chosen it.
     """
 
-    name = "data set"
     loader = "loader"
     batch_size = 1
     threads = False

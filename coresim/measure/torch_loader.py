@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from torch.utils import data
@@ -29,27 +30,21 @@ _PREFIX = "InputError: "
 class TorchSubject(Subject):
     """The loader that a `DataLoader` describes; the object itself is left alone.
 
-    Args:
-        loader: the job's loader, or any object with its attributes.
-        name: what a report calls the data set.
-        batches: for an endless map-style loader of our own, gives the index batches of a seed; None: the job's own
-            sampler, started over when it ends.
+    ``batches``: for an endless map-style loader of our own, gives the index batches of a seed; None: the job's own
+    sampler, started over when it ends.
     """
 
     loader = "the job's own DataLoader"
 
-    def __init__(self, loader: Any, name: str, batches: Callable[[int], Iterator[list[int]]] | None = None) -> None:
-        self._loader, self.name, self._batches = loader, name, batches
+    def __init__(self, loader: Any, batches: Callable[[int], Iterator[list[int]]] | None = None) -> None:
+        self._loader, self._batches = loader, batches
         self._dataset = loader.dataset
         self._iterable = isinstance(self._dataset, data.IterableDataset)
         self._batched = loader.batch_sampler is not None or (self._iterable and loader.batch_size is not None)
-        self.batch_size = self._size()
+        size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size
+        self.batch_size = int(size) if isinstance(size, int) else 1
         self.steps = self._dataset.names if isinstance(self._dataset, Prepared) else ()
         self.samples = 0 if self._iterable else len(self._dataset)
-
-    def _size(self) -> int:
-        size = getattr(self._loader.batch_sampler, "batch_size", None) or self._loader.batch_size
-        return int(size) if isinstance(size, int) else 1
 
     def open(self, layout: Layout, seed: int) -> Pipe:
         """Start the loader with so many workers."""
@@ -72,7 +67,7 @@ class TorchSubject(Subject):
             num_workers=layout.workers,
             collate_fn=job.collate_fn,
             pin_memory=layout.pin_memory,
-            worker_init_fn=_Start(job.worker_init_fn),
+            worker_init_fn=partial(_start, job.worker_init_fn),
             generator=job.generator,
             **own,
         )
@@ -94,18 +89,18 @@ def of_workload(workload: Workload) -> TorchSubject:
     own: dict[str, Any] = {"collate_fn": collation(workload)}
     if isinstance(workload, DatasetWorkload):
         if workload.loader is not None:
-            return TorchSubject(workload.loader, workload.name)
+            return TorchSubject(workload.loader)
         own["worker_init_fn"] = workload.worker_init
         is_torch = isinstance(workload.dataset, data.IterableDataset)
         dataset = workload.dataset if workload.is_map or is_torch else _Stream(workload.dataset)
     else:
         dataset = Prepared(workload)
     if isinstance(dataset, data.IterableDataset):
-        return TorchSubject(DataLoader(dataset, batch_size=size, **own), workload.name)
+        return TorchSubject(DataLoader(dataset, batch_size=size, **own))
     length = min(len(dataset), 10**6)
     batches = lambda seed: batches_of(length, size, seed)  # noqa: E731 (one line says it all)
     loader: Any = DataLoader(dataset, batch_size=size, **own)  # type: ignore[arg-type]
-    return TorchSubject(loader, workload.name, batches)
+    return TorchSubject(loader, batches)
 
 
 class _Stream(data.IterableDataset[Any]):
@@ -136,17 +131,12 @@ def _collated(samples: list[Any]) -> Any:
         return default_collate(samples)
 
 
-class _Start:
+def _start(own: Callable[[int], None] | None, worker: int) -> None:
     """A ``worker_init_fn``: the job's own, and then the fetcher that notes."""
-
-    def __init__(self, own: Callable[[int], None] | None) -> None:
-        self._own = own
-
-    def __call__(self, worker: int) -> None:
-        if self._own is not None:
-            with blamed("the loader's worker_init_fn", "fix it"):
-                self._own(worker)
-        _FACTORY.create_fetcher = staticmethod(_Fetcher)
+    if own is not None:
+        with blamed("the loader's worker_init_fn", "fix it"):
+            own(worker)
+    _FACTORY.create_fetcher = staticmethod(_Fetcher)
 
 
 class _Fetcher:

@@ -1,20 +1,32 @@
-"""One training step on a device, by the device's own clock and by the host's; the same for every device."""
+"""One training step on a device, alone and beside busy cores, and copies to it; the same for every device.
+
+All is timed by the device's own clock and by the host's.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from typing import Any
 
+import numpy as np
+
 from coresim import stats
-from coresim.measure.device import Device
+from coresim.measure.device import Device, batch_bytes, map_tensors, to_device
 from coresim.measure.models import Step
+from coresim.measure.processes import Link
+from coresim.measure.worker_pool import worker_pool
 from coresim.model.measurement import Measurement
 
 STABLE = 0.05
 WINDOW = 3
 SYNC_TRIALS = 5
 SHORTEST_HOLD = 2e-3
+BUSY_BYTES = 32_000_000
+COPIES, COPY_WARM_UP = 20, 3
 
 
 @dataclass(frozen=True)
@@ -58,21 +70,13 @@ def warm_up(step: Step, batch: Any, device: Device, seconds: float = 5.0) -> War
 
 
 def measure_step(step: Step, batch: Any, device: Device, *, warm: WarmUp, count: int = 30) -> list[Measurement]:
-    """One training step on resident data.
+    """``count`` training steps on a batch that lies on the device already, in s/step.
 
-    Args:
-        step: ``train_step(batch)``.
-        batch: a batch that lies on the device already.
-        device: the device.
-        warm: the warm-up that was done.
-        count: steps timed.
-
-    Returns:
-        ``accelerator.step`` (between device marks), ``accelerator.step.wall`` (host clock over all steps: more
-        than the former means work that the marks missed) and ``accelerator.launch`` (CPU time of the process
-        from an idle device until the call returns; all threads, since autograd launches the backward pass
-        from a thread of its own), all in s/step. A step that waits for the device (``waits_for_device``) spins
-        meanwhile, and that is in its launch cost: it does hold a core.
+    ``accelerator.step`` is between device marks; ``accelerator.step.wall`` is by the host's clock over all steps: more
+    than the former means work that the marks missed. ``accelerator.launch`` is CPU time of the process from an idle
+    device until the call returns; of all threads, since autograd launches the backward pass from a thread of its own.
+    A step that waits for the device (``waits_for_device``) spins meanwhile, and that is in its launch cost: it does
+    hold a core.
     """
     device.synchronise()
     begin = device.wall()
@@ -80,9 +84,9 @@ def measure_step(step: Step, batch: Any, device: Device, *, warm: WarmUp, count:
     wall = (device.wall() - begin) / (count + 1)
     launches = tuple(_launch_cost(step, batch, device) for _ in range(count))
     return [
-        per_step("step", steps, f"device time of back-to-back steps on resident data, after {warm}"),
-        per_step("step.wall", (wall,), "host wall clock of the same steps, over their number"),
-        per_step("launch", launches, "CPU time of the process, all threads, until the step returns; waiting counts"),
+        _per_step("step", steps, f"device time of back-to-back steps on resident data, after {warm}"),
+        _per_step("step.wall", (wall,), "host wall clock of the same steps, over their number"),
+        _per_step("launch", launches, "CPU time of the process, all threads, until the step returns; waiting counts"),
     ]
 
 
@@ -101,7 +105,7 @@ def waits_for_device(step: Step, batch: Any, device: Device) -> bool:
     return held - free > hold / 2
 
 
-def per_step(name: str, values: tuple[float, ...], how: str) -> Measurement:
+def _per_step(name: str, values: tuple[float, ...], how: str) -> Measurement:
     """A measurement of this process in s/step, its name below ``accelerator``."""
     return Measurement(f"accelerator.{name}", "s/step", (values,), how)
 
@@ -120,3 +124,85 @@ def _return_time(step: Step, batch: Any, device: Device, hold: float) -> float:
     before = device.wall()
     step(batch)
     return device.wall() - before
+
+
+def measure_busy(step: Step, batch: Any, device: Device, levels: Sequence[int], count: int) -> list[Measurement]:
+    """``accelerator.step.busy.K`` in s/step for each K in ``levels``: the step with K processes busy beside it."""
+    found = []
+    for level in levels:
+        with busy_processes(level):
+            values = time_steps(step, batch, device, count)
+        how = f"device time of a step beside {level} pinned busy processes, each adding over {BUSY_BYTES} B of memory"
+        found.append(_per_step(f"step.busy.{level}", values, how))
+    return found
+
+
+def busy_levels(cores: int) -> tuple[int, ...]:
+    """1, a quarter, half and all of the cores, each once."""
+    return tuple(sorted({1, max(1, cores // 4), max(1, cores // 2), cores}))
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[list[int]]:
+    """``count`` processes that compute and touch memory, pinned to this process's cores in turn; gives their ids.
+
+    They run on entry and are gone on exit, whatever ends the block; where this process is killed, they end too.
+
+    Raises:
+        CoresimError: one did not start.
+    """
+    cpus = list(islice(cycle(sorted(os.sched_getaffinity(0))), count))
+    with worker_pool(_compute, cpus=cpus, doing="keeping cores busy") as children:
+        yield [child.pid for child in children]
+
+
+def _compute(link: Link) -> None:
+    """Body of a busy process: never returns."""
+    numbers = np.ones(BUSY_BYTES // 8)
+    link.send("ready")
+    while True:
+        np.add(numbers, 1.0, out=numbers)
+
+
+def measure_copies(batch: Any, device: Device) -> list[Measurement]:
+    """`measure_copy` of one batch from pinned memory (``copy.pinned``) and from pageable memory (``copy.pageable``).
+
+    None where the CPU is the device, which reads host memory as it is.
+    """
+    if not device.asynchronous:
+        return []
+    pinned = map_tensors(batch, device.pin)
+    size = batch_bytes(batch)
+    return [
+        *measure_copy("copy.pinned", lambda: to_device(pinned, device), size, device),
+        *measure_copy("copy.pageable", lambda: to_device(batch, device), size, device),
+    ]
+
+
+def measure_copy(name: str, copy: Callable[[], object], size: int, device: Device) -> list[Measurement]:
+    """One kind of copy: ``NAME`` and ``NAME.wall`` and ``NAME.cpu`` in s/batch, ``NAME.bandwidth`` in B/s.
+
+    ``copy`` puts the copy of one batch, of ``size`` bytes, on the device's queue.
+    """
+    for _ in range(COPY_WARM_UP):
+        copy()
+    there, wall, cpu = zip(*(_one_copy(copy, device) for _ in range(COPIES)), strict=True)
+    rates = tuple(size / seconds for seconds in there)
+    what = f"copy of a batch of {size} B to the device, alone on the machine"
+    return [
+        Measurement(name, "s/batch", (there,), f"{what}: between device events around it"),
+        Measurement(f"{name}.wall", "s/batch", (wall,), f"{what}: host wall clock until the device is done"),
+        Measurement(f"{name}.cpu", "s/batch", (cpu,), f"{what}: CPU time of the process until the call returns"),
+        Measurement(f"{name}.bandwidth", "B/s", (rates,), f"{what}: bytes over the time between events"),
+    ]
+
+
+def _one_copy(copy: Callable[[], object], device: Device) -> tuple[float, float, float]:
+    device.synchronise()
+    wall, start = device.wall(), device.record()
+    cpu = device.cpu()
+    copy()
+    cpu = device.cpu() - cpu
+    end = device.record()
+    device.synchronise()
+    return device.elapsed(start, end), device.wall() - wall, cpu

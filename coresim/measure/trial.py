@@ -45,12 +45,8 @@ class TimedStep(NamedTuple):
 class Trial:
     """What happened: the steps of the window after warm-up, and what the workers noted of their batches.
 
-    Attributes:
-        before: the device's end of the last warm-up step, s.
-        steps: the steps of the window.
-        notes: of the same batches.
-        warm_up: what they noted of the batches before.
-        side_cpu: CPU seconds per step of the trainer's other threads, such as the one that pins memory.
+    ``before`` is the device's end of the last warm-up step, s, and ``warm_up`` what was noted until then. ``side_cpu``:
+    CPU seconds per step of the trainer's other threads, such as the one that pins memory.
     """
 
     before: float
@@ -100,18 +96,15 @@ def run_trial(
     cpu_clock: Callable[[], float] = time.thread_time,
     queue_clock: Callable[[], float] = lambda: queued_seconds() or 0.0,
 ) -> Trial:
-    """Feed the device one batch for each of its steps.
+    """Feed the device one batch for each of its steps; the pipe stays open.
 
     Args:
-        pipe: where batches come from; it stays open.
         steps_s: seconds of each step on the device.
         warm_up: steps that do not count, at least one.
         wait: blocks until a moment of the clock.
         join: of several ranks, waits for all and gives the latest moment at which one's device was done.
         probe: told the first batch.
-        clock: wall seconds.
-        cpu_clock: CPU seconds of the trainer's thread.
-        queue_clock: seconds for which the trainer's thread has waited for a core.
+        clock, cpu_clock, queue_clock: wall seconds; those of the trainer's thread on a core, and waiting for one.
     """
     found: list[TimedStep] = []
     notes: list[Note] = []

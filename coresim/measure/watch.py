@@ -28,9 +28,7 @@ def watch(
 
     Args:
         pid: the job's first process; its children, and theirs, are the job.
-        interval: seconds between two ticks.
-        clock: monotonic seconds.
-        sleep: waits for so many seconds.
+        interval, clock, sleep: seconds between two ticks, by which clock, and what waits for them.
         gpus: utilisation of each GPU as shares; None: NVML where it is there.
 
     Raises:

@@ -6,10 +6,11 @@ BLAS are not limited.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 #: A thread counts that worked for this share of the time of the busiest: others started, waited or watched.
 WORKED = 0.1
@@ -34,25 +35,16 @@ def memory_of(pid: int) -> WorkerMemory | None:
     return WorkerMemory(private, max(0, sizes.get("Rss", 0) - private - sizes.get("Pss_Shmem", 0)))
 
 
-def worked(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[int, float]:
+def worked(before: Mapping[int, float], after: Mapping[int, float]) -> tuple[int, float]:
     """Threads that worked between two readings of `task_times`, as `WORKED` says, and all work over the busiest's."""
     spent = [seconds - before.get(name, 0.0) for name, seconds in after.items()]
     most = max(spent, default=0.0)
     return (sum(seconds >= WORKED * most for seconds in spent), sum(spent) / most) if most > 0 else (1, 1.0)
 
 
-def task_times(pid: int) -> dict[str, float]:
-    """CPU seconds of each thread of a process, by number (utime, stime of proc_pid_stat(5)); empty if it has ended."""
-    tick = os.sysconf("SC_CLK_TCK")
-    times: dict[str, float] = {}
+def task_times(pid: int) -> dict[int, float]:
+    """CPU seconds of each thread of a process, by number; empty if it has ended."""
     try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    except OSError:
-        return times
-    for task in tasks:
-        try:
-            fields = (task / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # a thread that ended between listing and reading
-            continue
-        times[task.name] = (int(fields[11]) + int(fields[12])) / tick
-    return times
+        return {thread.id: thread.user_time + thread.system_time for thread in psutil.Process(pid).threads()}
+    except psutil.Error:
+        return {}

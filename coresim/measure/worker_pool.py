@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, ChildJob, Link
-from coresim.measure.protocol import Cleaning, Clocks, Progress, Timing, timed
+from coresim.measure.protocol import Cleaning, Clocks, Context, Timing, timed
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
 
@@ -31,9 +31,9 @@ def levels(most: int) -> list[int]:
 
 @contextlib.contextmanager
 def worker_pool(job: ChildJob, *args: Any, cpus: Sequence[int], doing: str) -> Iterator[list[Child]]:
-    """One pinned process per CPU, each of them ready (see `serve`) and at rest."""
+    """One pinned process per CPU, each of them ready (see `serve`) and at rest; they use no files."""
     with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(Child(job, *args, cpu=cpu, doing=doing)) for cpu in cpus]
+        children = [stack.enter_context(Child(job, *args, cpu=cpu, doing=doing, own_files=False)) for cpu in cpus]
         for child in children:
             child.receive(START_TIMEOUT)
         yield children
@@ -58,8 +58,8 @@ def serve(link: Link, work: Callable[[], object]) -> None:
         link.send("resting")
 
 
-def work_at_once(children: Sequence[Child], seconds: float) -> list[list[Timing]]:
-    """Let these workers work at the same time; each one's timings, taken while all were at work."""
+def _at_once(children: Sequence[Child], seconds: float) -> list[list[Timing]]:
+    """Each one's timings, taken while all were at work."""
     for child in children:
         child.send(seconds)
     answers: list[list[Timing]] = [child.receive(TIMEOUT + seconds)[1] for child in children]
@@ -75,28 +75,28 @@ def rounds(
     *args: Any,
     cpus: Sequence[int],
     counts: Sequence[int],
-    budget_s: float,
-    cleaning: Cleaning,
+    context: Context,
+    name: str,
     doing: str,
-    progress: Progress,
 ) -> list[tuple[int, dict[int, list[Timing]]]]:
     """Let 1, 2, ... workers work at once, five times over, other workers each time.
 
     The rounds alternate between the counts, so that a slow drift of the machine touches all alike. After the
-    first, a round begins only while ``budget_s`` seconds are not used up.
+    first, a round begins only while the budget is not used up. ``name`` is what cautions call the measurement.
 
     Returns:
         For each turn the number at work, and each worker's clean timings by its place in the pool.
     """
-    found = []
+    found, cleaning = [], Cleaning(name)
     with worker_pool(job, *args, cpus=cpus, doing=doing) as children:
         started = time.monotonic()
         for number in range(ROUNDS):
-            if number > 0 and time.monotonic() - started > budget_s:
+            if number > 0 and time.monotonic() - started > context.budget_s:
                 break
             for turn, count in enumerate(counts):
-                progress((number + turn / len(counts)) / ROUNDS)
+                context.progress((number + turn / len(counts)) / ROUNDS)
                 places = [(number + i) % len(children) for i in range(count)]
-                timings = work_at_once([children[place] for place in places], budget_s / (ROUNDS * len(counts)))
+                timings = _at_once([children[place] for place in places], context.budget_s / (ROUNDS * len(counts)))
                 found.append((count, {place: cleaning.clean(own) for place, own in zip(places, timings, strict=True)}))
+    context.cautions.extend(cleaning.cautions)
     return found

@@ -23,14 +23,14 @@ class Option(IntEnum):
         return self.name.replace("_", " ").lower()
 
 
-def read_option(value: int, where: str = "option") -> Option:
+def read_option(value: object, where: str = "option") -> Option:
     """The option with this number.
 
     Raises:
         InputError: no option has it; ``where`` says whose number it is.
     """
     try:
-        return Option(value)
+        return Option(value)  # type: ignore[arg-type]
     except ValueError:
         known = [f"{option} ({option.label})" for option in Option]
         raise InputError(f"{where} {value!r}: use {', '.join(known[:-1])} or {known[-1]}") from None

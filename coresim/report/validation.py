@@ -10,8 +10,18 @@ from coresim.report.content import Block, Facts, Items, Paragraph, Section, Tabl
 from coresim.report.plain import answer_lines, section_text
 from coresim.report.words import percent
 from coresim.validate.ledger import Ledger, RecordedPoint
-from coresim.validate.scans import CHEAP, EPOCHS, Spent, choices, choices_of_sweeps, spent
-from coresim.validate.score import Score, cause, missing_term, score
+from coresim.validate.score import (
+    CHEAP,
+    EPOCHS,
+    Score,
+    Spent,
+    cause,
+    choices,
+    choices_of_sweeps,
+    missing_term,
+    score,
+    spent,
+)
 
 #: Mean absolute error of GPU idle, a share, above which a recommendation is not to be trusted.
 MOST_ERROR = 0.05

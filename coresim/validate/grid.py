@@ -17,65 +17,55 @@ from typing import Any
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import read_text, read_toml
 from coresim.model.checks import check
+from coresim.model.keys import COUNT, COUNT_OR_NONE, FLAG, NOT_NEGATIVE, POSITIVE, TEXT, Kind, choice, key, read_section
 from coresim.model.option import Option, read_option
 from coresim.units import short
 
-#: The kinds of the keys of a block that are lists, and their defaults where a `Setting` has none.
-_KINDS = {"int": int, "Option": int, "float": float, "str": str, "bool": bool}
+#: What a block need not say, though a `Setting` must.
 _USUAL: dict[str, Any] = {"option": 2, "workers": 1, "cores": 2, "prefetch_factor": 2}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One point to try; ``ratio`` = preparation rate / ingestion rate fixes the step time.
+    """One point to try.
 
-    The rate is that of ``at`` workers, or of the setting's own where ``at`` is 0: with the same ``at``, other numbers
-    of workers face the same step time. ``step_s`` > 0 is the step time itself, in seconds; then the ratio is not used.
-    ``model`` is what is really trained: a network, in its ``precision``, or the user's own step (``module:name``),
-    whose precision is its own and ""; "" is the emulated accelerator. A model has its own step time. ``device`` is
-    where it trains ("": where the run says), and the trainer launches ``run_ahead`` steps beyond the one that it waits
-    for. ``limit`` says how the cores are limited: by ``affinity`` to as many CPUs, or by a CPU ``quota`` over all CPUs.
-    ``ranks`` trainers, each with a loader of its own, share the cores and wait for the slowest at each step; reads of
-    the first wait ``straggler`` times as long as those of the others.
+    The step time follows from ``ratio`` with ``at`` workers, or with the setting's own where ``at`` is 0: with the same
+    ``at``, other numbers of workers face the same step time. With ``model`` something is really trained, which has a
+    step time of its own; without, the accelerator is emulated. Each of several ``ranks`` has a loader of its own; they
+    share the cores and wait for the slowest at each step.
     """
 
-    workload: str
-    batch_size: int
-    option: Option
-    workers: int
-    cores: int
-    prefetch_factor: int
-    ratio: float
-    sync: str = "block"
-    ordered: bool = True
-    at: int = 0
-    step_s: float = 0.0
-    model: str = ""
-    precision: str = "fp32"
-    pin_memory: bool = False
-    repeats: int = 1
-    limit: str = "affinity"
-    ranks: int = 1
-    straggler: float = 1.0
-    device: str = ""
-    run_ahead: int = 1
+    workload: str = key(TEXT, "the job that prepares samples")
+    batch_size: int = key(COUNT, "samples per batch")
+    option: Option = key(Kind(read_option, {"enum": list(Option)}), "how the work before a step is organised")
+    workers: int = key(COUNT_OR_NONE, "worker processes, or threads that preprocess")
+    cores: int = key(COUNT, "cores that may be used")
+    prefetch_factor: int = key(COUNT, "batches out per worker")
+    ratio: float = key(POSITIVE, "preparation rate / ingestion rate")
+    sync: str = key(choice("block", "spin"), "how the trainer waits for an emulated accelerator", "block")
+    ordered: bool = key(FLAG, "whether batches are delivered in order", True)
+    at: int = key(COUNT_OR_NONE, "the workers whose preparation rate the ratio is of; 0: the setting's own", 0)
+    step_s: float = key(NOT_NEGATIVE, "the step time itself, s, where it is above 0; then no ratio counts", 0.0)
+    model: str = key(TEXT, "a network to train, or the user's own step (module:name)", "")
+    precision: str = key(TEXT, "of the network; a step of the user's own has its own, and this is empty", "fp32")
+    pin_memory: bool = key(FLAG, "whether a thread copies batches to pinned memory", False)
+    repeats: int = key(COUNT, "trials of this setting", 1)
+    limit: str = key(choice("affinity", "quota"), "cores by affinity, or by a CPU quota over all CPUs", "affinity")
+    ranks: int = key(COUNT, "trainers on this host", 1)
+    straggler: float = key(POSITIVE, "how many times as long reads of the first rank wait", 1.0)
+    device: str = key(TEXT, "where a model trains; empty: where the run says", "")
+    run_ahead: int = key(COUNT_OR_NONE, "steps launched beyond the one that a model's trainer waits for", 1)
 
     def __post_init__(self) -> None:
         where = f"grid: {self.workload}"
-        object.__setattr__(self, "option", read_option(self.option, f"{where}: option"))
-        check(self.ratio > 0, f"{where}: ratio {self.ratio!r}; a positive number is needed")
-        check(self.sync in ("block", "spin"), f"{where}: sync {self.sync!r}; use block or spin")
-        check(self.limit in ("affinity", "quota"), f"{where}: limit {self.limit!r}; use affinity or quota")
-        check(self.step_s >= 0, f"{where}: step_s {self.step_s!r}; seconds, or 0 for a ratio")
-        least = {"batch_size": 1, "workers": 0, "cores": 1, "prefetch_factor": 1, "at": 0, "repeats": 1, "ranks": 1}
-        least |= {"run_ahead": 0}
-        for name, bound in least.items():
-            check(getattr(self, name) >= bound, f"{where}: {name} {getattr(self, name)!r}; at least {bound}")
+        for item in fields(self):
+            value = item.metadata["kind"].read(getattr(self, item.name), f"{where}: {item.name}")
+            object.__setattr__(self, item.name, value)
+        check(self.straggler >= 1, f"{where}: straggler = {self.straggler!r}; at least 1")
         some = self.option == Option.NO_OVERLAP or self.workers > 0
         check(some, f"{where}: option {self.option} needs at least one worker")
         pins = f"{where}: pin_memory with option {self.option}; only option 2 has a thread that pins, leave it out"
         check(self.option == Option.OVERLAPPED or not self.pin_memory, pins)
-        check(self.straggler >= 1, f"{where}: straggler {self.straggler!r}; 1, or how many times as long it waits")
         alone = self.option != Option.OVERLAPPED or bool(self.model) or self.limit != "affinity"
         only = f"{where}: {self.ranks} ranks; they go with option 2, no model and cores by affinity"
         check(self.ranks == 1 or not alone, only)
@@ -185,27 +175,11 @@ def _settings(document: dict[str, Any]) -> Iterator[Setting]:
 
 
 def _block(table: dict[str, Any]) -> Iterator[Setting]:
-    known = {field.name: field for field in fields(Setting)}
-    for name in table:
-        if name not in known:
-            raise UnknownKeyError(f"block.{name}: unknown key; use {', '.join(sorted(known))}")
-    for name in ("workload", "batch_size", "ratio"):
-        if name not in table:
-            raise InputError(f"block.{name}: missing")
-    for name, kind in (("workload", str), ("repeats", int)):
-        check(isinstance(table.get(name, kind()), kind), f"block.{name} = {short(table.get(name))}: {kind.__name__}?")
-    lists = {
-        name: _list(table.get(name, _USUAL.get(name, field.default)), _KINDS[str(field.type)], name)
-        for name, field in known.items()
-        if name not in ("workload", "repeats")
-    }
-    for values in itertools.product(*lists.values()):
-        combination: dict[str, Any] = dict(zip(lists, values, strict=True))
-        yield Setting(workload=table["workload"], repeats=table.get("repeats", 1), **combination)
-
-
-def _list(value: Any, kind: type, name: str) -> list[Any]:
-    values = value if isinstance(value, list) else [value]
-    if not values or not all(isinstance(v, kind) or (kind is float and isinstance(v, int)) for v in values):
-        raise InputError(f"block.{name} = {short(value)}: {kind.__name__} values are needed")
-    return values
+    """All combinations of a table's lists; workload and repeats are none."""
+    given = _USUAL | table
+    varied = [item.name for item in fields(Setting) if item.name in given and item.name not in ("workload", "repeats")]
+    lists = [given[name] if isinstance(given[name], list) else [given[name]] for name in varied]
+    for name, values in zip(varied, lists, strict=True):
+        check(bool(values), f"block.{name} = []: at least one value is needed")
+    for combination in itertools.product(*lists):
+        yield read_section(Setting, given | dict(zip(varied, combination, strict=True)), "block")

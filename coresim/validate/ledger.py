@@ -12,13 +12,12 @@ from typing import Any
 
 from coresim import __version__, stats
 from coresim.errors import InputError
-from coresim.files import check_version, read_json, write_json
+from coresim.files import as_record, check_version, read_json, write_json
 from coresim.measure.parts import version_of
 from coresim.model.host import HostFacts
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Grid, Setting
 from coresim.validate.predict import Costs, Prediction
-from coresim.validate.training import StepCost
 
 FORMAT = "coresim-ledger"
 VERSION = 5
@@ -30,7 +29,6 @@ class MeasuredTrial:
 
     Attributes:
         idle: GPU idle, a share of the window.
-        seconds_per_step: mean time from step to step.
         step_starts_us: when each step began on the device's clock, microseconds after the last warm-up step.
         step_ends_us: when it ended, in real training; an emulated step lasts what the point says.
         wall_gots_us: when the trainer had each step's batch in its hands by the wall clock, which nothing corrects.
@@ -237,41 +235,27 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
     Raises:
         InputError: no ledger, an older or a newer one, or something missing in it.
     """
-    return read_ledger(read_json(path), str(path))
-
-
-def read_ledger(document: Mapping[str, Any], source: str) -> Ledger:
-    """A ledger from its document; see `load_ledger`."""
-    check_version(source, document, FORMAT, VERSION)
+    document = read_json(path)
+    check_version(path, document, FORMAT, VERSION)
     if document["schema_version"] < VERSION:  # what is calibrated has changed: its predictions would not come out again
         raise InputError(
-            f"{source}: recorded by an earlier coresim (format {document['schema_version']}); validate again, into"
+            f"{path}: recorded by an earlier coresim (format {document['schema_version']}); validate again, into"
             " another file"
         )
     body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
     try:
-        body["jobs"] = tuple(_job(job) for job in body["jobs"])
-        body["points"] = tuple(_point(point) for point in body["points"])
-        return Ledger(**body)
+        for job in body["jobs"]:
+            copies_as_lists(job["costs"]["training"])
+        found: Ledger = as_record(Ledger, {"points": None} | body)
     except InputError as error:
-        raise InputError(f"{source}: {error}; validate again, into another file") from None
+        raise InputError(f"{path}: {error}; validate again, into another file") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{source}: not a whole ledger ({error}); validate again, into another file") from None
+        raise InputError(f"{path}: not a whole ledger ({error}); validate again, into another file") from None
+    return found
 
 
-def _job(document: dict[str, Any]) -> RecordedJob:
-    costs = document["costs"]
-    training = costs["training"] and StepCost.from_dict(costs["training"])
-    parts = {"costs": Costs(**{**costs, "training": training}), "cautions": tuple(document["cautions"])}
-    return RecordedJob(**{**document, **parts})
-
-
-def _point(document: dict[str, Any]) -> RecordedPoint:
-    trials = tuple(_measured(trial) for trial in document["trials"])
-    parts = {"setting": Setting(**document["setting"]), "prediction": Prediction(**document["prediction"])}
-    return RecordedPoint(**{**document, **parts, "trials": trials})
-
-
-def _measured(document: dict[str, Any]) -> MeasuredTrial:
-    lists = {name: tuple(document[name]) for name in ("step_starts_us", "step_ends_us", "wall_gots_us")}
-    return MeasuredTrial(**{**document, **lists})
+def copies_as_lists(training: dict[str, Any] | None) -> None:
+    """Make a list of what older ledgers have of copies: the median alone, 0 or null where there is none."""
+    for name in ("copy", "copy_pinned"):
+        if training and not isinstance(training[name], list):
+            training[name] = [training[name]] if training[name] else []

@@ -19,11 +19,9 @@ REMOVING_S = 2.0
 
 
 class QuotaGroup:
-    """A control group of our own below this process's; `remove` it at the end.
+    """A control group of our own below this process's, removed at the end of a ``with`` block.
 
-    Args:
-        folder: the group's folder; it exists.
-        home: the group to go back to.
+    Its folder exists; ``home`` is the group to go back to.
     """
 
     def __init__(self, folder: Path, home: Path) -> None:
@@ -58,8 +56,10 @@ class QuotaGroup:
         finally:
             (self.home / "cgroup.procs").write_text(str(os.getpid()))
 
-    def remove(self) -> None:
-        """Remove the group once its processes are gone; what cannot be removed is empty and stays."""
+    def __enter__(self) -> QuotaGroup:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         _remove(self.folder)
 
 
@@ -77,6 +77,7 @@ def _homes(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _remove(folder: Path) -> None:
+    """Remove a group once its processes are gone; what cannot be removed is empty and stays."""
     until = time.monotonic() + REMOVING_S
     while folder.exists():
         try:

@@ -9,7 +9,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from coresim import stats
 from coresim.model.build import build
@@ -19,12 +22,11 @@ from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Accelerator, Scenario, read_scenario, with_services
 from coresim.model.service import ZERO, Service, empirical
 from coresim.sim.accounts import idle_of
-from coresim.sim.draws import draw, perturb_speed
+from coresim.sim.draws import Draws, draw, perturb_speed
 from coresim.sim.estimate import LEAST_ROWS, Engine
 from coresim.sim.run import Run, RunLength
 from coresim.theory.queues import buffer_idle, rate_idle
 from coresim.validate.grid import Setting
-from coresim.validate.straggler import straggling
 from coresim.validate.training import StepCost
 
 LEVEL = 0.8
@@ -83,7 +85,7 @@ class Prediction:
 def rate_period(costs: Costs, setting: Setting) -> float:
     """Seconds per batch that the preparation can do, by rates alone: fetchers, workers, then cores at speed s(k).
 
-    Units: seconds. The bottleneck law: no station can do more than its servers allow.
+    The bottleneck law: no station can do more than its servers allow.
     """
     scenario = costs.scenario
     workload = scenario.workload
@@ -172,7 +174,7 @@ def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, s
     """
     pipeline = pipeline_of(scenario_of(costs, setting), setting)
     runs = runs_of(pipeline, length, engine, seed, setting.straggler)
-    idles = [idle_of(run) for run in _perturbed(pipeline, length, engine, seed, setting.straggler)]
+    idles = [idle_of(run) for run in runs_of(pipeline, length, engine, seed, setting.straggler, PERTURBED)]
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return Prediction(stats.mean([idle_of(run) for run in runs]), low, high, _period(runs, length))
 
@@ -193,25 +195,36 @@ def pipeline_of(scenario: Scenario, setting: Setting) -> Pipeline:
     return build(scenario, setting.option, setting.cores, max(1, setting.workers), setting.prefetch_factor)
 
 
-def _rows(pipeline: Pipeline, length: RunLength, straggler: float) -> int:
-    """Batches to draw for each rank; where one has times of its own, as many as it may be dealt."""
-    return max(LEAST_ROWS, length.steps + (pipeline.credits or 0) if straggler > 1.0 else length.steps)
+def runs_of(
+    pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float, inputs: int = 0
+) -> list[Run]:
+    """`NOMINAL` runs with the costs as they are, or so many with ``inputs`` drawn within their uncertainty."""
+    # Where one rank has times of its own, batches are drawn for each of them, as many as it may be dealt.
+    rows = max(LEAST_ROWS, length.steps + (pipeline.credits or 0) if straggler > 1.0 else length.steps)
+    found = []
+    for number in range(inputs or NOMINAL):
+        drawn = draw(pipeline, rows, seed, number, inputs=inputs)
+        line = perturb_speed(pipeline, seed, number, inputs) if inputs else pipeline
+        found.append(engine(line, straggling(pipeline, drawn, rows, straggler), length))
+    return found
 
 
-def runs_of(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float) -> list[Run]:
-    """Runs with the costs as they are."""
-    rows = _rows(pipeline, length, straggler)
-    drawn = [draw(pipeline, rows, seed, number) for number in range(NOMINAL)]
-    return [engine(pipeline, straggling(pipeline, draws, rows, straggler), length) for draws in drawn]
+def straggling(pipeline: Pipeline, draws: Draws, rows: int, factor: float) -> Draws:
+    """The draws with the reads of rank 0 ``factor`` times as long, in its first ``rows`` batches.
 
-
-def _perturbed(pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float) -> list[Run]:
-    rows = _rows(pipeline, length, straggler)
-    drawn = [draw(pipeline, rows, seed, number, inputs=PERTURBED) for number in range(PERTURBED)]
-    return [
-        engine(perturb_speed(pipeline, seed, number, PERTURBED), straggling(pipeline, draws, rows, straggler), length)
-        for number, draws in enumerate(drawn)
-    ]
+    Each rank reads the times of a phase from a place of its own (`Draws.row`), so the first of as many equal parts as
+    there are ranks is rank 0's alone.
+    """
+    if factor == 1.0:
+        return draws
+    ranks, service_times = pipeline.total_ranks, dict(draws.service_times)
+    for key, phase, grain in pipeline.phases():
+        if phase.name == "fetch":
+            count = rows * (pipeline.batch_size if grain == "sample" else 1)
+            drawn_times = np.resize(service_times[key], (count * ranks, service_times[key].shape[1]))
+            drawn_times[:count] *= factor
+            service_times[key] = drawn_times
+    return Draws(MappingProxyType(service_times))
 
 
 def _period(runs: list[Run], length: RunLength) -> float:

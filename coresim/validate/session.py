@@ -10,13 +10,14 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from coresim.measure.assemble import assemble, provenance
 from coresim.measure.bandwidth import measure_bandwidth
+from coresim.measure.campaign import assemble, provenance
 from coresim.measure.host import read_host
+from coresim.measure.protocol import Context
 from coresim.measure.server import Ask, Calibrated, Server
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
@@ -42,7 +43,7 @@ BANDWIDTH_S = 3.0
 #: A profile needs a step time; every trial has its own.
 NO_STEP = AcceleratorSource(kind="given", basis="each trial's own", uncertainty=0.0, step_time_s=1.0)
 
-Progress = Callable[[str, float], None] | None
+Progress = Callable[[str, float], None]
 
 
 def validate(
@@ -54,7 +55,7 @@ def validate(
     effort: Effort,
     seconds: float | None = None,
     save: Callable[[Ledger], None] = lambda ledger: None,
-    progress: Progress = None,
+    progress: Progress = lambda what, done: None,
     notice: Callable[[str], None] = lambda line: None,
 ) -> Ledger:
     """Make all trials of the grid that the ledger does not hold yet.
@@ -63,8 +64,6 @@ def validate(
         grid: what to run; settings with more cores than there are CPUs are left out.
         specs: how to build each workload that the grid names; its data are made.
         ledger: an empty one, or what an interrupted validation had; what of it is not settled is made anew.
-        engine: the simulation engine.
-        effort: how long everything is measured.
         seconds: begin no trial after so many seconds; None: no limit.
         save: told the ledger after each trial, so that an interruption loses one trial at most.
         progress: told what is going on, and the fraction done.
@@ -76,29 +75,25 @@ def validate(
     """
     until = float("inf") if seconds is None else time.monotonic() + seconds
     left = fitting(unsettled(grid, ledger), notice)
-    with _quota_group(left) as group:
+    # The process that makes a control group outlives those in it and removes it.
+    quota = QuotaGroup.make() if any(setting.limit == "quota" for setting in left) else None
+    with quota or contextlib.nullcontext() as group:
         if group is None and (barred := [setting for setting in left if setting.limit == "quota"]):
             notice(f"no CPU control group may be written here: {len(barred)} settings with a quota are left out")
             left = [setting for setting in left if setting.limit != "quota"]
         total = sum(setting.repeats for setting in left) or 1
         made = 0
-        bandwidth = measure_bandwidth(budget_s=BANDWIDTH_S, cautions=[]) if left else []
+        bandwidth = measure_bandwidth(Context(BANDWIDTH_S)) if left else []
+        maker = _Maker(engine, effort, until, save, group, bandwidth)
         for job in dict.fromkeys(setting.job for setting in left):
             settings = [setting for setting in left if setting.job == job]
             if time.monotonic() > until:
                 break
-            # What an interrupted validation had of this job's settings was measured beside another calibration.
-            base = ledger.without(settings)
-
-            def keep(found: RecordedJob, points: Sequence[RecordedPoint], base: Ledger = base) -> Ledger:
-                whole = base.with_job(found, points)
-                save(whole)
-                return whole
-
             name = settings[0].workload
             tell = partial(_tell, progress, name, made, total)
             spec = replace(specs[name], batch_size=settings[0].batch_size)
-            ledger = _run_job(spec, settings, len(base.jobs), engine, effort, until, keep, tell, group, bandwidth)
+            # What an interrupted validation had of this job's settings was measured beside another calibration.
+            ledger = maker.run(spec, settings, ledger.without(settings), tell)
             made += sum(setting.repeats for setting in settings)
     return ledger
 
@@ -118,85 +113,81 @@ def fitting(settings: Sequence[Setting], notice: Callable[[str], None] = lambda 
     return found
 
 
-@contextlib.contextmanager
-def _quota_group(settings: Sequence[Setting]) -> Iterator[QuotaGroup | None]:
-    """A control group of our own while it is needed; the process that makes it outlives those in it and removes it."""
-    group = QuotaGroup.make() if any(setting.limit == "quota" for setting in settings) else None
-    try:
-        yield group
-    finally:
-        if group is not None:
-            group.remove()
-
-
 def _tell(progress: Progress, name: str, before: int, total: int, what: str, trials: int) -> None:
-    if progress:
-        progress(f"{name}: {what}", (before + trials) / total)
+    progress(f"{name}: {what}", (before + trials) / total)
 
 
-def _run_job(
-    spec: WorkloadSpec,
-    settings: Sequence[Setting],
-    number: int,
-    engine: Engine,
-    effort: Effort,
-    until: float,
-    keep: Callable[[RecordedJob, Sequence[RecordedPoint]], Ledger],
-    tell: Callable[[str, int], None],
-    group: QuotaGroup | None,
-    bandwidth: Sequence[Measurement],
-) -> Ledger:
-    """Calibrate, predict all of the job's settings, then let the same process make their trials, each kept at once."""
-    first = settings[0]
-    began = time.monotonic()
-    with Server(spec, more=Trials(), tell=lambda what: tell(what, 0)) as server:
-        job, paces = _calibrated(server, first, effort, bandwidth, until, tell)
-        points = [_predicted(number, job.costs, setting, engine, effort) for setting in settings]
-        job = replace(job, seconds=time.monotonic() - began)
-        ledger = keep(job, points)
-        turns = deque(_turns(settings))
-        trials = len(turns)
-        while turns and time.monotonic() < until:
-            place = turns.popleft()
-            made = sum(len(point.trials) for point in points)
-            # Disturbed trials are made again: more than were declared.
-            tell(f"running the real pipeline, {min(100, 10 * (10 * made // trials))} %", made)
-            points[place] = _attempt(server, points[place], paces, group)
-            ledger = keep(job, points)
-            if place not in turns and not settled(points[place]):
-                turns.append(place)
-    return ledger
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the trials of one job after the other; see `validate`."""
+
+    engine: Engine
+    effort: Effort
+    until: float
+    save: Callable[[Ledger], None]
+    group: QuotaGroup | None
+    bandwidth: Sequence[Measurement]
+
+    def run(
+        self, spec: WorkloadSpec, settings: Sequence[Setting], base: Ledger, tell: Callable[[str, int], None]
+    ) -> Ledger:
+        """Calibrate, predict all of the settings, then let the same process make their trials, each kept at once."""
+        began = time.monotonic()
+        with Server(spec, more=Trials(), tell=lambda what: tell(what, 0)) as server:
+            job, paces = self._calibrated(server, settings[0], tell)
+            points = [self._predicted(len(base.jobs), job.costs, setting) for setting in settings]
+            job = replace(job, seconds=time.monotonic() - began)
+            self.save(ledger := base.with_job(job, points))
+            turns = deque(_turns(settings))
+            trials = len(turns)
+            while turns and time.monotonic() < self.until:
+                place = turns.popleft()
+                made = sum(len(point.trials) for point in points)
+                # Disturbed trials are made again: more than were declared.
+                tell(f"running the real pipeline, {min(100, 10 * (10 * made // trials))} %", made)
+                points[place] = _attempt(server, points[place], paces, self.group)
+                self.save(ledger := base.with_job(job, points))
+                if place not in turns and not settled(points[place]):
+                    turns.append(place)
+        return ledger
+
+    def _calibrated(
+        self, server: Server, first: Setting, tell: Callable[[str, int], None]
+    ) -> tuple[RecordedJob, Mapping[int, float]]:
+        """The job's costs, as a profile of it has them, and the usual paces of the calibration."""
+        device, training = "", None
+        if first.model:
+            tell("timing the training step", 0)
+            server.send(Train(first, first.device or self.effort.device))
+            device, training = server.receive()[1]
+        tell("calibrating", 0)
+        ask = Ask(first.option == Option.STAGED, self.effort.budget_s, self.effort.rounds, first.pin_memory)
+        running = partial(server.calibrate, ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %", 0))
+        found = quiet_calibration(running, self.until, tell)
+        host = read_host(load_window=0.0)
+        measurements = [*found.measurements, *self.bandwidth]
+        profile = assemble(server.facts, found, host, NO_STEP, measurements, (), provenance("", "", host))
+        costs = Costs(profile.scenario_tables(), found.sampled, training)
+        warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
+        return RecordedJob(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
+
+    def _predicted(self, job: int, costs: Costs, setting: Setting) -> RecordedPoint:
+        length = trial_length(costs, setting, self.effort.trial_s)
+        return RecordedPoint(
+            job=job,
+            setting=setting,
+            step_s=step_time(costs, setting),
+            steps=length.steps - length.warm_up,
+            warm_up=length.warm_up,
+            prediction=predict(costs, setting, length, self.engine),
+            rate_idle=by_rates(costs, setting),
+            buffer_idle=by_buffer(costs, setting),
+        )
 
 
 def _usual_pace(paces: Mapping[int, float], setting: Setting) -> float:
     """The usual pace beside as many busy CPUs as the setting has, or the most below that was seen."""
     return paces[max((count for count in paces if count <= setting.busy), default=min(paces))]
-
-
-def _calibrated(
-    server: Server,
-    first: Setting,
-    effort: Effort,
-    bandwidth: Sequence[Measurement],
-    until: float,
-    tell: Callable[[str, int], None],
-) -> tuple[RecordedJob, Mapping[int, float]]:
-    """The job's costs, as a profile of it has them, and the usual paces of the calibration."""
-    device, training = "", None
-    if first.model:
-        tell("timing the training step", 0)
-        server.send(Train(first, first.device or effort.device))
-        device, training = server.receive()[1]
-    tell("calibrating", 0)
-    ask = Ask(first.option == Option.STAGED, effort.budget_s, effort.rounds, first.pin_memory)
-    running = partial(server.calibrate, ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %", 0))
-    found = quiet_calibration(running, until, tell)
-    host = read_host(load_window=0.0)
-    measurements = [*found.measurements, *bandwidth]
-    profile = assemble(server.facts, found, host, NO_STEP, measurements, (), provenance("", "", host))
-    costs = Costs(profile.scenario_tables(), found.sampled, training)
-    warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
-    return RecordedJob(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
 
 
 def quiet_calibration(
@@ -248,12 +239,9 @@ def _work(point: RecordedPoint, trial: MeasuredTrial) -> float:
 
 
 def disturbance(measured: MeasuredTrial, slower: float, step_s: float) -> str:
-    """Why a trial does not count, or nothing.
+    """Why a trial with that emulated step does not count, or nothing.
 
-    Args:
-        measured: the trial.
-        slower: its work per batch over that of the setting's best, less 1.
-        step_s: seconds of its emulated step.
+    ``slower``: its work per batch over that of the setting's best, less 1.
     """
     if measured.lateness_s > MOST_LATE * step_s:
         return f"the timer of the emulated step was {1e3 * measured.lateness_s:.1f} ms late on average"
@@ -262,17 +250,3 @@ def disturbance(measured: MeasuredTrial, slower: float, step_s: float) -> str:
     if slower > MOST_SLOWER:
         return f"the same work took {slower:.0%} more CPU time than in this setting's best trial"
     return ""
-
-
-def _predicted(job: int, costs: Costs, setting: Setting, engine: Engine, effort: Effort) -> RecordedPoint:
-    length = trial_length(costs, setting, effort.trial_s)
-    return RecordedPoint(
-        job=job,
-        setting=setting,
-        step_s=step_time(costs, setting),
-        steps=length.steps - length.warm_up,
-        warm_up=length.warm_up,
-        prediction=predict(costs, setting, length, engine),
-        rate_idle=by_rates(costs, setting),
-        buffer_idle=by_buffer(costs, setting),
-    )

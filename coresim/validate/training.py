@@ -14,21 +14,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from coresim.errors import CoresimError, InputError
-from coresim.measure.busy import busy_levels, measure_busy
+import numpy as np
+
+from coresim.errors import MissingPartError
 from coresim.measure.device import Device, map_tensors, to_device
 from coresim.measure.devices import open_device
-from coresim.measure.models import as_step, one_line, synthetic_batch
+from coresim.measure.models import load_torch, synthetic_batch, user_step
 from coresim.measure.notes import Note
 from coresim.measure.staged import StagedPipe
-from coresim.measure.step_time import ImportedStep
 from coresim.measure.subject import Pipe
-from coresim.measure.training_step import measure_step, warm_up
-from coresim.measure.transfer import measure_copies
+from coresim.measure.training_step import busy_levels, measure_busy, measure_copies, measure_step, warm_up
 from coresim.measure.trial import TimedStep, Trial, after_warm_up
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import slowdown_table
-from coresim.validate.gpu_decode import jpeg_decoder
+from coresim.workloads.base import blamed
+from coresim.workloads.images import crop_box
+from coresim.workloads.pictures import DEVIATION, MEAN
 
 STEPS = 20
 
@@ -53,20 +54,6 @@ class StepCost:
     slowdown: tuple[float, ...]
     sync: str = "spin"
 
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> StepCost:
-        """The cost that `dataclasses.asdict` wrote, after JSON made lists of its tuples.
-
-        Older ledgers have the median copy alone, 0 or null where there is none.
-        """
-        found: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
-        }
-        for name in ("copy", "copy_pinned"):
-            if not isinstance(found[name], tuple):
-                found[name] = (found[name],) if found[name] else ()
-        return cls(**found)
-
 
 def is_own(model: str) -> bool:
     """Whether it names the user's own step, as ``package.module:name``, and not a network."""
@@ -77,11 +64,9 @@ class Training:
     """A model in training on a device; every batch that a pipe gives is copied there and trained on.
 
     Args:
-        model: a name that `coresim.measure.models.build_model` knows, which trains on the batch's images; or the
-            user's own step, which gets the whole batch.
-        precision: ``fp32`` or ``bf16``; the user's step has its own.
-        device: one of `coresim.measure.devices.open_device`'s; a step of the user's that has a ``device`` goes there.
-        batch_size: samples per batch.
+        model: one of `coresim.measure.models.NETS`, which trains on the batch's images; or the user's own step, which
+            gets the whole batch and has a precision of its own.
+        precision, device: as `coresim.measure.accelerator.AcceleratorConfig` has them.
         encoded: a batch of undecoded JPEG files, where the device decodes; its decoding is then part of the step.
         batch: for the user's step, a batch of the user's data set, as tensors.
 
@@ -93,7 +78,8 @@ class Training:
     def __init__(
         self, model: str, precision: str, device: str, batch_size: int, encoded: Any = None, batch: Any = None
     ) -> None:
-        own = _blamed(lambda _: as_step(ImportedStep(model)), model)(None) if is_own(model) else None
+        blame = blamed(f"training step {model}", "run it once in Python by itself")
+        own = blame(user_step)(model) if is_own(model) else None
         self.device: Device = open_device(str(getattr(own, "device", None) or device))
         images, labels = synthetic_batch(batch_size, 224)
         # On the device once and for all: a copy in each step would wait for the step before.
@@ -104,7 +90,7 @@ class Training:
             self._batch = images if encoded is None else encoded
             self._train = self.device.step(model, precision)
         else:
-            self._batch, self._train = batch, _blamed(own, model)
+            self._batch, self._train = batch, blame(own)
 
     def cost(self, seconds: float = 3.0) -> StepCost:
         """Measure the step on resident data, launch, copies, and the step beside busy cores."""
@@ -149,21 +135,6 @@ class Training:
         self._train(there)
 
 
-def _blamed(step: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
-    """The step, or what makes it; what goes wrong in it is said in one line that names it."""
-
-    def call(batch: Any) -> Any:
-        try:
-            return step(batch)
-        except CoresimError:
-            raise
-        except Exception as error:
-            words = f"training step {name} failed: {one_line(error)}; run it once in Python by itself"
-            raise InputError(words) from error
-
-    return call
-
-
 def run_training(
     pipe: Pipe,
     training: Training,
@@ -195,18 +166,13 @@ def run_training(
         if len(marks) > ahead:
             device.synchronise(marks[-1 - ahead][1])
     device.synchronise()
-    return after_warm_up(_steps(device, base, asks, marks), notes, warm_up_steps)
+    moments = [(device.elapsed(base, begin), device.elapsed(base, end)) for begin, end in marks]
+    found = [TimedStep(*asked[:3], *step, asked[3]) for asked, step in zip(asks, moments, strict=True)]
+    return after_warm_up(found, notes, warm_up_steps)
 
 
 def _images(batch: Any) -> Any:
     return batch[0] if isinstance(batch, tuple | list) else batch
-
-
-def _steps(device: Device, base: Any, asks: Sequence[tuple[float, float, float, float]], marks: Any) -> list[TimedStep]:
-    return [
-        TimedStep(asked, ready, got, device.elapsed(base, begin), device.elapsed(base, end), cpu)
-        for (asked, ready, got, cpu), (begin, end) in zip(asks, marks, strict=True)
-    ]
 
 
 def _step_cost(found: Sequence[Measurement], sync: str) -> StepCost:
@@ -221,3 +187,34 @@ def _step_cost(found: Sequence[Measurement], sync: str) -> StepCost:
         slowdown=tuple(slowdown_table(step, found)),
         sync=sync,
     )
+
+
+def jpeg_decoder(device: Any) -> Callable[[Any], Any]:
+    """A function from a batch of `EncodedImageWorkload` (bytes in a row, length of each) to float32 NCHW on ``device``.
+
+    JPEG files are decoded there, by nvJPEG (https://docs.pytorch.org/vision/stable/generated/torchvision.io.decode_jpeg.html:
+    encoded tensors on the host give decoded ones on the device), then cropped, resized and normalised.
+
+    Raises:
+        MissingPartError: torchvision is not installed.
+    """
+    torch = load_torch()
+    try:
+        from torchvision.io import ImageReadMode, decode_jpeg  # noqa: PLC0415 (torchvision is optional and heavy)
+    except ImportError:
+        raise MissingPartError("decoding on the GPU: torchvision is not installed; install it") from None
+    rng = np.random.default_rng(0)
+    mean, deviation = (torch.from_numpy(values).to(device).view(1, 3, 1, 1) for values in (MEAN, DEVIATION))
+
+    def cropped(picture: Any) -> Any:
+        left, top, width, height = crop_box(picture.shape[2], picture.shape[1], rng)
+        part = picture[None, :, top : top + height, left : left + width].float()
+        return torch.nn.functional.interpolate(part, size=(224, 224), mode="bilinear", antialias=True)
+
+    def decode(batch: Any) -> Any:
+        row, lengths = batch
+        parts = list(torch.split(torch.as_tensor(row), [int(length) for length in lengths]))
+        pictures = decode_jpeg(parts, mode=ImageReadMode.RGB, device=device)
+        return (torch.cat([cropped(picture) for picture in pictures]) / 255.0 - mean) / deviation
+
+    return decode

@@ -1,43 +1,51 @@
 """Trials: the process in which a data set is built and calibrated runs it for real, as it is told.
 
 A trial runs the same subject as the calibration, with other settings, and feeds an accelerator that blocks for the step
-time, or real training.
+time, or real training. Several ranks have a loader each, and a barrier ends every step, gloo's, as in data-parallel
+training on CPUs: they tell one another when their devices are done, and the latest of these moments ends the step of
+all. What passing the barrier takes beyond that is lateness, which is taken out (`coresim.measure.trial`).
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from coresim.errors import CoresimError, InputError
 from coresim.measure.calibrate import BUDGET_S, ROUNDS
 from coresim.measure.machine_speed import SpeedSampler
-from coresim.measure.processes import Link
+from coresim.measure.processes import DeathError, Link
 from coresim.measure.protocol import busy_seconds, own_seconds
 from coresim.measure.rig import Rig
-from coresim.measure.subject import Layout, Pipe
+from coresim.measure.subject import PATIENCE, Layout
 from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.model.option import Option
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import MeasuredTrial
 from coresim.validate.limits import QuotaGroup, on_cpus
-from coresim.validate.ranks import run_ranks
 from coresim.validate.training import StepCost, Training, is_own, run_training
+from coresim.workloads.base import describe
 from coresim.workloads.images import EncodedImageWorkload
 
+#: How long the ranks may take to end, s.
+STOP_S = 10.0
 TRIAL_S = 2.5
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long everything is measured, and where: seconds and rounds of a calibration, seconds of a trial.
-
-    ``device`` is where models are trained, where the settings name one.
-    """
+    """How long everything is measured, s: rounds of a calibration, and a trial; and where models train."""
 
     budget_s: float = BUDGET_S
     rounds: int = ROUNDS
@@ -78,7 +86,9 @@ class Trials:
         order: Order = message
         if self._sampler is None:
             self._sampler = self._open.enter_context(SpeedSampler(rig.subject(threads=False)))
-        with _limited(order):
+        cores = order.setting.cores
+        # By a quota over all CPUs, or to as many CPUs as the trial has cores.
+        with order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores]):
             link.send("measured", _trial(rig, order, self._training, self._sampler))
 
     def _train(self, rig: Rig, ask: Train) -> tuple[str, StepCost]:
@@ -89,17 +99,7 @@ class Trials:
         )
         # From here on the loader's own thread pins for this device, in the calibration and in every trial.
         self._open.enter_context(self._training.device.loading())
-        return _device_name(self._training), self._training.cost()
-
-
-def _device_name(training: Training) -> str:
-    return str(training.device.facts()["device"])
-
-
-def _limited(order: Order) -> AbstractContextManager[None]:
-    """By a quota over all CPUs, or to as many CPUs as the trial has cores."""
-    cores = order.setting.cores
-    return order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores])
+        return str(self._training.device.facts()["device"]), self._training.cost()
 
 
 def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSampler) -> MeasuredTrial:
@@ -111,7 +111,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
         pin_memory=setting.pin_memory,
     )
     began, mine, all_busy = time.perf_counter(), own_seconds() + sampler.cpu_s, busy_seconds()
-    found = _ranks(rig, layout, order) if setting.ranks > 1 else [_alone(rig, layout, order, training)]
+    found = _tried(rig, layout, order, training)
     others = (busy_seconds() - all_busy) - (own_seconds() + sampler.cpu_s - mine)
     span = time.perf_counter() - began
     trial, notes = found[0], [note for one in found for note in one.notes]
@@ -133,27 +133,111 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
     )
 
 
-def _ranks(rig: Rig, layout: Layout, order: Order) -> list[Trial]:
-    setting, length = order.setting, order.length
-    wait = spin_until if setting.sync == "spin" else sleep_until
-    return run_ranks(rig, layout, setting.ranks, [order.step_s] * length.steps, length.warm_up, wait, setting.straggler)
-
-
-def _alone(rig: Rig, layout: Layout, order: Order, training: Training | None) -> Trial:
-    pipe = rig.subject(threads=order.setting.option == Option.STAGED).open(layout, seed=time.perf_counter_ns() % 2**32)
-    try:
-        return _run(pipe, order, training)
-    finally:
-        pipe.close()
-
-
-def _run(pipe: Pipe, order: Order, training: Training | None) -> Trial:
-    warm_up, steps = order.length.warm_up, order.length.steps
-    if training is not None:
-        return run_training(pipe, training, warm_up, steps - warm_up, run_ahead=order.setting.run_ahead)
-    wait = spin_until if order.setting.sync == "spin" else sleep_until
-    return run_trial(pipe, [order.step_s] * steps, warm_up, wait=wait)
+def _tried(rig: Rig, layout: Layout, order: Order, training: Training | None) -> list[Trial]:
+    """What happened, by rank."""
+    setting, (steps, warm_up) = order.setting, (order.length.steps, order.length.warm_up)
+    wait, step_s = spin_until if setting.sync == "spin" else sleep_until, [order.step_s] * steps
+    if setting.ranks > 1:
+        return run_ranks(rig, layout, setting.ranks, step_s, warm_up, wait, setting.straggler)
+    seed = time.perf_counter_ns() % 2**32
+    with closing(rig.subject(threads=setting.option == Option.STAGED).open(layout, seed)) as pipe:
+        if training is None:
+            return [run_trial(pipe, step_s, warm_up, wait=wait)]
+        return [run_training(pipe, training, warm_up, steps - warm_up, run_ahead=setting.run_ahead)]
 
 
 def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
     return tuple(round((moment - trial.before) * 1e6) for moment in moments)
+
+
+def _live(link: Connection, trial: Callable[[], Trial]) -> None:
+    """The life of a rank's process."""
+    try:
+        link.send(trial())
+    except CoresimError as error:
+        link.send(type(error)(str(error)))
+    except Exception as error:
+        link.send(CoresimError(f"a rank of the trial raised {describe(error)}"))
+
+
+def _rank(rig: Rig, layout: Layout, rank: int, ranks: int, folder: str, straggler: float, **trial: Any) -> Trial:
+    """The trial of one rank; the others find it by a file in the folder."""
+    import torch.distributed as dist  # noqa: PLC0415 (torch is optional and heavy)
+
+    if straggler != 1.0:
+        rig.workload.stretch = straggler if rank == 0 else 1.0  # type: ignore[attr-defined]
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", Path(folder, "store").as_uri(), timedelta(seconds=PATIENCE), ranks, rank)
+    try:
+        seed = (time.perf_counter_ns() + rank) % 2**32
+        with closing(rig.subject(threads=False).open(layout, seed)) as pipe:
+            return run_trial(pipe, **trial, join=latest)
+    finally:
+        dist.destroy_process_group()
+
+
+def run_ranks(
+    rig: Rig,
+    layout: Layout,
+    ranks: int,
+    step_s: Sequence[float],
+    warm_up: int,
+    wait: Callable[[float], None],
+    straggler: float = 1.0,
+) -> list[Trial]:
+    """One trial of so many ranks, as `coresim.measure.trial.run_trial`; only in a process that may fork.
+
+    ``straggler``: how many times as long the first rank's reads wait.
+
+    Raises:
+        InputError: a rank's data set fails, or it has no reads that could wait longer.
+        CoresimError: a rank died or hangs.
+    """
+    if straggler != 1.0 and not hasattr(rig.workload, "stretch"):
+        raise InputError(f"straggler = {straggler:g}: {rig.workload.name} has no waits to stretch; use slow-reads")
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory(prefix="coresim-ranks-") as folder:
+        links, processes = [], []
+        try:
+            for rank in range(ranks):
+                mine, theirs = fork.Pipe(duplex=False)
+                known: dict[str, Any] = {"steps_s": step_s, "warm_up": warm_up, "wait": wait}
+                trial = partial(_rank, rig, layout, rank, ranks, folder, straggler, **known)
+                process = fork.Process(target=_live, args=(theirs, trial))
+                process.start()
+                theirs.close()
+                links.append(mine)
+                processes.append(process)
+            told = [_received(link, process) for link, process in zip(links, processes, strict=True)]
+            for process in processes:
+                process.join(STOP_S)
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+    # Where one fails, the barrier fails in the others: what began it is told.
+    errors = [one for kind in (InputError, DeathError, CoresimError) for one in told if isinstance(one, kind)]
+    if errors:
+        raise errors[0]
+    return [one for one in told if isinstance(one, Trial)]
+
+
+def _received(link: Connection, process: multiprocessing.process.BaseProcess) -> Trial | CoresimError:
+    if not link.poll(PATIENCE):
+        return CoresimError(f"a rank of the trial said nothing for {PATIENCE:g} s, so it was stopped")
+    try:
+        found: Trial | CoresimError = link.recv()
+    except EOFError:
+        process.join(STOP_S)
+        return DeathError(f"a rank of the trial ended with exit code {process.exitcode}; is memory short?")
+    return found
+
+
+def latest(moment: float) -> float:
+    """The latest of all ranks' moments, once all have come to this one."""
+    import torch  # noqa: PLC0415 (torch is optional and heavy)
+    from torch.distributed import ReduceOp, all_reduce  # noqa: PLC0415
+
+    shared = torch.tensor([moment], dtype=torch.float64)
+    all_reduce(shared, ReduceOp.MAX)
+    return float(shared[0])

@@ -191,6 +191,16 @@ def padded(arrays: list[np.ndarray]) -> np.ndarray:
     return joined
 
 
+def mapped(batch: Any, change: Callable[[Any], Any]) -> Any:
+    """A batch with ``change`` applied to every part in its mappings, lists and (named) tuples."""
+    if isinstance(batch, Mapping):
+        return {key: mapped(part, change) for key, part in batch.items()}
+    if isinstance(batch, tuple | list):
+        parts = [mapped(part, change) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return change(batch)
+
+
 def batch_facts(batch: Any) -> tuple[int, int]:
     """Bytes and number of arrays (or tensors) in a batch."""
     if isinstance(batch, Mapping):

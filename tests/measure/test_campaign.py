@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,10 +20,11 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure import campaign, models
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, Tools, run_campaign
+from coresim.measure.models import NETS
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
 from coresim.measure.speed import speed_table
-from coresim.measure.step_time import NETS, ImportedStep, StepRequest, StoredBatch
+from coresim.measure.step_time import StepRequest
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_document
@@ -84,8 +84,8 @@ class Fakes:
         self.facts, self.is_open = facts, False
         self.calls: list[str] = []
         self.asked: list[Ask] = []
-        self.options: dict[str, dict[str, Any]] = {}
-        self.arguments: dict[str, tuple[Any, ...]] = {}
+        self.seconds: dict[str, float] = {}
+        self.arguments: dict[str, Any] = {}
         self.fail: dict[str, BaseException] = {}
         self.parts: tuple[Part, ...] = ()
         self.settled = True
@@ -121,11 +121,12 @@ class Fakes:
         return result
 
     def _measuring(self, name: str, found: list[Measurement]) -> Callable[..., list[Measurement]]:
-        def measure(*args: Any, progress: Any, cautions: list[HostWarning], **options: Any) -> list[Measurement]:
+        def measure(*args: Any) -> list[Measurement]:
             assert self.folder.is_dir() and not self.is_open
-            self.options[name], self.arguments[name] = options, args
-            cautions.append(HostWarning(name, "seen", "mend it"))
-            progress(0.5)
+            *self.arguments[name], context = args
+            self.seconds[name] = context.budget_s
+            context.cautions.append(HostWarning(name, "seen", "mend it"))
+            context.progress(0.5)
             result: list[Measurement] = self.note(name, found)
             return result
 
@@ -163,7 +164,7 @@ def test_order_and_what_comes_of_it() -> None:
     assert len(made.measurements) == 8 and made.host == SMALL_SHM
     assert made.provenance.command == "coresim measure" and made.provenance.time_utc.startswith("2024")
     assert made.provenance.host_fingerprint == SMALL_SHM.fingerprint
-    assert fakes.arguments["storage"] == ((HERE,),)
+    assert fakes.arguments["storage"] == [(HERE,)]
     read_scenario(made.scenario_tables())
 
 
@@ -195,9 +196,7 @@ def test_without_files_there_is_no_storage_and_it_is_said() -> None:
 
 def budgets(fakes: Fakes) -> dict[str, float]:
     [ask] = fakes.asked
-    return {"loader": ask.budget_s, "pressure": ask.pressure_s} | {
-        name: options["budget_s"] for name, options in fakes.options.items()
-    }
+    return {"loader": ask.budget_s, "pressure": ask.pressure_s} | fakes.seconds
 
 
 def test_the_parts_share_the_budget() -> None:
@@ -318,23 +317,12 @@ def test_a_step_of_the_user_on_the_cpu() -> None:
     run(fakes, step="my:step", device="cpu", dataset="my:data", quick=True)
     config: AcceleratorConfig = fakes.arguments["accelerator"][0]
     assert config.device == "cpu" and config.precision == "fp32" and config.processes == 2
-    assert isinstance(config.step, ImportedStep) and models.describe_step(config.step) == "my:step"
-    assert isinstance(config.batch, StoredBatch)
+    assert config.step == "my:step" and config.batch is not None and config.batch.name == "batch.pt"
     # The one process that has the data set gives the batch; nobody else builds it.
     assert fakes.calls[1:5] == ["build", "batch", "accelerator", "loader"]
     built_in = Fakes()
     run(built_in, step="my:step", device="cpu")
     assert built_in.arguments["accelerator"][0].batch is None
-
-
-def test_a_step_is_imported_only_where_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "step_of_a_user.py").write_text("def train_step(batch):\n    return 7\n")
-    carried = pickle.loads(pickle.dumps(ImportedStep("step_of_a_user:train_step")))
-    assert "step_of_a_user" not in sys.modules
-    assert models.describe_step(carried) == "step_of_a_user:train_step"
-    assert models.as_step(carried)(None) == 7
 
 
 @pytest.mark.torch

@@ -18,6 +18,7 @@ import pytest
 from coresim.errors import CoresimError, InputError
 from coresim.measure import bandwidth, storage, worker_pool
 from coresim.measure.processes import Child, HangError, Link
+from coresim.measure.protocol import Context
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
@@ -47,27 +48,34 @@ def by_name(measurements: list[Measurement]) -> dict[str, Measurement]:
     return named
 
 
-def test_bandwidth_of_every_count() -> None:
+def test_bandwidth_of_every_count(monkeypatch: pytest.MonkeyPatch) -> None:
     cpus = worker_pool.physical_cpus()[:2]
+    monkeypatch.setattr(bandwidth, "physical_cpus", lambda: cpus)
+    monkeypatch.setattr(bandwidth, "cache_size", lambda: 2**20)
     told: list[float] = []
-    found = bandwidth.measure_bandwidth(cpus=cpus, cache_bytes=2**20, budget_s=0.3, progress=told.append, cautions=[])
+    found = bandwidth.measure_bandwidth(Context(0.3, told.append))
     counts = range(1, len(cpus) + 1)
     assert set(by_name(found)) == {f"bandwidth.{kernel}.{k}" for kernel in ("copy", "triad") for k in counts}
     assert all(value > 1e8 for m in found for value in m.flat)
     assert told == sorted(told) and told[0] == 0.0 and 0.5 <= told[-1] < 1.0
 
 
-def test_storage_cold_and_warm_or_an_honest_caution(images: WorkloadSpec) -> None:
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "PROCESSES", 1)
+
+
+def test_storage_cold_and_warm_or_an_honest_caution(images: WorkloadSpec, once: None) -> None:
     files = sorted(Path(images.folder).glob("*.jpg"))[:16]
     cautions: list[HostWarning] = []
-    named = by_name(storage.measure_storage(files, processes=1, budget_s=0.2, cautions=cautions))
+    named = by_name(storage.measure_storage(files, Context(0.2, cautions=cautions)))
     states = {"warm"} if cautions else {"warm", "cold"}
     whats = ("latency", "read", "bandwidth")
     assert set(named) == {f"storage.{state}.{what}" for state in states for what in whats}
     assert len(named["storage.warm.read"].flat) == 16
 
 
-def test_memory_is_never_reported_as_cold_storage(images: WorkloadSpec) -> None:
+def test_memory_is_never_reported_as_cold_storage(images: WorkloadSpec, once: None) -> None:
     folder = Path("/dev/shm")
     if not os.access(folder, os.W_OK):
         pytest.skip("no /dev/shm here")
@@ -75,7 +83,7 @@ def test_memory_is_never_reported_as_cold_storage(images: WorkloadSpec) -> None:
     path.write_bytes(b"x" * 100_000)
     try:
         cautions: list[HostWarning] = []
-        named = by_name(storage.measure_storage([path], processes=1, budget_s=0.1, cautions=cautions))
+        named = by_name(storage.measure_storage([path], Context(0.1, cautions=cautions)))
     finally:
         path.unlink()
     assert not [name for name in named if "cold" in name]
@@ -92,11 +100,9 @@ def test_pages_in_and_out_of_the_cache_are_told_apart(tmp_path: Path) -> None:
     assert path.read_bytes() and storage.resident_fraction(path) == 1.0
 
 
-def test_no_files_or_a_missing_one_is_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no files to read"):
-        storage.measure_storage([], budget_s=0.1, cautions=[])
+def test_a_missing_file_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gone.*cannot be read"):
-        storage.measure_storage([tmp_path / "gone"], processes=1, budget_s=0.1, cautions=[])
+        storage.measure_storage([tmp_path / "gone"], Context(0.1))
 
 
 # --- cores and bandwidth ---------------------------------------------------------------------------------------
@@ -195,6 +201,7 @@ MEASURE = f"""
 import signal, tempfile
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs tests in the background may ignore it
 from coresim.measure import bandwidth
+from coresim.measure.protocol import Context
 from coresim.measure.server import Ask, Server
 from coresim.workloads.named import WorkloadSpec
 tell = lambda done: print(done, flush=True)
@@ -203,7 +210,7 @@ with tempfile.TemporaryDirectory() as folder:
     %s
 """
 CALLS = {
-    "bandwidth": "bandwidth.measure_bandwidth(budget_s=600, progress=tell, cautions=[])",
+    "bandwidth": "bandwidth.measure_bandwidth(Context(600, tell))",
     # Its loader's workers are there once the first of its batches are.
     "loader": "spec.make(); Server(spec).__enter__().calibrate(Ask(budget_s=600), tell)",
 }

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from coresim.errors import InputError
-from coresim.measure import droop, host, pressure, siblings, topology, worker_pool
+from coresim.measure import host, neighbours, topology, worker_pool
+from coresim.measure.protocol import Context
 from coresim.measure.speed import channels_of, evidence, is_whole, speed_table
 from coresim.measure.system_root import SystemRoot
 from coresim.model.host import CoreTerm, HostFacts
@@ -118,13 +119,20 @@ def test_the_clock_range_of_the_first_cpu_that_tells(tmp_path: Path) -> None:
 
 
 def test_pressures_end_with_all_other_cores() -> None:
-    assert pressure.pressures(0) == []
-    assert pressure.pressures(1) == [(1, 0.5), (1, 1.0)]
-    assert pressure.pressures(6) == [(1, 0.5), (1, 1.0), (2, 1.0), (4, 1.0), (6, 1.0)]
+    assert neighbours.pressures(0) == []
+    assert neighbours.pressures(1) == [(1, 0.5), (1, 1.0)]
+    assert neighbours.pressures(6) == [(1, 0.5), (1, 1.0), (2, 1.0), (4, 1.0), (6, 1.0)]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of two cores and a small cache."""
+    monkeypatch.setattr(neighbours, "physical_cpus", lambda: CPUS)
+    monkeypatch.setattr(neighbours, "cache_size", lambda: 2**20)
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="one core presses on nobody")
-def test_a_job_under_pressure_stays_on_its_core_and_goes_back() -> None:
+def test_a_job_under_pressure_stays_on_its_core_and_goes_back(small: None) -> None:
     places: set[frozenset[int]] = set()
     usual = os.sched_getaffinity(0)
 
@@ -133,9 +141,7 @@ def test_a_job_under_pressure_stays_on_its_core_and_goes_back() -> None:
         sum(range(20_000))
 
     told: list[float] = []
-    found = pressure.measure_pressure(
-        work, cpus=CPUS, cache_bytes=2**20, budget_s=0.3, progress=told.append, cautions=[]
-    )
+    found = neighbours.measure_pressure(work, Context(0.3, told.append))
     assert [m.name for m in found] == ["pressure.0", "pressure.50", "pressure.100"]
     assert all(value > 0 for m in found for value in m.flat)
     assert places == {frozenset(CPUS[:1])} and os.sched_getaffinity(0) == usual
@@ -143,41 +149,41 @@ def test_a_job_under_pressure_stays_on_its_core_and_goes_back() -> None:
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="one core presses on nobody")
-def test_streams_stream_when_told_and_rest_when_told() -> None:
+def test_streams_stream_when_told_and_rest_when_told(small: None) -> None:
     def busy(process: psutil.Process) -> float:
         times = process.cpu_times()
         return float(times.user + times.system)
 
     before = set(psutil.Process().children())
-    with pressure.streams(CPUS[1:], 2**20) as press:
+    with neighbours.streams(CPUS[1:]) as press:
         (child,) = set(psutil.Process().children()) - before
-        press(1, 1.0)
+        press((1, 1.0))
         start = busy(child)
         while busy(child) < start + 0.05:
             pass
-        press(0, 1.0)
+        press((0, 1.0))
         rested = busy(child)
         sum(range(3_000_000))
         assert busy(child) - rested < 0.05
 
 
-def test_one_core_presses_and_spins_with_nobody() -> None:
-    alone: dict[str, Any] = {"cpus": CPUS[:1], "budget_s": 0.1, "cautions": []}
-    assert pressure.measure_pressure(lambda: None, **alone) == [] == droop.measure_droop(**alone)
+def test_one_core_presses_and_spins_with_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "physical_cpus", lambda: CPUS[:1])
+    assert neighbours.measure_pressure(lambda: None, Context(0.1)) == [] == neighbours.measure_droop(Context(0.1))
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="all cores are one")
-def test_a_spin_on_one_and_on_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spin_on_one_and_on_all_cores(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a clock that stands still all rounds are made, so that each process has its turn, however busy the machine is.
     monkeypatch.setattr(worker_pool, "time", SimpleNamespace(monotonic=lambda: 0.0))
     told: list[float] = []
-    found = droop.measure_droop(cpus=CPUS, budget_s=0.2, progress=told.append, cautions=[])
+    found = neighbours.measure_droop(Context(0.2, told.append))
     assert [m.name for m in found] == ["spin.1", "spin.2"]
     assert [len(m.values) for m in found] == [2, 2] and all(value > 0 for m in found for value in m.flat)
     assert "all" in found[0].how and told
 
 
-def test_an_interrupted_measurement_leaves_the_process_where_it_was() -> None:
+def test_an_interrupted_measurement_leaves_the_process_where_it_was(small: None) -> None:
     class Stop(Exception):
         pass
 
@@ -188,9 +194,7 @@ def test_an_interrupted_measurement_leaves_the_process_where_it_was() -> None:
 
     if len(CPUS) > 1:
         with pytest.raises(Stop):
-            pressure.measure_pressure(
-                lambda: None, cpus=CPUS, cache_bytes=2**20, budget_s=0.1, progress=stop, cautions=[]
-            )
+            neighbours.measure_pressure(lambda: None, Context(0.1, stop))
     assert os.sched_getaffinity(0) == usual
 
 
@@ -201,8 +205,8 @@ def test_siblings_are_two_allowed_threads_of_one_core(tmp_path: Path, monkeypatc
         (folder / "thread_siblings_list").write_text(text + "\n")
     for allowed, pair in (({0, 1, 2, 3}, (0, 2)), ({0, 1, 3}, (1, 3)), ({0, 1}, None)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, allowed=allowed: allowed)
-        assert siblings.sibling_cpus(tmp_path) == pair
-        assert siblings.sibling_cpus(tmp_path / "none") is None
+        assert neighbours.sibling_cpus(tmp_path) == pair
+        assert neighbours.sibling_cpus(tmp_path / "none") is None
 
 
 def test_the_same_work_on_both_threads_of_a_core_and_nobody_is_left_behind() -> None:
@@ -213,7 +217,7 @@ def test_the_same_work_on_both_threads_of_a_core_and_nobody_is_left_behind() -> 
         places.append(frozenset(os.sched_getaffinity(0)))
         sum(range(20_000))
 
-    found = siblings.measure_siblings(work, (CPUS[0], CPUS[-1]), budget_s=0.1, cautions=[])
+    found = neighbours.measure_siblings(work, (CPUS[0], CPUS[-1]), Context(0.1))
     assert [m.name for m in found] == ["sibling.1", "sibling.2"] and all(v > 0 for m in found for v in m.flat)
     assert set(places) == {frozenset(CPUS[:1])} and os.sched_getaffinity(0) == usual
 
@@ -227,4 +231,4 @@ def test_an_interruption_leaves_no_work_on_the_other_thread() -> None:
         sum(range(20_000))
 
     with pytest.raises(KeyboardInterrupt):
-        siblings.measure_siblings(work, (CPUS[0], CPUS[-1]), budget_s=600.0, cautions=[])
+        neighbours.measure_siblings(work, (CPUS[0], CPUS[-1]), Context(600.0))

@@ -14,7 +14,7 @@ from coresim.errors import InputError
 from coresim.measure import notes as notes_module
 from coresim.measure import staged
 from coresim.measure.staged import Buffer, Closed, StagedSubject, copied
-from coresim.workloads.base import Workload
+from coresim.workloads.base import Workload, mapped
 
 
 def test_a_buffer_keeps_the_order_and_its_room() -> None:
@@ -135,7 +135,7 @@ def test_each_part_of_a_batch_is_noted_where_it_was_done(tmp_path: Path, monkeyp
 
 def test_the_last_stage_gives_a_copy(tmp_path: Path) -> None:
     tensor = [np.zeros(3), {"x": (np.ones(2), "text")}, None]
-    again = copied(tensor)
+    again = mapped(tensor, copied)
     assert again is not tensor and again[0] is not tensor[0] and again[1]["x"][0] is not tensor[1]["x"][0]
     assert (again[0] == 0).all() and (again[1]["x"][0] == 1).all() and again[1]["x"][1] == "text" and again[2] is None
 

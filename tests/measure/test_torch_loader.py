@@ -24,7 +24,7 @@ def job(dataset: Any, **loader: Any) -> Subject:
     """A loader as its user wrote it."""
     from coresim.measure.torch_loader import TorchSubject
 
-    return TorchSubject(data.DataLoader(dataset, **loader), "mine")
+    return TorchSubject(data.DataLoader(dataset, **loader))
 
 
 def test_the_job_s_own_sampler_deals_whole_batches_over_and_over():
@@ -58,7 +58,7 @@ def test_the_loader_itself_is_left_alone():
     from coresim.measure.torch_loader import TorchSubject
 
     before = dict(vars(loader))
-    with running(TorchSubject(loader, "mine")) as pipe:
+    with running(TorchSubject(loader)) as pipe:
         numbers(pipe, 2)
     assert vars(loader) == before
     assert [len(batch) for batch in loader] == [4, 4, 2]

@@ -93,8 +93,8 @@ def test_of_a_process_that_has_ended_nothing_is_known() -> None:
 
 
 def test_what_a_thread_did_is_the_difference_of_two_readings() -> None:
-    before = {"1": 10.0, "2": 3.0, "3": 0.0}
-    assert worked(before, {"1": 11.0, "2": 3.05, "3": 0.5, "4": 0.9}) == (3, pytest.approx(2.45))
+    before = {1: 10.0, 2: 3.0, 3: 0.0}
+    assert worked(before, {1: 11.0, 2: 3.05, 3: 0.5, 4: 0.9}) == (3, pytest.approx(2.45))
     assert worked(before, before) == worked({}, {}) == (1, 1.0)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from coresim.errors import MissingPartError
 from coresim.measure.notes import Prepared
-from coresim.validate.gpu_decode import jpeg_decoder
+from coresim.validate.training import jpeg_decoder
 from coresim.workloads.images import EncodedImageWorkload
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the training is torch's")

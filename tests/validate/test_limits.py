@@ -50,14 +50,11 @@ def test_a_real_quota_holds_a_process_to_its_share():
     group = QuotaGroup.make()
     if group is None:
         pytest.skip("no CPU control group may be written here")
-    try:
-        with group.cores(0.25):
-            began, cpu = time.perf_counter(), time.process_time()
-            while time.perf_counter() - began < 1.0:
-                pass
-            share = (time.process_time() - cpu) / (time.perf_counter() - began)
-    finally:
-        group.remove()
+    with group, group.cores(0.25):
+        began, cpu = time.perf_counter(), time.process_time()
+        while time.perf_counter() - began < 1.0:
+            pass
+        share = (time.process_time() - cpu) / (time.perf_counter() - began)
     assert share < 0.5
     assert not group.folder.exists()
 

@@ -12,8 +12,7 @@ from validate.test_validate import COSTS, SETTING, ledger, measured, point
 from coresim.report.validation import validation_document, validation_text
 from coresim.sim.fast import simulate
 from coresim.validate.predict import predict, step_time, trial_length
-from coresim.validate.scans import spent
-from coresim.validate.score import cause, cost_changes
+from coresim.validate.score import cause, cost_changes, spent
 from coresim.validate.session import judged
 
 

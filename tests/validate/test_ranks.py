@@ -27,9 +27,8 @@ from coresim.sim.reference import simulate as reference
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting, load_grid
 from coresim.validate.ledger import load_ledger
-from coresim.validate.predict import Costs, pipeline_of, predict, rate_period, scenario_of, trial_length
-from coresim.validate.ranks import run_ranks
-from coresim.validate.straggler import straggling
+from coresim.validate.predict import Costs, pipeline_of, predict, rate_period, scenario_of, straggling, trial_length
+from coresim.validate.trials import run_ranks
 from coresim.workloads.registry import target_of
 from coresim.workloads.waiting import SlowReadsWorkload
 
@@ -63,8 +62,8 @@ def test_the_declared_grids_are_of_known_jobs_and_large_enough(name: str) -> Non
         ({"model": "resnet50"}, "4 ranks"),
         ({"limit": "quota"}, "4 ranks"),
         ({"ranks": 1, "straggler": 2.0}, "add ranks"),
-        ({"straggler": 0.5}, "straggler 0.5"),
-        ({"ranks": 0}, "ranks 0"),
+        ({"straggler": 0.5}, "straggler = 0.5"),
+        ({"ranks": 0}, "ranks = 0"),
     ],
 )
 def test_what_ranks_cannot_be_is_refused(change: dict[str, Any], names: str) -> None:

@@ -29,9 +29,10 @@ from coresim.validate.predict import (
     step_time,
     trial_length,
 )
-from coresim.validate.scans import choices, choices_of_sweeps
 from coresim.validate.score import (
     cause,
+    choices,
+    choices_of_sweeps,
     missing_term,
     score,
 )

@@ -1,0 +1,210 @@
+"""How much slower a core gets by what other cores, or its own second hardware thread, do meanwhile.
+
+* Droop: all cores spin without touching memory, and the clock falls.
+* Pressure: other cores stream memory at several rates. After Bubble-Up (Mars et al. 2011,
+  doi:10.1145/2155620.2155650): sensitivity to a known pressure predicts what unknown neighbours will do, without
+  hardware counters and without root. Two cores then say something about sixty: the second one's streams press as much
+  on the first as many light samples would.
+* Siblings: the job's own samples on one and on both hardware threads of a core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from coresim.measure import protocol
+from coresim.measure.bandwidth import array_bytes, available_memory, cache_size
+from coresim.measure.processes import Link
+from coresim.measure.protocol import Cleaning, Clocks, Context
+from coresim.measure.system_root import SystemRoot
+from coresim.measure.topology import allowed_cores
+from coresim.measure.worker_pool import ROUNDS, physical_cpus, rounds, serve, worker_pool
+from coresim.model.measurement import Measurement
+
+Level = TypeVar("Level")
+
+#: Turns of the loop that spins: about a millisecond, so that a change of the clock within it does not matter.
+TURNS = 40_000
+#: A triad goes over so much of its arrays before it looks whether it is to rest.
+SLICE_BYTES = 1 << 22
+#: Rates of one streaming core, as shares of what it can; then every one of more cores streams as fast as it can.
+RATES = (0.5, 1.0)
+STOP_S = 5.0
+
+
+def measure_droop(context: Context) -> list[Measurement]:
+    """Measure ``spin.1`` and ``spin.K`` (s, CPU time of the same loop) on one and on all K cores at once.
+
+    Nothing is measured where there is one core only.
+
+    Raises:
+        CoresimError: a process died or hangs.
+    """
+    cpus = physical_cpus()
+    if len(cpus) < 2:
+        return []
+    found: dict[int, dict[int, list[float]]] = {1: {}, len(cpus): {}}
+    turns = rounds(
+        _spin, cpus=cpus, counts=list(found), context=context, name="spinning", doing="spinning on all cores"
+    )
+    for count, members in turns:
+        for place, timings in members.items():
+            found[count].setdefault(place, []).extend(timing.cpu for timing in timings)
+    how = f"fresh processes, pinned to a core each, all at work at once; CPU time of {TURNS} turns of an empty loop"
+    return [Measurement(f"spin.{count}", "s", tuple(map(tuple, own.values())), how) for count, own in found.items()]
+
+
+def _spin(link: Link) -> None:
+    def turn() -> None:
+        for _ in range(TURNS):
+            pass
+
+    serve(link, turn)
+
+
+def measure_pressure(work: Callable[[], object], context: Context) -> list[Measurement]:
+    """Measure ``pressure.P`` (s, CPU time of one call of ``work``) beside streams that are worth P % of one core's.
+
+    ``pressure.0`` is without any. Nothing is measured where there is one core only.
+
+    ``work`` is the job on one core: the very same work at each call, a millisecond long at least. It runs in this
+    process, which stays on the first CPU meanwhile.
+
+    Raises:
+        CoresimError: a streaming process died or hangs.
+    """
+    cpus = physical_cpus()
+    if len(cpus) < 2:
+        return []
+    levels = {round(100 * count * rate): (count, rate) for count, rate in [(0, 0.0), *pressures(len(cpus) - 1)]}
+    with streams(cpus[1:]) as press, staying_on(cpus[0]):
+        protocol.warm_up(work, Clocks(), budget=1.0)
+        found = _beside(work, levels, press, context, "the job under pressure")
+    how = "CPU time of the same work on one core, while other cores stream memory (triad) for a share of the time"
+    return [Measurement(f"pressure.{percent}", "s", (tuple(values),), how) for percent, values in found.items()]
+
+
+def pressures(others: int) -> list[tuple[int, float]]:
+    """Streaming cores and the rate of each: half of one, one, and up to ``others``, about twice as many each time."""
+    found = [(1, rate) for rate in RATES] if others else []
+    while found and found[-1][0] < others:
+        found.append((min(others, 2 * found[-1][0]), 1.0))
+    return found
+
+
+@contextmanager
+def streams(cpus: Sequence[int]) -> Iterator[Callable[[tuple[int, float]], AbstractContextManager[None]]]:
+    """Processes that can stream memory, one on each CPU, all at rest.
+
+    Yields:
+        A function that lets so many of them stream, each for a share of the time; it returns when they do.
+    """
+    size = array_bytes(cache_size(), len(cpus), available_memory())
+    with worker_pool(_stream, size, cpus=cpus, doing="pressing on the memory") as children:
+
+        def press(level: tuple[int, float]) -> AbstractContextManager[None]:
+            count, rate = level
+            for place, child in enumerate(children):
+                child.send(rate if place < count else 0.0)
+            for child in children:
+                child.receive()
+            return contextlib.nullcontext()
+
+        yield press
+
+
+def _stream(link: Link, size: int) -> None:
+    """STREAM's triad over arrays larger than the last-level cache, for a share of the time."""
+    a, b, c = (np.full(size // 8, value) for value in (1.0, 2.0, 3.0))
+    pieces = [slice(begin, begin + SLICE_BYTES // 8) for begin in range(0, len(a), SLICE_BYTES // 8)]
+    link.send("ready")
+    place = 0
+    while True:
+        rate: float = link.receive()
+        link.send("pressing")
+        while rate > 0 and not link.waiting():
+            began = time.perf_counter()
+            piece = pieces[place % len(pieces)]
+            np.multiply(c[piece], 1.5, out=a[piece])
+            np.add(a[piece], b[piece], out=a[piece])
+            place += 1
+            if rate < 1:
+                time.sleep((time.perf_counter() - began) * (1 / rate - 1))
+
+
+def sibling_cpus(root: Path = Path("/")) -> tuple[int, int] | None:
+    """Two hardware threads of one core on which this process may run; None where there are none."""
+    return next(((first, more[0]) for first, *more in allowed_cores(SystemRoot(root)) if more), None)
+
+
+def measure_siblings(work: Callable[[], object], pair: tuple[int, int], context: Context) -> list[Measurement]:
+    """Measure ``sibling.1`` and ``sibling.2`` (s, CPU time of one call of ``work``) alone and beside the same work.
+
+    Only in a process that may fork. ``work`` is the same work at each call, a millisecond long at least; it runs on
+    the first of the two hardware threads, which `sibling_cpus` gives.
+    """
+    fork = multiprocessing.get_context("fork")
+
+    @contextmanager
+    def threads(count: int) -> Iterator[None]:
+        other = fork.Process(target=_busy, args=(work, pair[1], os.getpid()), daemon=True)
+        try:
+            if count == 2:
+                other.start()
+            yield
+        finally:
+            if other.pid is not None:
+                other.kill()
+                other.join(STOP_S)
+
+    with staying_on(pair[0]):
+        found = _beside(work, {1: 1, 2: 2}, threads, context, "hardware threads of one core")
+    how = "CPU time of the same samples on one hardware thread of a core, alone and beside the same on the other"
+    return [Measurement(f"sibling.{count}", "s", (tuple(values),), how) for count, values in found.items()]
+
+
+def _busy(work: Callable[[], object], cpu: int, parent: int) -> None:
+    """The same work on the other thread, for as long as somebody waits for it."""
+    os.sched_setaffinity(0, {cpu})
+    while os.getppid() == parent:
+        work()
+
+
+def _beside(
+    work: Callable[[], object],
+    levels: Mapping[int, Level],
+    press: Callable[[Level], AbstractContextManager[None]],
+    context: Context,
+    name: str,
+) -> dict[int, list[float]]:
+    """CPU seconds of the undisturbed calls of ``work``, by the name of the level at which others work meanwhile."""
+    clock, cleaning = Clocks(), Cleaning(name)
+    found: dict[int, list[float]] = {number: [] for number in levels}
+    for turn in range(ROUNDS):
+        for place, (number, level) in enumerate(levels.items()):
+            context.progress((turn + place / len(levels)) / ROUNDS)
+            with press(level):
+                timings = protocol.repeated(work, clock, context.budget_s / (ROUNDS * len(levels)))
+            found[number] += [timing.cpu for timing in cleaning.clean(timings)]
+    context.cautions.extend(cleaning.cautions)
+    return found
+
+
+@contextmanager
+def staying_on(cpu: int) -> Iterator[None]:
+    """This process on one hardware thread."""
+    usual = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usual)
