@@ -155,7 +155,9 @@ def _narrowed(scenario: Scenario, point: Point, confidence: float, study: Study)
 
 def _answer(scenario: Scenario, option: Option, max_cores: int | None, confidence: float, study: Study) -> OptionAnswer:
     most = max_cores or sensible_maximum(scenario)
-    points = curve(scenario, option, spaced(most), study)
+    # The counts that decide are simulated more closely when the curve is refined, and the same runs serve for both.
+    first_look = replace(study, plan=replace(study.plan, most=study.plan.least))
+    points = curve(scenario, option, spaced(most), first_look)
     refined = refine(scenario, points, confidence, study)
     if refined.answer is None and max_cores is None and most < LARGEST_SWEEP and _can(scenario, option, study):
         return _answer(scenario, option, min(LARGEST_SWEEP, 2 * most), confidence, study)

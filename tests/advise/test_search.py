@@ -10,7 +10,7 @@ import pytest
 
 from coresim.advise.candidates import FACTORS, candidates, fits, most_workers
 from coresim.advise.recommend import Recommendation, recommend
-from coresim.advise.refine import fewest_workers
+from coresim.advise.refine import _fewest, fewest_workers, spaced
 from coresim.advise.starved import predicted, short_of_cores
 from coresim.advise.sweep import Study, lowest_idle, pipeline_of, predict
 from coresim.model.scenario import Scenario, read_scenario
@@ -84,6 +84,25 @@ def _cost(scenario: Scenario, found: Recommendation) -> float:
         for one in candidates(scenario, 2, found.point.cores)
         if (one.workers, one.prefetch_factor) == (found.point.workers, found.point.prefetch_factor)
     )
+
+
+@pytest.mark.parametrize("least", [1, 5])
+@pytest.mark.parametrize("seen", [None, 0, 1, 9, 40])
+def test_the_fewest_cores_are_found_in_few_searches(least: int, seen: int | None) -> None:
+    # The curve sees that they are enough from so many on.
+    for enough in (*range(least, 65), 100):
+        probes: list[int] = []
+
+        def searched(cores: int, _: float, enough: int = enough, probes: list[int] = probes) -> bool:
+            probes.append(cores)
+            return cores >= enough
+
+        def curve(cores: int, _: float, enough: int = enough) -> bool:
+            return seen is not None and cores >= enough + seen
+
+        found = _fewest(spaced(64) if least == 1 else {least, *spaced(64)}, 0.9, least, curve, searched)
+        assert found == (enough if enough <= 64 else None)
+        assert len(probes) <= 12
 
 
 def test_where_samples_wait_many_workers_are_tried() -> None:
