@@ -173,11 +173,11 @@ def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) 
     """The setting with the fewest workers, and of these with the least memory, that is as good with the same cores.
 
     As good: within the target with probability ``share``, and the same idle within the noise of simulating. Of worker
-    counts that differ by an eighth short runs say which may be. These are simulated until one is as good: first without
-    what uncertain inputs add, which does not matter where the setting surely idles more.
+    counts that differ by an eighth short runs say which may be. These are simulated until one is as good, with what
+    uncertain inputs add only where the setting does not idle more without it.
     """
-    target = scenario.target.gpu_idle
-    rough, nominal = (replace(study, plan=plan) for plan in (study.rough, study.nominal))
+    target, rough = scenario.target.gpu_idle, replace(study, plan=study.rough)
+    alone = replace(study, plan=replace(study.plan, most=study.plan.least, inputs=0))
 
     def bound(one: LoaderCandidate) -> float:
         return least_idle(scenario, best.option, best.cores, one.workers, one.prefetch_factor)
@@ -194,8 +194,7 @@ def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) 
         last = one.workers
         if predicted(one, rough).gpu_idle > most + NOISE:
             continue
-        found = predicted(one, nominal)
-        if found.gpu_idle - found.simulation_half_low > most:
+        if predicted(one, alone).gpu_idle > most:
             continue
         found = predicted(one, study)
         if found.gpu_idle <= most and found.probability(target) >= share:

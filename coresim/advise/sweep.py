@@ -23,6 +23,8 @@ from coresim.theory.bounds import bounds, demands, tightest
 #: Idle that two settings may differ by and still count as equal: half a point.
 NOISE = 0.005
 LARGEST_SWEEP = 256
+#: Replications that are enough to choose between settings, or far from the target.
+FEW = 4
 #: Turns of all workers in a short run.
 ROUGH_CYCLES = 5
 Progress = Callable[[str, float], None]
@@ -69,9 +71,10 @@ class Study:
         )
 
     @property
-    def nominal(self) -> Plan:
-        """The fewest runs of the inputs as they are: full ones go on from these."""
-        return replace(self.plan, most=self.plan.least, inputs=0)
+    def brief(self) -> Plan:
+        """A few full runs of the inputs as they are, which a longer look goes on from."""
+        few = min(FEW, self.plan.least)
+        return replace(self.plan, least=few, most=few, inputs=0)
 
 
 @lru_cache(maxsize=1 << 9)
@@ -141,7 +144,7 @@ def choose(
         return predict(scenario, option, cores, one.workers, one.prefetch_factor, how)
 
     def full(one: LoaderCandidate) -> Estimate:
-        found = predicted(one, replace(study, plan=study.nominal))
+        found = predicted(one, replace(study, plan=study.brief))
         surely_beyond = found.gpu_idle - found.simulation_half_low > target
         return found if surely_beyond or not confidence else predicted(one, study)
 
