@@ -21,6 +21,9 @@ BATCH = 32
 #: A sample's CPU time and a step's wait, s: 3.2 cores feed a step.
 SAMPLE_S, STEP_S = 0.005, 0.050
 ENVIRON = {"SAMPLE_S": str(SAMPLE_S), "STEP_S": str(STEP_S), "OMP_NUM_THREADS": "1"}
+#: What every process that is started here inherits.
+os.environ["CORESIM_TESTS"] = str(os.getpid())
+OURS = f"CORESIM_TESTS={os.getpid()}"
 TIMES = {"settle_s": 0.5, "watch_s": 1.0, "kept_s": 1.0, "budget_s": 1.5}
 
 
@@ -48,6 +51,21 @@ def run(command: tuple[str, ...], **options: Any) -> Seen:
     return Seen(ranks, said.decode(), phases, profile)
 
 
+def least_period(cost_s: float, workers: int, batches: int) -> float:
+    """Seconds from batch to batch at the least, of so many that were watched, each of so much CPU time.
+
+    Workers that had nobody to give their batches to, while the trainer had to wait for a core, have two each ready.
+    """
+    ready = 2 * workers
+    return 0.98 * cost_s / max(1, workers) * (1.0 - ready / max(batches, ready + 1))
+
+
+def speeds(profile: Profile) -> tuple[float, float]:
+    """The machine's least and greatest speed while the loader was run; 1 is the usual one."""
+    found = next(measured for measured in profile.measurements if measured.name == "machine.speed")
+    return min(1.0, *found.flat), max(1.0, *found.flat)
+
+
 def answer(profile: Profile) -> Recommendation:
     """What is recommended for the job by what its loader costs, however busy the machine is.
 
@@ -69,15 +87,19 @@ def profile_in(path: Path) -> Profile:
 
 
 def left_behind(needle: str) -> list[str]:
-    """Command lines with ``needle`` in them of processes that still run."""
+    """Command lines with ``needle`` in them of processes that still run and descend from this process.
+
+    Tests in another process run the same programs meanwhile.
+    """
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and int(folder.name) != os.getpid():
             try:
                 words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+                ours = OURS.encode() in (folder / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if needle in words and state != "Z":
+            if needle in words and ours and state != "Z":
                 found.append(words)
     return found

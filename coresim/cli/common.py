@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from coresim.errors import EXIT_ANSWERED, InputError
+from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
+from coresim.units import visible
 
 if TYPE_CHECKING:
     from coresim.advise.sweep import Study
@@ -35,9 +36,32 @@ def settings_of(args: argparse.Namespace) -> list[str]:
 
 
 def show(args: argparse.Namespace, document: object, text: str) -> int:
-    """Print one JSON object where ``--json`` asks for it, else the text; the exit code of an answer."""
-    print(json.dumps(document, indent=1, allow_nan=False) if args.json else text)
+    """Print one JSON object where ``--json`` asks for it, else the text; the exit code of an answer.
+
+    Raises:
+        CoresimError: a file that was to be written on the way could not be (`save`).
+    """
+    print(json.dumps(document, indent=1, allow_nan=False) if args.json else visible(text))
+    told_unsaved(args)
     return EXIT_ANSWERED
+
+
+def save(args: argparse.Namespace, profile: Profile, path: str) -> bool:
+    """Save what was measured. Where that fails, minutes of measuring are not lost: the answer is given first."""
+    try:
+        profile.save(path)
+    except CoresimError as error:
+        args.unsaved = error
+        return False
+    return True
+
+
+def told_unsaved(args: argparse.Namespace) -> None:
+    """Raise, behind the answer, what went wrong when a file was to be written."""
+    error: CoresimError | None = getattr(args, "unsaved", None)
+    if error is not None:
+        sys.stdout.flush()
+        raise error
 
 
 def read_input(
@@ -86,8 +110,10 @@ def _note(profile: Profile, path: str) -> None:
     here = read_host(load_window=0.0).fingerprint
     if profile.host.fingerprint != here:
         print(
-            f"coresim: {path}: measured on another machine ({profile.host.cpu_model}); the answer is for that one;"
-            " for this one, measure here",
+            visible(
+                f"coresim: {path}: measured on another machine ({profile.host.cpu_model}); the answer is for that one;"
+                " for this one, measure here"
+            ),
             file=sys.stderr,
         )
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import show
+from coresim.cli.common import save, show
 from coresim.cli.flags import whole_number
 from coresim.errors import InputError
-from coresim.units import format_bytes, format_duration, parse_duration
+from coresim.units import format_bytes, format_duration, parse_duration, visible
 
 if TYPE_CHECKING:
     from coresim.measure.campaign import Request
@@ -110,8 +110,8 @@ def run(args: argparse.Namespace) -> int:
 
     check_writable(args.output)
     profile = measured(args)
-    profile.save(args.output)
-    return show(args, profile.to_dict(), summary(profile, args.output))
+    kept = save(args, profile, args.output)
+    return show(args, profile.to_dict(), summary(profile, args.output if kept else None))
 
 
 def measure_profile(request: Request) -> Profile:
@@ -132,8 +132,11 @@ def check_writable(path: str) -> None:
         raise InputError(f"cannot write {target}: it is a {'folder' if target.is_dir() else 'device'}; name a file")
     if not target.parent.is_dir():
         raise InputError(f"cannot write {target}: no folder {target.parent}; make it first")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise InputError(f"cannot write {target}: no permission; choose a folder that you can write to")
+    try:  # no mode of the folder tells of a disk that is full or read-only
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}; choose a folder that you can write to") from None
 
 
 def check_figure(path: str) -> None:
@@ -155,7 +158,7 @@ def progress_on_stderr() -> Iterator[Callable[[str, float], None]]:
     with tqdm(total=1.0, bar_format=form, file=sys.stderr, leave=False) as bar:
 
         def listen(what: str, fraction: float) -> None:
-            bar.set_description_str(what, refresh=False)
+            bar.set_description_str(visible(what), refresh=False)
             # A second phase, such as what a plan asks for, begins at nothing again.
             bar.n = fraction
             bar.refresh()
@@ -170,14 +173,14 @@ def _one_line_per_part() -> Callable[[str, float], None]:
         nonlocal told
         part = what.partition(",")[0]  # what follows a comma counts on
         if part != told and fraction < 1.0:
-            print(f"{part} ...", file=sys.stderr, flush=True)
+            print(visible(f"{part} ..."), file=sys.stderr, flush=True)
             told = part
 
     return listen
 
 
-def summary(profile: Profile, path: str) -> str:
-    """What was measured, in a few lines, for people."""
+def summary(profile: Profile, path: str | None) -> str:
+    """What was measured, in a few lines, for people; ``path``: where it was written, if it was."""
     lines = [f"{profile.workload}, batch {profile.batch_size} ({format_bytes(profile.bytes_per_batch)})"]
     if profile.settings is not None:
         lines.append(f"today's settings: {profile.settings}")
@@ -189,4 +192,4 @@ def summary(profile: Profile, path: str) -> str:
     lines.append(f"  with {count} cores at work, each runs at {speed:.0%} of its speed alone")
     lines.append(f"step: {profile.accelerator.basis}")
     lines += [f"caution: {what}: {value}; {remedy}" for what, value, remedy in profile.cautions]
-    return "\n".join([*lines, f"written to {path}"])
+    return "\n".join([*lines, *([f"written to {path}"] if path else [])])

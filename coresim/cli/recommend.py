@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import add_attach, check_program, foreign_loader, measured, source_of, step_settings
-from coresim.cli.common import check_storage, metadata, read_input, require, settings_of, show, study_of
+from coresim.cli.common import check_storage, metadata, read_input, require, save, settings_of, show, study_of
 from coresim.cli.flags import add_flags, whole_number
 from coresim.cli.measure import add_arguments, check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
@@ -105,7 +105,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
         check_writable(args.save)
     profile = measured(args)
     if args.save:
-        profile.save(args.save)
+        save(args, profile, args.save)
     source = source_of(args) if args.command else "measured here"
     if args.command:
         step = step_settings(args, asked_batch(profile.batch_size, settings) or profile.batch_size)

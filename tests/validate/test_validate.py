@@ -385,6 +385,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "BANDWIDTH_S", 0.1)
     for bound in ("MOST_OTHERS", "MOST_SLOWER", "MOST_LATE"):
         monkeypatch.setattr(session, bound, 1e9)
+    monkeypatch.setattr(session, "ATTEMPTS", 0)
 
 
 @needs_torch
