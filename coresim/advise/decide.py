@@ -112,10 +112,19 @@ def decide(
         sure = point if same else sure and fewest_workers(scenario, sure, confidence, near)
     point = _narrowed(scenario, point, confidence, study)
     met = point.estimate.probability(target) >= LIKELY
+    if point.estimate.probability(target) >= confidence:
+        # The setting with the fewest workers may idle less than the one that the search had found.
+        answers, sure = tuple(_surely(answer, point) for answer in answers), point
     decision = Decision(answers, point, None, met)
     own = own_host(scenario, decision.chosen.curve, (sure,), point, study)
     there = own.point if own and own.cores == own.point.cores else None
     return replace(decision, answers=tuple(_agreed(answer, (sure, there, point)) for answer in answers), own=own)
+
+
+def _surely(answer: OptionAnswer, point: Point) -> OptionAnswer:
+    """The answer of an option where this point, if it is the option's, surely meets the target."""
+    more = answer.sure is None or answer.sure.cores > point.cores
+    return replace(answer, sure=point) if answer.option == point.option and more else answer
 
 
 def _agreed(answer: OptionAnswer, told: Iterable[Point | None]) -> OptionAnswer:
@@ -155,7 +164,9 @@ def _narrowed(scenario: Scenario, point: Point, confidence: float, study: Study)
 
 def _answer(scenario: Scenario, option: Option, max_cores: int | None, confidence: float, study: Study) -> OptionAnswer:
     most = max_cores or sensible_maximum(scenario)
-    points = curve(scenario, option, spaced(most), study)
+    # The counts that decide are simulated more closely when the curve is refined, and the same runs serve for both.
+    first_look = replace(study, plan=replace(study.plan, most=study.plan.least))
+    points = curve(scenario, option, spaced(most), first_look)
     refined = refine(scenario, points, confidence, study)
     if refined.answer is None and max_cores is None and most < LARGEST_SWEEP and _can(scenario, option, study):
         return _answer(scenario, option, min(LARGEST_SWEEP, 2 * most), confidence, study)

@@ -52,7 +52,7 @@ def _seconds(line: Pipeline, length: RunLength, study: Study) -> float:
     """Mean seconds of the window, over a few replications with the same draws for every line."""
     spans = []
     for number in range(REPLICATIONS):
-        run = study.engine(line, draw(line, length.steps, study.plan.seed, number), length)
+        run = study.engine(line, draw(line, length.steps, study.plan.seed, number, cache=study.cache), length)
         begin = min(float(rank.begin) for rank in run.ranks) if length.warm_up else 0.0
         spans.append(max(float(rank.end) for rank in run.ranks) - begin)
     return stats.mean(spans)

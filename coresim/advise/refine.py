@@ -89,46 +89,67 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
     found = {point.cores: point for point in points}
     whole = set[tuple[int, float]]()
 
-    def probability(cores: int, share: float) -> float:
+    def reaches(cores: int, share: float) -> bool:
+        """Whether the point that was found does, simulated as closely as this study asks for."""
+        point = found.get(cores)
+        if point is None or point.estimate.probability(target) < share:
+            return False
+        closer = predict(scenario, option, cores, point.workers, point.prefetch_factor, study)
+        found[cores] = replace(point, estimate=closer)
+        return closer.probability(target) >= share
+
+    def searched_reaches(cores: int, share: float) -> bool:
         able = [] if (cores, share) in whole else _able(scenario, option, cores)
         if able:
             whole.add((cores, share))
+            reaches(cores, share)
             best = choose(scenario, option, cores, able, study, STRIDE, share)
             found[cores] = _better(found.get(cores), best, target, share)
-        return found[cores].estimate.probability(target) if cores in found else 0.0
+        return reaches(cores, share)
 
-    first = _fewest(found, LIKELY, 1, target, probability)
+    first = _fewest(found, LIKELY, 1, reaches, searched_reaches)
     if first is None:
         for cores in (max(found), knee(found.values()).cores):
             tried = candidates(scenario, option, cores)
             found[cores] = _better(found[cores], choose(scenario, option, cores, tried, study, STRIDE), target, LIKELY)
     else:
-        probability(first, LIKELY)
+        searched_reaches(first, LIKELY)
         if first > 1 and first - 1 not in found:
             found[first - 1] = short_of_cores(scenario, option, first - 1, study)[0]
         _carry(scenario, found, first, study)
-    sure = None if first is None else _fewest(found, confidence, first, target, probability)
+    sure = None if first is None else _fewest(found, confidence, first, reaches, searched_reaches)
     curve = tuple(found[cores] for cores in sorted(found))
     # Where as many cores are surely enough, the settings that make them so are the answer's.
     return Refined(curve, None if first is None else found[first], None if sure is None else found[sure])
 
 
 def _fewest(
-    found: dict[int, Point], share: float, least: int, target: float, probability: Callable[[int, float], float]
+    curve: Iterable[int],
+    share: float,
+    least: int,
+    reaches: Callable[[int, float], bool],
+    searched_reaches: Callable[[int, float], bool],
 ) -> int | None:
-    """The fewest cores, ``least`` or more, that reach a probability: between the counts of the curve by bisection."""
-    counts = sorted(cores for cores in found if cores >= least)
-    reach = [cores for cores in counts if found[cores].estimate.probability(target) >= share]
-    good = reach[0] if reach else counts[-1]
-    if not reach and probability(good, share) < share:
-        return None
-    bad = max((cores for cores in counts if cores < good), default=least - 1)
-    # What the curve has too few cores for may be enough with other settings.
-    while bad >= least and probability(bad, share) >= share:
-        good, bad = bad, max((cores for cores in counts if cores < bad), default=least - 1)
+    """The fewest cores, ``least`` or more, that reach a probability; None: no count of the ``curve`` does.
+
+    Other settings than the curve's may reach it with fewer cores than the curve says. They are searched below these,
+    twice as far each time until a count is too few, and then by bisection.
+    """
+    counts = sorted(cores for cores in curve if cores >= least)
+    good = next((cores for cores in counts if reaches(cores, share)), None)
+    if good is None:
+        if searched_reaches(least, share):
+            return least
+        if not searched_reaches(counts[-1], share):
+            return None
+        good = counts[-1]
+    below, step = [least - 1, *(cores for cores in counts if cores < good)], 1
+    while below[-1] >= least and searched_reaches(below[-1], share):
+        good, below, step = below[-1], below[:-step] or below[:1], 2 * step
+    bad = below[-1]
     while good - bad > 1:
         cores = (good + bad) // 2
-        good, bad = (cores, bad) if probability(cores, share) >= share else (good, cores)
+        good, bad = (cores, bad) if searched_reaches(cores, share) else (good, cores)
     return good
 
 
@@ -152,9 +173,11 @@ def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) 
     """The setting with the fewest workers, and of these with the least memory, that is as good with the same cores.
 
     As good: within the target with probability ``share``, and the same idle within the noise of simulating. Of worker
-    counts that differ by an eighth short runs say which may be, and these are simulated in full until one is.
+    counts that differ by an eighth short runs say which may be. These are simulated until one is as good, with what
+    uncertain inputs add only where the setting does not idle more without it.
     """
     target, rough = scenario.target.gpu_idle, replace(study, plan=study.rough)
+    alone = replace(study, plan=replace(study.plan, most=study.plan.least, inputs=0))
 
     def bound(one: LoaderCandidate) -> float:
         return least_idle(scenario, best.option, best.cores, one.workers, one.prefetch_factor)
@@ -171,6 +194,8 @@ def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) 
         last = one.workers
         if predicted(one, rough).gpu_idle > most + NOISE:
             continue
+        if predicted(one, alone).gpu_idle > most:
+            continue
         found = predicted(one, study)
         if found.gpu_idle <= most and found.probability(target) >= share:
             return Point(best.option, best.cores, one.workers, one.prefetch_factor, found)
@@ -178,9 +203,12 @@ def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) 
 
 
 def _better(point: Point | None, best: Point, target: float, share: float) -> Point:
-    """The point of the search, unless the curve had a better one."""
-    if point is None or best.estimate.probability(target) >= share > point.estimate.probability(target):
+    """The point of the search, unless the curve had a better one; what reaches the probability is better."""
+    if point is None:
         return best
+    reach = [one.estimate.probability(target) >= share for one in (point, best)]
+    if reach[0] is not reach[1]:
+        return best if reach[1] else point
     return best if best.estimate.gpu_idle <= point.estimate.gpu_idle + NOISE else point
 
 

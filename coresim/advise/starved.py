@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from coresim import stats
 from coresim.advise.candidates import LoaderCandidate, ladder, widest
-from coresim.advise.sweep import NOISE, Point, Study, best_point, bound_of, lowest_idle, pipeline_of, predict
+from coresim.advise.sweep import FEW, NOISE, Point, Study, best_point, bound_of, lowest_idle, pipeline_of, predict
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
@@ -32,8 +32,6 @@ SEARCHED = "simulated; all settings searched"
 FAR = 0.1
 #: Of a run, however many GPUs share it.
 LEAST_STEPS = 48
-#: Replications that are enough far from the target, unless their noise says that they are not.
-FEW = 4
 
 
 def predicted(
@@ -81,7 +79,7 @@ def _short_of_cores(scenario: Scenario, option: Option, cores: float, study: Stu
     idles = [bound_of(_line(scenario, option, cores, one)) for one in tried]
     enough = next(one for one, idle in zip(tried, idles, strict=True) if idle <= min(idles) + NOISE)
     one = next((found for found in tried if found > enough and found.workers > enough.workers), enough)
-    # There a single run has little noise.
+    # There a single run has little noise; where these say that they are too few, there are more.
     brief_study = replace(study, plan=replace(study.plan, least=min(FEW, study.plan.least), inputs=0))
     found = predicted(scenario, option, cores, one.workers, one.prefetch_factor, brief_study)
     found = with_interval(found, _line(scenario, option, cores, one), study.plan)

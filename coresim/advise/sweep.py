@@ -23,6 +23,8 @@ from coresim.theory.bounds import bounds, demands, tightest
 #: Idle that two settings may differ by and still count as equal: half a point.
 NOISE = 0.005
 LARGEST_SWEEP = 256
+#: Replications that are enough to choose between settings, or far from the target.
+FEW = 4
 #: Turns of all workers in a short run.
 ROUGH_CYCLES = 5
 Progress = Callable[[str, float], None]
@@ -67,6 +69,12 @@ class Study:
         return replace(
             self.plan, steps=steps, least=1, most=1, inputs=0, scatter=scatter, cycles=ROUGH_CYCLES, settle=False
         )
+
+    @property
+    def brief(self) -> Plan:
+        """A few full runs of the inputs as they are, which a longer look goes on from."""
+        few = min(FEW, self.plan.least)
+        return replace(self.plan, least=few, most=few, inputs=0)
 
 
 @lru_cache(maxsize=1 << 9)
@@ -127,15 +135,21 @@ def choose(
     a setting with too few credits: so where it idles notably more in full, settings of ``stride`` times its memory, and
     so on, are simulated in full, too. So they are where the setting is less sure to be within the target than
     ``confidence``, because inputs may be worse than they are said to be: then the first that is so sure is chosen. Not
-    where in short runs none is within the target, and the best one surely is not.
+    where in short runs none is within the target, and the best one surely is not. What uncertain inputs add is left out
+    where it cannot matter to the choice.
     """
     target = scenario.target.gpu_idle
 
+    def predicted(one: LoaderCandidate, how: Study) -> Estimate:
+        return predict(scenario, option, cores, one.workers, one.prefetch_factor, how)
+
     def full(one: LoaderCandidate) -> Estimate:
-        return predict(scenario, option, cores, one.workers, one.prefetch_factor, study)
+        found = predicted(one, replace(study, plan=study.brief))
+        surely_beyond = found.gpu_idle - found.simulation_half_low > target
+        return found if surely_beyond or not confidence else predicted(one, study)
 
     if len(tried) == 1:
-        return _point(option, cores, tried[0], full(tried[0]))
+        return _point(option, cores, tried[0], predicted(tried[0], study))
     idles = short_idles(scenario, option, cores, tried, study)
     best = next(one for one in idles if idles[one] <= min(idles.values()) + NOISE)
     found = {best: full(best)}
@@ -148,7 +162,7 @@ def choose(
         if one.cost >= stride * max(found).cost or one == tried[-1]:
             found[one] = full(one)
     best = _chosen(found, target, confidence)
-    return _point(option, cores, best, found[best])
+    return _point(option, cores, best, predicted(best, study))
 
 
 def _chosen(found: dict[LoaderCandidate, Estimate], target: float, confidence: float) -> LoaderCandidate:
@@ -179,6 +193,7 @@ def short_idles(
     return idles
 
 
+@lru_cache(maxsize=1 << 10)
 def bound_of(pipeline: Pipeline) -> float:
     """The least GPU idle that any schedule of a pipeline can have, by the bounds."""
     return max(0.0, 1.0 - tightest(pipeline)[1] * pipeline.step.service.mean * float(max(pipeline.slowdown)))

@@ -103,6 +103,13 @@ class Phase:
     split: int = 1
     pooled: int = 1
 
+    def __hash__(self) -> int:
+        return self._hash  # kept, as the pipeline's
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(vars(self).values()))
+
     def __post_init__(self) -> None:
         known = self.resource in RESOURCES
         check(known, "phase {}: resource {!r} is not one of {}", self.name, self.resource, RESOURCES)

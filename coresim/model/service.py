@@ -52,6 +52,8 @@ class Service:
 
     def scaled(self, factor: float, spread: float = 0.0) -> Service:
         """The same shape with every time multiplied by ``factor``, itself uncertain by ``spread`` (relative)."""
+        if factor == 1.0 and not spread:
+            return self
         uncertainty = math.hypot(self.uncertainty, spread)
         if self.values:
             return empirical(tuple(value * factor for value in self.values), uncertainty)

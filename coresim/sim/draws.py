@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -48,7 +49,7 @@ def draw(
     seed: int,
     replication: int = 0,
     inputs: int = 0,
-    cache: dict[Any, NDArray[Any]] | None = None,
+    cache: dict[Any, Any] | None = None,
 ) -> Draws:
     """Draw the service times of one replication.
 
@@ -64,9 +65,24 @@ def draw(
             every mean is moved by its own uncertainty, stratified over the replications, and empirical values without
             one are resampled with replacement (bootstrap): the means of fresh processes deviate by what resampling
             would give, and by more, so not by both.
-        cache: where they are kept between the points of a sweep, which mostly share them.
+        cache: where they are kept between the points of a sweep, which mostly share them: no time is drawn twice.
     """
     cache = {} if cache is None else cache
+    # Settings of a job differ in cores, workers and credits: mostly all that is drawn for one is drawn for another.
+    what = (*_drawn_for(pipeline), rows, seed, replication, inputs)
+    if what not in cache:
+        cache[what] = _drawn(pipeline, rows, seed, replication, inputs, cache)
+    found: Draws = cache[what]
+    return found
+
+
+def _drawn_for(pipeline: Pipeline) -> tuple[Any, ...]:
+    """All of a pipeline that says what is drawn."""
+    stages = tuple((stage.name, stage.grain, stage.phases) for stage in pipeline.stages)
+    return stages, pipeline.trainer, pipeline.step, pipeline.total_ranks, pipeline.batch_size
+
+
+def _drawn(pipeline: Pipeline, rows: int, seed: int, replication: int, inputs: int, cache: dict[Any, Any]) -> Draws:
     service_times = {}
     for key, phase, grain in pipeline.phases():
         count = min(rows * pipeline.total_ranks * (pipeline.batch_size if grain == "sample" else 1), MOST_ROWS)
@@ -75,10 +91,11 @@ def draw(
         if inputs and service.uncertainty:
             # A mean that moves takes every time with it: the same draws, longer or shorter.
             factor = math.exp(service.uncertainty * stratified_normal(seed, phase.name, replication, inputs))
-        what = (phase, count, seed, replication, resampled)
-        if what not in cache:
-            cache[what] = _draw_times(*what)
-        service_times[key] = cache[what] if factor == 1.0 else cache[what] * factor
+        what = (phase, seed, replication, resampled)
+        # Of two threads that make one at once, both take the one that is kept.
+        stream = cache.get(what) or cache.setdefault(what, _Stream(*what))
+        times = stream.first(count)
+        service_times[key] = times if factor == 1.0 else times * factor
     return Draws(MappingProxyType(service_times))
 
 
@@ -122,15 +139,39 @@ def _left(servers: int, ahead: float) -> NDArray[np.float64]:
     return np.concatenate([np.clip(1.0 - done, 0.0, 1.0), np.clip(2.0 - done, 0.0, 1.0)])
 
 
-def _draw_times(phase: Phase, count: int, seed: int, replication: int, resampled: int) -> NDArray[np.float64]:
-    """Those of a phase; in a bootstrap they are drawn from values that are drawn themselves."""
-    if phase.service.distribution == "constant" and phase.split == phase.pooled == 1:
-        return np.array([[phase.service.mean * phase.repeats]])
-    generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
-    if resampled:
-        values = generator.choice(np.asarray(phase.service.values), len(phase.service.values))
-        phase = replace(phase, service=replace(phase.service, values=tuple(values.tolist())))
-    return _times_of(phase, count, generator)
+class _Stream:
+    """The times of a phase in one replication, drawn as far as any run has needed: a longer one draws the rest."""
+
+    def __init__(self, phase: Phase, seed: int, replication: int, resampled: int) -> None:
+        self._phase, self._lock = phase, threading.Lock()
+        self._constant = phase.service.distribution == "constant" and phase.split == phase.pooled == 1
+        self._generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
+        self._times = np.empty((0, phase.split))
+        # The servers of a pool go on from batch to batch.
+        self._free, self._completed = np.zeros(phase.pooled), 0.0
+        if resampled:
+            # In a bootstrap times come from values that are drawn themselves.
+            values = self._generator.choice(np.asarray(phase.service.values), len(phase.service.values))
+            self._phase = replace(phase, service=replace(phase.service, values=tuple(values.tolist())))
+
+    def first(self, count: int) -> NDArray[np.float64]:
+        """The first rows, so many; of a constant a single one."""
+        if self._constant:
+            return np.array([[self._phase.service.mean * self._phase.repeats]])
+        with self._lock:
+            if len(self._times) < count:
+                self._times = np.concatenate([self._times, self._more(count - len(self._times))])
+            return self._times[:count]
+
+    def _more(self, rows: int) -> NDArray[np.float64]:
+        service, repeats, split = self._phase.service, self._phase.repeats, self._phase.split
+        if split == self._phase.pooled == 1:
+            return draw_sums(service, rows, repeats, self._generator)[:, None]
+        samples = draw_sums(service, rows * repeats, 1, self._generator).reshape(rows, repeats)
+        if split > 1:
+            return _split(samples, split)
+        gaps, self._free, self._completed = _pool(samples, self._free, self._completed)
+        return gaps[:, None]
 
 
 def perturb_speed(pipeline: Pipeline, seed: int, replication: int, inputs: int) -> Pipeline:
@@ -152,13 +193,6 @@ def stratified_normal(seed: int, name: str, replication: int, count: int) -> flo
     middles = [stats.normal_quantile((rank + 0.5) / count) for rank in range(count)]
     spread = math.sqrt(math.fsum(middle**2 for middle in middles) / count)
     return middles[order[replication]] / spread if spread else 0.0
-
-
-def _times_of(phase: Phase, rows: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    if phase.split == phase.pooled == 1:
-        return draw_sums(phase.service, rows, phase.repeats, generator)[:, None]
-    samples = draw_sums(phase.service, rows * phase.repeats, 1, generator).reshape(rows, phase.repeats)
-    return _split(samples, phase.split) if phase.split > 1 else _pool(samples, phase.pooled)
 
 
 def draw_sums(service: Service, count: int, repeats: int, generator: np.random.Generator) -> NDArray[np.float64]:
@@ -196,7 +230,10 @@ def _split(samples: NDArray[np.float64], tasks: int) -> NDArray[np.float64]:
     return np.stack([samples[:, task::tasks].sum(axis=1) for task in range(tasks)], axis=1)
 
 
-def _pool(samples: NDArray[np.float64], servers: int) -> NDArray[np.float64]:
-    """Times between the completions of successive batches in a pool of ``servers`` that never pauses."""
-    gaps: NDArray[np.float64] = (COMPILED or pools).pool_gaps(samples, servers)
-    return gaps[:, None]
+def _pool(
+    samples: NDArray[np.float64], free: NDArray[np.float64], completed: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """What `coresim.sim.kernel.pools.pool_gaps` gives."""
+    found: tuple[NDArray[np.float64], NDArray[np.float64], float]
+    found = (COMPILED or pools).pool_gaps(samples, free, completed)
+    return found

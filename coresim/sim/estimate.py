@@ -11,8 +11,9 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.model.pipeline import Pipeline
 from coresim.sim.accounts import clipped, duration_of, idle_of, settled, shares_of, station_of
-from coresim.sim.draws import Draws, draw, perturb_speed, under_way
-from coresim.sim.noise import Interval, Observation, interval, observe
+from coresim.sim.draws import Draws
+from coresim.sim.noise import Interval, Observation, interval
+from coresim.sim.replications import Replications
 from coresim.sim.run import Run, RunLength
 from coresim.sim.variation import half_of, held_by, is_random, turn_of, variation
 
@@ -166,42 +167,45 @@ def estimate(
     Runs that are short beside their heavy tails may idle less than ``least``, which is proven of the long run
     (`coresim.theory.bounds`): the estimate does not.
     """
-    length = _length(pipeline, plan, engine, cache)
+    line = Replications(pipeline, engine, plan.seed, plan.under_way, {} if cache is None else cache)
+    length = _length(line, plan)
+    rows = _rows(pipeline, length)
     runs, found, moved = list[Run](), list[Observation](), [0.0, 0.0]
     for count in _counts(pipeline, plan):
-        while len(runs) < count:
-            draws = draw(pipeline, _rows(length), plan.seed, len(runs), cache=cache)
-            runs.append(_run(pipeline, plan, engine, draws, _rows(length), length))
-            found.append(observe(pipeline, draws, length, runs[-1]))
+        for number in range(len(runs), count):
+            run, seen = line.run(length, rows, number)
+            runs.append(run)
+            found.append(seen)
         noise = _noise(pipeline, found, length, plan, least)
         if len(runs) <= plan.least and plan.inputs and is_uncertain(pipeline):
-            moved = _input_spread(pipeline, plan, engine, length, [idle_of(run) for run in runs], cache)
+            moved = _input_spread(line, plan, length, rows, [idle_of(run) for run in runs])
         if noise.above <= max(_wanted(noise.share, plan), OF_INPUTS * max(moved)):
             break
     return _summary(pipeline, plan, length, runs, noise, moved)
 
 
-def _length(pipeline: Pipeline, plan: Plan, engine: Engine, cache: dict[Any, Any] | None) -> RunLength:
+def _length(line: Replications, plan: Plan) -> RunLength:
     """The length for workers that starve, unless a first run says that they are near the target that is asked about."""
-    starved = run_length(pipeline, plan, starved=True)
-    length = run_length(pipeline, plan)
+    starved = run_length(line.pipeline, plan, starved=True)
+    length = run_length(line.pipeline, plan)
     if plan.target is None or starved == length:
         return starved
-    rows = _rows(length)
-    first = _run(pipeline, plan, engine, draw(pipeline, rows, plan.seed, 0, cache=cache), rows, length)
+    first, _ = line.run(length, _rows(line.pipeline, length), 0)
     return starved if idle_of(first) > plan.target + STARVED else length
 
 
-def _run(pipeline: Pipeline, plan: Plan, engine: Engine, draws: Draws, rows: int, length: RunLength) -> Run:
-    """One run, with draws of so many rows."""
-    # Where no time varies, workers keep for ever the beat in which they begin.
-    begun = plan.under_way and is_random(pipeline)
-    return engine(pipeline, under_way(pipeline, draws, rows) if begun else draws, length)
+def _rows(pipeline: Pipeline, length: RunLength) -> int:
+    """Batches to draw for each rank, in few sizes, so that the points of a sweep share what is drawn.
 
-
-def _rows(length: RunLength) -> int:
-    """Powers of two, so that the points of a sweep share what is drawn although their lengths differ."""
-    return max(LEAST_ROWS, 1 << (length.steps - 1).bit_length())
+    A power of two, because several ranks read the same times from evenly spaced places; for one rank no more than its
+    run comes to.
+    """
+    whole = max(LEAST_ROWS, 1 << (length.steps - 1).bit_length())
+    if pipeline.total_ranks > 1:
+        return whole
+    # What is in the line when the last step ends; a splitter or a gatherer of a stage holds one more.
+    begun = held_by(pipeline) + pipeline.trainer.run_ahead + 2 * len(pipeline.stages) + 2
+    return min(whole, LEAST_ROWS * math.ceil((length.steps + begun) / LEAST_ROWS))
 
 
 def _counts(pipeline: Pipeline, plan: Plan) -> Iterator[int]:
@@ -238,26 +242,16 @@ def _wanted(idle: float, plan: Plan) -> float:
     return max(plan.half_width, OF_DISTANCE * min(idle - plan.target, 1.0 - idle))
 
 
-def _input_spread(
-    pipeline: Pipeline,
-    plan: Plan,
-    engine: Engine,
-    length: RunLength,
-    idles: Sequence[float],
-    cache: dict[Any, Any] | None,
-) -> list[float]:
+def _input_spread(line: Replications, plan: Plan, length: RunLength, rows: int, idles: Sequence[float]) -> list[float]:
     """Half-widths below and above: of a symmetric distribution each side holds half of the squared deviations.
 
     Each from the run with the same service times, where there are as many: what the draw did is then in both. Else from
     their mean, less the noise of a single run, which is small where few runs were enough.
     """
     z = stats.normal_quantile(0.5 + plan.level / 2)
-    brief = half_of(pipeline, length) if z * math.sqrt(stats.variance(idles)) <= plan.half_width else length
-    moved = []
-    for number in range(plan.inputs):
-        draws = draw(pipeline, _rows(length), plan.seed, number, inputs=plan.inputs, cache=cache)
-        changed = perturb_speed(pipeline, plan.seed, number, plan.inputs)
-        moved.append(idle_of(_run(changed, plan, engine, draws, _rows(length), brief)))
+    narrow = z * math.sqrt(stats.variance(idles)) <= plan.half_width
+    brief = half_of(line.pipeline, length) if narrow else length
+    moved = [line.moved_idle(brief, rows, number, plan.inputs) for number in range(plan.inputs)]
     paired = len(idles) >= len(moved)
     centres = idles if paired else [stats.mean(idles)] * len(moved)
     noise = 0.0 if paired else stats.variance(idles)

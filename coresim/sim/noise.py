@@ -74,13 +74,19 @@ def observe(pipeline: Pipeline, draws: Draws, length: RunLength, run: Run) -> Ob
         if len(drawn_times) == 1 or phase.pooled > 1:
             continue
         unit = pipeline.batch_size if grain == "sample" else 1
-        drawn = _drawn(drawn_times, pipeline, length, unit)
         if phase is pipeline.step:
-            step = [float(drawn.mean()), expected]
+            step = [_mean(_drawn(drawn_times, pipeline, length, unit)), expected]
             continue
-        longest = max(longest, (float(drawn.max()) - expected, float(drawn.max())), _longest(phase))
-        if not key.startswith("trainer.") or phase in pipeline.trainer.inline:
-            line = [line[0] + unit * float(drawn.mean()), line[1] + unit * expected]
+        longest = max(longest, _longest(phase))
+        in_line = not key.startswith("trainer.") or phase in pipeline.trainer.inline
+        # No time that is drawn from measured ones is longer than the longest of these.
+        if not in_line and phase.repeats == 1 and phase.service.values:
+            continue
+        drawn = _drawn(drawn_times, pipeline, length, unit)
+        most = float(np.maximum.reduce(drawn, axis=None))
+        longest = max(longest, (most - expected, most))
+        if in_line:
+            line = [line[0] + unit * _mean(drawn), line[1] + unit * expected]
     return Observation(float(idle), float(total), (_excess(*line), _excess(*step)), _unseen(pipeline, *longest))
 
 
@@ -106,12 +112,17 @@ def _unseen(pipeline: Pipeline, excess: float, time: float) -> float:
 def _drawn(drawn_times: Array, pipeline: Pipeline, length: RunLength, unit: int) -> Array:
     """The times of the window's items, of every rank; see `coresim.sim.draws.Draws.row`."""
     if pipeline.total_ranks == 1 and length.steps * unit <= len(drawn_times):
-        one: Array = drawn_times[length.warm_up * unit : length.steps * unit].sum(axis=1, dtype=np.float64)
-        return one
+        one = drawn_times[length.warm_up * unit : length.steps * unit]
+        return one[:, 0] if one.shape[1] == 1 else np.add.reduce(one, axis=1)
     places = np.arange(length.warm_up * unit, length.steps * unit)
     first = np.arange(pipeline.total_ranks) * (len(drawn_times) // pipeline.total_ranks)
     times: Array = drawn_times[(places[None, :] + first[:, None]) % len(drawn_times)].sum(axis=2, dtype=np.float64)
     return times
+
+
+def _mean(times: Array) -> float:
+    # As the method does, which takes longer for few times than their sum.
+    return float(np.add.reduce(times, axis=None)) / times.size
 
 
 def _excess(found: float, expected: float) -> float:

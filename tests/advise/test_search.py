@@ -10,12 +10,15 @@ import pytest
 
 from coresim.advise.candidates import FACTORS, candidates, fits, most_workers
 from coresim.advise.recommend import Recommendation, recommend
-from coresim.advise.refine import fewest_workers
+from coresim.advise.refine import _fewest, fewest_workers, spaced
 from coresim.advise.starved import predicted, short_of_cores
 from coresim.advise.sweep import Study, lowest_idle, pipeline_of, predict
 from coresim.model.scenario import Scenario, read_scenario
+from coresim.model.service import Service
+from coresim.sim import draws
 from coresim.sim.estimate import Plan, estimate
 from coresim.sim.fast import simulate
+from coresim.sim.run import Run
 
 ROUGH_DIFFERENCE = 0.015
 
@@ -84,6 +87,53 @@ def _cost(scenario: Scenario, found: Recommendation) -> float:
         for one in candidates(scenario, 2, found.point.cores)
         if (one.workers, one.prefetch_factor) == (found.point.workers, found.point.prefetch_factor)
     )
+
+
+@pytest.mark.parametrize("least", [1, 5])
+@pytest.mark.parametrize("seen", [None, 0, 1, 9, 40])
+def test_the_fewest_cores_are_found_in_few_searches(least: int, seen: int | None) -> None:
+    # The curve sees that they are enough from so many on.
+    for enough in (*range(least, 65), 100):
+        probes: list[int] = []
+
+        def searched(cores: int, _: float, enough: int = enough, probes: list[int] = probes) -> bool:
+            probes.append(cores)
+            return cores >= enough
+
+        def curve(cores: int, _: float, enough: int = enough) -> bool:
+            return seen is not None and cores >= enough + seen
+
+        found = _fewest(spaced(64) if least == 1 else {least, *spaced(64)}, 0.9, least, curve, searched)
+        assert found == (enough if enough <= 64 else None)
+        assert len(probes) <= 12
+
+
+@pytest.mark.parametrize(
+    ("scenario", "most_runs", "most_drawn"),
+    [
+        (job(4, "10 ms", 4, "10 ms"), 2200, 900_000),
+        (job(16, "2 ms", 0.5, "10 ms", workload={"fetch": {"mean": "8 ms", "cv": 3}}), 2400, 4_200_000),
+    ],
+    ids=["heavy tails", "waiting"],
+)
+def test_a_search_does_not_cost_more_than_it_did(
+    scenario: Scenario, most_runs: int, most_drawn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, drawn, sums = list[int](), list[int](), draws.draw_sums
+
+    def counting(*what: Any) -> Run:
+        found = simulate(*what)
+        runs.append(found.events)
+        return found
+
+    def drawing(service: Service, count: int, repeats: int, generator: np.random.Generator) -> Any:
+        drawn.append(count * repeats)
+        return sums(service, count, repeats, generator)
+
+    monkeypatch.setattr(draws, "draw_sums", drawing)
+    recommend(scenario, Study(counting), max_cores=64)
+    # Counts and not seconds: they are the same on every machine.
+    assert len(runs) < most_runs and sum(drawn) < most_drawn
 
 
 def test_where_samples_wait_many_workers_are_tried() -> None:

@@ -13,6 +13,7 @@ from coresim.model.build import build
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import read_scenario
 from coresim.model.service import Service, empirical
+from coresim.sim import draws
 from coresim.sim.draws import (
     MOST_ROWS,
     Draws,
@@ -167,6 +168,26 @@ def test_a_cache_changes_nothing_and_is_used() -> None:
     assert not np.array_equal(one["load.work"], draw(line, 50, 2, cache=cache).service_times["load.work"])
 
 
+@pytest.mark.parametrize("more", [{}, {"split": 3}, {"pooled": 2}], ids=["whole", "split", "pooled"])
+@pytest.mark.parametrize("inputs", [0, 5])
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_is_drawn_bit_by_bit_is_what_is_drawn_at_once(name: str, inputs: int, more: dict[str, Any]) -> None:
+    cache: dict[Any, Any] = {}
+    line = pipeline(SERVICES[name], repeats=6, **more)
+    for rows in (20, 5, 50, 37, 400):
+        kept = draw(line, rows, 1, 2, inputs, cache).service_times["load.work"]
+        assert np.array_equal(kept, draw(line, rows, 1, 2, inputs).service_times["load.work"])
+
+
+def test_no_time_is_drawn_twice_whatever_the_lengths_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, cache, line = [], dict[Any, Any](), pipeline(SERVICES["lognormal"], repeats=3)
+    more = draws._Stream._more
+    monkeypatch.setattr(draws._Stream, "_more", lambda stream, rows: drawn.append(rows) or more(stream, rows))
+    for rows in (20, 50, 30, 50, 60):
+        draw(line, rows, 1, cache=cache)
+    assert drawn == [20, 30, 10]
+
+
 # Uncertain inputs
 
 
@@ -229,7 +250,11 @@ SAMPLES = np.array([[3.0, 1.0], [1.0, 1.0], [5.0, 1.0]])
     ],
 )
 def test_a_pool_gives_the_times_between_completions(servers: int, gaps: list[int]) -> None:
-    assert _pool(SAMPLES, servers).ravel().tolist() == gaps
+    found, free, completed = _pool(SAMPLES, np.zeros(servers), 0.0)
+    assert found.tolist() == gaps and completed == sum(gaps) == max(free)
+    # What is drawn later goes on where the servers were.
+    first, free, completed = _pool(SAMPLES[:1], np.zeros(servers), 0.0)
+    assert [*first, *_pool(SAMPLES[1:], free, completed)[0]] == gaps
 
 
 def test_a_pool_of_constant_times_completes_at_its_rate() -> None:

@@ -11,8 +11,10 @@ from birth_death import example
 from coresim.errors import InputError
 from coresim.model.build import build
 from coresim.model.scenario import read_scenario
-from coresim.sim.estimate import CYCLES, SETTLING, Plan, estimate, is_uncertain, run_length
+from coresim.sim.draws import draw
+from coresim.sim.estimate import CYCLES, SETTLING, Plan, _rows, estimate, is_uncertain, run_length
 from coresim.sim.fast import simulate
+from coresim.sim.run import RunLength
 
 LINE = {"workers": 4, "cores": 2, "credits": 6, "prepare": 1.0, "step": 0.6}
 
@@ -172,3 +174,32 @@ def test_no_estimate_idles_less_than_what_is_proven_and_its_shares_still_add_up(
     # Where no time varies the run is the truth, and nothing is to be added.
     certain = build(scenario(mean="10 ms"), 2, 2, 8)
     assert estimate(certain, plan, simulate, least=0.99) == estimate(certain, plan, simulate)
+
+
+@pytest.mark.parametrize(
+    "preset, option", [("pytorch", 1), ("pytorch", 2), ("pytorch", 3), ("tf.data", 2), ("spdl", 2)]
+)
+def test_what_a_run_does_not_come_to_is_not_drawn(preset, option):
+    workload = {"batch_size": 4, "preprocess": {"mean": "5 ms", "cv": 1}, "fetch": {"mean": "2 ms", "cv": 1}}
+    device = {"step": {"mean": "20 ms", "cv": 0.2}}
+    job = read_scenario({"workload": workload, "accelerator": device, "loader": {"preset": preset}})
+    line = build(job, option, 4, 8, 4)
+    for steps in (2100, 2540, 2559, 3000):
+        length = RunLength(steps, 400)
+        rows = _rows(line, length)
+        assert rows < 4096
+        assert simulate(line, draw(line, rows, 1), length) == simulate(line, draw(line, 4096, 1), length)
+
+
+def test_estimates_that_differ_in_when_they_stop_share_their_runs():
+    lengths = []
+
+    def counting(line, draws, length):
+        lengths.append(length)
+        return simulate(line, draws, length)
+
+    pipeline, cache = build(scenario(mean="10 ms", cv=2, uncertainty=0.1), 2, 4, 3), {}
+    few, many = Plan(least=6, most=6, target=0.3), Plan(least=6, most=20, half_width=1e-6)
+    assert estimate(pipeline, few, counting, cache) == estimate(pipeline, few, simulate)
+    assert estimate(pipeline, many, counting, cache) == estimate(pipeline, many, simulate)
+    assert len(lengths) == 20 + many.inputs

@@ -9,34 +9,43 @@ from coresim.model.pipeline import Number
 from coresim.sim.kernel.memory import Memory, nogil
 
 
-def pool_gaps(samples: NDArray[np.float64], servers: int) -> NDArray[np.float64]:
+def pool_gaps(
+    samples: NDArray[np.float64], free: NDArray[np.float64], completed: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Times between the completions of successive batches in a pool of servers that never pauses, s.
 
-    ``samples``: the service times, s; shape (batches, samples of each).
+    ``samples``: the service times, s; shape (batches, samples of each). ``free``: when each server is next free, in
+    rising order, and ``completed``: when the batch before was complete; both are given back for the batches to come.
     """
     batches: int = samples.shape[0]
     size: int = samples.shape[1]
-    pool: int = servers
+    pool: int = free.shape[0]
+    last: Number = completed
     memory = Memory()
-    times, free, gaps = memory.values(samples), memory.numbers(pool), memory.numbers(batches)
+    times, servers, gaps = memory.values(samples), memory.values(free.copy()), memory.numbers(batches)
     with nogil:
-        find_gaps(times, batches, size, free, pool, gaps)
-    return np.array([gaps[batch] for batch in range(batches)])
+        last = find_gaps(times, batches, size, servers, pool, last, gaps)
+    found = np.array([gaps[batch] for batch in range(batches)])
+    return found, np.array([servers[server] for server in range(pool)]), last
 
 
 def find_gaps(
-    samples: list[Number], batches: int, size: int, free: list[Number], servers: int, gaps: list[Number]
-) -> None:
-    """Let the server that is free first take each sample; ``free``: when each server is next free."""
-    last: Number = 0
+    samples: list[Number], batches: int, size: int, free: list[Number], servers: int, last: Number, gaps: list[Number]
+) -> Number:
+    """Let the server that is free first take each sample; when the last batch is complete."""
+    completed: Number = last
+    until: Number = last
+    place: int = 0
     for batch in range(batches):
-        completed = last
         for sample in range(batch * size, batch * size + size):
-            first = 0
-            for server in range(1, servers):
-                if free[server] < free[first]:
-                    first = server
-            free[first] += samples[sample]
-            completed = max(completed, free[first])
+            until = free[0] + samples[sample]
+            place = 1
+            # In rising order, so that the first server is the next one.
+            while place < servers and free[place] < until:
+                free[place - 1] = free[place]
+                place += 1
+            free[place - 1] = until
+            completed = max(completed, until)
         gaps[batch] = completed - last
         last = completed
+    return last
