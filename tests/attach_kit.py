@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ PROGRAMS = Path(__file__).resolve().parent / "attaching" / "programs"
 BATCH = 32
 #: A sample's CPU time and a step's wait, s: 3.2 cores feed a step.
 SAMPLE_S, STEP_S = 0.005, 0.050
+#: Workers make 3.2 batches' worth of a core's work in a step, and the trainer next to nothing, for its step waits: so
+#: many whole cores.
+NEED = math.ceil(BATCH * SAMPLE_S / STEP_S)
 ENVIRON = {"SAMPLE_S": str(SAMPLE_S), "STEP_S": str(STEP_S), "OMP_NUM_THREADS": "1"}
 TIMES = {"settle_s": 0.5, "watch_s": 1.0, "kept_s": 1.0, "budget_s": 1.5}
 

@@ -147,17 +147,19 @@ def calibrate(
     """
     cpus = len(os.sched_getaffinity(0))
     counts = worker_counts(cpus, subject) if counts is None else counts
+    # More are a crowd, which tells of hand-overs alone; unless the loader runs with no fewer.
+    most = max(cpus, min(counts))
     share = budget_s / rounds / len(counts)
     with SpeedSampler(subject) as sampler:
         made, began = _Maker(subject, sampler, share, pin_memory), time.perf_counter()
         number, longest = 0, budget_s * MOST_ROUNDS / rounds
         # Slow batches need all of that time for the rounds that everything needs.
         while number < rounds or (number < MOST_ROUNDS and time.perf_counter() - began < longest):
-            wanted = counts if number < rounds else made.too_few(rounds, cpus)
+            wanted = counts if number < rounds else made.too_few(rounds, cpus, most)
             if not wanted:
                 break
             for place, count in enumerate(wanted):
-                if count > cpus and not subject.threads and not made.crowd_counts():
+                if count > most and not subject.threads and not made.crowd_counts():
                     continue
                 done = number * len(counts) + place
                 made.run(count, number, partial(_tell, progress, done, rounds * len(counts)))
@@ -183,9 +185,9 @@ class _Maker:
     runs: list[CalibrationRun] = field(default_factory=list)
     batch_facts: tuple[int, int] = (0, 0)
 
-    def too_few(self, rounds: int, cpus: int) -> list[int]:
-        """The numbers of workers of which too few runs are undisturbed; none where all were: more are no better."""
-        counts = dict.fromkeys(run.workers for run in self.runs if run.workers <= cpus)
+    def too_few(self, rounds: int, cpus: int, most: int) -> list[int]:
+        """Numbers of workers, up to ``most``, with too few undisturbed runs; none where all are disturbed."""
+        counts = dict.fromkeys(run.workers for run in self.runs if run.workers <= most)
         clean = [run.workers for run in self.runs if run.others <= MOST_OTHERS * cpus]
         return [count for count in counts if clean.count(count) < rounds] if clean else []
 

@@ -8,14 +8,13 @@ asserted holds on a busy machine; `benchmarks/attached.py` prints how near the p
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from attach_kit import BATCH, ENVIRON, PROGRAMS, SAMPLE_S, STEP_S, Seen, answer, left_behind, run, script
+from attach_kit import BATCH, ENVIRON, NEED, PROGRAMS, SAMPLE_S, STEP_S, Seen, answer, left_behind, run, script
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -26,9 +25,6 @@ BIN = Path(sys.executable).parent
 TORCHRUN = (str(BIN / "torchrun"),) if (BIN / "torchrun").exists() else (sys.executable, "-m", "torch.distributed.run")
 RANKS = ("--nproc-per-node=2", "--standalone", str(PROGRAMS / "ranks.py"))
 ACCELERATE = (str(BIN / "accelerate"), "launch", "--cpu", "--num_processes=1")
-#: Workers make 3.2 batches' worth of a core's work in a step, and the trainer next to nothing, for its step waits: so
-#: many whole cores.
-NEED = math.ceil(BATCH * SAMPLE_S / STEP_S)
 
 
 class Case(NamedTuple):
