@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import require, show
+from coresim.cli.common import check_writable, require, show
 from coresim.cli.flags import add_flags, whole_number
-from coresim.cli.measure import check_writable
 from coresim.errors import CoresimError, InputError
 from coresim.units import parse_duration
 
