@@ -25,6 +25,11 @@ SAMPLE_S, STEP_S = 0.005, 0.050
 #: many whole cores.
 NEED = math.ceil(BATCH * SAMPLE_S / STEP_S)
 ENVIRON = {"SAMPLE_S": str(SAMPLE_S), "STEP_S": str(STEP_S), "OMP_NUM_THREADS": "1"}
+#: Where this Python's own commands are.
+BIN = Path(sys.executable).parent
+TORCHRUN = (str(BIN / "torchrun"),) if (BIN / "torchrun").exists() else (sys.executable, "-m", "torch.distributed.run")
+#: Two ranks, each with a loader of one worker.
+RANKS = (*TORCHRUN, "--nproc-per-node=2", "--standalone", str(PROGRAMS / "ranks.py"))
 TIMES = {"settle_s": 0.5, "watch_s": 1.0, "kept_s": 1.0, "budget_s": 1.5}
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 DEFAULT_OUTPUT = "profile.json"
 #: Measured times that are told when all is measured; those of a loop are a program's that trains on a device.
 _TOLD = ("prepare.", "receive.cpu", "accelerator.launch", "loop.")
+
+
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb and its options."""
     text = "Measure what preparing samples costs here, and the training step, and keep it in a profile."

@@ -105,14 +105,17 @@ def _watch(
     from coresim.report.activity import tick_line, waiting
 
     ticks: list[Tick] = []
+    trainers: set[int] = set()
     with suppress(KeyboardInterrupt):
         for tick in watch(pid, interval):
             ticks.append(tick)
             waits = inside.since_last() if inside else {}
-            write(" ".join([tick_line(tick), *waiting(waits)]))
+            trainers = inside.trainers() if inside else trainers
+            write(" ".join([tick_line(tick.with_trainers(trainers)), *waiting(waits)]))
             if tick.second >= until:
                 break
-    return ticks
+    # Which processes train shows only when they do.
+    return [tick.with_trainers(trainers) for tick in ticks]
 
 
 def _print(args: argparse.Namespace, ticks: list[Tick], waits: dict[int, float]) -> int:

@@ -10,20 +10,29 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from attach_kit import BATCH, ENVIRON, NEED, PROGRAMS, SAMPLE_S, STEP_S, Seen, answer, left_behind, run, script
+from attach_kit import (
+    BATCH,
+    BIN,
+    ENVIRON,
+    NEED,
+    PROGRAMS,
+    RANKS,
+    SAMPLE_S,
+    STEP_S,
+    Seen,
+    answer,
+    left_behind,
+    run,
+    script,
+)
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 PLAIN = ("--sample", str(SAMPLE_S), "--step", str(STEP_S))
-#: Where this Python's own commands are.
-BIN = Path(sys.executable).parent
-TORCHRUN = (str(BIN / "torchrun"),) if (BIN / "torchrun").exists() else (sys.executable, "-m", "torch.distributed.run")
-RANKS = ("--nproc-per-node=2", "--standalone", str(PROGRAMS / "ranks.py"))
 ACCELERATE = (str(BIN / "accelerate"), "launch", "--cpu", "--num_processes=1")
 
 
@@ -47,7 +56,7 @@ CASES = {
     "Lightning": Case(script("lit.py"), "lightning"),
     "transformers": Case(script("trainer.py"), "transformers", dataset="Texts"),
     "accelerate launch": Case((*ACCELERATE, str(PROGRAMS / "accelerated.py")), "accelerate", batches_per_step=2.0),
-    "torchrun": Case((*TORCHRUN, *RANKS), workers=1, ranks=2),
+    "torchrun": Case(RANKS, workers=1, ranks=2),
     "an iterable data set, by a shell script": Case(
         (str(PROGRAMS / "start.sh"), "stream.py"),
         dataset="Stream",

@@ -58,7 +58,7 @@ def outputs(profile_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("outputs")
     (folder / "job.toml").write_text(SCENARIO)
     (folder / "fleet.toml").write_text(FLEET)
-    of_a_program(profile_path, idle=1.0).save(folder / "program.json")
+    of_a_program(profile_path, idle=0.0).save(folder / "program.json")
     return {
         "recommend": printed("recommend", str(folder / "program.json"), "--max-cores", "3", "--json"),
         "compare": printed("compare", str(profile_path), str(profile_path), "--json", "--fail-over", "10%"),
@@ -73,7 +73,7 @@ def test_outputs_fit_their_schemas(outputs: dict[str, Any]) -> None:
     assert {row["basis"] for row in plan["rows"]} == {BOUNDED, SEARCHED, SIMULATED}
     assert len(outputs["machines"]["machines"]) > 100 and outputs["compare"]["changes"]
     today = outputs["recommend"]["today"]
-    assert (today["gpu_idle_observed"], today["gpu_idle_by_rank"], today["batch_size"]) == (1.0, [0.0, 0.0], None)
+    assert (today["gpu_idle_observed"], today["gpu_idle_by_rank"], today["batch_size"]) == (0.0, [0.0, 0.0], None)
     assert not today["trusted"] and set(today["likeliest_term"]) == {"name", "words"}
     for verb, document in outputs.items():
         schema = printed("schema", verb)

@@ -1,4 +1,4 @@
-"""A stream that is cut into as many parts as the program has workers, and cannot be read by any other number of them."""
+"""A stream in as many parts as the program has workers, which no other number of them can read."""
 
 import itertools
 import os
