@@ -47,7 +47,7 @@ def of_a_program(path: Path, idle: float) -> Profile:
     assert isinstance(profile, Profile)
     today = Today(
         program="python train.py", gpu_idle=idle, samples_per_s=400.0, wait=0.03, step=0.05, batches=60, workers=2,
-        threads=2, ranks=2, rank_busy=(1.0 - idle, 1.0 - idle),
+        threads=2, rank_busy=(1.0 - idle,),
     )  # fmt: skip
     return replace(profile, today=today)
 
@@ -60,7 +60,7 @@ def outputs(profile_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     (folder / "fleet.toml").write_text(FLEET)
     of_a_program(profile_path, idle=0.0).save(folder / "program.json")
     return {
-        "recommend": printed("recommend", str(folder / "program.json"), "--max-cores", "3", "--json"),
+        "recommend": printed("recommend", str(folder / "program.json"), "--max-cores", "2", "--json"),
         "compare": printed("compare", str(profile_path), str(profile_path), "--json", "--fail-over", "10%"),
         "machines": printed("machines", "--json"),
         "plan": printed("plan", str(folder / "fleet.toml"), "--jobs", "1", "--json"),
@@ -73,7 +73,7 @@ def test_outputs_fit_their_schemas(outputs: dict[str, Any]) -> None:
     assert {row["basis"] for row in plan["rows"]} == {BOUNDED, SEARCHED, SIMULATED}
     assert len(outputs["machines"]["machines"]) > 100 and outputs["compare"]["changes"]
     today = outputs["recommend"]["today"]
-    assert (today["gpu_idle_observed"], today["gpu_idle_by_rank"], today["batch_size"]) == (0.0, [0.0, 0.0], None)
+    assert (today["gpu_idle_observed"], today["gpu_idle_by_rank"], today["batch_size"]) == (0.0, [0.0], None)
     assert not today["trusted"] and set(today["likeliest_term"]) == {"name", "words"}
     for verb, document in outputs.items():
         schema = printed("schema", verb)
