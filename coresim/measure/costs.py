@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from coresim import stats
 from coresim.measure.calibrate import PACED_STEP, STREAMED, Calibration, CalibrationRun
-from coresim.measure.handover import LEAST_SEEN, waits_by_state
+from coresim.measure.handover import LEAST_SEEN, pickled, waits_by_state
 from coresim.measure.notes import Note
 from coresim.measure.subject import Layout
 from coresim.model.measurement import Measurement
@@ -192,11 +192,12 @@ def _receiving(found: Calibration) -> Iterator[Measurement]:
 
 def _round_waits(found: Calibration, number: int) -> dict[str, list[float]]:
     waits: dict[str, list[float]] = {}
+    pickling = pickled(found)[1]
     for count in found.counts:
         for run in found.of(count):
             if run.round == number:
                 others = run.others if found.disturbed(run) else 0.0
-                seen = waits_by_state(run.trial, count, Layout.prefetch_factor, found.cpus, others)
+                seen = waits_by_state(run.trial, count, Layout.prefetch_factor, found.cpus, others, pickling)
                 for state, values in seen.items():
                     waits.setdefault(state, []).extend(values)
     return waits
