@@ -129,7 +129,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     if len(content) > MOST_BYTES:
         raise InputError(f"{path}: larger than {format_bytes(MOST_BYTES)}, which no file of coresim's is; name another")
     try:
-        return content.decode().replace("\r\n", "\n")
+        return content.decode("utf-8-sig").replace("\r\n", "\n")  # some editors put a mark of the encoding first
     except UnicodeDecodeError:
         raise InputError(f"{path}: not a text file; coresim reads JSON profiles and TOML scenarios") from None
 

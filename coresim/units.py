@@ -15,6 +15,8 @@ SHORTEST_S, LONGEST_S = 1e-12, 1e9
 #: Characters of a value in a message.
 SHORT = 80
 SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+#: Control characters of ASCII and Latin-1 but for the end of a line, and those that change the direction of writing.
+_STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf)\s*([a-zA-Zµ]*)\s*")
 
 
@@ -61,6 +63,11 @@ def short(value: object) -> str:
         return f"{'minus ' if value < 0 else ''}an integer of more than 20 digits"
     text = repr(value)
     return text if len(text) <= SHORT else f"{text[:SHORT]}... ({len(text)} characters)"
+
+
+def visible(text: str) -> str:
+    """The text with characters that would steer a terminal, or turn its letters round, as escapes such as ``\\x1b``."""
+    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def format_duration(seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from dataclasses import dataclass
@@ -21,10 +20,12 @@ PROGRAMS = Path(__file__).resolve().parent / "attaching" / "programs"
 BATCH = 32
 #: A sample's CPU time and a step's wait, s: 3.2 cores feed a step.
 SAMPLE_S, STEP_S = 0.005, 0.050
-#: Workers make 3.2 batches' worth of a core's work in a step, and the trainer next to nothing, for its step waits: so
-#: many whole cores.
-NEED = math.ceil(BATCH * SAMPLE_S / STEP_S)
+#: Workers make 3.2 batches' worth of a core's work in a step, and the trainer next to nothing, for its step waits.
+NEED = BATCH * SAMPLE_S / STEP_S
 ENVIRON = {"SAMPLE_S": str(SAMPLE_S), "STEP_S": str(STEP_S), "OMP_NUM_THREADS": "1"}
+#: What every process that is started here inherits.
+os.environ["CORESIM_TESTS"] = str(os.getpid())
+OURS = f"CORESIM_TESTS={os.getpid()}"
 #: Where this Python's own commands are.
 BIN = Path(sys.executable).parent
 TORCHRUN = (str(BIN / "torchrun"),) if (BIN / "torchrun").exists() else (sys.executable, "-m", "torch.distributed.run")
@@ -57,6 +58,21 @@ def run(command: tuple[str, ...], **options: Any) -> Seen:
     return Seen(ranks, said.decode(), phases, profile)
 
 
+def least_period(cost_s: float, workers: int, batches: int) -> float:
+    """Seconds from batch to batch at the least, of so many that were watched, each of so much CPU time.
+
+    Workers that had nobody to give their batches to, while the trainer had to wait for a core, have two each ready.
+    """
+    ready = 2 * workers
+    return 0.98 * cost_s / max(1, workers) * (1.0 - ready / max(batches, ready + 1))
+
+
+def speeds(profile: Profile) -> tuple[float, float]:
+    """The machine's least and greatest speed while the loader was run; 1 is the usual one."""
+    found = next(measured for measured in profile.measurements if measured.name == "machine.speed")
+    return min(1.0, *found.flat), max(1.0, *found.flat)
+
+
 def answer(profile: Profile) -> Recommendation:
     """What is recommended for the job by what its loader costs, however busy the machine is.
 
@@ -78,15 +94,19 @@ def profile_in(path: Path) -> Profile:
 
 
 def left_behind(needle: str) -> list[str]:
-    """Command lines with ``needle`` in them of processes that still run."""
+    """Command lines with ``needle`` in them of processes that still run and descend from this process.
+
+    Tests in another process run the same programs meanwhile.
+    """
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and int(folder.name) != os.getpid():
             try:
                 words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+                ours = OURS.encode() in (folder / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if needle in words and state != "Z":
+            if needle in words and ours and state != "Z":
                 found.append(words)
     return found

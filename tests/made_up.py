@@ -51,7 +51,7 @@ FOUND = (
     ("storage.cold.bandwidth", "B/s", ((5e8,),)),
 )
 STEP_S = 0.0102
-STEP = StepCost(step=(STEP_S,), launch=(0.001,), copy=0.001, copy_pinned=0.0005, slowdown=(1.0, 1.0))
+STEP = StepCost(step=(STEP_S,), launch=(0.001,), copy=(0.001,), copy_pinned=(0.0005,), slowdown=(1.0, 1.0))
 #: A batch of 10 takes a worker 25 ms.
 TABLES: dict[str, Any] = {
     "workload": {

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import check_writable, progress_on_stderr, read_input, require, show, study_of
+from coresim.cli.common import check_writable, progress_on_stderr, read_input, require, save, show, study_of
 from coresim.cli.request import measure_profile, request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.units import parse_duration
@@ -141,7 +141,7 @@ def read_job(
         check_writable(args.save)
     profile, _ = attached(args)
     if args.save:
-        profile.save(args.save)
+        save(args, profile, args.save)
     return scenario_of(profile, source_of(args), settings, storage=storage), profile
 
 
@@ -197,7 +197,7 @@ def validate_program(args: argparse.Namespace) -> int:
         check_writable(args.output)
     profile, found = attached(args, _worker_counts())
     if keep:
-        profile.save(args.output)
+        save(args, profile, args.output)
     assert profile.today is not None
     scenario = scenario_of(profile, source_of(args))
     with progress_on_stderr() as progress, study_of(Plan(), "fast", progress) as study:

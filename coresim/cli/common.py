@@ -6,13 +6,15 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coresim.errors import EXIT_ANSWERED, InputError
+from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
+from coresim.units import visible
 
 if TYPE_CHECKING:
     from coresim.advise.sweep import Study
@@ -40,9 +42,32 @@ def settings_of(args: argparse.Namespace) -> list[str]:
 
 
 def show(args: argparse.Namespace, document: object, text: str) -> int:
-    """Print one JSON object where ``--json`` asks for it, else the text; the exit code of an answer."""
-    print(json.dumps(document, indent=1, allow_nan=False) if args.json else text)
+    """Print one JSON object where ``--json`` asks for it, else the text; the exit code of an answer.
+
+    Raises:
+        CoresimError: a file that was to be written on the way could not be (`save`).
+    """
+    print(json.dumps(document, indent=1, allow_nan=False) if args.json else visible(text))
+    told_unsaved(args)
     return EXIT_ANSWERED
+
+
+def save(args: argparse.Namespace, profile: Profile, path: str) -> bool:
+    """Save what was measured. Where that fails, minutes of measuring are not lost: the answer is given first."""
+    try:
+        profile.save(path)
+    except CoresimError as error:
+        args.unsaved = error
+        return False
+    return True
+
+
+def told_unsaved(args: argparse.Namespace) -> None:
+    """Raise, behind the answer, what went wrong when a file was to be written."""
+    error: CoresimError | None = getattr(args, "unsaved", None)
+    if error is not None:
+        sys.stdout.flush()
+        raise error
 
 
 def read_input(
@@ -91,8 +116,10 @@ def _note(profile: Profile, path: str) -> None:
     here = read_host(load_window=0.0).fingerprint
     if profile.host.fingerprint != here:
         print(
-            f"coresim: {path}: measured on another machine ({profile.host.cpu_model}); the answer is for that one;"
-            " for this one, measure here",
+            visible(
+                f"coresim: {path}: measured on another machine ({profile.host.cpu_model}); the answer is for that one;"
+                " for this one, measure here"
+            ),
             file=sys.stderr,
         )
 
@@ -156,8 +183,11 @@ def check_writable(path: str) -> None:
         raise InputError(f"cannot write {target}: it is a {'folder' if target.is_dir() else 'device'}; name a file")
     if not target.parent.is_dir():
         raise InputError(f"cannot write {target}: no folder {target.parent}; make it first")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise InputError(f"cannot write {target}: no permission; choose a folder that you can write to")
+    try:  # no mode of the folder tells of a disk that is full or read-only
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}; choose a folder that you can write to") from None
 
 
 def check_figure(path: str) -> None:
@@ -179,7 +209,7 @@ def progress_on_stderr() -> Iterator[Callable[[str, float], None]]:
     with tqdm(total=1.0, bar_format=form, file=sys.stderr, leave=False) as bar:
 
         def listen(what: str, fraction: float) -> None:
-            bar.set_description_str(what, refresh=False)
+            bar.set_description_str(visible(what), refresh=False)
             # A second phase, such as what a plan asks for, begins at nothing again.
             bar.n = fraction
             bar.refresh()
@@ -194,7 +224,7 @@ def _one_line_per_part() -> Callable[[str, float], None]:
         nonlocal told
         part = what.partition(",")[0]  # what follows a comma counts on
         if part != told and fraction < 1.0:
-            print(f"{part} ...", file=sys.stderr, flush=True)
+            print(visible(f"{part} ..."), file=sys.stderr, flush=True)
             told = part
 
     return listen

@@ -6,29 +6,29 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 INTERRUPTED = "coresim: interrupted; nothing was left behind"
 _EXIT_INTERRUPTED = 130
 #: Signals that stop the command, and how many of them end it at once: the first begins to clear up.
-_SIGNALS, _MOST = (signal.SIGINT, signal.SIGTERM), 3
+_SIGNALS, _MOST = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), 3
 _AGAIN_S = 0.01
 _seen: list[int] = []
+_unwritten: list[OSError] = []
 
 
 def main() -> int:
     """The ``coresim`` command: its exit code."""
-    for number in _SIGNALS:
-        signal.signal(number, _stop_at_once)
+    _handle(_stop_at_once)
     sys.unraisablehook = _unraisable
     _open_streams()
 
     from coresim.cli.main import main as run
 
     code = run()
-    for number in _SIGNALS:
-        signal.signal(number, _stop_at_once)
+    _handle(_stop_at_once)
     if interrupted():
         # Python sends itself SIGINT at its end where an interrupt went through code from a string, as dataclasses are
         # made, although it was dealt with. While that is blocked, the exit code stays 130.
@@ -37,16 +37,27 @@ def main() -> int:
 
 
 def interruptible() -> None:
-    """From here on SIGINT and SIGTERM raise `KeyboardInterrupt`, once."""
+    """From here on SIGINT, SIGTERM and SIGHUP raise `KeyboardInterrupt`, once."""
     _seen.clear()
-    for number in _SIGNALS:
-        signal.signal(number, _interrupt)
+    _handle(_interrupt)
     signal.signal(signal.SIGALRM, _interrupt_again)
+
+
+def _handle(handler: Callable[[int, FrameType | None], None]) -> None:
+    for number in _SIGNALS:
+        # nohup ignores SIGHUP so that the command outlives its terminal.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def interrupted() -> bool:
     """Whether a signal has come, though perhaps another exception took the place of what it raised."""
     return bool(_seen)
+
+
+def unwritten() -> OSError | None:
+    """Why the answer could not be written on stdout, if it could not."""
+    return _unwritten[-1] if _unwritten else None
 
 
 def _stop_at_once(number: int, frame: FrameType | None) -> None:
@@ -77,6 +88,17 @@ def _unraisable(what: Any) -> None:
         sys.__unraisablehook__(what)
 
 
+class _Answer(io.FileIO):
+    """Stdout, which tells its own failures from those of other files."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            _unwritten.append(error)
+            raise
+
+
 class _Heedless(io.FileIO):
     """A stream that may be full or closed: what is said on it is no part of the answer."""
 
@@ -95,11 +117,12 @@ def _open_streams() -> None:
         except OSError:
             # Writing the answer to a closed stdout must fail, as on a full disk; stderr takes anything.
             os.open(os.devnull, os.O_RDWR if number == 2 else os.O_RDONLY)
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 (open to the end)
-    # A name of odd bytes in an answer is no reason not to answer.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    encoding = sys.stderr.encoding if sys.stderr else "utf-8"
-    raw = io.BufferedWriter(_Heedless(2, "wb", closefd=False))
-    sys.stderr = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", line_buffering=True)
+    sys.stdout = _stream(_Answer(1, "wb", closefd=False), sys.stdout, line_buffering=os.isatty(1))
+    sys.stderr = _stream(_Heedless(2, "wb", closefd=False), sys.stderr, line_buffering=True)
+
+
+def _stream(raw: io.FileIO, usual: TextIO | None, line_buffering: bool) -> TextIO:
+    """A name of odd bytes, or one that the terminal has no letters for, is no reason not to answer."""
+    encoding = usual.encoding if usual else "utf-8"
+    writer = io.BufferedWriter(raw)
+    return io.TextIOWrapper(writer, encoding=encoding, errors="backslashreplace", line_buffering=line_buffering)

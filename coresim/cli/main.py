@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 
 from coresim.cli.attach import VERBS as VERBS_WITH_COMMAND
 from coresim.cli.attach import split
-from coresim.cli.entry import INTERRUPTED, interrupted, interruptible
+from coresim.cli.entry import INTERRUPTED, interrupted, interruptible, unwritten
 from coresim.errors import EXIT_INTERRUPTED, CoresimError
+from coresim.units import visible
 
 #: One verb in each of these modules, but several in `coresim.cli.listing`.
 MODULES = (
@@ -71,13 +72,11 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader went away (| head): there is nobody to tell, and the flush at exit must not complain either.
-        _drop_answer()
-        return 1
     except OSError as error:
-        print(f"coresim: {_unwritten(error)}", file=sys.stderr)
-        _drop_answer()
+        if not isinstance(unwritten(), BrokenPipeError):  # the reader went away (| head): there is nobody to tell
+            print(f"coresim: {one_line(_refused(error))}", file=sys.stderr)
+        if unwritten():  # the flush at exit must not complain either
+            _drop_answer()
         return 1
     except MemoryError:
         print("coresim: out of memory: ask for fewer workers, steps or GPUs at once", file=sys.stderr)
@@ -116,11 +115,13 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def _unwritten(error: OSError) -> str:
+def _refused(error: OSError) -> str:
+    if unwritten():
+        why = "stdout is closed" if error.errno == errno.EBADF else error.strerror
+        return f"cannot write the answer: {why}; send it elsewhere"
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}; check the path and the room there"
-    why = "stdout is closed" if error.errno == errno.EBADF else error.strerror
-    return f"cannot write the answer: {why}; send it elsewhere"
+    return f"{error.strerror or error}; check the current folder, and the room for temporary files (TMPDIR, else /tmp)"
 
 
 def _drop_answer() -> None:
@@ -129,5 +130,5 @@ def _drop_answer() -> None:
 
 def one_line(error: object) -> str:
     """The message as one line; the middle of a very long one is left out, for the remedy is at its end."""
-    line = " ".join(str(error).split())
+    line = visible(" ".join(str(error).split()))
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"

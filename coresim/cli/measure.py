@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from coresim.cli.attach import add_attach, measured
-from coresim.cli.common import check_writable, show
+from coresim.cli.common import check_writable, save, show
 from coresim.cli.request import add_arguments
 from coresim.units import format_bytes, format_duration
 
@@ -41,12 +41,12 @@ def run(args: argparse.Namespace) -> int:
     """
     check_writable(args.output)
     profile = measured(args)
-    profile.save(args.output)
-    return show(args, profile.to_dict(), summary(profile, args.output))
+    kept = save(args, profile, args.output)
+    return show(args, profile.to_dict(), summary(profile, args.output if kept else None))
 
 
-def summary(profile: Profile, path: str) -> str:
-    """What was measured, in a few lines, for people."""
+def summary(profile: Profile, path: str | None) -> str:
+    """What was measured, in a few lines, for people; ``path``: where it was written, if it was."""
     lines = [f"{profile.workload}, batch {profile.batch_size} ({format_bytes(profile.bytes_per_batch)})"]
     if profile.settings is not None:
         lines.append(f"today's settings: {profile.settings}")
@@ -58,4 +58,4 @@ def summary(profile: Profile, path: str) -> str:
     lines.append(f"  with {count} cores at work, each runs at {speed:.0%} of its speed alone")
     lines.append(f"step: {profile.accelerator.basis}")
     lines += [f"caution: {what}: {value}; {remedy}" for what, value, remedy in profile.cautions]
-    return "\n".join([*lines, f"written to {path}"])
+    return "\n".join([*lines, *([f"written to {path}"] if path else [])])

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Executor
+from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -130,14 +130,19 @@ def _processes(jobs: int) -> Iterator[Executor]:
     executor = ProcessPoolExecutor(jobs, multiprocessing.get_context("forkserver"), begin)
     try:
         yield executor
+    except BrokenExecutor:
+        raise CoresimError(
+            "a process that simulates was killed; is memory short? take fewer --jobs; --results keeps what is finished"
+        ) from None
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
 def begin() -> None:
     """What a process that runs tasks does first."""
-    # Ctrl-C is told to the process that sends the tasks, which stops the others.
+    # Ctrl-C and a terminal that is closed are told to the process that sends the tasks, which stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # Simulating makes very many small objects and hardly a cycle: to look for cycles 700 objects after the last time,
     # as Python does, takes a tenth of the time.
     gc.freeze()
@@ -157,4 +162,14 @@ def _dask(address: str) -> Iterator[Executor]:
             f"--scheduler {address}: no Dask scheduler answers there: {error}; check the address"
         ) from None
     with client:
-        yield client.get_executor()
+        try:
+            yield client.get_executor()
+        except CoresimError:
+            raise
+        except Exception as error:  # a scheduler that is lost, workers that are killed or have no coresim
+            from coresim.workloads.base import describe
+
+            raise CoresimError(
+                f"--scheduler {address}: the cluster failed: {describe(error)}; each worker needs this coresim, and"
+                " memory; --results keeps what is finished"
+            ) from None

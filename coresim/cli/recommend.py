@@ -14,6 +14,7 @@ from coresim.cli.common import (
     progress_on_stderr,
     read_input,
     require,
+    save,
     settings_of,
     show,
     study_of,
@@ -115,7 +116,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
         check_writable(args.save)
     profile = measured(args)
     if args.save:
-        profile.save(args.save)
+        save(args, profile, args.save)
     source = source_of(args) if args.command else "measured here"
     if args.command:
         step = step_settings(args, asked_batch(profile.batch_size, settings) or profile.batch_size)

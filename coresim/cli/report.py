@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from coresim.cli.attach import add_attach, read_job, source_of
-from coresim.cli.common import check_writable, metadata, progress_on_stderr, settings_of, study_of
+from coresim.cli.common import check_writable, metadata, progress_on_stderr, settings_of, study_of, told_unsaved
 from coresim.cli.flags import add_flags
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
+from coresim.units import visible
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -61,10 +62,14 @@ def run(args: argparse.Namespace) -> int:
         checked = ledger_table(ledger) if ledger else None
         option = option_today(scenario, found.point.option)
         remedies = remedies_sections(what_if(scenario, study, option=option, said=found.known))
-        write_report(plan_report(answer, study.engine, about, title, remedies, checked), args.output)
-    if today:
-        print(today_text(today))
-    print(f"{headline(answer.result).splitlines()[0]}\nwritten to {args.output}")
+        report = plan_report(answer, study.engine, about, title, remedies, checked)
+        if today:
+            print(visible(today_text(today)))
+        print(visible(headline(answer.result).splitlines()[0]))
+        # Charts are drawn and sliders simulated as it is written.
+        write_report(report, args.output)
+    print(f"written to {args.output}")
+    told_unsaved(args)
     if today and not today.trusted:
         return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.result.meets_target else EXIT_NO_CORE_COUNT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from coresim.cli.common import check_figure, engine_named, metadata, read_input, settings_of, show
+from coresim.cli.common import check_figure, check_writable, engine_named, metadata, read_input, settings_of, show
 from coresim.cli.flags import add_flags, positive, whole_number
 from coresim.model.keys import MOST_PARTS
 
@@ -50,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.gantt:
         check_figure(args.gantt)
+    if args.trace:
+        check_writable(args.trace)
     scenario, profile = read_input(args.input, settings_of(args), storage=args.storage)
     setting = resolve_setting(scenario, args.option, args.workers, args.cores, args.prefetch_factor)
     pipeline = build(scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor)
@@ -58,6 +60,11 @@ def run(args: argparse.Namespace) -> int:
     plan = Plan(args.steps or Plan.steps, grow, count, count, seed=args.seed, under_way=grow)
     engine = engine_named(args.engine)
     result = estimate(pipeline, plan, engine)
+    about = metadata(args.seed, args.input, step_provenance(profile, None, args.settings), profile)
+    document = estimate_document(result, shown, about)
+    if scenario.stages:  # they say how many servers each has; a loader's workers are no part of such a line
+        shown = {"listed stages": len(scenario.stages), "cores": setting.cores, "engine": args.engine}
+    code = show(args, document, "\n".join([estimate_text(result, shown), *bound_lines(pipeline)]))
     if args.trace:
         from coresim.report.trace import write_trace
 
@@ -66,8 +73,4 @@ def run(args: argparse.Namespace) -> int:
         from coresim.report.figures import plot_gantt, save_figure
 
         save_figure(plot_gantt(scenario, setting.cores, max(1, setting.workers), engine, seed=args.seed), args.gantt)
-    about = metadata(args.seed, args.input, step_provenance(profile, None, args.settings), profile)
-    document = estimate_document(result, shown, about)
-    if scenario.stages:  # they say how many servers each has; a loader's workers are no part of such a line
-        shown = {"listed stages": len(scenario.stages), "cores": setting.cores, "engine": args.engine}
-    return show(args, document, "\n".join([estimate_text(result, shown), *bound_lines(pipeline)]))
+    return code

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import check_writable, require, show
@@ -85,8 +86,20 @@ def _ticks_to(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
         yield (lambda line: None) if args.pid is None else (lambda line: print(line, file=sys.stderr, flush=True))
         return
     check_writable(args.ticks)
-    with open(args.ticks, "w", encoding="utf-8") as stream:
-        yield lambda line: print(line, file=stream, flush=True)
+    handle = os.open(args.ticks, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+
+    def write(line: str) -> None:
+        # A disk that is full ends no training: the looks go on without their lines, and that is told behind the answer.
+        if not hasattr(args, "unsaved"):
+            try:
+                os.write(handle, f"{line}\n".encode())
+            except OSError as error:
+                args.unsaved = CoresimError(f"{args.ticks}: {error.strerror}; it keeps the looks until then")
+
+    try:
+        yield write
+    finally:
+        os.close(handle)
 
 
 def _start(command: list[str], environ: dict[str, str], quiet: bool) -> subprocess.Popen[bytes]:
@@ -100,13 +113,13 @@ def _start(command: list[str], environ: dict[str, str], quiet: bool) -> subproce
 def _watch(
     pid: int, interval: float, until: float, write: Callable[[str], None], inside: Inside | None = None
 ) -> list[Tick]:
-    """Ticks until the job or the time ends, or Ctrl-C; what was seen by then is answered."""
+    """Ticks until the job or the time ends, or Ctrl-C; what was seen by then, if anything was, is answered."""
     from coresim.measure.watch import watch
     from coresim.report.activity import tick_line, waiting
 
     ticks: list[Tick] = []
     trainers: set[int] = set()
-    with suppress(KeyboardInterrupt):
+    try:
         for tick in watch(pid, interval):
             ticks.append(tick)
             waits = inside.since_last() if inside else {}
@@ -114,6 +127,9 @@ def _watch(
             write(" ".join([tick_line(tick.with_trainers(trainers)), *waiting(waits)]))
             if tick.second >= until:
                 break
+    except KeyboardInterrupt:
+        if not ticks:
+            raise
     # Which processes train shows only when they do.
     return [tick.with_trainers(trainers) for tick in ticks]
 

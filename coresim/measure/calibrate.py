@@ -110,6 +110,11 @@ class Calibration:
         return run.others > MOST_OTHERS * self.cpus
 
     @property
+    def busy(self) -> bool:
+        """Whether most of the runs were disturbed."""
+        return 2 * sum(map(self.disturbed, self.runs)) > len(self.runs)
+
+    @property
     def counts(self) -> tuple[int, ...]:
         """The numbers of workers that ran."""
         return tuple(dict.fromkeys(run.workers for run in self.runs))

@@ -19,9 +19,8 @@ def cautions_of(found: Calibration) -> list[HostWarning]:
     """Reasons to trust the calibration less, each with the remedy."""
     remedy = "close other programs and measure again"
     result = []
-    disturbed = [run for run in found.runs if found.disturbed(run)]
-    if 2 * len(disturbed) > len(found.runs):
-        cores = stats.mean([run.others for run in disturbed])
+    if found.busy:
+        cores = stats.mean([run.others for run in found.runs if found.disturbed(run)])
         result.append(
             HostWarning("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy)
         )

@@ -119,7 +119,7 @@ class EmulatedDevice(Device):
     def _wait(self, queue: Queue, work: Work) -> None:
         spin = self.like.sync == "spin"
         while spin and work.end is None:
-            self._host.wait(0.0, spin)
+            self._host.spin()
         self._host.wait(queue.known(work), spin)
 
     def hold(self, seconds: float) -> None:

@@ -45,6 +45,7 @@ class Calibrated(NamedTuple):
         usual_pace: CPU seconds of the sampler's work meanwhile, by the number of workers, for the trials that follow.
         sampled: share of each CPU that sampling takes.
         batch_bytes, batch_arrays: of one batch.
+        busy: whether other programs used a notable part of the machine during most of the runs.
     """
 
     measurements: list[Measurement]
@@ -53,6 +54,7 @@ class Calibrated(NamedTuple):
     sampled: float
     batch_bytes: int
     batch_arrays: int
+    busy: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     )
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(rig.subject(ask.threads), ask.pressure_s, cautions)]
-    return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts)
+    return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts, found.busy)
 
 
 def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> list[Measurement]:

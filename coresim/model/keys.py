@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.model.service import MOST_UNCERTAIN, Service, read_service
-from coresim.units import LARGEST, in_bounds, parse_duration, short
+from coresim.units import LARGEST, in_bounds, parse_duration, short, visible
 
 Section = TypeVar("Section")
 #: The largest whole number: more samples than anyone has, and still exact as a float.
@@ -113,6 +113,8 @@ def _read_flag(value: object, where: str) -> bool:
 def _read_text(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise InputError(f"{where} = {short(value)}: a text is needed")
+    if visible(value) != value or "\n" in value:
+        raise InputError(f"{where} = {short(value)}: holds a control character; write it without")
     return value
 
 

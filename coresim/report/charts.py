@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
@@ -24,10 +27,21 @@ STYLE: Any = {
 _IDS = re.compile(r'\bid="(?=[\w. ]+_\d+")')
 
 
+@contextmanager
+def style(settings: Any) -> Iterator[None]:
+    """Matplotlib's settings while a figure is drawn.
+
+    A name in letters that the font lacks is drawn as boxes, and nothing is said of it.
+    """
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"(?s)Glyph .* missing from")
+        yield
+
+
 def svg_of(chart: Chart, salt: str) -> str:
     """The chart as an ``<svg>`` element; ``salt`` keeps its ids apart from those of other charts of a page."""
     stream = io.StringIO()
-    with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
+    with style({**STYLE, "svg.hashsalt": salt}):
         _figure(chart).savefig(stream, format="svg", metadata={"Date": None})
     found = stream.getvalue()
     # What comes before the element, and the metadata that name matplotlib's site, are of no use inside of HTML.
@@ -37,7 +51,7 @@ def svg_of(chart: Chart, salt: str) -> str:
 
 def pixels_of(chart: Chart, dots_per_inch: int = 200) -> NDArray[Any]:
     """The chart as red, green and blue values, row by row."""
-    with mpl.rc_context(STYLE):
+    with style(STYLE):
         figure = _figure(chart)
         figure.set_dpi(dots_per_inch)
         canvas: Any = FigureCanvasAgg(figure)

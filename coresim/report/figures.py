@@ -15,6 +15,7 @@ from coresim.files import write_bytes
 from coresim.model.build import SimulatedSetting
 from coresim.model.option import Option
 from coresim.report import gantt
+from coresim.report.charts import style
 from coresim.report.gantt import SERVERS_SHOWN, Bar, rows_of, title_of, traced
 from coresim.report.text import chosen_option
 
@@ -253,7 +254,7 @@ def save_figure(figure: Any, path: str) -> None:
     """Write a figure, the same one as the same file; the name's ending says the form (.png, .svg, .pdf)."""
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(path).suffix.lower())
     content = io.BytesIO()
-    with plt.rc_context({"svg.hashsalt": "coresim"}):
+    with style({"svg.hashsalt": "coresim"}):
         figure.savefig(content, format=Path(path).suffix[1:].lower(), dpi=150, metadata=undated)
     plt.close(figure)
     write_bytes(path, content.getvalue())

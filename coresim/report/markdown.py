@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from coresim.report.content import Block, Chart, Facts, Items, Paragraph, Report, Table, Verbatim
+from coresim.units import visible
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~&$])")
 
@@ -54,4 +55,4 @@ def _row(cells: tuple[str, ...], escape: bool = True) -> str:
 
 def _plain(text: str) -> str:
     """One line of text that Markdown shows as it stands."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\1", visible(" ".join(text.split())))

@@ -6,11 +6,10 @@ import io
 import textwrap
 from collections.abc import Iterable
 
-import matplotlib as mpl
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
-from coresim.report.charts import STYLE, WIDTH, pixels_of
+from coresim.report.charts import STYLE, WIDTH, pixels_of, style
 from coresim.report.content import Chart, Report, Section, Table
 from coresim.report.plain import block_lines, facts_lines
 
@@ -31,7 +30,7 @@ def report_pdf(report: Report) -> bytes:
     for section in report.sections:
         _section(flow, section)
     stream = io.BytesIO()
-    with mpl.rc_context(STYLE), PdfPages(stream, metadata={"Title": report.title, "CreationDate": None}) as pages:
+    with style(STYLE), PdfPages(stream, metadata={"Title": report.title, "CreationDate": None}) as pages:
         for page in flow.pages:
             pages.savefig(page)
     return stream.getvalue()

@@ -13,12 +13,12 @@ WIDTH = 110
 
 def percent(share: float) -> str:
     """A share for people: ``3.5 %``."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:z.1f} %"
 
 
 def ranged(share: float, low: float, high: float) -> str:
     """A share with its interval: ``3.5 % [3.1, 3.9]``."""
-    return f"{percent(share)} [{100 * low:.1f}, {100 * high:.1f}]"
+    return f"{percent(share)} [{100 * low:z.1f}, {100 * high:z.1f}]"
 
 
 def interval(estimate: Estimate) -> str:

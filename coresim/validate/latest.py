@@ -14,8 +14,14 @@ if TYPE_CHECKING:
 
 
 def state_folder() -> Path:
-    """``$XDG_STATE_HOME/coresim/ledgers``, else under ``~/.local/state`` (XDG Base Directory Specification 0.8)."""
+    """``$XDG_STATE_HOME/coresim/ledgers``, else under ``~/.local/state`` (XDG Base Directory Specification 0.8).
+
+    Raises:
+        InputError: the system knows no home of this user, as in a container that runs under any number.
+    """
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    if not os.path.isabs(base):
+        raise InputError(f"{base}: not a whole path; set XDG_STATE_HOME to a folder you can write")
     return Path(base) / "coresim" / "ledgers"
 
 
@@ -36,12 +42,12 @@ def keep(ledger: Ledger) -> None:
 
 def latest(fingerprint: str, title: str) -> Ledger | None:
     """The latest ledger of that host and workload, or None; a damaged, older or newer one counts as none."""
-    path = _path(fingerprint, title)
-    if not path.exists():
-        return None
-    from coresim.validate.ledger import load_ledger  # noqa: PLC0415 - slow to import, and rarely needed
-
     try:
+        path = _path(fingerprint, title)
+        if not os.access(path, os.R_OK):
+            return None
+        from coresim.validate.ledger import load_ledger  # noqa: PLC0415 - slow to import, and rarely needed
+
         return load_ledger(path)
     except InputError:
         return None

@@ -150,8 +150,8 @@ def scenario_of(costs: Costs, setting: Setting, dealt_late: bool = True) -> Scen
 
 def _in_training(scenario: Scenario, step: StepCost, run_ahead: int) -> Scenario:
     """Real training: the device's own step, launch and copies."""
-    pinned = scenario.loader.pin_memory and step.copy_pinned is not None
-    copy = step.copy_pinned if pinned and step.copy_pinned is not None else step.copy
+    pinned = scenario.loader.pin_memory and bool(step.copy_pinned)
+    copy = step.copy_pinned if pinned else step.copy
     device = Accelerator(
         step=empirical(step.step),
         launch=empirical(step.launch),
@@ -159,7 +159,7 @@ def _in_training(scenario: Scenario, step: StepCost, run_ahead: int) -> Scenario
         sync=step.sync,
         slowdown=step.slowdown,
     )
-    workload = replace(scenario.workload, copy=Service(copy) if copy else ZERO)
+    workload = replace(scenario.workload, copy=empirical(copy) if copy else ZERO)
     loader = replace(scenario.loader, copy_mode="stream" if pinned else "sync")
     return replace(scenario, workload=workload, accelerator=device, loader=loader)
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from coresim import stats
 from coresim.errors import CoresimError, InputError
 from coresim.measure.busy import busy_levels, measure_busy
 from coresim.measure.device import Device, map_tensors, to_device
@@ -41,24 +40,32 @@ class StepCost:
     Attributes:
         step: device times of back-to-back steps.
         launch: CPU times of the trainer to launch one.
-        copy: to copy a batch to the device from pageable memory, which waits; 0 where the CPU is the device.
-        copy_pinned: the same from pinned memory, which does not wait; None where there is no device.
+        copy: to copy a batch to the device from pageable memory, which waits; empty where the CPU is the device.
+        copy_pinned: the same from pinned memory, which does not wait.
         slowdown: relative step time with 0, 1, 2, ... cores busy.
         sync: whether waiting for the device holds a core (``spin``) or not (``block``).
     """
 
     step: tuple[float, ...]
     launch: tuple[float, ...]
-    copy: float
-    copy_pinned: float | None
+    copy: tuple[float, ...]
+    copy_pinned: tuple[float, ...]
     slowdown: tuple[float, ...]
     sync: str = "spin"
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> StepCost:
-        """The cost that `dataclasses.asdict` wrote, after JSON made lists of its tuples."""
-        lists = {name: tuple(document[name]) for name in ("step", "launch", "slowdown")}
-        return cls(**{**document, **lists})
+        """The cost that `dataclasses.asdict` wrote, after JSON made lists of its tuples.
+
+        Older ledgers have the median copy alone, 0 or null where there is none.
+        """
+        found: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+        }
+        for name in ("copy", "copy_pinned"):
+            if not isinstance(found[name], tuple):
+                found[name] = (found[name],) if found[name] else ()
+        return cls(**found)
 
 
 def is_own(model: str) -> bool:
@@ -205,12 +212,12 @@ def _steps(device: Device, base: Any, asks: Sequence[tuple[float, float, float, 
 def _step_cost(found: Sequence[Measurement], sync: str) -> StepCost:
     values = {measurement.name: measurement for measurement in found}
     step = values["accelerator.step"]
-    copies = {name: stats.median(copy.flat) for name, copy in values.items() if name.startswith("copy.")}
+    copies = {name: copy.flat for name, copy in values.items() if name.startswith("copy.")}
     return StepCost(
         step=step.flat,
         launch=values["accelerator.launch"].flat,
-        copy=copies.get("copy.pageable.wall", 0.0),
-        copy_pinned=copies.get("copy.pinned"),
+        copy=copies.get("copy.pageable.wall", ()),
+        copy_pinned=copies.get("copy.pinned", ()),
         slowdown=tuple(slowdown_table(step, found)),
         sync=sync,
     )

@@ -409,7 +409,8 @@ def test_a_cluster_that_loses_a_worker_gives_the_same(path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     fleet, killed = load_fleet(path), []
     settings = {"n_workers": 3, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+    patience = pytest.importorskip("dask").config.set({"distributed.comm.timeouts.connect": "200s"})
+    with patience, distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
         pids = list(client.run(os.getpid).values())
         assert len(set(pids)) == 3 and os.getpid() not in pids
 

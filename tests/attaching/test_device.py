@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import pytest
-from attach_kit import BATCH, ENVIRON, Seen, left_behind, run, script
+from attach_kit import BATCH, ENVIRON, Seen, least_period, left_behind, run, script
 from still import COPY, LAUNCH, SIZE, STEP, still
 
 from coresim import stats
@@ -107,8 +107,8 @@ def test_the_step_of_a_program_is_its_devices_with_the_launch_and_the_copy_besid
     step, launch, copy = costs["accelerator.step"], costs["accelerator.launch"], costs["loop.copy"]
     assert step.how.startswith("the device's own time of a step, by events")
     assert min(step.flat) >= STEP_S and stats.median(step.flat) >= 0.999 * (STEP_S + COPY_S)
-    if how == "ahead":  # what is queued behind another step is not kept waiting by the host
-        assert stats.median(step.flat) == pytest.approx(STEP_S + COPY_S, abs=0.0005)
+    if how == "ahead":  # what is queued behind another step is not kept waiting by the host, unless that is late by it
+        assert stats.quantile(step.flat, 0.25) == pytest.approx(STEP_S + COPY_S, abs=0.0005)
     assert min(launch.flat) >= LAUNCH_S
     assert 0.999 * COPY_S <= min(copy.flat) < 2 * COPY_S
     assert len(costs["loop.step"].flat) == len(step.flat)
@@ -128,7 +128,7 @@ def test_the_job_of_a_program_with_a_device(trained: tuple[str, Seen]) -> None:
     assert (tables["run_ahead"], "launch" in tables) == ((0, False) if how == "waits" else (1, True))
     assert not any("without CUDA" in caution.what for caution in profile.cautions)
     # One worker needs 80 ms for a batch at the least, of which the device works for what it takes.
-    assert today.wait + today.step >= 0.98 * BATCH * SAMPLE_S
+    assert today.wait + today.step >= least_period(BATCH * SAMPLE_S, 1, today.batches)
     assert today.gpu_idle == pytest.approx(
         1.0 - stats.mean(found.ranks[0]["step"]["device"]) / (today.wait + today.step)
     )

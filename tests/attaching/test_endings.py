@@ -12,10 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from attach_kit import ENVIRON, PROGRAMS, SAMPLE_S, TIMES, left_behind, script
+from attach_kit import BATCH, ENVIRON, PROGRAMS, TIMES, left_behind, script
+from kit import until
 
 from coresim.attaching import conduct
 from coresim.attaching.conduct import AttachRequest, attach
+from coresim.attaching.phases import LEAST_PERIODS
 from coresim.cli import attach as cli
 from coresim.cli.main import main
 from coresim.errors import CoresimError
@@ -45,6 +47,12 @@ def test_a_crash_is_told_with_its_last_line_and_code() -> None:
     assert last.endswith("its last line: ValueError: no such label: 11")
     assert "Traceback" in done.stderr  # the program's own, as it came
     assert not left_behind("crash.py")
+
+
+def test_a_program_that_is_killed_is_told_with_the_signal() -> None:
+    kills = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    with pytest.raises(CoresimError, match=r"ended by signal 9 before all was measured \(no DataLoader was iterated\)"):
+        attach(AttachRequest((sys.executable, "-c", kills)), bytearray().extend)
 
 
 def test_what_a_program_leaves_running_is_not_waited_for() -> None:
@@ -109,13 +117,17 @@ def test_a_command_that_cannot_be_started_is_one_line() -> None:
 def test_a_loader_of_ones_own_by_the_call_that_gives_a_batch(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # Short samples: a slow machine, too, comes to the fewest batches that count before a phase is given up.
+    sample_s = 0.002
+    monkeypatch.setenv("SAMPLE_S", str(sample_s))
+    monkeypatch.setenv("STEP_S", "0.02")
     monkeypatch.setattr(cli, "_QUICK", TIMES)
     flags = ("recommend", "--quick", "--json", "--loader-hook", f"feeder:Feeder.{name}")
     assert main([*flags, "--", *script("own_loader.py", name)]) == 0
     told = json.loads(capsys.readouterr().out)
-    # One thread prepares, so that a batch takes its CPU time, but for those that lay ready when the watch began.
-    assert told["wait_s"] + told["step_s"] >= 0.9 * 32 * SAMPLE_S
-    assert told["loader_cpu_s"] == pytest.approx(32 * SAMPLE_S, rel=0.3)
+    # One thread prepares, so that a batch takes its CPU time, but for three that may be ready when the watch begins.
+    assert told["wait_s"] + told["step_s"] >= (1 - 3 / LEAST_PERIODS) * BATCH * sample_s
+    assert told["loader_cpu_s"] == pytest.approx(BATCH * sample_s, rel=0.3)
     share = told["wait_s"] / (told["wait_s"] + told["step_s"])
     assert told["gpu_idle_observed"] == pytest.approx(share, abs=0.02) and share > 0.0
     assert not left_behind("own_loader.py")
@@ -153,7 +165,7 @@ def test_ctrl_c_ends_the_program_and_all_its_processes() -> None:
         if "batch 0" in line:  # it trains, with workers
             break
     running.send_signal(signal.SIGINT)
-    out, _ = running.communicate(timeout=60)
+    out, _ = running.communicate(timeout=200)
     assert running.returncode == 130
     assert out == ""
     assert not left_behind("--epochs=101")
@@ -170,7 +182,4 @@ def test_all_ranks_and_their_launcher_are_ended_with_coresim() -> None:
     running.kill()
     running.wait()
     running.stderr.close()
-    until = time.monotonic() + 60
-    while left_behind("--epochs=102") and time.monotonic() < until:
-        time.sleep(0.2)
-    assert not left_behind("--epochs=102")
+    until(lambda: not left_behind("--epochs=102"))

@@ -8,6 +8,7 @@ asserted holds on a busy machine; `benchmarks/attached.py` prints how near the p
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import sys
 from typing import Any, NamedTuple
@@ -24,10 +25,12 @@ from attach_kit import (
     STEP_S,
     Seen,
     answer,
+    least_period,
     left_behind,
     run,
     script,
-)
+    speeds,
+)  # fmt: skip
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -102,7 +105,9 @@ def test_the_loop_that_trains_is_found_with_its_settings(seen: tuple[Case, Seen]
     told = found.ranks[0]["settings"]
     assert (told["loader"], told["dataset"], told["samples"]) == ("DataLoader", case.dataset, case.samples)
     assert found.profile.batch_size == BATCH
-    assert today.batches_per_step == pytest.approx(case.batches_per_step, rel=0.1)
+    # Of few batches the last step may be under way.
+    steps = today.batches / today.batches_per_step
+    assert abs(steps - today.batches / case.batches_per_step) <= case.ranks
     assert found.profile.bytes_per_batch == BATCH * (3 * 8 * 8 * 4 + 8)
     assert found.ranks[0]["step"]["changed_in_place"] == ("--in-place" in case.command)
 
@@ -121,13 +126,14 @@ def test_what_is_known_is_measured(seen: tuple[Case, Seen]) -> None:
     today, profile = found.profile.today, found.profile
     assert today is not None
     costs = {measured.name: measured for measured in profile.measurements}
-    # CPU time, as far as other programs do not slow the machine; a step only gets longer, because it waits.
-    assert costs["prepare.sample"].mean == pytest.approx(SAMPLE_S, rel=0.25)
+    # CPU time at the machine's usual speed: a sample ends when it has spent so much, however fast the machine was. A
+    # step only gets longer, because it waits.
+    slow, fast = speeds(profile)
+    assert 0.98 * slow * SAMPLE_S <= costs["prepare.sample"].mean <= 1.25 * fast * SAMPLE_S
     assert all(step >= STEP_S for step in costs["accelerator.step"].flat)
     assert today.step >= STEP_S
     # Two workers or fewer need at least this for a batch, and the device idles for what the step is shorter.
-    workers = max(1, case.workers)
-    assert today.wait + today.step >= BATCH * SAMPLE_S / workers * 0.98
+    assert today.wait + today.step >= least_period(BATCH * SAMPLE_S, case.workers, today.batches // case.ranks)
     assert today.gpu_idle > 0.1
     # Its step is a sleep, which holds no core, and no GPU's.
     assert (today.device, today.sync) == ("cpu", "block")
@@ -137,4 +143,5 @@ def test_what_is_known_is_measured(seen: tuple[Case, Seen]) -> None:
 
 def test_the_recommended_cores_are_those_needed(seen: tuple[Case, Seen]) -> None:
     _, found = seen
-    assert abs(answer(found.profile).point.cores - NEED) <= 1
+    slow, fast = speeds(found.profile)  # costs are as far off as these, and those with one and with all cores apart
+    assert math.ceil(slow * NEED) - 1 <= answer(found.profile).point.cores <= math.ceil(fast / slow * NEED) + 1

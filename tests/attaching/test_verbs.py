@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from attach_kit import BATCH, ENVIRON, TIMES, left_behind, profile_in, script
+from attach_kit import BATCH, ENVIRON, TIMES, least_period, left_behind, profile_in, script
 from shared import benchmark
 
 from coresim.attaching import conduct
@@ -82,7 +82,8 @@ def test_validate_runs_the_loop_with_other_numbers_of_workers(recorded: Recorded
     # Without workers the trainer makes each batch itself, and three need a third of that time at the least.
     none, three = told["trials"]
     assert none["wait_s"] >= 0.98 * BATCH * SAMPLE_S
-    assert three["wait_s"] + three["step_s"] >= 0.98 * BATCH * SAMPLE_S / 3
+    watched = len(recorded.ranks[0]["trials"][1]["waits"])
+    assert three["wait_s"] + three["step_s"] >= least_period(BATCH * SAMPLE_S, 3, watched)
     assert profile_in(recorded.profile).today is not None
 
 

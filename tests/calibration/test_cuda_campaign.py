@@ -203,9 +203,9 @@ def test_a_folder_is_meant_from_where_the_script_is_called(campaign: Campaign, m
 
 
 @pytest.mark.parametrize(
-    ("body", "left_s", "code"), [("import sys; sys.exit(4)", 60.0, 4), ("import time; time.sleep(60)", 1.0, 130)]
+    ("body", "given_s", "code"), [("import sys; sys.exit(4)", 250.0, 4), ("import time; time.sleep(600)", 0.5, 130)]
 )
-def test_a_verb_ends_by_itself_or_is_ended(monkeypatch: pytest.MonkeyPatch, body: str, left_s: float, code: int):
+def test_a_verb_ends_by_itself_or_is_ended(monkeypatch: pytest.MonkeyPatch, body: str, given_s: float, code: int):
     started: list[Any] = []
     real: Callable[..., Any] = cuda_campaign.subprocess.Popen
 
@@ -215,8 +215,10 @@ def test_a_verb_ends_by_itself_or_is_ended(monkeypatch: pytest.MonkeyPatch, body
         return started[0]
 
     monkeypatch.setattr(cuda_campaign.subprocess, "Popen", popen)
-    monkeypatch.setattr(cuda_campaign, "STOP_S", 0.5)
-    assert cuda_campaign.coresim(cuda_campaign.time.monotonic() + left_s, "validate") == code
+    # On a busy machine it may take long until a signal is dealt with.
+    monkeypatch.setattr(cuda_campaign, "STOP_S", 120.0)
+    until = cuda_campaign.time.monotonic() + given_s + cuda_campaign.STOP_S
+    assert cuda_campaign.coresim(until, "validate") == code
     assert started[0].returncode == (code if code == 4 else -signal.SIGTERM)
 
 
@@ -245,6 +247,7 @@ from coresim.measure import campaign
 from coresim.validate import session, trials
 
 session.MOST_OTHERS = session.MOST_SLOWER = session.MOST_LATE = 1e9
+session.ATTEMPTS = 0
 campaign.QUICK_BUDGET = campaign.LEAST_BUDGET
 trials.Effort = partial(trials.Effort, budget_s=5.0, rounds=2, trial_s=0.3)
 left, attempt = int(os.environ.get("TRIALS", "1000")), session._attempt
@@ -273,6 +276,7 @@ def test_from_the_first_line_to_the_last_interrupted_and_resumed(
     (tmp_path / "hurry.py").write_text(HURRY)
     device = "emulated:step=10ms,launch=1ms,decode=1ms,bus=2e9,sync=block"
     flags = ["--name", "x", "--out", str(tmp_path), "--grid", str(tmp_path / "grid.toml"), "--device", device]
+    flags += ["--minutes", "60"]  # however slow the machine is, no part is over before it is done
     real: Callable[..., Any] = cuda_campaign.subprocess.Popen
 
     def hurried(command: list[str], **options: Any) -> Any:

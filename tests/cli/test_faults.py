@@ -5,17 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from faulty import FLEET, SIMPLE, disk_of, told
 from shared import SCENARIO
 
 from coresim.cli.main import main
@@ -29,9 +27,6 @@ READERS = (
     ("plan", "FILE"), ("plan", "F", "--results", "FILE"), ("machines", "--file", "FILE"),
     ("validate", "--grid", "FILE"),
 )  # fmt: skip
-#: A job whose times do not vary, so that it is answered in no time.
-SIMPLE = '[workload]\nbatch_size = 8\npreprocess = "4 ms"\n[accelerator]\nstep = "12 ms"\n'
-FLEET = '[[workload]]\npath = "scenario.toml"\ngpu_hours = 10.0\ngpu = "a100"\nmodel = "resnet50"\n'
 
 
 @pytest.fixture
@@ -43,20 +38,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and the last line of stderr of a command that leaves no traceback."""
-    try:
-        code = main(list(words))
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return code, out, err.rstrip("\n").rpartition("\n")[2]
-
-
 # Files
 
-HOSTILE = {
+HOSTILE: dict[str, str | bytes] = {
     "digits.toml": f"[workload]\nbatch_size = {'9' * 5000}\n",
     "digits.json": f'{{"workload": {{"batch_size": {"9" * 5000}}}}}',
     "hex.toml": f"[workload]\nbatch_size = 0x{'f' * 5000}\n",
@@ -72,13 +56,24 @@ HOSTILE = {
     "date.toml": "[host]\ncores = 2020-13-45\n",
     "field.csv": f"id,gpu,gpu_count,physical_cores\n{'x' * 200_000},a100,1,{'9' * 5000}\n",
     "nul.csv": "id,gpu\0,gpu_count,physical_cores\n",
+    "empty.toml": "",
+    "empty.json": "",
+    "latin.toml": b'[accelerator]\nname = "caf\xe9"\n',
+    "utf16.json": '{"format": "coresim-profile"}'.encode("utf-16"),
+    "newer.json": '{"format": "coresim-profile", "schema_version": 99}',
+    "older.json": '{"format": "coresim-profile", "schema_version": 0}',
+    "list.json": "[1, 2]",
+    "steering.toml": '[accelerator]\nname = "\\u001b[2J"\n',
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    Path(name).write_text(HOSTILE[name])
+    content = HOSTILE[name]
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     for words in READERS:
+        if not content and "--results" in words:  # a table without a row yet
+            continue
         code, out, last = told(capsys, *(word.replace("FILE", name) for word in words))
         assert (code, out) == (2, "") and last.startswith("coresim: ") and len(last) < 1300, (words, last)
         assert name in last or "--grid" in words
@@ -87,7 +82,7 @@ def test_hostile_files_are_one_line(folder: Path, capsys: pytest.CaptureFixture[
 def test_what_is_read_is_finite_and_within_bounds(tmp_path: Path) -> None:
     for name, read in (("digits.json", read_json), ("hex.toml", read_toml), ("small.toml", read_toml)):
         path = tmp_path / name
-        path.write_text(HOSTILE[name])
+        path.write_text(str(HOSTILE[name]))
         with pytest.raises(InputError, match=r"integer|a number is 0 or from 1e-100 to 1e\+18 in size"):
             read(path)
 
@@ -107,6 +102,12 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read_whole(tmp_path: P
         stream.truncate(MOST_BYTES + 1)
     with pytest.raises(InputError, match=r"large\.json: larger than 64 MB"):
         read_text(tmp_path / "large.json")
+
+
+def test_marks_and_line_ends_of_another_system_are_no_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + SIMPLE.replace("\n", "\r\n").encode())
+    assert read_text(path) == SIMPLE and read_toml(path)["workload"]["batch_size"] == 8
 
 
 def test_a_path_that_is_none_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,6 +155,15 @@ def test_what_cannot_be_said_on_stderr_does_not_hold_the_answer_back(folder: Pat
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 
+def test_a_reader_that_went_away_is_told_nothing() -> None:
+    """As behind ``| head``, which reads its lines and ends."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = run("catalogue", stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 @pytest.mark.parametrize("command", ["doctor", "--version", "--help", "recommend --help"])
 def test_a_full_disk_is_told_whatever_is_printed(command: str) -> None:
     done = shell(f"{command} >/dev/full")
@@ -162,17 +172,6 @@ def test_a_full_disk_is_told_whatever_is_printed(command: str) -> None:
 
 
 # Disks
-
-
-@contextmanager
-def disk_of(size: int) -> Iterator[None]:
-    """A limit on a file's size stands for a full disk: writing beyond it is an `OSError`."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("size", [0, 1000])
@@ -264,10 +263,17 @@ def test_a_signal_at_any_moment_is_130(folder: Path) -> None:
     # Most of the first half second is imports; each of them is a moment at which a signal may come.
     rng = random.Random(20)
     for events in (1, 2, 3, *rng.sample(range(4, count), 6)):
-        done = interrupted_after(events, rng.choice((signal.SIGINT, signal.SIGTERM)), *words)
+        done = interrupted_after(events, rng.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)), *words)
         assert (done.returncode, done.stdout) == (130, ""), (events, done)
         said = [line for line in done.stderr.splitlines() if not line.endswith("...")]
         assert said == ["coresim: interrupted; nothing was left behind"], (events, done.stderr)
+
+
+def test_nohup_keeps_what_a_terminal_that_closes_would_end(folder: Path) -> None:
+    words = [sys.executable, "-c", BOOT, "300", str(int(signal.SIGHUP)), "simulate", "scenario.toml", "--steps", "20"]
+    done = subprocess.run(["nohup", *words], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("Simulated"), done.stderr
+    assert "left" not in done.stderr.split()  # the signal came
 
 
 def test_an_interrupt_in_code_from_a_string_is_130_too(tmp_path: Path) -> None:

@@ -453,7 +453,7 @@ def test_an_output_that_cannot_be_written_is_told_before(
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(InputError, match="no permission"):
+    with pytest.raises(InputError, match="Permission denied"):
         check_writable(str(tmp_path / "p.json"))
 
 

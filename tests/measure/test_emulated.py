@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import resource
+import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -158,6 +160,38 @@ def test_a_launch_takes_cpu_time_of_the_thread() -> None:
     began = time.thread_time()
     DeviceHost().work(0.01)
     assert time.thread_time() - began >= 0.01
+
+
+@pytest.mark.parametrize(
+    "busy", [lambda host: host.work(0.05), lambda host: host.wait(time.perf_counter() + 0.05, True)]
+)
+def test_work_and_a_wait_that_spins_keep_their_core(busy: Callable[[DeviceHost], None]) -> None:
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    busy(DeviceHost())
+    # A thread that gives its core away by itself switches a hundred times or more.
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before <= 5
+
+
+def test_other_threads_run_while_the_host_spins() -> None:
+    usual, told, seen = sys.getswitchinterval(), threading.Event(), []
+
+    def spin() -> None:
+        host = DeviceHost()
+        for _ in range(200_000):
+            if told.is_set():
+                seen.append(True)
+                return
+            host.spin()
+
+    sys.setswitchinterval(60.0)  # nobody is made to let go of the interpreter's lock
+    worker = threading.Thread(target=spin)
+    try:
+        worker.start()
+        told.set()
+    finally:
+        sys.setswitchinterval(usual)
+        worker.join()
+    assert seen == [True]
 
 
 def test_copies_are_made_by_another_thread() -> None:

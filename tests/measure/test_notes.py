@@ -212,13 +212,13 @@ def burn(seconds: float) -> None:
 
 
 def test_time_on_the_run_queue_is_no_time_asleep() -> None:
-    before = queued_seconds()
-    if before is None:
+    if queued_seconds() is None:
         pytest.skip("the system does not tell how long a thread waits for a core")
-    began, spent = time.perf_counter(), time.thread_time()
+    # Between two readings it may lose its core, too: the wall clock is read first and last.
+    began, spent, before = time.perf_counter(), time.thread_time(), queued_seconds() or 0.0
     time.sleep(0.2)
     burn(0.1)
-    wall, cpu, queued = time.perf_counter() - began, time.thread_time() - spent, (queued_seconds() or 0.0) - before
+    queued, cpu, wall = (queued_seconds() or 0.0) - before, time.thread_time() - spent, time.perf_counter() - began
     # A machine that stands still meanwhile adds to the wall clock alone; the 10 ms are for counters that tick.
     assert 0.0 <= queued <= wall - cpu - 0.2 + 0.01
 

@@ -227,4 +227,4 @@ def test_an_interruption_leaves_no_work_on_the_other_thread() -> None:
         sum(range(20_000))
 
     with pytest.raises(KeyboardInterrupt):
-        siblings.measure_siblings(work, (CPUS[0], CPUS[-1]), budget_s=5.0, cautions=[])
+        siblings.measure_siblings(work, (CPUS[0], CPUS[-1]), budget_s=600.0, cautions=[])

@@ -67,7 +67,7 @@ def test_decoding_is_part_of_the_step_and_nothing_is_copied_besides(calls: list[
     begin, end = training.train(encoded)
     assert training.device.elapsed(begin, end) > 0 and len(calls) == before + 1
     cost = training.cost(seconds=0.2)
-    assert cost.copy == 0.0 and cost.copy_pinned is None and min(cost.step) > 0
+    assert cost.copy == () and cost.copy_pinned == () and min(cost.step) > 0
     assert len(calls) > before + len(cost.step)
 
 

@@ -60,7 +60,7 @@ def test_a_loader_in_the_trainer_hands_nothing_over():
 @pytest.mark.parametrize(
     ("effect", "workers", "costs", "more"),
     [
-        ("copying to the device", 8, {"copy_pinned": 0.005}, 0.005 / 0.0152),
+        ("copying to the device", 8, {"copy_pinned": (0.005,)}, 0.005 / 0.0152),
         ("launch", 8, {"launch": (0.0204,)}, 0.5),
         # One worker makes a batch in 25 ms. A step that takes twice as long beside it idles less.
         ("busy-host slowdown", 1, {"slowdown": (1.0, 2.0)}, -0.0102 / 0.025),
@@ -70,7 +70,7 @@ def test_what_only_real_training_has_is_switched_off_there(
     effect: str, workers: int, costs: dict[str, object], more: float
 ):
     setting, length = replace(TRAINED, workers=workers, cores=16), RunLength(80, 40)
-    step = replace(STEP, **({"launch": (0.001,), "copy_pinned": 0.0} | costs))  # type: ignore[arg-type]
+    step = replace(STEP, **({"launch": (0.001,), "copy_pinned": (0.0,)} | costs))  # type: ignore[arg-type]
     trained = replace(TRAINED_COSTS, training=step)
     idle, idle_without = (
         by(trained, setting, length, simulate) for by in (lambda *a: predict(*a).idle, partial(without, effect))

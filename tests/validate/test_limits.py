@@ -98,17 +98,12 @@ def test_every_thread_is_bound_and_gets_its_own_cpus_back(asleep: int):
 @needs_two_cpus
 def test_a_thread_that_was_started_meanwhile_is_freed_too():
     allowed = os.sched_getaffinity(0)
-    end, numbers = threading.Event(), []
-
-    def body() -> None:
-        numbers.append(threading.get_native_id())
-        end.wait()
-
+    end = threading.Event()
     with on_cpus([min(allowed)]):
-        thread = threading.Thread(target=body)
+        thread = threading.Thread(target=end.wait)
         thread.start()
     try:
-        assert os.sched_getaffinity(numbers[0]) == allowed
+        assert os.sched_getaffinity(thread.native_id or 0) == allowed
     finally:
         end.set()
         thread.join()

@@ -208,7 +208,7 @@ def test_the_user_s_own_step_takes_the_whole_batch(own_steps: str, name: str):
     batch = {"x": torch.ones(2, 3), "y": [torch.zeros(2), "text"]}
     work = Training(f"{own_steps}:{name}", "", "cpu", 2, batch=batch)
     cost = work.cost(seconds=0.01)
-    assert len(cost.step) >= 3 and cost.copy == 0.0
+    assert len(cost.step) >= 3 and cost.copy == ()
     begin, end = work.train(batch)
     last = importlib.import_module(own_steps).taken[-1]
     assert last["y"][1] == "text" and torch.equal(last["x"], batch["x"])
@@ -265,7 +265,12 @@ def test_the_slowdown_between_measured_levels_is_linear_and_never_below_one():
     taken = [Measurement(name, "s", ((value,),), "made up") for name, value in (values | busy_steps).items()]
     found = module._step_cost(taken, "block")
     assert found.slowdown == pytest.approx((1.0, 1.0, 1.2, 1.4))
-    assert found == StepCost((1.0,), (0.1,), 0.3, None, found.slowdown, "block")
+    assert found == StepCost((1.0,), (0.1,), (0.3,), (), found.slowdown, "block")
+
+
+def test_an_older_ledger_has_the_median_copies_alone():
+    older = {"step": [1.0], "launch": [0.1], "copy": 0.3, "copy_pinned": None, "slowdown": [1.0], "sync": "block"}
+    assert StepCost.from_dict(older) == StepCost((1.0,), (0.1,), (0.3,), (), (1.0,), "block")
 
 
 @pytest.mark.parametrize("key", [{"run_ahead": 4}, {"device": "emulated"}])

@@ -1,0 +1,164 @@
+"""Each file that a verb writes, where it cannot be: told before the work, or behind the answer; and no half is left."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faulty import FLEET, SIMPLE, disk_of, told
+from made_up import SETTING, ledger, point, profile
+from measure.test_watch import tick
+from shared import SCENARIO
+
+import coresim.api  # noqa: F401 (what imports the campaign while it is made up would keep that)
+from coresim.cli.main import main
+from coresim.errors import CoresimError, InputError
+from coresim.files import write_text
+from coresim.model.activity import Tick
+from coresim.validate.latest import keep, latest
+
+SIMULATE = ("simulate", "scenario.toml", "--steps", "20", "--replications", "1")
+REPORT = ("report", "simple.toml", "--max-cores", "2", "-o")
+PLAN = ("plan", "F", "--jobs", "1")
+MEASURED = ("--step-time", "50 ms")
+WATCH = ("watch", "--pid", str(os.getpid()), "--ticks", "out.txt")
+VALIDATE = ("validate", "--grid", "grid.toml")
+#: The words of each command that writes a file; the last one is its name.
+WRITERS = (
+    (*SIMULATE, "--trace", "out.json"), (*SIMULATE, "--gantt", "out.svg"),
+    (*REPORT, "out.html"), (*REPORT, "out.md"), (*REPORT, "out.pdf"),
+    (*PLAN, "--parquet", "out.parquet"),
+    ("measure", *MEASURED, "-o", "out.json"),
+    ("recommend", *MEASURED, "--max-cores", "2", "--save", "out.json"),
+    (*VALIDATE, "--figure", "out.svg"),
+)  # fmt: skip
+#: These keep what they had until then.
+GROWING = ((*PLAN, "--results", "out.csv"), (*VALIDATE, "-o", "out.json"), WATCH)
+GRID = '[[block]]\nworkload = "tiny"\nbatch_size = 10\nworkers = 2\nratio = 1.0\n'
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the commands read; what they would measure is made up."""
+    monkeypatch.chdir(tmp_path)
+    Path("scenario.toml").write_text(SCENARIO)
+    Path("simple.toml").write_text(SIMPLE)
+    Path("F").write_text(f'machines = ["aws:p4d.24xlarge"]\n{FLEET}')
+    Path("grid.toml").write_text(GRID)
+    found = ledger([point(SETTING, 0.3, 0.3)])
+    monkeypatch.setattr("coresim.measure.campaign.run_campaign", lambda *_, **__: profile())
+    monkeypatch.setattr("coresim.measure.campaign.make_data", lambda *_: None)
+    monkeypatch.setattr("coresim.validate.session.validate", lambda *_, **__: found)
+    monkeypatch.setattr("coresim.cli.validate._need_torch", lambda: None)
+    monkeypatch.setattr("coresim.measure.watch.watch", lambda *_: (tick(float(second)) for second in range(1, 9)))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+def name_of(words: tuple[str, ...]) -> str:
+    return " ".join((words[0], *words[-2:]))
+
+
+def needs_pyarrow(words: tuple[str, ...]) -> None:
+    if "--parquet" in words:
+        pytest.importorskip("pyarrow")
+
+
+@pytest.mark.parametrize("words", [*WRITERS, *GROWING], ids=name_of)
+def test_a_place_where_nothing_can_be_written_is_told_before_the_work(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_pyarrow(words)
+    for part in ("measure.campaign.run_campaign", "validate.session.validate", "measure.watch.watch"):
+        monkeypatch.setattr(f"coresim.{part}", lambda *_, **__: pytest.fail("it went to work"))
+    *before, name = words
+    os.mkdir(f"folder{Path(name).suffix}")
+    os.mkfifo(f"pipe{Path(name).suffix}")
+    there = sorted(os.listdir())
+    for place in (f"no/{name}", f"folder{Path(name).suffix}", f"pipe{Path(name).suffix}", f"/proc/{name}"):
+        code = main([*before, place])
+        out, err = capsys.readouterr()
+        # Simulating would be announced on stderr.
+        assert (code, out, err.count("\n")) == (2, "", 1) and place in err, err
+    assert sorted(os.listdir()) == there
+
+
+@pytest.mark.parametrize("words", WRITERS, ids=name_of)
+def test_a_full_disk_is_told_behind_the_answer(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    needs_pyarrow(words)
+    before = {name: Path(name).read_bytes() for name in os.listdir()}
+    with disk_of(15_000 if words[0] == "validate" else 100):  # its ledger fits
+        code, out, last = told(capsys, *words)
+    assert code == 1 and len(out) > 20, (out, last)
+    assert last.startswith("coresim: ") and words[-1] in last and "File too large" in last
+    assert {name: Path(name).read_bytes() for name in os.listdir() if name not in ("ledger.json", "state")} == before
+
+
+def test_lines_of_looks_that_do_not_fit_end_no_training(capsys: pytest.CaptureFixture[str]) -> None:
+    with disk_of(150):
+        code, out, last = told(capsys, *WATCH)
+    assert code == 1 and out.startswith("Verdict: ")
+    assert last == "coresim: out.txt: File too large; it keeps the looks until then"
+    assert Path("out.txt").stat().st_size <= 150 and Path("out.txt").read_text().splitlines()[0].split()[0] == "1.0"
+
+
+@pytest.mark.parametrize(("looks", "code"), [(0, 130), (1, 0)])
+def test_who_ends_a_watch_gets_what_was_seen(
+    looks: int, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> Iterator[Tick]:
+        yield from (tick(1.0) for _ in range(looks))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("coresim.measure.watch.watch", interrupted)
+    found, out, last = told(capsys, *WATCH)
+    assert found == code and out.startswith("Verdict: ") == bool(looks)
+    assert looks or last == "coresim: interrupted; nothing was left behind"
+
+
+def test_of_several_who_write_one_file_each_writes_all_of_it(tmp_path: Path) -> None:
+    path, texts = tmp_path / "one", [f"{number}" * 100_000 for number in range(8)]
+    writers = [threading.Thread(target=write_text, args=(path, text)) for text in texts]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert path.read_text() in texts and not list(tmp_path.glob(".one*"))
+
+
+@pytest.mark.parametrize("state", ["/proc/no-such", "~/state"])
+def test_a_validation_that_cannot_be_kept_for_later_is_answered(
+    state: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``~/state``: of a user who has no home."""
+    monkeypatch.setenv("XDG_STATE_HOME", state)
+    code, out, last = told(capsys, *VALIDATE, "-o", "out.json")
+    assert code in (0, 5) and "ledger: out.json" in out
+    assert "set XDG_STATE_HOME" in last and last.endswith("; recommend will not show this validation")
+    assert latest("host", "title") is None and not Path("~").exists()
+    with pytest.raises(InputError, match="set XDG_STATE_HOME"):
+        keep(ledger([point(SETTING, 0.3, 0.3)]))
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device; check the current folder, and the room for"),
+        (FileNotFoundError(2, "No such file or directory", "/x/y"), "/x/y: No such file or directory; check the path"),
+        (MemoryError(), "out of memory: ask for fewer workers"),
+        (CoresimError("two\nlines \x1b[31mred"), r"two lines \x1b[31mred"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(
+    error: Exception, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("coresim.measure.campaign.run_campaign", fails)
+    code, out, last = told(capsys, "measure", *MEASURED)
+    assert (code, out) == (1, "") and last.startswith(f"coresim: {words}")

@@ -1,0 +1,183 @@
+"""What is around a command: the environment, folders that are gone, processes that are killed, hostile names."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from faulty import FLEET, SIMPLE, told
+from made_up import HOST, RECORDED, profile
+from shared import SCENARIO
+
+from coresim.cli.main import main
+from coresim.cli.plan import _processes
+from coresim.errors import CoresimError
+from coresim.model.warning import HostWarning
+from coresim.units import visible
+
+SIMULATE = ("simulate", "scenario.toml", "--steps", "20", "--replications", "1", "--engine", "reference")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("scenario.toml").write_text(SCENARIO)
+    Path("simple.toml").write_text(SIMPLE)
+    Path("F").write_text(f'machines = ["aws:p4d.24xlarge", "aws:p5.48xlarge"]\n{FLEET}')
+    return tmp_path
+
+
+# The environment
+
+#: No home, no search path, no place for temporary files, a terminal of few columns and no letters beyond ASCII.
+BARE = {
+    "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "TZ": "Pacific/Kiritimati", "COLUMNS": "20",
+    "NO_COLOR": "1", "TERM": "dumb", "PATH": "", "TMPDIR": "/no/such/folder",
+}  # fmt: skip
+
+
+def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A script in which ``$coresim`` is the command, and stdin is closed."""
+    words = f'"{sys.executable}" -m coresim'
+    return subprocess.run(
+        ["/bin/sh", "-c", f"exec <&-; {script.replace('$coresim', words)}"], env=environment,
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+
+
+def test_nothing_around_a_command_changes_its_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    usual = told(capsys, *SIMULATE)[1]
+    bare = shell(f"$coresim {' '.join(SIMULATE)}", **BARE)
+    assert (bare.returncode, bare.stderr) == (0, "")
+    assert bare.stdout == usual.encode("ascii", "backslashreplace").decode()
+
+
+def test_a_folder_that_is_gone_is_needed_for_nothing_but_its_files(folder: Path) -> None:
+    words = " ".join(SIMULATE).replace("scenario.toml", f"{folder}/scenario.toml")
+    (folder / "gone").mkdir()
+    done = shell(f"cd gone && rmdir ../gone && $coresim {words} && $coresim {words} --trace t.json", **os.environ)
+    assert done.returncode == 2 and done.stdout.count("Simulated") == 1
+    (said,) = done.stderr.splitlines()
+    assert said == "coresim: cannot write t.json: No such file or directory; choose a folder that you can write to"
+
+
+def test_what_needs_torch_says_so_where_there_is_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, out, last = told(capsys, "validate", "--workload", "tiny", "--quick")
+    assert (code, out) == (3, "") and last.startswith("coresim: validate: torch is not installed")
+    assert "pip install 'coresim[torch]'" in last and not list(Path().glob("*ledger*"))
+
+
+# Processes
+
+
+def test_a_process_of_a_plan_that_is_killed_is_told() -> None:
+    words = "a process that simulates was killed; is memory short"
+    with pytest.raises(CoresimError, match=words), _processes(1) as own:
+        own.submit(os._exit, 9).result()
+
+
+class Failing(Executor):
+    """A cluster on which every task fails."""
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:  # type: ignore[override]
+        found: Future[Any] = Future()
+        found.set_exception(ModuleNotFoundError("No module named 'coresim'"))
+        return found
+
+
+class Client:
+    """What is used of ``distributed.Client``."""
+
+    def __init__(self, address: str, timeout: str) -> None:
+        self.get_executor = Failing
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_a_cluster_that_cannot_run_tasks_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Client))  # type: ignore[arg-type]
+    code, out, last = told(capsys, "plan", "F", "--scheduler", "tcp://there:1", "--results", "rows.csv")
+    assert (code, out) == (1, "")
+    assert last.startswith("coresim: --scheduler tcp://there:1: the cluster failed: ModuleNotFoundError: No module")
+
+
+# Names
+
+#: It clears a terminal and turns letters round.
+NAME = "a\x1b[2J\u202eb\x9bc"
+SHOWN = r"a\x1b[2J\u202eb\x9bc"
+
+
+@pytest.fixture
+def named() -> None:
+    """A profile, and machines, with such names wherever their texts are free."""
+    profile(
+        workload=NAME,
+        loader=NAME,
+        host=replace(HOST, cpu_model=NAME),
+        accelerator=replace(RECORDED, basis=f"catalogue: {NAME}"),
+        cautions=(HostWarning(NAME, NAME, NAME),),
+    ).save("named.json")
+    Path("machines.csv").write_text(f"id,gpu,gpu_count,physical_cores,cpu\nown:x,a100,8,96,{NAME}\n", newline="")
+
+
+@pytest.mark.usefixtures("named")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("recommend", "named.json", "--max-cores", "2", "--verbose", "--set", "accelerator.step=60 ms"),
+        ("whatif", "named.json", "--remedy", "more-cores"),
+        ("simulate", "named.json", "--steps", "20", "--replications", "1"),
+        ("compare", "named.json", "named.json"),
+        ("report", "named.json", "--max-cores", "2", "-o", "out.md", "--set", "accelerator.step=60 ms"),
+        ("machines", "--file", "machines.csv"),
+        ("recommend", f"no-such-{NAME}.toml"),
+        ("plan", "F", "--jobs", NAME),
+        ("simulate", "scenario.toml", "--set", f"accelerator.name={NAME}"),
+    ],
+)
+def test_no_name_steers_a_terminal(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with suppress(SystemExit):
+        main([*words])
+    out, err = capsys.readouterr()
+    assert visible(out) == out and visible(err) == err
+    assert SHOWN in out + err
+    for written in Path().glob("out.md"):
+        text = written.read_text()
+        assert visible(text) == text and SHOWN in text.replace("\\\\", "\\").replace("\\[", "[")
+
+
+def test_what_is_not_steering_stays_as_it_is() -> None:
+    text = "µs, ±3 %, 数据集, naïve, 🚀\nsecond line"
+    assert visible(text) == text and visible(NAME) == SHOWN
+
+
+def test_names_in_letters_that_a_font_lacks_are_drawn_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    stage = '[[stage]]\nname = "解码 & <b>"\nservice = "2 ms"\nservers = 2\n'
+    Path("own.toml").write_text(f'[workload]\nbatch_size = 4\n[accelerator]\nstep = "10 ms"\n{stage}')
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for words in (("simulate", "own.toml", "--cores", "4", "--gantt", "own.svg"),
+                      ("report", "own.toml", "--max-cores", "2", "-o", "own.pdf")):  # fmt: skip
+            assert told(capsys, *words)[0] in (0, 4)
+    assert not re.search(r"<b>", Path("own.svg").read_text())
