@@ -166,8 +166,7 @@ def calibrate(
             for place, count in enumerate(wanted):
                 if count > most and not subject.threads and not made.crowd_counts():
                     continue
-                done = number * len(counts) + place
-                made.run(count, number, partial(_tell, progress, done, rounds * len(counts)))
+                made.run(count, number, partial(_tell, progress, number * len(counts) + place, rounds * len(counts)))
             number += 1
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
     ran = dict.fromkeys(run.workers for run in made.runs)
@@ -212,10 +211,8 @@ class _Maker:
         span = time.perf_counter() - began
         others = max(0.0, (busy_seconds() - busy) - (self._own_seconds() - own)) / span
         pace = self.sampler.seen(trial.notes)
-        found = CalibrationRun(
-            workers, number, trial, tuple(pacing.kinds[1:]), start_s, pace, others, memory, pacing.threads()
-        )
-        self.runs.append(found)
+        kinds, threads = tuple(pacing.kinds[1:]), pacing.threads()
+        self.runs.append(CalibrationRun(workers, number, trial, kinds, start_s, pace, others, memory, threads))
 
     def probe(self, batch: Any) -> None:
         """Note the bytes and the arrays of the very first batch."""
@@ -235,9 +232,8 @@ class _Maker:
         run, batch_s = self.runs[-1], self._batch_s()
         if batch_s is not None and SLOW * batch_s >= self.seconds:
             return False
-        steps, notes = run.trial.steps, run.trial.notes
-        taken = stats.mean([step.got - max(step.asked, step.ready) for step in steps])
-        return taken > NOTABLE_HANDOVER * stats.mean([note.made - note.began for note in notes]) / run.workers
+        taken = stats.mean([step.got - max(step.asked, step.ready) for step in run.trial.steps])
+        return taken > NOTABLE_HANDOVER * stats.mean([note.made - note.began for note in run.trial.notes]) / run.workers
 
     def _own_seconds(self) -> float:
         return own_seconds() + self.sampler.cpu_s
