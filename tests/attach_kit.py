@@ -20,10 +20,17 @@ PROGRAMS = Path(__file__).resolve().parent / "attaching" / "programs"
 BATCH = 32
 #: A sample's CPU time and a step's wait, s: 3.2 cores feed a step.
 SAMPLE_S, STEP_S = 0.005, 0.050
+#: Workers make 3.2 batches' worth of a core's work in a step, and the trainer next to nothing, for its step waits.
+NEED = BATCH * SAMPLE_S / STEP_S
 ENVIRON = {"SAMPLE_S": str(SAMPLE_S), "STEP_S": str(STEP_S), "OMP_NUM_THREADS": "1"}
 #: What every process that is started here inherits.
 os.environ["CORESIM_TESTS"] = str(os.getpid())
 OURS = f"CORESIM_TESTS={os.getpid()}"
+#: Where this Python's own commands are.
+BIN = Path(sys.executable).parent
+TORCHRUN = (str(BIN / "torchrun"),) if (BIN / "torchrun").exists() else (sys.executable, "-m", "torch.distributed.run")
+#: Two ranks, each with a loader of one worker.
+RANKS = (*TORCHRUN, "--nproc-per-node=2", "--standalone", str(PROGRAMS / "ranks.py"))
 TIMES = {"settle_s": 0.5, "watch_s": 1.0, "kept_s": 1.0, "budget_s": 1.5}
 
 

@@ -29,6 +29,7 @@ class Made:
         first: CPU time of a new worker before its first batch.
         start: of the trainer to start one worker.
         receive, handover: the trainer's CPU time per batch, and its waiting.
+        pickling: of a batch, by a thread of its worker, which first waits until the batch before is read; 0: of none.
         slower: by how many workers are at work.
         pace: of the sampler's work, by the number of the run.
         others: cores that other programs keep busy, by the number of the run.
@@ -42,6 +43,7 @@ class Made:
     start: float = 0.01
     receive: float = 0.001
     handover: float = 0.002
+    pickling: float = 0.0
     slower: Callable[[int], float] = lambda workers: 1.0
     pace: Callable[[int], float] = lambda run: 0.004
     others: Callable[[int], float] = lambda run: 0.0
@@ -89,6 +91,7 @@ class LinePipe(Pipe):
         self._free = [bench.works.now] * layout.workers
         self._calls = [0] * layout.workers
         self._notes: list[Note] = []
+        self._read = [0.0] * layout.workers
         self._picked = 0
         for _ in range(layout.workers * layout.prefetch_factor):
             self._deal()
@@ -103,12 +106,16 @@ class LinePipe(Pipe):
         self._calls[worker], self._free[worker] = call + 1, ready + made.send * slower
         many = made.batch_size
         note = Note(began, ready, (cpu + made.wait,) * many, (cpu,) * many, collate, 100 + worker, 0, made.first)
+        if made.pickling and call == 0:
+            note = note._replace(message=10**6, pickling=made.pickling)
         self._notes.append(note)
 
     def next(self) -> tuple[Any, Note]:
         bench, note = self._bench, self._notes[self._picked]
-        bench.wait(note.made)
+        worker = self._picked % self._workers
+        bench.wait(max(note.made, self._read[worker] if bench.made.pickling else 0.0) + bench.made.pickling)
         bench.spend(bench.made.receive, bench.made.handover)
+        self._read[worker] = bench.works.now
         bench.taken[-1] += 1
         self._picked += 1
         if not self._over:

@@ -39,7 +39,8 @@ class Activity:
         start_s, end_s: the start-up's and the end's seconds; 0 where there were no workers.
         gpu: mean utilisation of the GPUs, a share; None where none was read.
         zero_runs: lengths in ticks of the stretches in which all GPUs were idle.
-        main_cores: of the trainer.
+        trainers: processes that trained at once, at the most: one for each rank.
+        main_cores: of a trainer; of several, the mean.
         worker_cores: of each worker while it was there. Processes that follow each other, as a loader starts them for
             each epoch, are one worker.
         worker_states: of each of these, shares of the ticks by what the kernel said of it: R runs, S sleeps, D waits.
@@ -61,6 +62,7 @@ class Activity:
     end_s: float
     gpu: float | None
     zero_runs: tuple[int, ...]
+    trainers: int
     main_cores: float
     worker_cores: tuple[float, ...]
     worker_states: tuple[dict[str, float], ...]
@@ -91,6 +93,7 @@ def diagnose(ticks: Sequence[Tick], usable_cores: float) -> Activity:
         end_s=everything[-1].second - ticks[-1].second,
         gpu=stats.mean(gpus) if gpus else None,
         zero_runs=zero_runs(everything),
+        trainers=max(len(tick.trainers) for tick in ticks),
         main_cores=stats.mean([tick.main_cores for tick in ticks]),
         worker_cores=tuple(stats.mean([process.cores for process in found.seen]) for found in workers),
         worker_states=tuple(_states(found.seen) for found in workers),

@@ -35,9 +35,17 @@ class Inside:
         """The same since the training began."""
         return _shares(self._totals())
 
+    def trainers(self) -> set[int]:
+        """The processes that were seen to train, one for each rank; more where ranks were started again."""
+        return {pid for pid, found in self.folder.ranks().items() if "rank" in found}
+
     def _totals(self) -> dict[int, tuple[float, float]]:
-        told = self.folder.ranks().values()
-        return {found["rank"]: (found["wait_s"], found["step_s"]) for found in told if "rank" in found}
+        totals: dict[int, tuple[float, float]] = {}
+        for found in self.folder.ranks().values():
+            if "rank" in found:
+                wait, step = totals.get(found["rank"], (0.0, 0.0))
+                totals[found["rank"]] = wait + found["wait_s"], step + found["step_s"]
+        return totals
 
 
 def _shares(spans: dict[int, tuple[float, float]]) -> dict[int, float]:

@@ -20,7 +20,7 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     Args:
         loader: the program's own.
         workers: how many the program has. A data set that cannot be read with more, such as a stream of as many files,
-            or with fewer, is not.
+            or with fewer, is not; where it can be read with no fewer than there are CPUs, they share these.
         pin_memory: whether a thread copies its batches to pinned memory.
         budget_s: wall seconds; slow batches may take longer.
 
@@ -47,7 +47,7 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
         raise failure
     measured, cautions = [asdict(measurement) for measurement in costs.measurements(found)], cautions_of(found)
     if failure is not None:
-        cautions.insert(0, _failed(failure, counts))
+        cautions.insert(0, _failed(failure, counts, cpus))
     if 1 not in counts:
         measured = [as_of_one(measurement, min(counts)) for measurement in measured]
     return {"loader": subject.loader, "measurements": measured, "cautions": [list(caution) for caution in cautions]}
@@ -56,13 +56,12 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
 def fallbacks(usual: Sequence[int], workers: int, cpus: int) -> Iterator[tuple[int, ...]]:
     """Numbers of workers to run where the loader fails with the ``usual`` ones.
 
-    At first those up to the program's own number, and then that alone, which the loader is known to run with.
+    At first those up to the CPUs that are fewer than the program's own number, and that; then that alone, which the
+    loader is known to run with, however many CPUs there are.
     """
-    fewer = tuple(count for count in usual if count < workers)
-    if 0 < workers < max(usual):
-        yield (*fewer, workers)
-    if fewer and workers <= cpus:
-        yield (workers,)
+    fewer = tuple(count for count in usual if count < workers and count <= cpus)
+    tried = dict.fromkeys([(*fewer, workers), (workers,)]) if workers else {}
+    yield from (counts for counts in tried if counts != tuple(usual))
 
 
 def as_of_one(measured: dict[str, Any], workers: int) -> dict[str, Any]:
@@ -74,10 +73,15 @@ def as_of_one(measured: dict[str, Any], workers: int) -> dict[str, Any]:
     return measured | {"name": name, "how": f"{measured['how']}; taken for 1 worker, with which the loader fails"}
 
 
-def _failed(error: InputError, counts: Sequence[int]) -> HostWarning:
-    """The loader runs with these numbers of workers, and failed with others."""
-    return HostWarning(
-        f"the loader failed with {'more' if 1 in counts else 'fewer'} workers than the program's {max(counts)}",
-        str(error),
-        "what those cost is not known; cure that before you change their number",
-    )
+def _failed(error: InputError, counts: Sequence[int], cpus: int) -> HostWarning:
+    """The loader runs with these numbers of workers, and failed with others; what the costs rest on."""
+    own, rests = max(counts), ""
+    if 1 not in counts:
+        what = f"the loader failed with fewer workers than the program's {own}"
+        rests = f"; one worker is taken to cost what each of {own} did, at once on {cpus} CPU{'s' * (cpus > 1)}"
+    elif own > cpus:
+        what = f"the loader failed with other numbers of workers than {', '.join(map(str, counts))}"
+    else:
+        what = f"the loader failed with more workers than the program's {own}"
+    remedy = "what others cost is not known; cure that before you change their number"
+    return HostWarning(what, f"{error}{rests}", remedy)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import read_input, require, save, show
-from coresim.cli.measure import check_writable, measure_profile, progress_on_stderr, request_from
+from coresim.cli.common import check_writable, progress_on_stderr, read_input, require, save, show, study_of
+from coresim.cli.request import measure_profile, request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.units import parse_duration
 
@@ -188,7 +188,6 @@ def validate_program(args: argparse.Namespace) -> int:
     """Run the program's loop with other numbers of workers too, and print predicted beside observed."""
     from coresim.attaching.assemble import failures_of, trials_of
     from coresim.attaching.today import check, check_today
-    from coresim.cli.common import study_of
     from coresim.model.load import scenario_of
     from coresim.report.today import today_text, trials_document, trials_text
     from coresim.sim.estimate import Plan

@@ -1,4 +1,4 @@
-"""What several verbs share: reading a scenario or profile, the study, progress on stderr."""
+"""What several verbs share: reading a scenario or profile, checking what is to be written, the study, progress."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
     from coresim.sim.estimate import Engine, Plan
+
+
+#: What a figure's name may end with.
+FIGURES = (".png", ".svg", ".pdf")
 
 
 def settings_of(args: argparse.Namespace) -> list[str]:
@@ -168,3 +174,57 @@ def require(condition: bool, message: str) -> None:
     """Raise bad input with the message unless the condition holds."""
     if not condition:
         raise InputError(message)
+
+
+def check_writable(path: str) -> None:
+    """InputError where ``path`` cannot be written: said before minutes of measuring, not after."""
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        raise InputError(f"cannot write {target}: it is a {'folder' if target.is_dir() else 'device'}; name a file")
+    if not target.parent.is_dir():
+        raise InputError(f"cannot write {target}: no folder {target.parent}; make it first")
+    try:  # no mode of the folder tells of a disk that is full or read-only
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}; choose a folder that you can write to") from None
+
+
+def check_figure(path: str) -> None:
+    """InputError where no figure can be written to ``path``: a form that is not known, or as `check_writable`."""
+    if Path(path).suffix not in FIGURES:
+        raise InputError(f"{path}: a figure is written as {', '.join(FIGURES)}; end its name with one of them")
+    check_writable(path)
+
+
+@contextmanager
+def progress_on_stderr() -> Iterator[Callable[[str, float], None]]:
+    """A listener for `run_campaign`: a bar on a terminal, else one line per part."""
+    if not sys.stderr.isatty():
+        yield _one_line_per_part()
+        return
+    from tqdm import tqdm
+
+    form = "{desc:<36} {percentage:3.0f}% |{bar}| {elapsed}"
+    with tqdm(total=1.0, bar_format=form, file=sys.stderr, leave=False) as bar:
+
+        def listen(what: str, fraction: float) -> None:
+            bar.set_description_str(visible(what), refresh=False)
+            # A second phase, such as what a plan asks for, begins at nothing again.
+            bar.n = fraction
+            bar.refresh()
+
+        yield listen
+
+
+def _one_line_per_part() -> Callable[[str, float], None]:
+    told = ""
+
+    def listen(what: str, fraction: float) -> None:
+        nonlocal told
+        part = what.partition(",")[0]  # what follows a comma counts on
+        if part != told and fraction < 1.0:
+            print(visible(f"{part} ..."), file=sys.stderr, flush=True)
+            told = part
+
+    return listen

@@ -13,9 +13,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import metadata, show
+from coresim.cli.common import check_writable, engine_named, metadata, progress_on_stderr, show
 from coresim.cli.flags import add_flags, whole_number
-from coresim.cli.measure import check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, CoresimError, InputError, MissingPartError, how_to_install
 
 if TYPE_CHECKING:
@@ -110,8 +109,6 @@ def _planned(args: argparse.Namespace, fleet: Fleet, results: ResultFile | None)
 @contextmanager
 def _executor(args: argparse.Namespace) -> Iterator[Executor | None]:
     """Where the tasks run; none for one process: then they run in this one."""
-    from coresim.cli.common import engine_named
-
     jobs = args.jobs or len(os.sched_getaffinity(0))
     if args.scheduler:
         with _dask(args.scheduler) as executor:

@@ -7,9 +7,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import add_attach, check_program, foreign_loader, measured, source_of, step_settings
-from coresim.cli.common import check_storage, metadata, read_input, require, save, settings_of, show, study_of
+from coresim.cli.common import (
+    check_storage,
+    check_writable,
+    metadata,
+    progress_on_stderr,
+    read_input,
+    require,
+    save,
+    settings_of,
+    show,
+    study_of,
+)
 from coresim.cli.flags import add_flags, whole_number
-from coresim.cli.measure import add_arguments, check_writable, progress_on_stderr
+from coresim.cli.request import add_arguments
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
 
@@ -116,11 +127,9 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, checked: Checked | None) -> None:
     from coresim.report.answer import answer_of
     from coresim.report.document import recommendation_document
-    from coresim.report.today import today_document
 
     source = source_of(args) if args.command or args.input else "measured here"
-    document = recommendation_document(answer, _about(args, source, profile))
-    document["today"] = today_document(checked) if checked else None
+    document = recommendation_document(answer, _about(args, source, profile), checked)
     told = answer_of(answer, profile, source, args.settings, checked)
     show(args, document, replace(told, provenance=(*told.provenance, *_checked(profile))).text(args.verbose))
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from coresim.cli.attach import add_attach, read_job, source_of
-from coresim.cli.common import metadata, settings_of, study_of, told_unsaved
+from coresim.cli.common import check_writable, metadata, progress_on_stderr, settings_of, study_of, told_unsaved
 from coresim.cli.flags import add_flags
-from coresim.cli.measure import check_writable, progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.units import visible
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from coresim.cli.common import metadata, read_input, settings_of, show
+from coresim.cli.common import check_figure, check_writable, engine_named, metadata, read_input, settings_of, show
 from coresim.cli.flags import add_flags, positive, whole_number
-from coresim.cli.measure import check_figure, check_writable
 from coresim.model.keys import MOST_PARTS
 
 
@@ -43,7 +42,6 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
-    from coresim.cli.common import engine_named
     from coresim.model.build import build, resolve_setting
     from coresim.report.document import estimate_document
     from coresim.report.provenance import step_provenance

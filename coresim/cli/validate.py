@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import DEFAULT_LEDGER, add_attach, validate_program
-from coresim.cli.common import engine_named, require, show
+from coresim.cli.common import check_figure, check_writable, engine_named, progress_on_stderr, require, show
 from coresim.cli.flags import add_flags, share, whole_number
-from coresim.cli.measure import DATASET_HELP, check_figure, check_writable, progress_on_stderr
+from coresim.cli.request import DATASET_HELP
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, CoresimError, MissingPartError, how_to_install
 from coresim.files import locked
 from coresim.units import parse_duration

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.common import require, show
+from coresim.cli.common import check_writable, require, show
 from coresim.cli.flags import add_flags, whole_number
-from coresim.cli.measure import check_writable
 from coresim.errors import CoresimError, InputError
 from coresim.units import parse_duration
 
@@ -119,17 +118,20 @@ def _watch(
     from coresim.report.activity import tick_line, waiting
 
     ticks: list[Tick] = []
+    trainers: set[int] = set()
     try:
         for tick in watch(pid, interval):
             ticks.append(tick)
             waits = inside.since_last() if inside else {}
-            write(" ".join([tick_line(tick), *waiting(waits)]))
+            trainers = inside.trainers() if inside else trainers
+            write(" ".join([tick_line(tick.with_trainers(trainers)), *waiting(waits)]))
             if tick.second >= until:
                 break
     except KeyboardInterrupt:
         if not ticks:
             raise
-    return ticks
+    # Which processes train shows only when they do.
+    return [tick.with_trainers(trainers) for tick in ticks]
 
 
 def _print(args: argparse.Namespace, ticks: list[Tick], waits: dict[int, float]) -> int:

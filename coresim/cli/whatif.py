@@ -6,9 +6,8 @@ import argparse
 from typing import Any
 
 from coresim.cli.attach import add_attach, read_job
-from coresim.cli.common import settings_of, show, study_of
+from coresim.cli.common import progress_on_stderr, settings_of, show, study_of
 from coresim.cli.flags import add_flags
-from coresim.cli.measure import progress_on_stderr
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED
 from coresim.model.option import Option
 

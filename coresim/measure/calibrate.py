@@ -144,20 +144,21 @@ def calibrate(
     """
     cpus = len(os.sched_getaffinity(0))
     counts = worker_counts(cpus, subject) if counts is None else counts
+    # More are a crowd, which tells of hand-overs alone; unless the loader runs with no fewer.
+    most = max(cpus, min(counts))
     share = budget_s / rounds / len(counts)
     with SpeedSampler(subject) as sampler:
         made, began = _Maker(subject, sampler, share, pin_memory), time.perf_counter()
         number, longest = 0, budget_s * MOST_ROUNDS / rounds
         # Slow batches need all of that time for the rounds that everything needs.
         while number < rounds or (number < MOST_ROUNDS and time.perf_counter() - began < longest):
-            wanted = counts if number < rounds else made.too_few(rounds, cpus)
+            wanted = counts if number < rounds else made.too_few(rounds, cpus, most)
             if not wanted:
                 break
             for place, count in enumerate(wanted):
-                if count > cpus and not subject.threads and not made.crowd_counts():
+                if count > most and not subject.threads and not made.crowd_counts():
                     continue
-                done = number * len(counts) + place
-                made.run(count, number, part_of(progress, done, rounds * len(counts)))
+                made.run(count, number, part_of(progress, number * len(counts) + place, rounds * len(counts)))
             number += 1
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
     ran = dict.fromkeys(run.workers for run in made.runs)
@@ -176,9 +177,9 @@ class _Maker:
     runs: list[CalibrationRun] = field(default_factory=list)
     batch_facts: tuple[int, int] = (0, 0)
 
-    def too_few(self, rounds: int, cpus: int) -> list[int]:
-        """The numbers of workers of which too few runs are undisturbed; none where all were: more are no better."""
-        counts = dict.fromkeys(run.workers for run in self.runs if run.workers <= cpus)
+    def too_few(self, rounds: int, cpus: int, most: int) -> list[int]:
+        """Numbers of workers, up to ``most``, with too few undisturbed runs; none where all are disturbed."""
+        counts = dict.fromkeys(run.workers for run in self.runs if run.workers <= most)
         clean = [run.workers for run in self.runs if run.others <= MOST_OTHERS * cpus]
         return [count for count in counts if clean.count(count) < rounds] if clean else []
 
@@ -198,10 +199,8 @@ class _Maker:
         span = time.perf_counter() - began
         others = max(0.0, (busy_seconds() - busy) - (self._own_seconds() - own)) / span
         pace = self.sampler.seen(trial.notes)
-        found = CalibrationRun(
-            workers, number, trial, tuple(pacing.kinds[1:]), start_s, pace, others, memory, pacing.threads()
-        )
-        self.runs.append(found)
+        kinds, threads = tuple(pacing.kinds[1:]), pacing.threads()
+        self.runs.append(CalibrationRun(workers, number, trial, kinds, start_s, pace, others, memory, threads))
 
     def probe(self, batch: Any) -> None:
         """Note the bytes and the arrays of the very first batch."""
@@ -221,9 +220,8 @@ class _Maker:
         run, batch_s = self.runs[-1], self._batch_s()
         if batch_s is not None and SLOW * batch_s >= self.seconds:
             return False
-        steps, notes = run.trial.steps, run.trial.notes
-        taken = stats.mean([step.got - max(step.asked, step.ready) for step in steps])
-        return taken > NOTABLE_HANDOVER * stats.mean([note.made - note.began for note in notes]) / run.workers
+        taken = stats.mean([step.got - max(step.asked, step.ready) for step in run.trial.steps])
+        return taken > NOTABLE_HANDOVER * stats.mean([note.made - note.began for note in run.trial.notes]) / run.workers
 
     def _own_seconds(self) -> float:
         return own_seconds() + self.sampler.cpu_s

@@ -5,11 +5,14 @@ from __future__ import annotations
 from coresim import stats
 from coresim.measure.calibrate import STREAMED, Calibration
 from coresim.measure.costs import beyond, later
+from coresim.measure.handover import pickled
 from coresim.model.crowding import CURE, SPREAD
 from coresim.model.warning import HostWarning
+from coresim.units import format_bytes, format_duration
 
 #: By what share the parts of a batch may miss what a batch took before they are told to contradict one another.
 CONTRADICTION = 0.25
+TENSORS = "return tensors from the collate function: they are handed over in shared memory"
 
 
 def cautions_of(found: Calibration) -> list[HostWarning]:
@@ -31,6 +34,11 @@ def cautions_of(found: Calibration) -> list[HostWarning]:
         count, spread = max(counts)
         value = f"{count} threads, {spread:.1f} times the work of the busiest"
         result.append(HostWarning("libraries run threads inside workers", value, CURE))
+    message, pickling = pickled(found)
+    if message:
+        cost = f"{format_bytes(message)} each, {format_duration(pickling)} to pickle"
+        value = f"{cost}; the rest of one waits in its worker until the trainer reads"
+        result.append(HostWarning("batches are pickled through a pipe", value, TENSORS))
     missed = contradiction(found)
     if abs(missed) > CONTRADICTION:
         value = f"a batch took {missed:+.0%} against the sum of its parts"

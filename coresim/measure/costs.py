@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from coresim import stats
 from coresim.measure.calibrate import PACED_STEP, STREAMED, Calibration, CalibrationRun
-from coresim.measure.handover import LEAST_SEEN, waits_by_state
+from coresim.measure.handover import LEAST_SEEN, pickled, waits_by_state
 from coresim.measure.notes import Note
 from coresim.measure.subject import Layout
 from coresim.model.measurement import Measurement
@@ -28,9 +28,19 @@ def measurements(found: Calibration) -> list[Measurement]:
 
     Times are CPU seconds at the calibration's usual machine speed, but for waits and starts, which are wall seconds.
     """
-    lone = found.of(min(count for count in found.counts if count) if any(found.counts) else 0)
+    lone = found.of(_fewest(found))
     parts = (_samples(found, lone), _batches(found, lone), _receiving(found), _speeds(found), _workers(found, lone))
     return [*itertools.chain.from_iterable(parts), *_machine(found)]
+
+
+def _fewest(found: Calibration) -> int:
+    """The fewest workers that ran, which tell what a sample costs; 0 where the trainer prepared all by itself."""
+    return min((count for count in found.counts if count), default=0)
+
+
+def _most(found: Calibration) -> int:
+    """The most workers that tell more than hand-overs: up to the CPUs, or all where the loader runs with no fewer."""
+    return max(found.cpus, _fewest(found))
 
 
 def _machine(found: Calibration) -> Iterator[Measurement]:
@@ -83,9 +93,10 @@ def _waits(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[floa
     else:
         per_run = [[value for note in later(run) for value in _waited(note)] for run in lone]
         whole, waited = sum(sum(note.wall) for run in lone for note in later(run)), sum(map(sum, per_run))
-    # Where the system does not tell them apart, a sample's waits hold the turns of other programs.
+    # Where the system does not tell them apart, a sample's waits hold the turns of other programs and other workers.
     told = all(note.queued is not None for run in lone for note in later(run))
-    turns = 0.0 if told else stats.mean([run.others for run in lone]) / found.cpus
+    crowd = max(0.0, 1.0 - found.cpus / max(1, lone[0].workers))
+    turns = 0.0 if told else stats.mean([run.others for run in lone]) / found.cpus + crowd
     return per_run if waited > (NOTABLE_WAIT + turns) * whole else []
 
 
@@ -114,14 +125,14 @@ def _steps(found: Calibration, lone: Sequence[CalibrationRun], how: str) -> Iter
 
 
 def _batches(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:
-    how = f"{found.subject.loader}, {lone[0].workers} worker; CPU seconds per batch"
+    who = f"{found.subject.loader}, {lone[0].workers} worker"
     collate = [[note.collate / slower(found, run) for note in later(run)] for run in lone]
-    yield Measurement("prepare.collate", "s/batch", _kept(collate), f"{how}, collation")
+    yield Measurement("prepare.collate", "s/batch", _kept(collate), f"{who}; CPU seconds per batch, collation")
     if found.subject.threads or not lone[0].workers:
         return
     send = [[value / slower(found, run) for value in beyond(run)] for run in lone]
     text = "busy time of a worker without a pause per batch beyond its samples and collation: sending it"
-    yield Measurement("prepare.send", "s/batch", _kept(send), f"{found.subject.loader}, 1 worker; {text}")
+    yield Measurement("prepare.send", "s/batch", _kept(send), f"{who}; {text}")
 
 
 def beyond(run: CalibrationRun) -> list[float]:
@@ -169,18 +180,19 @@ def _receiving(found: Calibration) -> Iterator[Measurement]:
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
     if found.pinned:
-        lone = found.of(min(count for count in found.counts if count))
+        lone = found.of(_fewest(found))
         pins = [[run.trial.side_cpu / slower(found, run)] for run in lone]
         yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of its other threads: pinning")
 
 
 def _round_waits(found: Calibration, number: int) -> dict[str, list[float]]:
     waits: dict[str, list[float]] = {}
+    pickling = pickled(found)[1]
     for count in found.counts:
         for run in found.of(count):
             if run.round == number:
                 others = run.others if found.disturbed(run) else 0.0
-                seen = waits_by_state(run.trial, count, Layout.prefetch_factor, found.cpus, others)
+                seen = waits_by_state(run.trial, count, Layout.prefetch_factor, found.cpus, others, pickling)
                 for state, values in seen.items():
                     waits.setdefault(state, []).extend(values)
     return waits
@@ -192,7 +204,7 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
     Threads also wait for the interpreter's lock, which is no CPU time, so theirs is what all get done.
     """
     for count in found.counts:
-        if not count or (count > found.cpus and not found.subject.threads):
+        if not count or (count > _most(found) and not found.subject.threads):
             continue
         runs = found.of(count)
         measure: Callable[[CalibrationRun], float] = _thread_time if found.subject.threads else _busy_cpu
@@ -224,7 +236,7 @@ def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Mea
     if found.subject.threads or not lone[0].workers:
         return
     how = f"{found.subject.loader}, new workers"
-    most = found.of(max(count for count in found.counts if count <= found.cpus))
+    most = found.of(max(count for count in found.counts if count <= _most(found)))
     starts = tuple((run.start_s / run.workers,) for run in most)
     yield Measurement("worker.start", "s/worker", starts, f"{how}; wall seconds of the trainer, one after the other")
     first = tuple((max(0.0, _first(run)) / slower(found, run),) for run in lone)

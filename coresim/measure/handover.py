@@ -6,11 +6,15 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from coresim import stats
+from coresim.measure.calibrate import Calibration
 from coresim.measure.trial import Trial
 from coresim.model.handover import STATES, state_of
 
 #: Hand-overs that must have been seen in a state before they stand for it.
 LEAST_SEEN = 6
+#: What a pipe holds (pipe(7)).
+PIPE_BYTES = 65_536
 
 
 class _Made(NamedTuple):
@@ -21,13 +25,28 @@ class _Made(NamedTuple):
     made: float
 
 
+def pickled(found: Calibration) -> tuple[int, float]:
+    """Bytes of a batch's message and seconds to pickle it, where it does not fit into a pipe; else 0 and 0.
+
+    Tensors are handed over in shared memory, and their messages are short. Anything else is in the message, which goes
+    through the pipe of a ``multiprocessing.Queue``: what does not fit is written only when the trainer reads.
+    """
+    notes = [note for run in found.runs for note in (*run.trial.warm_up, *run.trial.notes)]
+    long = [note for note in notes if note.message > PIPE_BYTES]
+    return (max(note.message for note in long), stats.median([note.pickling for note in long])) if long else (0, 0.0)
+
+
 def waits_by_state(
-    trial: Trial, workers: int, prefetch_factor: int, cpus: int, foreign: float = 0.0
+    trial: Trial, workers: int, prefetch_factor: int, cpus: int, foreign: float = 0.0, pickling: float = 0.0
 ) -> dict[str, list[float]]:
     """What receiving took beyond the trainer's own CPU time, s, by state (`coresim.model.handover.STATES`).
 
     The trial is of an ordered loader with worker processes, which all could use so many CPUs. ``foreign``: cores that
     other programs kept busy; what the trainer waited for them is no part of the hand-over.
+
+    A batch is pickled by its maker's thread that sends, for ``pickling`` seconds, when the trainer has read the maker's
+    batch before. One that was made earlier and is not pickled yet is not ready: with more workers more of them are
+    pickled at once, so that this wait says nothing of a hand-over.
     """
     moments = [max(step.asked, step.ready) for step in trial.steps]
     batches: list[_Made] = []
@@ -39,6 +58,7 @@ def waits_by_state(
     spans: dict[int, list[tuple[float, float]]] = {}
     for batch in sorted(batches, key=lambda batch: (batch.began, batch.made)):
         spans.setdefault(batch.worker, []).append((batch.began, batch.made))
+    read: dict[int, float] = {}
     found: dict[str, list[float]] = {}
     for number, (step, moment, batch) in enumerate(zip(trial.steps, moments, batches, strict=True)):
         others = sum(_at_work(own, moment) for worker, own in spans.items() if worker != batch.worker)
@@ -49,7 +69,9 @@ def waits_by_state(
         sharing = max(0.0, (others + 2) / cpus - 1.0)
         # Where the job leaves a core free, the trainer waits for other programs alone; else for its own workers too.
         share = foreign / (foreign + max(0.0, others + 2 - cpus)) if foreign else 0.0
-        waited = max(0.0, step.got - moment - step.cpu * (1.0 + sharing) - share * step.queued)
+        begun, read[batch.worker] = max(batch.made, read.get(batch.worker, batch.made)), step.got
+        unpickled = 0.0 if begins else max(0.0, begun + pickling - moment)
+        waited = max(0.0, step.got - moment - unpickled - step.cpu * (1.0 + sharing) - share * step.queued)
         found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited)
     return found
 

@@ -32,6 +32,8 @@ SHARE = 0.02
 TIMED_S = 0.001
 #: Samples timed once, to find a light one.
 PROBED = 8
+#: In the place of a sample's number: work of our own.
+OWN_WORK = -1
 #: Rounds over all CPUs that are kept.
 ROWS = 1 << 13
 STOP_S = 5.0
@@ -42,7 +44,8 @@ POLL_S = 0.1
 class SpeedSampler:
     """Samples the machine's speed while it is open; only in a fresh process, which may fork.
 
-    It prepares samples of the subject, or, for a stream, does work of our own, on a ``share`` of each CPU.
+    It prepares samples of the subject on a ``share`` of each CPU. Work of our own stands for a stream's, and for those
+    that need a worker around them.
     """
 
     def __init__(self, subject: Subject, share: float = SHARE) -> None:
@@ -134,8 +137,12 @@ class SpeedSampler:
 
 
 def _light_sample(subject: Subject) -> tuple[int, int]:
-    """The lightest of a few samples, and how many times over it takes `TIMED_S`."""
-    lightest, index = min((_timed(subject, [index]), index) for index in range(min(PROBED, max(1, subject.samples))))
+    """The lightest of a few samples, or `OWN_WORK`, and how many times over it takes `TIMED_S`."""
+    try:
+        timed = [(_timed(subject, [index]), index) for index in range(min(PROBED, subject.samples))]
+    except Exception:  # they need a worker around them; or they are broken, which the workers tell
+        timed = []
+    lightest, index = min(timed or [(_timed(subject, [OWN_WORK]), OWN_WORK)])
     return index, max(1, math.ceil(TIMED_S / max(lightest, 1e-6)))
 
 
@@ -144,10 +151,10 @@ def _timed(subject: Subject, indices: Sequence[int]) -> float:
     subject.seed()
     began = time.thread_time()
     for index in indices:
-        if subject.samples:
-            subject.sample(index)
-        else:
+        if index == OWN_WORK:
             _work()
+        else:
+            subject.sample(index)
     return max(time.thread_time() - began, 1e-9)
 
 

@@ -38,6 +38,8 @@ class Note(NamedTuple):
         copy: CPU seconds of copying it in a thread of its own.
         queued: seconds of ``wall`` in which its thread wanted a core and had none; None where the system does not tell.
         waited: the same of all that its thread had done before it began the batch.
+        message: bytes of the message that it is sent as, where that was looked at: of the first batch of each worker.
+        pickling: CPU seconds to pickle that message.
     """
 
     began: float
@@ -53,6 +55,8 @@ class Note(NamedTuple):
     copy: float = 0.0
     queued: float | None = None
     waited: float | None = None
+    message: int = 0
+    pickling: float = 0.0
 
 
 def queued_seconds() -> float | None:
@@ -202,15 +206,21 @@ class Reader:
         raise InputError("the data set is empty: its iterator ends at once; give at least one sample")
 
 
-def pickles(value: Any) -> None:
-    """Raise `InputError` where a batch cannot be sent to another process; the message names the type."""
-    from multiprocessing.reduction import ForkingPickler  # noqa: PLC0415 (only where something is wrong is it needed)
+def message_of(value: Any) -> tuple[int, float]:
+    """Bytes of the message as which a batch is sent to another process, and CPU seconds to pickle it.
 
+    Raises:
+        InputError: it cannot be sent; the message names the type.
+    """
+    from multiprocessing.reduction import ForkingPickler  # noqa: PLC0415 (a trainer needs it not)
+
+    began = time.thread_time()
     try:
-        ForkingPickler.dumps(value)
+        size = len(ForkingPickler.dumps(value))
     except Exception as error:
         kind = type(value).__name__
         raise InputError(
             f"a batch of type {kind} cannot be sent from a worker to the trainer: {describe(error)}; "
             "return arrays, tensors, numbers or text, or give a collate function that does"
         ) from None
+    return size, time.thread_time() - began

@@ -17,6 +17,7 @@ from coresim.errors import InputError
 from coresim.measure import costs
 from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
 from coresim.measure.cautions import cautions_of
+from coresim.measure.machine_speed import OWN_WORK
 from coresim.measure.neighbours import measure_pressure, measure_siblings, sibling_cpus
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
 from coresim.measure.protocol import Context, Progress
@@ -168,9 +169,9 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
 def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> list[Measurement]:
     """The same few samples beside cores that stream memory, and on both hardware threads of one core.
 
-    Not of a stream, which gives none of them again.
+    Not of a stream, which gives none of them again, nor of samples that need a worker around them.
     """
-    if not subject.samples or seconds <= 0:
+    if not subject.samples or seconds <= 0 or (subject.timed_sample or (0,))[0] == OWN_WORK:
         return []
     places = [place * subject.samples // PRESSED for place in range(min(PRESSED, subject.samples))]
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from coresim.errors import CoresimError, InputError, MissingPartError, how_to_install
-from coresim.measure.notes import Note, Prepared, Reader, pickles, unpacked
+from coresim.measure.notes import Note, Prepared, Reader, message_of, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
 from coresim.workloads.base import DatasetWorkload, Workload, blamed, mapped
 
@@ -146,8 +146,8 @@ def _work(reader: tuple[Any, ...], indices: Any, results: Any, parent: int) -> N
             shared = mapped(made, _shared)
             note = note._replace(made=time.perf_counter())
             if not sent:
-                pickles(shared)
-                sent = True
+                message, pickling = message_of(shared)
+                note, sent = note._replace(message=message, pickling=pickling), True
             results.put((number, (shared, note)))
         except InputError as error:
             results.put((number, error))

@@ -18,7 +18,7 @@ from torch.utils import data
 from torch.utils.data import DataLoader
 
 from coresim.errors import InputError
-from coresim.measure.notes import Note, Prepared, Reader, pickles, unpacked
+from coresim.measure.notes import Note, Prepared, Reader, message_of, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
 from coresim.workloads.base import DatasetWorkload, Workload, blamed, default_collate, describe
 
@@ -152,10 +152,11 @@ class _Fetcher:
         remedy = "fix the data set or the collate function, or leave that sample out"
         with blamed(f"preparing the batch of samples {f'{index}'[:60]}", remedy):
             found = self._reader.fetch(index)
-        if not self._sent:
-            pickles(found[0])
-            self._sent = True
-        return found
+        if self._sent:
+            return found
+        self._sent, (batch, note) = True, found
+        message, pickling = message_of(batch)
+        return batch, note._replace(message=message, pickling=pickling)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
@@ -11,7 +12,7 @@ class Process(NamedTuple):
 
     Attributes:
         pid: its number.
-        is_main: whether it is the job's first process, the trainer.
+        is_main: whether it is a trainer: the job's first process, unless it is known which ones train.
         cores: CPU seconds per second that it used.
         state: what the kernel says of it at the end of the tick: R runs, S sleeps, D waits for a device, Z ended.
         faults: page faults per second.
@@ -35,6 +36,7 @@ class Tick:
         io_wait_cores: cores' worth of time that the host's CPUs idled while something waited for a disk.
         gpus: utilisation of each GPU, a share; empty where there is none to read.
         allowed: how many CPUs some process of the job may run on; None where that was not read.
+        launcher: the job's first process, where it is known that it only starts those that train; else None.
     """
 
     second: float
@@ -43,13 +45,27 @@ class Tick:
     io_wait_cores: float
     gpus: tuple[float, ...] = ()
     allowed: int | None = None
+    launcher: int | None = None
+
+    @property
+    def trainers(self) -> tuple[Process, ...]:
+        """The processes that train: of several ranks, one each."""
+        return tuple(process for process in self.processes if process.is_main)
 
     @property
     def main_cores(self) -> float:
-        """Cores that the trainer used."""
-        return sum(process.cores for process in self.processes if process.is_main)
+        """Cores that a trainer used: of several, the mean."""
+        return sum(process.cores for process in self.trainers) / max(1, len(self.trainers))
 
     @property
     def workers(self) -> tuple[Process, ...]:
         """Every other process of the job that used the CPU at all or may."""
-        return tuple(process for process in self.processes if not process.is_main)
+        return tuple(process for process in self.processes if not process.is_main and process.pid != self.launcher)
+
+    def with_trainers(self, pids: Set[int]) -> Tick:
+        """The same, where it is known which processes train; none are: as it is."""
+        if not pids:
+            return self
+        launcher = next((process.pid for process in self.trainers if process.pid not in pids), None)
+        processes = tuple(process._replace(is_main=process.pid in pids) for process in self.processes)
+        return replace(self, processes=processes, launcher=launcher)

@@ -35,13 +35,14 @@ def activity_text(found: Activity) -> str:
     apart = (
         f" (start-up {found.start_s:.1f} s, work {work:.1f} s, end {found.end_s:.1f} s)" if found.worker_cores else ""
     )
+    trainer = "trainer" if found.trainers < 2 else f"each of {found.trainers} trainers"
     lines = [
         f"Verdict: {found.verdict} ({found.why}).",
         f"  What to do: {found.advice}.",
         "",
         f"Watched {found.seconds:.1f} s{apart}: {gpu}.",
         f"  cores{' at work' if apart else ''}: the job used {found.job_cores:.2f} of {found.usable_cores:g};"
-        f" trainer {found.main_cores:.2f}; workers {workers}; whole host {found.host_cores:.2f}",
+        f" {trainer} {found.main_cores:.2f}; workers {workers}; whole host {found.host_cores:.2f}",
         f"  waiting for a device in {percent(found.io_wait)} of the ticks; {found.faults:.0f} page faults/s",
         f"  events{_stretches('with all its cores busy', found.busy_runs)}"
         f"{_stretches('of waiting for a device', found.wait_runs)}"

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 from coresim.advise.memory import MemoryCap
 from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
+from coresim.attaching.today import Checked
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes, misses_of
 from coresim.report.node import node_of
 from coresim.report.records import KINDS, VERSION, Key, Record, constant, keys
 from coresim.report.settings import loader_settings, pins_memory
+from coresim.report.today import TODAY, today_document
 from coresim.sim.estimate import Estimate
 
 
@@ -154,6 +156,7 @@ RECOMMENDATION = Record(
     Key("unlimited_threads", _UNLIMITED, "unlimited", null=True),
     Key("target_gpu_idle", "share", "scenario.target.gpu_idle"),
     Key("metadata", "table"),
+    Key("today", TODAY, null=True),
 )  # fmt: skip
 #: What is always known of a stage; of servers whose wait for a core is told, that too.
 _STATION = {
@@ -184,9 +187,11 @@ def setting_record(scenario: Scenario, point: Point) -> dict[str, Any]:
     return Record(*_SETTING).write(_Part(scenario, None, point))
 
 
-def recommendation_document(answer: Recommendation, metadata: dict[str, Any]) -> dict[str, Any]:
-    """The document that ``coresim recommend --json`` prints."""
-    return RECOMMENDATION.write(answer, metadata=metadata)
+def recommendation_document(
+    answer: Recommendation, metadata: dict[str, Any], today: Checked | None = None
+) -> dict[str, Any]:
+    """The document that ``coresim recommend --json`` prints; ``today``: of a job that is a program, how that does."""
+    return RECOMMENDATION.write(answer, metadata=metadata, today=today and today_document(today))
 
 
 def estimate_document(estimate: Estimate, setting: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from coresim.model.loader_settings import LoaderSettings
 from coresim.model.today import Today
 from coresim.report.content import Section, Table
 from coresim.report.plain import section_text
+from coresim.report.records import Key, Record, keys
 from coresim.report.words import percent, plural, ranged, wrapped
 from coresim.units import format_duration
 
@@ -131,27 +132,29 @@ def settings_words(today: Today) -> str:
     return ", ".join(words)
 
 
+#: A `Checked`: what was observed of the program and what is predicted; times in seconds, idle as shares.
+TODAY = Record(
+    Key("gpu_idle_observed", "share", "today.gpu_idle"),
+    Key("gpu_idle_predicted", "share", "predicted"),
+    Key("gpu_idle_predicted_low", "share", "low"),
+    Key("gpu_idle_predicted_high", "share", "high"),
+    Key("allowed_miss", "amount", "allowed"),
+    Key("trusted", "truth"),
+    Key("likeliest_term", Record(*keys("text", "name", "words")), "term", null=True),
+    Key("program", "text", "today.program"),
+    Key("samples_per_s", "amount", "today.samples_per_s"),
+    *keys("whole", "workers", of="today"),
+    *keys("whole?", "prefetch_factor", "batch_size", of="today"),
+    Key("hardware_threads", "whole", "today.threads"),
+    Key("ranks", "whole", "today.ranks"),
+    Key("wait_s", "amount", "today.wait"),
+    Key("step_s", "amount", "today.step"),
+    Key("gpu_idle_by_rank", "share", lambda checked: [1.0 - busy for busy in checked.today.rank_busy], each=True),
+    Key("steady", "truth", "today.steady"),
+    Key("other_cores", "amount", "today.other_cores"),
+)
+
+
 def today_document(checked: Checked) -> dict[str, Any]:
-    """The same for ``--json``; times in seconds, idle as shares."""
-    today = checked.today
-    return {
-        "gpu_idle_observed": today.gpu_idle,
-        "gpu_idle_predicted": checked.predicted,
-        "gpu_idle_predicted_low": checked.low,
-        "gpu_idle_predicted_high": checked.high,
-        "allowed_miss": checked.allowed,
-        "trusted": checked.trusted,
-        "likeliest_term": None if checked.term is None else {"name": checked.term.name, "words": checked.term.words},
-        "program": today.program,
-        "samples_per_s": today.samples_per_s,
-        "workers": today.workers,
-        "prefetch_factor": today.prefetch_factor,
-        "batch_size": today.batch_size,
-        "hardware_threads": today.threads,
-        "ranks": today.ranks,
-        "wait_s": today.wait,
-        "step_s": today.step,
-        "gpu_idle_by_rank": [1.0 - busy for busy in today.rank_busy],
-        "steady": today.steady,
-        "other_cores": today.other_cores,
-    }
+    """The same for ``--json``."""
+    return TODAY.write(checked)

@@ -11,14 +11,16 @@ import importlib.util
 import math
 import os
 import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from attach_kit import (
     BATCH,
+    BIN,
     ENVIRON,
+    NEED,
     PROGRAMS,
+    RANKS,
     SAMPLE_S,
     STEP_S,
     Seen,
@@ -34,13 +36,7 @@ pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 PLAIN = ("--sample", str(SAMPLE_S), "--step", str(STEP_S))
-#: Where this Python's own commands are.
-BIN = Path(sys.executable).parent
-TORCHRUN = (str(BIN / "torchrun"),) if (BIN / "torchrun").exists() else (sys.executable, "-m", "torch.distributed.run")
-RANKS = ("--nproc-per-node=2", "--standalone", str(PROGRAMS / "ranks.py"))
 ACCELERATE = (str(BIN / "accelerate"), "launch", "--cpu", "--num_processes=1")
-#: Workers make 3.2 batches' worth of a core's work in a step, and the trainer next to nothing, for its step waits.
-NEED = BATCH * SAMPLE_S / STEP_S
 
 
 class Case(NamedTuple):
@@ -63,7 +59,7 @@ CASES = {
     "Lightning": Case(script("lit.py"), "lightning"),
     "transformers": Case(script("trainer.py"), "transformers", dataset="Texts"),
     "accelerate launch": Case((*ACCELERATE, str(PROGRAMS / "accelerated.py")), "accelerate", batches_per_step=2.0),
-    "torchrun": Case((*TORCHRUN, *RANKS), workers=1, ranks=2),
+    "torchrun": Case(RANKS, workers=1, ranks=2),
     "an iterable data set, by a shell script": Case(
         (str(PROGRAMS / "start.sh"), "stream.py"),
         dataset="Stream",

@@ -15,6 +15,7 @@ from coresim.cli import attach as cli
 from coresim.cli.main import main
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.rig import Rig, loader_of
+from coresim.measure.server import Ask, Server
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout
 from coresim.model.loader_settings import LoaderSettings
@@ -105,9 +106,16 @@ def test_a_sample_may_ask_which_worker_prepares_it(tmp_path: Path) -> None:
         "class Data(Dataset):\n    def __len__(self): return 8\n"
         "    def __getitem__(self, i): return torch.tensor(get_worker_info().num_workers)\n"
     )
-    made = WorkloadSpec(f"{tmp_path}/asks.py:Data", batch_size=2).build()
+    spec = WorkloadSpec(f"{tmp_path}/asks.py:Data", batch_size=2)
+    made = spec.build()
     assert isinstance(made, DatasetWorkload)
     assert first_batch(made).tolist() == [1, 1]
+    # Outside of a worker there is none to ask, so nothing else prepares a sample.
+    with Server(spec) as server:
+        found = server.calibrate(Ask(budget_s=0.5, rounds=1, pressure_s=0.5), lambda done: None)
+    names = {measured.name for measured in found.measurements}
+    assert {"prepare.sample", "scaling.1", "machine.speed"} <= names
+    assert not [name for name in names if name.startswith("pressure.")]
 
 
 def test_without_torch_no_worker_calls_an_init_function() -> None:

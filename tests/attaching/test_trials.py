@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attach_kit import ENVIRON, TIMES, left_behind, profile_in, script
+from attach_kit import ENVIRON, NEED, SAMPLE_S, TIMES, answer, left_behind, profile_in, run, script, speeds
 
-from coresim.attaching import conduct
+from coresim.attaching import conduct, instrument
 from coresim.attaching.conduct import AttachRequest
 from coresim.attaching.instrument import as_of_one, calibrate, fallbacks
 from coresim.attaching.today import Checked
@@ -21,6 +22,7 @@ from coresim.cli import attach as cli
 from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.today import Today
+from coresim.report.answer import answer_of
 from coresim.report.today import trials_document, trials_text
 
 pytestmark = pytest.mark.torch
@@ -84,8 +86,10 @@ def test_a_loader_with_a_time_out_is_run_without_workers_too() -> None:
         (0, 2, []),
         (1, 2, [(1,)]),
         (2, 2, [(1, 2), (2,)]),
+        (3, 2, [(3,)]),
         (3, 4, [(1, 2, 3), (3,)]),
-        (8, 2, []),  # more than there are CPUs: they tell nothing of what one costs
+        (8, 2, [(1, 2, 8), (8,)]),
+        (8, 4, [(1, 2, 4, 8), (8,)]),
     ],
 )
 def test_a_loader_that_fails_is_calibrated_with_its_own_number(
@@ -107,6 +111,40 @@ def test_what_two_workers_cost_stands_for_one_where_one_cannot_be_run() -> None:
         calibrate(data.DataLoader(Readers(3, 3), 4), workers=2, pin_memory=False, budget_s=0.5)
 
 
+def test_a_program_is_answered_whose_loader_runs_with_its_own_workers_alone_and_they_are_more_than_the_cpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With fewer it fails, and so it does with a worker more than there are CPUs."""
+    cpus = len(os.sched_getaffinity(0))
+    for name, value in {**ENVIRON, "WORKERS": str(cpus + 2)}.items():
+        monkeypatch.setenv(name, value)
+    seen = run(script("own_number.py"))
+    costs = {measured.name: measured for measured in seen.profile.measurements}
+    # CPU time, however many share a CPU; a sample ends when it has spent so much, however fast the machine was.
+    slow, fast = speeds(seen.profile)
+    assert 0.98 * slow * SAMPLE_S <= costs["prepare.sample"].mean <= 1.25 * fast * SAMPLE_S
+    assert costs["scaling.1"].how.endswith("taken for 1 worker, with which the loader fails")
+    assert "prepare.wait" not in costs  # for the turns of the others a sample does not wait
+    assert seen.profile.today is not None and seen.profile.today.workers == cpus + 2
+    recommended = answer(seen.profile)
+    assert math.ceil(slow * NEED) - 1 <= recommended.point.cores <= math.ceil(fast / slow * NEED) + 1
+    told = " ".join(answer_of(recommended, seen.profile).text().split())
+    assert f"the loader failed with fewer workers than the program's {cpus + 2}" in told
+    assert f"one worker is taken to cost what each of {cpus + 2} did, at once on {cpus} CPU" in told
+    assert not left_behind("own_number.py")
+
+
+def test_what_the_costs_of_a_loader_rest_on_that_failed_with_another_number_of_workers() -> None:
+    def told(*counts: int) -> tuple[str, str]:
+        return instrument._failed(InputError("no such file"), counts, cpus=2)[:2]
+
+    assert told(1, 2) == ("the loader failed with more workers than the program's 2", "no such file")
+    assert told(1, 2, 8) == ("the loader failed with other numbers of workers than 1, 2, 8", "no such file")
+    what, value = told(8)
+    assert what == "the loader failed with fewer workers than the program's 8"
+    assert value == "no such file; one worker is taken to cost what each of 8 did, at once on 2 CPUs"
+
+
 def test_only_what_was_measured_with_that_number_is_renamed() -> None:
     kept = {"name": "prepare.step.2x", "how": "so"}
     assert as_of_one(kept, 2) is kept
@@ -117,12 +155,12 @@ def test_only_what_was_measured_with_that_number_is_renamed() -> None:
 def test_validate_goes_on_after_a_number_of_workers_that_the_loader_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, run = tmp_path / "job.json", conduct.attach
+    path, attached = tmp_path / "job.json", conduct.attach
     for name, value in {**ENVIRON, "SAMPLE_S": "0.001", "STEP_S": "0.010"}.items():
         monkeypatch.setenv(name, value)
 
     def short(request: AttachRequest, *others: Any) -> list[dict[str, Any]]:
-        return run(replace(request, **TIMES), *others)
+        return attached(replace(request, **TIMES), *others)
 
     monkeypatch.setattr(conduct, "attach", short)
     monkeypatch.setattr(cli, "_worker_counts", lambda: (0, 1, 3))

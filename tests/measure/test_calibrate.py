@@ -53,6 +53,34 @@ def test_made_up_costs_are_found_again(bench_of: Make) -> None:  # noqa: F811
     assert cautions_of(found) == []
 
 
+def test_what_few_workers_show_of_batches_that_are_pickled_holds_for_many(bench_of: Make) -> None:  # noqa: F811
+    """A worker makes a batch in 3 ms and pickles it in 10 ms, which the trainer of many workers never waits for."""
+    made_up: dict[str, Any] = {"sample": lambda call: 0.0005, "collate": lambda call: 0.001, "send": 0.0, "first": 0.0}
+    line = bench_of(cpus=8, receive=0.002, handover=0.001, pickling=0.010, **made_up)
+    found = calibrate(line, budget_s=60.0, counts=(1, 2))
+    made = means(found)
+    # One worker gives a batch in 13 ms and two of them one in 6.5 ms, for they pickle at once; many give one in 3 ms.
+    waits = [made[name] for name in ("receive.rest_free", "receive.work_free") if name in made]
+    # Of the first batch after the warm-up it is not known when the one before was read.
+    assert waits == pytest.approx([0.001] * len(waits), rel=0.02) and waits
+    assert [made["receive.cpu"], made["receive.cpu.2"]] == pytest.approx([0.002, 0.002])
+    # No worker sends more than one in 10 ms.
+    assert 4 * made["prepare.sample"] + made["prepare.collate"] + made["prepare.send"] >= 0.010
+    (told,) = cautions_of(found)
+    assert told.what == "batches are pickled through a pipe" and told.value.startswith("1 MB each, 10 ms to pickle")
+    assert "tensors" in told.remedy
+
+
+def test_a_loader_that_runs_with_no_fewer_workers_than_a_crowd_is_measured_with_it(bench_of: Make) -> None:  # noqa: F811
+    line = bench_of(cpus=2, others=lambda run: 0.5 if run == 1 else 0.0)
+    found = calibrate(line, budget_s=60.0, counts=(5,))
+    # The second run was disturbed, and another was made instead.
+    assert [run.workers for run in found.runs] == [5] * (ROUNDS + 1)
+    made = means(found)
+    assert made["prepare.sample"] == made["scaling.5"] == pytest.approx(0.01)
+    assert made["receive.cpu.5"] == pytest.approx(0.001) and made["worker.start"] == pytest.approx(0.01)
+
+
 def test_at_least_three_rounds_of_newly_started_workers_stand_behind_every_cost(bench_of: Make) -> None:  # noqa: F811
     line = bench_of(cpus=2)
     found = calibrate(line, budget_s=60.0)

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from coresim.cli import measure as verb
+from coresim.cli.common import check_writable, progress_on_stderr
 from coresim.cli.main import main
+from coresim.cli.request import request_from
 from coresim.errors import InputError, MissingPartError
 from coresim.measure import campaign, models
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
@@ -377,13 +379,13 @@ def parsed(*argv: str) -> argparse.Namespace:
 
 def test_arguments_become_a_request() -> None:
     flags = "--dataset a:b --batch-size 32 --collate c:d --step e:f --precision bf16 --device cpu --quick"
-    asked = verb.request_from(parsed(*flags.split(), "--budget", "2 min", "--build-timeout", "90s"))
+    asked = request_from(parsed(*flags.split(), "--budget", "2 min", "--build-timeout", "90s"))
     expected = Request(dataset="a:b", batch_size=32, collate="c:d", step="e:f", precision="bf16", device="cpu",
                        quick=True, budget=120.0, build_timeout=90.0)  # fmt: skip
     assert asked == expected
-    assert verb.request_from(parsed()) == Request()
-    assert verb.request_from(parsed("--step-time", "98 ms")).step_time == pytest.approx(0.098)
-    assert verb.request_from(parsed("--gpu", "h100", "--model", "x")) == Request(gpu="h100", model="x")
+    assert request_from(parsed()) == Request()
+    assert request_from(parsed("--step-time", "98 ms")).step_time == pytest.approx(0.098)
+    assert request_from(parsed("--gpu", "h100", "--model", "x")) == Request(gpu="h100", model="x")
 
 
 @pytest.mark.parametrize(
@@ -397,7 +399,7 @@ def test_arguments_become_a_request() -> None:
 )
 def test_arguments_that_make_no_sense(argv: list[str], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        verb.request_from(parsed(*argv))
+        request_from(parsed(*argv))
 
 
 @pytest.fixture
@@ -439,13 +441,13 @@ def test_an_output_that_cannot_be_written_is_told_before(
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(InputError, match="no permission"):
-        verb.check_writable(str(tmp_path / "p.json"))
+    with pytest.raises(InputError, match="Permission denied"):
+        check_writable(str(tmp_path / "p.json"))
 
 
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with verb.progress_on_stderr() as listen:
+    with progress_on_stderr() as listen:
         listen("preparing samples", 0.25)
         listen("preparing samples", 0.5)
         listen("done", 1.0)

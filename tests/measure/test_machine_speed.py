@@ -88,6 +88,21 @@ def test_speeds_of_one_subject_are_told_by_the_same_work_from_run_to_run(tmp_pat
     assert found == pytest.approx(0.2 * usual, rel=0.3)
 
 
+def test_where_samples_need_a_worker_around_them_work_of_our_own_tells_the_speed(tmp_path: Path) -> None:
+    class InWorkers(Work):
+        def sample(self, index: int) -> None:
+            raise AttributeError("'NoneType' object has no attribute 'num_workers'")
+
+    work = InWorkers(tmp_path)
+    with SpeedSampler(work, share=0.2) as sampler:
+        assert 0.0 < seen_now(sampler) < 1.0
+    assert work.timed_sample is not None and work.timed_sample[0] == machine_speed.OWN_WORK
+    chosen = work.timed_sample
+    with SpeedSampler(work, share=0.2) as sampler:
+        seen_now(sampler)
+    assert work.timed_sample == chosen
+
+
 def test_it_pauses_so_long_that_it_takes_its_share_of_each_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before every CPU that it times: right after another one it would find warmer caches there, and read fast."""
     with stopped(tmp_path) as sampler:
@@ -154,12 +169,16 @@ def test_a_sampler_that_died_is_told_and_not_waited_for(tmp_path: Path) -> None:
         sampler.seen([made_note(now, now, cpu_number=min(os.sched_getaffinity(0)))])
 
 
-def test_a_sample_that_fails_ends_the_sampler_alone(tmp_path: Path) -> None:
+def test_a_sample_that_fails_later_ends_the_sampler_alone(tmp_path: Path) -> None:
     class Broken(Work):
         def sample(self, index: int) -> None:
-            raise ValueError("torn")
+            if (self.folder / "torn").exists():
+                raise ValueError("torn")
+            super().sample(index)
 
-    with SpeedSampler(Broken(tmp_path)) as sampler:
+    with SpeedSampler(Broken(tmp_path), share=0.2) as sampler:
+        more_rounds(sampler, 1)
+        (tmp_path / "torn").touch()
         until(lambda: not sampler._process.is_alive())
         assert sampler._process.exitcode == 1
 

@@ -16,7 +16,7 @@ from kit import Works
 
 from coresim.errors import InputError
 from coresim.measure import notes
-from coresim.measure.notes import SPLIT_EVERY, Note, Prepared, Reader, packed, pickles, queued_seconds, unpacked
+from coresim.measure.notes import SPLIT_EVERY, Note, Prepared, Reader, message_of, packed, queued_seconds, unpacked
 from coresim.workloads.base import PreparationStep, Workload
 
 # Powers of two, so that sums and quotients of the fake times are exact.
@@ -197,11 +197,11 @@ def test_each_process_draws_numbers_of_its_own(works: Works) -> None:
 
 
 def test_a_batch_that_cannot_be_sent_is_named(works: Works) -> None:
-    pickles([np.zeros(2), "text", {"a": 1}])
+    assert message_of([np.zeros(2), "text", {"a": 1}])[0] < 1000 < message_of(np.zeros(1000))[0]
     with pytest.raises(
         InputError, match=r"^a batch of type lock cannot be sent .*TypeError: .*collate function[^\n]*$"
     ):
-        pickles(threading.Lock())
+        message_of(threading.Lock())
 
 
 def burn(seconds: float) -> None:

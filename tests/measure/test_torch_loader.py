@@ -13,6 +13,7 @@ import pytest
 from kit import Lines, numbers, running
 
 from coresim.errors import InputError
+from coresim.measure.handover import PIPE_BYTES
 from coresim.measure.subject import Layout, Subject
 from coresim.workloads.base import DatasetWorkload, Workload
 
@@ -122,6 +123,15 @@ def test_items_that_are_batches_already_are_taken_as_they_are():
         found = [pipe.next() for _ in range(3)]
     assert [float(batch[0, 0]) for batch, _ in found] == [2.0, 0.0, 2.0]
     assert all(torch.is_tensor(batch) and batch.shape == (3, 2) and len(note.wall) == 1 for batch, note in found)
+
+
+@pytest.mark.parametrize(("collate", "pickled"), [(None, False), (list, True)])
+def test_the_first_batch_of_a_worker_tells_whether_it_is_pickled_through_the_pipe(collate: Any, pickled: bool):
+    rows = [np.zeros(40_000, dtype=np.float32) for _ in range(4)]
+    with running(job(rows, batch_size=2, collate_fn=collate), workers=1) as pipe:
+        first, second = (pipe.next()[1] for _ in range(2))
+    assert (first.message > 2 * rows[0].nbytes) == pickled and (first.message > PIPE_BYTES) == pickled
+    assert first.pickling > 0.0 and (second.message, second.pickling) == (0, 0.0)
 
 
 def test_the_job_s_own_start_of_a_worker_is_called_as_torch_calls_it(tmp_path: Path):

@@ -150,6 +150,24 @@ def test_ticks_and_verdict_do_not_mix_with_the_job_s_own_output(tmp_path, capfd:
     assert main(["watch", "--ticks", str(tmp_path / "no" / "ticks"), "--", "ls"]) == 2
 
 
+def test_of_a_launched_job_the_ranks_are_the_trainers_and_their_children_the_workers():
+    """Known from inside only when they train: before that, they were seen as any other process."""
+    ranks = [of(second, (2, 0.2), (3, 0.4), (4, 1.0), (5, 1.0), main=0.7) for second in (1, 2, 3)]
+    assert diagnose(ranks, 8).main_cores == pytest.approx(0.7)
+    found = diagnose([tick.with_trainers({2, 3}) for tick in ranks], 8)
+    assert (found.verdict, found.trainers, found.worker_cores) == ("too few workers", 2, (1.0, 1.0))
+    assert found.main_cores == pytest.approx(0.3) and found.job_cores == pytest.approx(3.3)
+    assert "each of 2 trainers 0.30; workers 1.00 (R 100 %), 1.00 (R 100 %)" in activity_text(found)
+    starting = of(0, main=1.0).with_trainers({2, 3})
+    assert starting.main_cores == 0.0 and starting.workers == ()
+
+
+def test_a_job_that_nobody_launched_trains_itself():
+    seen = of(1, (7, 1.0))
+    assert seen.with_trainers(set()) is seen
+    assert seen.with_trainers({1}) == seen
+
+
 def test_a_job_bound_to_few_cpus_lacks_cores_on_a_large_host():
     seen = {"workers": (0.95, 0.95), "main": 0.05}
     assert verdict(64, **seen) == "too few workers"

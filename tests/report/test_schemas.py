@@ -6,6 +6,7 @@ import copy
 import io
 import json
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from shared import SCENARIO, check
 
 from coresim.advise.starved import BOUNDED, SEARCHED, SIMULATED
 from coresim.cli.main import main
+from coresim.model.profile import Profile, load_document
+from coresim.model.today import Today
 
 FLEET = """
 machines = ["aws:p4d.24xlarge", "lambda:gpu_1x_h100_pcie"]
@@ -34,8 +37,19 @@ set = ["workload.preprocess=0.5 ms"]
 def printed(*argv: str) -> Any:
     """What a verb prints as JSON."""
     with redirect_stdout(io.StringIO()) as out:
-        assert main(list(argv)) in (0, 7)  # 7: two quick processes do not tell
+        assert main(list(argv)) in (0, 4, 5, 7)  # 7: two quick processes do not tell
     return json.loads(out.getvalue())
+
+
+def of_a_program(path: Path, idle: float) -> Profile:
+    """The profile of that file as one of a program that was seen to idle so."""
+    profile = load_document(path)
+    assert isinstance(profile, Profile)
+    today = Today(
+        program="python train.py", gpu_idle=idle, samples_per_s=400.0, wait=0.03, step=0.05, batches=60, workers=2,
+        threads=2, rank_busy=(1.0 - idle,),
+    )  # fmt: skip
+    return replace(profile, today=today)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +58,9 @@ def outputs(profile_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("outputs")
     (folder / "job.toml").write_text(SCENARIO)
     (folder / "fleet.toml").write_text(FLEET)
+    of_a_program(profile_path, idle=0.0).save(folder / "program.json")
     return {
+        "recommend": printed("recommend", str(folder / "program.json"), "--max-cores", "2", "--json"),
         "compare": printed("compare", str(profile_path), str(profile_path), "--json", "--fail-over", "10%"),
         "machines": printed("machines", "--json"),
         "plan": printed("plan", str(folder / "fleet.toml"), "--jobs", "1", "--json"),
@@ -56,6 +72,9 @@ def test_outputs_fit_their_schemas(outputs: dict[str, Any]) -> None:
     assert plan["not_predicted"] and plan["mix"] and len(plan["rows"]) == 2 * 4 - 2
     assert {row["basis"] for row in plan["rows"]} == {BOUNDED, SEARCHED, SIMULATED}
     assert len(outputs["machines"]["machines"]) > 100 and outputs["compare"]["changes"]
+    today = outputs["recommend"]["today"]
+    assert (today["gpu_idle_observed"], today["gpu_idle_by_rank"], today["batch_size"]) == (0.0, [0.0], None)
+    assert not today["trusted"] and set(today["likeliest_term"]) == {"name", "words"}
     for verb, document in outputs.items():
         schema = printed("schema", verb)
         assert schema["title"] == f"coresim {verb}"
@@ -74,8 +93,15 @@ def closed(schema: Any) -> Any:
     return {"additionalProperties": False, **found} if "required" in schema else found
 
 
+def test_of_a_job_that_is_no_program_nothing_is_told_of_today(profile_path: Path) -> None:
+    told = printed("recommend", str(profile_path), "--max-cores", "2", "--json")
+    assert told["today"] is None
+    check(printed("schema", "recommend"), told)
+
+
 def test_a_wrong_output_does_not_fit(outputs: dict[str, Any]) -> None:
     wrong = {
+        "recommend": lambda document: document["today"].update(gpu_idle_by_rank=[0.5, -0.5]),
         "compare": lambda document: document["changes"][0].update(real=1),
         "machines": lambda document: document["machines"][0].update(certainty_cores="guessed"),
         "plan": lambda document: document["rows"][0].update(gpu_idle=1.5),

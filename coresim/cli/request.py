@@ -1,0 +1,86 @@
+"""The flags that say what to measure, beside no program, and the measuring that they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coresim.cli.common import progress_on_stderr
+from coresim.cli.flags import whole_number
+from coresim.errors import InputError
+from coresim.units import parse_duration
+
+if TYPE_CHECKING:
+    from coresim.measure.campaign import Request
+    from coresim.model.profile import Profile
+
+#: Flags that are fields of a request as they stand.
+_ASKED = (
+    "dataset", "batch_size", "collate", "worker_init", "step", "gpu", "model", "precision", "device", "cpu_step",
+    "quick",
+)  # fmt: skip
+DATASET_HELP = (
+    "your own: a dataset, DataLoader or LightningDataModule, or what gives one when called; path/to/file.py:NAME too"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say what to measure; `request_from` reads them."""
+    job = parser.add_argument_group("what to measure")
+    job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
+    job.add_argument("--dataset", metavar="MODULE:NAME", help=DATASET_HELP)
+    job.add_argument("--batch-size", type=whole_number(1), metavar="N", help="samples per batch and GPU (images: 256)")
+    job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
+    job.add_argument("--worker-init", metavar="MODULE:NAME", help="your own worker_init_fn, which every worker calls")
+    step = parser.add_argument_group("the training step (measured where there is a CUDA device, else a record)")
+    step.add_argument(
+        "--step", metavar="MODULE:NAME", help="your own: train_step(batch), or a function that returns one"
+    )
+    step.add_argument("--step-time", metavar="TIME", help='give it, with a unit, such as "98 ms"')
+    step.add_argument("--gpu", metavar="NAME", help='take a recorded step of this GPU, such as "a100"; see catalogue')
+    step.add_argument("--model", metavar="NAME", help='of this net, such as "resnet50" (the default)')
+    step.add_argument("--precision", metavar="NAME", help="in this precision, such as bf16 or fp32")
+    step.add_argument("--device", metavar="NAME", help="where to time the step: cuda, cuda:N, or cpu")
+    step.add_argument(
+        "--cpu-step", action="store_true",
+        help="time the net of --model, or your --step, on the CPU too, for whatif's no-gpu: up to a minute more",
+    )  # fmt: skip
+    time = parser.add_argument_group("how long to measure")
+    time.add_argument(
+        "--build-timeout", metavar="TIME", help="give up a data set that takes longer than this to build (no limit)"
+    )
+    time.add_argument(
+        "--quick", action="store_true", help="about 10 s instead of 28 s, longer where batches are slow: a first look"
+    )
+    time.add_argument("--budget", metavar="TIME", help='time to measure the host\'s part, such as "2 min" (28 s)')
+
+
+def request_from(args: argparse.Namespace) -> Request:
+    """What `add_arguments` options ask for.
+
+    Raises:
+        InputError: a time without a unit, an unknown name, or options that exclude each other.
+    """
+    from coresim.measure.campaign import Request
+    from coresim.workloads.registry import DEFAULT
+
+    if args.dataset is not None and args.workload is not None:
+        raise InputError("--dataset and --workload: each says what to measure; leave one out")
+    times = {name: getattr(args, name) for name in ("step_time", "build_timeout", "budget")}
+    given: dict[str, Any] = {
+        name: parse_duration(time, f"--{name.replace('_', '-')}") for name, time in times.items() if time is not None
+    }
+    asked = {name: getattr(args, name) for name in _ASKED}
+    return Request(workload=args.workload or DEFAULT, **asked, **given)
+
+
+def measure_profile(request: Request) -> Profile:
+    """Run the campaign with progress on stderr and this process's command line as its provenance."""
+    from coresim.measure.campaign import run_campaign
+
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    with progress_on_stderr() as progress:
+        return run_campaign(request, progress=progress, command=command)
