@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from faulty import FLEET, SIMPLE, disk_of, told
+from faulty import FLEET, SIMPLE, disk_of, give_files, told
 from shared import SCENARIO
 
 from coresim.cli.main import main
@@ -31,10 +31,7 @@ READERS = (
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    Path("scenario.toml").write_text(SCENARIO)
-    Path("simple.toml").write_text(SIMPLE)
-    Path("F").write_text(f'machines = ["aws:p4d.24xlarge", "aws:p5.48xlarge"]\n{FLEET}')
+    give_files(tmp_path, monkeypatch)
     return tmp_path
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty import FLEET, SIMPLE, disk_of, told
+from faulty import disk_of, give_files, told
 from made_up import SETTING, ledger, point, profile
 from measure.test_watch import tick
-from shared import SCENARIO
 
 import coresim.api  # noqa: F401 (what imports the campaign while it is made up would keep that)
 from coresim.cli.main import main
@@ -44,10 +43,7 @@ GRID = '[[block]]\nworkload = "tiny"\nbatch_size = 10\nworkers = 2\nratio = 1.0\
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the commands read; what they would measure is made up."""
-    monkeypatch.chdir(tmp_path)
-    Path("scenario.toml").write_text(SCENARIO)
-    Path("simple.toml").write_text(SIMPLE)
-    Path("F").write_text(f'machines = ["aws:p4d.24xlarge"]\n{FLEET}')
+    give_files(tmp_path, monkeypatch)
     Path("grid.toml").write_text(GRID)
     found = ledger([point(SETTING, 0.3, 0.3)])
     monkeypatch.setattr("coresim.measure.campaign.run_campaign", lambda *_, **__: profile())

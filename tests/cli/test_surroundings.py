@@ -15,9 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from faulty import FLEET, SIMPLE, told
+from faulty import give_files, told
 from made_up import HOST, RECORDED, profile
-from shared import SCENARIO
 
 from coresim.cli.main import main
 from coresim.cli.plan import _processes
@@ -30,10 +29,7 @@ SIMULATE = ("simulate", "scenario.toml", "--steps", "20", "--replications", "1",
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    Path("scenario.toml").write_text(SCENARIO)
-    Path("simple.toml").write_text(SIMPLE)
-    Path("F").write_text(f'machines = ["aws:p4d.24xlarge", "aws:p5.48xlarge"]\n{FLEET}')
+    give_files(tmp_path, monkeypatch)
     return tmp_path
 
 
