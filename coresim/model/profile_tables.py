@@ -203,7 +203,7 @@ def _accelerator(profile: Profile) -> dict[str, Any]:
         slowdown = slowdown_table(measured, profile.measurements)
         table |= {"slowdown": slowdown} if len(slowdown) > 1 else {}
     if launch is not None and not source.synchronises:
-        table["launch"] = service_table(launch.values)
+        table["launch"] = repeated_table(launch.values, speed_spread(profile))
     cpu = profile.get("accelerator.cpu_step")
     if cpu is not None:
         table["cpu_step"] = service_table(cpu.values)

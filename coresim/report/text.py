@@ -193,8 +193,14 @@ def _unreachable(answer: Recommendation) -> str:
 def interval_sources(estimate: Estimate) -> str:
     """How wide the interval is, and why."""
     return (
-        f"Interval ({percent(estimate.level)}): -{100 * estimate.simulation_half_low:.2f}"
-        f" +{100 * estimate.simulation_half_high:.2f} points from simulating"
+        f"Interval ({percent(estimate.level)}):"
+        f" {_halves(estimate.simulation_half_low, estimate.simulation_half_high)} points from simulating"
         f" {estimate.replications} x {estimate.steps} steps,"
-        f" -{100 * estimate.input_half_low:.2f} +{100 * estimate.input_half_high:.2f} from uncertain inputs"
+        f" {_halves(estimate.input_half_low, estimate.input_half_high)} from uncertain inputs"
     )
+
+
+def _halves(low: float, high: float) -> str:
+    """How far an interval reaches below and above, in points."""
+    below, above = (f"{100 * half:.2f}" for half in (low, high))
+    return f"+-{above}" if below == above else f"-{below} +{above}"

@@ -49,12 +49,14 @@ class Costs:
         sampled: share of each CPU that sampling the machine's speed takes, of a trial too.
         training: what a step of the model in training costs; None: the accelerator is emulated.
         slower: how many times as much CPU time work takes as in the calibration.
+        spread: relative standard uncertainty of the machine's speed in the calibration.
     """
 
     tables: Mapping[str, Any]
     sampled: float = 0.0
     training: StepCost | None = None
     slower: float = 1.0
+    spread: float = 0.0
 
     @property
     def scenario(self) -> Scenario:
@@ -145,18 +147,18 @@ def scenario_of(costs: Costs, setting: Setting, dealt_late: bool = True) -> Scen
         later = workload.fetch.longer(Service(received / workload.batch_size))
         scenario = replace(scenario, workload=replace(workload, fetch=later))
     if costs.training is not None:
-        return _in_training(scenario, costs.training, setting.run_ahead)
+        return _in_training(scenario, costs, costs.training, setting.run_ahead)
     device = Accelerator(step=Service(step_time(costs, setting)), sync=setting.sync, count=setting.ranks)
     return replace(scenario, accelerator=device)
 
 
-def _in_training(scenario: Scenario, step: StepCost, run_ahead: int) -> Scenario:
-    """Real training: the device's own step, launch and copies."""
+def _in_training(scenario: Scenario, costs: Costs, step: StepCost, run_ahead: int) -> Scenario:
+    """Real training: the device's own step, launch and copies. A launch is work of the trainer's CPU."""
     pinned = scenario.loader.pin_memory and bool(step.copy_pinned)
     copy = step.copy_pinned if pinned else step.copy
     device = Accelerator(
         step=empirical(step.step),
-        launch=empirical(step.launch),
+        launch=empirical(step.launch).scaled(costs.slower, costs.spread),
         run_ahead=run_ahead,
         sync=step.sync,
         slowdown=step.slowdown,

@@ -22,6 +22,7 @@ from coresim.measure.server import Ask, Calibrated, Server
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
 from coresim.model.profile import AcceleratorSource
+from coresim.model.profile_tables import speed_spread
 from coresim.sim.estimate import Engine
 from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
@@ -167,7 +168,7 @@ class _Maker:
         host = read_host(load_window=0.0)
         measurements = [*found.measurements, *self.bandwidth]
         profile = assemble(server.facts, found, host, NO_STEP, measurements, (), provenance("", "", host))
-        costs = Costs(profile.scenario_tables(), found.sampled, training)
+        costs = Costs(profile.scenario_tables(), found.sampled, training, spread=speed_spread(profile))
         warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
         return RecordedJob(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from coresim.sim.fast import simulate
 from coresim.validate.predict import predict, step_time, trial_length
 from coresim.validate.score import cause, cost_changes, spent
 from coresim.validate.session import judged
+from coresim.validate.training import StepCost
 
 
 def test_work_at_another_pace_costs_more_and_waiting_does_not():
@@ -22,6 +24,20 @@ def test_work_at_another_pace_costs_more_and_waiting_does_not():
     for name in ("preprocess", "collate", "send", "consumer"):
         assert getattr(slow, name).mean == pytest.approx(1.2 * getattr(usual, name).mean)
     assert (slow.fetch, slow.handover) == (usual.fetch, usual.handover)
+
+
+def test_a_launch_is_work_and_as_uncertain_as_the_speed_of_the_machine():
+    """On a device that steps in 10 ms, launches of 20 ms idle it half of the time, or less where they are quicker."""
+    step = StepCost(step=(0.01,), launch=(0.02,), copy=(), copy_pinned=(), slowdown=(1.0,), sync="block")
+    costs = replace(with_work(COSTS, preprocess="1 us", collate="0 s", consumer="0 s"), training=step)
+    setting = replace(SETTING, model="tiny", device="emulated")
+    length = trial_length(costs, setting, seconds=1.0)
+    usual, quick = (predict(costs.at(slower), setting, length, simulate) for slower in (1.0, 0.75))
+    assert usual.idle == pytest.approx(0.5, abs=0.01) and usual.high - usual.low < 0.01
+    assert quick.idle == pytest.approx(1.0 / 3.0, abs=0.01)
+    unsure = predict(replace(costs, spread=0.1), setting, length, simulate)
+    assert unsure.low == pytest.approx(1.0 - 0.5 * math.exp(1.28 * 0.1), abs=0.02)
+    assert unsure.high == pytest.approx(1.0 - 0.5 * math.exp(-1.28 * 0.1), abs=0.02)
 
 
 def test_what_sampling_takes_of_a_cpu_is_predicted():
