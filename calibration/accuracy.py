@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from coresim import stats
 from coresim.model.option import Option
+from coresim.model.profile_tables import DRIFT
 from coresim.model.service import read_service
 from coresim.sim.estimate import Engine
 from coresim.validate.ledger import Ledger, RecordedJob, RecordedPoint
@@ -104,6 +106,26 @@ def at_pace(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
         return replace(point, prediction=Prediction(**mean))
 
     return tuple(again(point) for point in ledger.scored)
+
+
+def wandering(ledgers: Iterable[Ledger]) -> tuple[int, float]:
+    """How many calibrations there were, and how many times their own spread the speed in their trials is off.
+
+    Eight of ten trials lie within 1.28 standard deviations of a normal distribution of that spread; each calibration
+    counts the same, however many trials it has.
+    """
+    found, shares = [], [(place + 0.5) / 10 for place in range(10)]
+    for ledger in ledgers:
+        for job in ledger.jobs:
+            points = [point for point in ledger.scored if ledger.job_of(point) is job]
+            off = [abs(math.log(trial.pace)) for point in points for trial in point.clean]
+            costs = job.costs
+            # Ledgers of before did not keep the spread; a sample's uncertainty is hardly more.
+            own = costs.spread / DRIFT or costs.scenario.workload.preprocess.uncertainty
+            if off and own:
+                found.append([stats.quantile(off, share) / own for share in shares])
+    pooled = [ratio for ratios in found for ratio in ratios]
+    return len(found), stats.quantile(pooled, 0.8) / stats.normal_quantile(0.9) if pooled else 0.0
 
 
 def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from accuracy import at_pace, grouped, headline, kind_of, near_knee, repredict, with_own_costs
+from accuracy import at_pace, grouped, headline, kind_of, near_knee, repredict, wandering, with_own_costs
 from choosing import NEAR, NEAR_SHARE, choices_of_rules, core_choices
 from effects import worth
 from pages import table
 
+from coresim.model.profile_tables import DRIFT
 from coresim.report.figures import plot_validation, save_figure
 from coresim.report.validation import cost_text, label, misses, points, sweeps_agree
 from coresim.report.words import percent
@@ -53,6 +54,8 @@ in this folder; a ledger holds every point's setting, raw step times, prediction
 
 {all_runs}
 
+{wandering}
+
 To add a machine: `coresim validate --grid calibration/grid.toml -o calibration/NAME.ledger.json`, then this script.
 """
 UNPROVEN = """**GPU accuracy is unproven**: no ledger here was recorded on a CUDA device yet.
@@ -78,7 +81,19 @@ def main() -> None:
 def head(ledgers: Mapping[str, Ledger]) -> str:
     """What the page begins with; ``ledgers`` by the names of their files."""
     names = ", ".join(name for name, ledger in ledgers.items() if on_cuda(ledger))
-    return HEAD.format(proven=PROVEN.format(names=names) if names else UNPROVEN, all_runs=all_runs(ledgers))
+    proven = PROVEN.format(names=names) if names else UNPROVEN
+    return HEAD.format(proven=proven, all_runs=all_runs(ledgers), wandering=speed_wanders(ledgers))
+
+
+def speed_wanders(ledgers: Mapping[str, Ledger]) -> str:
+    """How far the machine's speed was off after its calibration: what `DRIFT` rests on."""
+    count, factor = wandering(ledgers.values())
+    return (
+        f"A shared machine changes its speed. After {count} calibrations it was off by {factor:.1f} times what the runs"
+        " of the calibration themselves differed by (eight of ten trials are within 1.28 such deviations). Profiles and"
+        f" predictions take it as {DRIFT:g} times as uncertain; the intervals in ledgers that were recorded before take"
+        " it once, and hold too few trials in most of them."
+    )
 
 
 def all_runs(ledgers: Mapping[str, Ledger]) -> str:

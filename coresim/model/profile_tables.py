@@ -55,6 +55,9 @@ SAMPLE, WAIT, STEP, SPEED, OTHERS = (
 #: How far a prediction is off, relatively, where the costs are known: of rates, and of the time of a hand-over, which
 #: has more than one mode. Seen in trials made while the model was built; none of them is in a ledger.
 MODEL, HANDOVER = 0.03, 0.3
+#: How many times as far as in the runs of its calibration a shared machine's speed is off in other minutes. Seen in 50
+#: calibrations and the trials after them; `calibration/README.md` begins with what the ledgers there show.
+DRIFT = 2.0
 BUSY = "accelerator.step.busy."
 Values = Sequence[Sequence[float]]
 
@@ -155,13 +158,13 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
 
 
 def speed_spread(profile: Profile) -> float:
-    """Relative standard uncertainty of the machine's speed: its spread around the calibration's median.
+    """Relative standard uncertainty of the machine's speed: `DRIFT` times its spread around the calibration's median.
 
     What other programs took of the CPUs is added: costs that were noted beside them may be off by as much.
     """
     found = profile.get(SPEED)
     spread = math.sqrt(stats.mean([(value - 1.0) ** 2 for value in found.flat])) if found is not None else 0.0
-    return min(1.0, math.hypot(spread, _mean(profile, OTHERS) or 0.0))
+    return min(1.0, math.hypot(DRIFT * spread, _mean(profile, OTHERS) or 0.0))
 
 
 def repeated_table(rounds: Values, more: float) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import state
-from accuracy import repredict, with_own_costs
+from accuracy import repredict, wandering, with_own_costs
 
 from coresim import stats
+from coresim.model.profile_tables import DRIFT
 from coresim.sim.fast import simulate
 from coresim.validate.grid import load_grid
 from coresim.validate.ledger import load_ledger
@@ -50,6 +51,12 @@ def test_every_ledger_names_a_grid_that_was_declared_here(path: Path):
     assert recorded.grid_sha256 == grid.sha256
     assert {point.setting for point in recorded.points} <= set(grid.settings)
     assert path.name in (FOLDER / "README.md").read_text()
+
+
+def test_the_speed_of_a_machine_is_as_uncertain_as_the_trials_showed():
+    calibrations, factor = wandering(map(read, LEDGERS))
+    assert calibrations >= 40
+    assert factor == pytest.approx(DRIFT, rel=0.15)
 
 
 def test_the_page_says_what_the_ledgers_say():
