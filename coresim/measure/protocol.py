@@ -84,12 +84,12 @@ def timed(work: Callable[[], object], clock: Clocks) -> Timing:
     return Timing(clock.wall() - start, cpu)
 
 
-def repeated(work: Callable[[], object], clock: Clocks, seconds: float) -> list[Timing]:
-    """Time the work again and again for so long, once at the least; what began just before is new to the first call."""
+def repeated(work: Callable[[], object], clock: Clocks, seconds: float, least: int = 1) -> list[Timing]:
+    """Time the work again and again for so long, ``least`` times at least; a first call, before, is not counted."""
     work()
     until = clock.wall() + seconds
-    timings = [timed(work, clock)]
-    while clock.wall() < until:
+    timings: list[Timing] = []
+    while len(timings) < least or clock.wall() < until:
         timings.append(timed(work, clock))
     return timings
 
@@ -147,10 +147,13 @@ class Cleaning:
         return [HostWarning(f"{self._name}: the machine was busy", value, "close other programs and measure again")]
 
 
-def own_seconds() -> float:
-    """CPU seconds of this process and of those of its children that have ended."""
+def others_seconds(sampling_s: float) -> float:
+    """CPU seconds that others have had of this machine since it started, to be held against an earlier reading.
+
+    Others are all but this process, its children that have ended, and the sampler, which has taken ``sampling_s``.
+    """
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return busy_seconds() - (times.user + times.system + times.children_user + times.children_system) - sampling_s
 
 
 def busy_seconds() -> float:

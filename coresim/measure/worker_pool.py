@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, ChildJob, Link
-from coresim.measure.protocol import Cleaning, Clocks, Context, Timing, timed
+from coresim.measure.protocol import Cleaning, Clocks, Context, Timing, repeated
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
 
@@ -44,14 +44,9 @@ def serve(link: Link, work: Callable[[], object]) -> None:
 
     ``work`` does one unit of work. The first after a start is not counted: the others may still be starting.
     """
-    clock = Clocks()
     link.send("ready")
     while (seconds := link.receive()) is not None:
-        work()
-        until, timings = clock.wall() + seconds, [timed(work, clock), timed(work, clock)]
-        while clock.wall() < until:
-            timings.append(timed(work, clock))
-        link.send("timings", timings)
+        link.send("timings", repeated(work, Clocks(), seconds, least=2))
         while not link.waiting():
             work()
         link.receive()
