@@ -101,7 +101,8 @@ class EmulatedDevice(Device):
         there = load_torch().empty_like(source)
         setattr(there, THERE, True)
         seconds = tensor.numel() * tensor.element_size() / self.like.bus
-        work = (self._copies if ahead else self._steps).add(Work(self.host.wall(), seconds, copies=lambda: there.copy_(source)))
+        queue = self._copies if ahead else self._steps
+        work = queue.add(Work(self.host.wall(), seconds, copies=lambda: there.copy_(source)))
         if ahead or not pinned:
             self._wait(work)
         return there

@@ -125,26 +125,15 @@ def undisturbed(repeats: Sequence[Timing]) -> float:
     return stats.median([repeat.wall for repeat in clean(repeats)])
 
 
-class Cleaning:
-    """Cleans the repeats of one measurement, and counts those that it leaves out."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._total, self._kept = name, 0, 0
-
-    def clean(self, repeats: Sequence[Timing]) -> list[Timing]:
-        """The repeats of the very same work that nobody disturbed."""
-        kept = clean(repeats)
-        self._total, self._kept = self._total + len(repeats), self._kept + len(kept)
-        return kept
-
-    @property
-    def cautions(self) -> list[HostWarning]:
-        """A caution where more than a tenth of the repeats were disturbed."""
-        dirty = self._total - self._kept
-        if dirty * 10 <= self._total:
-            return []
-        value = f"{dirty} of {self._total} repeats disturbed and left out"
-        return [HostWarning(f"{self._name}: the machine was busy", value, "close other programs and measure again")]
+def cleaned(turns: Sequence[Sequence[Timing]], name: str, cautions: list[HostWarning]) -> list[list[Timing]]:
+    """The clean repeats of each turn; where over a tenth of all are left out, a caution of the measurement ``name``."""
+    kept = [clean(turn) for turn in turns]
+    total = sum(map(len, turns))
+    dirty = total - sum(map(len, kept))
+    if 10 * dirty > total:
+        value = f"{dirty} of {total} repeats disturbed and left out"
+        cautions.append(HostWarning(f"{name}: the machine was busy", value, "close other programs and measure again"))
+    return kept
 
 
 def others_seconds(sampling_s: float) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, ChildJob, Link
-from coresim.measure.protocol import Cleaning, Clocks, Context, Timing, repeated
+from coresim.measure.protocol import Clocks, Context, Timing, cleaned, repeated
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
 
@@ -82,7 +82,7 @@ def rounds(
     Returns:
         For each turn the number at work, and each worker's clean timings by its place in the pool.
     """
-    found, cleaning = [], Cleaning(name)
+    found: list[tuple[int, dict[int, list[Timing]]]] = []
     with worker_pool(job, *args, cpus=cpus, doing=doing) as children:
         started = time.monotonic()
         for number in range(ROUNDS):
@@ -92,6 +92,6 @@ def rounds(
                 context.progress((number + turn / len(counts)) / ROUNDS)
                 places = [(number + i) % len(children) for i in range(count)]
                 timings = _at_once([children[place] for place in places], context.budget_s / (ROUNDS * len(counts)))
-                found.append((count, {place: cleaning.clean(own) for place, own in zip(places, timings, strict=True)}))
-    context.cautions.extend(cleaning.cautions)
-    return found
+                found.append((count, dict(zip(places, timings, strict=True))))
+    kept = iter(cleaned([own for _, members in found for own in members.values()], name, context.cautions))
+    return [(count, {place: next(kept) for place in members}) for count, members in found]

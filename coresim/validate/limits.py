@@ -1,4 +1,4 @@
-"""Fewer cores for a trial: by affinity, or by the CPU quota of a control group, as a container's limit is.
+"""Fewer cores for a trial by the CPU quota of a control group, as a container's limit is.
 
 A quota lets every worker run on every CPU until the period's CPU time is used up; then all of them stop until the next
 (https://docs.kernel.org/scheduler/sched-bwc.html). It needs a control group that may be written, which root has on most
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 PERIOD_US = 100_000
@@ -86,36 +86,3 @@ def _remove(folder: Path) -> None:
             if time.monotonic() > until:
                 return
             time.sleep(0.05)
-
-
-@contextlib.contextmanager
-def on_cpus(cpus: Sequence[int]) -> Iterator[None]:
-    """This process with all its threads, and the workers that it forks, on these CPUs; each thread's own come back.
-
-    A mask is a thread's (https://man7.org/linux/man-pages/man2/sched_setaffinity.2.html): those that exist already,
-    such as the one in which autograd launches the backward pass, keep theirs when another's is changed.
-    """
-    own: dict[int, set[int]] = {}
-    allowed = os.sched_getaffinity(0)
-    try:
-        while new := _threads() - own.keys():  # one may start another before its turn comes
-            for thread in new:
-                own[thread] = _bind(thread, cpus) or allowed
-        yield
-    finally:
-        for thread in _threads():  # one that was started meanwhile gets what its process has
-            _bind(thread, own.get(thread, allowed))
-
-
-def _threads() -> set[int]:
-    return {int(name) for name in os.listdir("/proc/self/task")}
-
-
-def _bind(thread: int, cpus: Iterable[int]) -> set[int] | None:
-    """Put a thread on these CPUs; where it was, or None where it has ended."""
-    try:
-        before = os.sched_getaffinity(thread)
-        os.sched_setaffinity(thread, cpus)
-    except ProcessLookupError:
-        return None
-    return before

@@ -28,12 +28,13 @@ from coresim.measure.processes import DeathError, Link
 from coresim.measure.protocol import others_seconds
 from coresim.measure.rig import Rig
 from coresim.measure.subject import PATIENCE, Layout
+from coresim.measure.topology import on_cpus
 from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.model.option import Option
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import MeasuredTrial
-from coresim.validate.limits import QuotaGroup, on_cpus
+from coresim.validate.limits import QuotaGroup
 from coresim.validate.training import StepCost, Training, is_own, run_training
 from coresim.workloads.base import describe
 from coresim.workloads.images import EncodedImageWorkload
