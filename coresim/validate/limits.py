@@ -13,6 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from coresim.measure.host import group_folders
+from coresim.measure.system_root import SystemRoot
+
 PERIOD_US = 100_000
 #: The last process of a group is gone some moments after it was waited for.
 REMOVING_S = 2.0
@@ -30,13 +33,16 @@ class QuotaGroup:
     @classmethod
     def make(cls, root: Path = Path("/")) -> QuotaGroup | None:
         """A new group, or None where none may be made."""
-        for home, setting in _homes(root):
-            folder = home / f"coresim-{os.getpid()}"
+        system, pid = SystemRoot(root), str(os.getpid())
+        for group in group_folders(system, "cpu"):
+            home, folder = root / group.lstrip("/"), root / group.lstrip("/") / f"coresim-{pid}"
+            if pid not in system.lines(f"{group}/cgroup.procs"):
+                continue  # one above this process's own
             try:
                 folder.mkdir(exist_ok=True)
             except OSError:
                 continue
-            if (folder / setting).exists():
+            if any((folder / setting).exists() for setting in ("cpu.max", "cpu.cfs_quota_us")):
                 return cls(folder, home)
             _remove(folder)
         return None
@@ -61,19 +67,6 @@ class QuotaGroup:
 
     def __exit__(self, *_: object) -> None:
         _remove(self.folder)
-
-
-def _homes(root: Path) -> Iterator[tuple[Path, str]]:
-    """Folders of this process's own CPU group, v1 and v2, and the file that a group below must show."""
-    groups = (root / "proc/self/cgroup").read_text() if (root / "proc/self/cgroup").exists() else ""
-    for line in groups.splitlines():
-        _, names, path = line.split(":", 2)
-        below = path.lstrip("/")
-        if "cpu" in names.split(","):
-            for mount in (names, "cpu"):
-                yield root / "sys/fs/cgroup" / mount / below, "cpu.cfs_quota_us"
-        elif not names:
-            yield root / "sys/fs/cgroup" / below, "cpu.max"
 
 
 def _remove(folder: Path) -> None:

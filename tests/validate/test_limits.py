@@ -10,21 +10,42 @@ import pytest
 
 from coresim.validate.limits import QuotaGroup
 
+MOUNT = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 
-def tree(root: Path, groups: str, *folders: str) -> Path:
+
+def in_group(root: Path) -> Path:
+    """A machine on which this process is in a group below another; its group's folder."""
+    home = root / "sys/fs/cgroup/above/mine"
+    home.mkdir(parents=True)
+    (home.parent / "cgroup.procs").write_text("1\n")
+    (home / "cgroup.procs").write_text(f"2\n{os.getpid()}\n")
     (root / "proc/self").mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text(groups)
-    for folder in folders:
-        (root / "sys/fs/cgroup" / folder).mkdir(parents=True)
-    return root
+    (root / "proc/self/mountinfo").write_text(MOUNT)
+    (root / "proc/self/cgroup").write_text("0::/above/mine\n")
+    return home
 
 
 def test_no_group_where_none_may_be_made(tmp_path: Path):
     assert QuotaGroup.make(tmp_path) is None
     # A folder that shows no quota after it was made is no control group, and is removed again.
-    root = tree(tmp_path / "v2", "0::/mine\n", "mine")
-    assert QuotaGroup.make(root) is None
-    assert list((root / "sys/fs/cgroup/mine").iterdir()) == []
+    home = in_group(tmp_path)
+    assert QuotaGroup.make(tmp_path) is None
+    assert [path.name for path in home.iterdir()] == ["cgroup.procs"]
+
+
+def test_a_group_is_made_below_this_process_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    home, make = in_group(tmp_path), Path.mkdir
+
+    def mkdir(path: Path, exist_ok: bool) -> None:
+        """As the kernel makes a control group: with its files."""
+        make(path, exist_ok=exist_ok)
+        (path / "cpu.max").write_text("max 100000")
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    group = QuotaGroup.make(tmp_path)
+    assert group is not None
+    assert group.home == home == group.folder.parent
+    assert {path.name for path in home.parent.iterdir()} == {"cgroup.procs", "mine"}
 
 
 @pytest.mark.parametrize(
