@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from kit import Works
 
-from coresim.measure import calibrate, trial
+from coresim.measure import calibrate, protocol, trial
 from coresim.measure.notes import Note
 from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import run_trial
@@ -161,7 +161,7 @@ def bench_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Line]:
         monkeypatch.setattr(trial, "time", bench.works.time)
         monkeypatch.setattr(calibrate, "run_trial", partial(run_trial, **clock))
         monkeypatch.setattr(calibrate, "SpeedSampler", _Sampler)
-        monkeypatch.setattr(calibrate, "busy_seconds", lambda: bench.busy)
+        monkeypatch.setattr(protocol, "busy_seconds", lambda: bench.busy)
         none = SimpleNamespace(user=0.0, system=0.0, children_user=0.0, children_system=0.0)
         monkeypatch.setattr(os, "times", lambda: none)
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)))

@@ -37,7 +37,7 @@ class LoaderCandidate:
 def candidates(scenario: Scenario, option: Option, cores: float) -> list[LoaderCandidate]:
     """Every setting worth trying with so many cores per accelerator, within memory and /dev/shm."""
     factors = {*FACTORS, scenario.loader.prefetch_factor}
-    pairs = [(count, factor) for count in _counts(most_workers(scenario, option, cores)) for factor in factors]
+    pairs = [(count, factor) for count in spaced(most_workers(scenario, option, cores), EVERY) for factor in factors]
     return _fitting(scenario, option, pairs)
 
 
@@ -94,11 +94,12 @@ def fits(scenario: Scenario, workers: int, prefetch_factor: int) -> bool:
     return memory is None or memory.fits
 
 
-def _counts(most: int) -> list[int]:
+def spaced(most: int, every: int) -> list[int]:
+    """Counts from one to ``most``: all up to ``every``, and beyond it those that differ by two ``every``-ths."""
     counts, count = [], 1
     while count < most:
         counts.append(count)
-        count += max(1, count // 16) if count >= EVERY else 1
+        count += max(1, 2 * count // every) if count >= every else 1
     return [*counts, most]
 
 

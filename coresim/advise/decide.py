@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from coresim.advise.candidates import spaced
 from coresim.advise.curves import curve
 from coresim.advise.memory import MemoryCap
 from coresim.advise.own_host import OwnHost, own_host
-from coresim.advise.refine import CONFIDENCE, LIKELY, fewest_of, fewest_workers, knee, refine, spaced
+from coresim.advise.refine import CONFIDENCE, EVERY, LIKELY, fewest_of, fewest_workers, knee, refine
 from coresim.advise.sweep import (
     LARGEST_SWEEP,
     Point,
@@ -166,7 +167,7 @@ def _answer(scenario: Scenario, option: Option, max_cores: int | None, confidenc
     most = max_cores or sensible_maximum(scenario)
     # The counts that decide are simulated more closely when the curve is refined, and the same runs serve for both.
     first_look = replace(study, plan=replace(study.plan, most=study.plan.least))
-    points = curve(scenario, option, spaced(most), first_look)
+    points = curve(scenario, option, spaced(most, EVERY), first_look)
     refined = refine(scenario, points, confidence, study)
     if refined.answer is None and max_cores is None and most < LARGEST_SWEEP and _can(scenario, option, study):
         return _answer(scenario, option, min(LARGEST_SWEEP, 2 * most), confidence, study)

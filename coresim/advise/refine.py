@@ -56,15 +56,6 @@ def check_confidence(confidence: float) -> None:
         raise InputError(f"confidence = {confidence:g}: at least {LIKELY:g} and less than 1 is needed, such as 0.9")
 
 
-def spaced(most: int) -> list[int]:
-    """The core counts of a curve before it is refined."""
-    counts, count = [], 1
-    while count < most:
-        counts.append(count)
-        count += max(1, count // 8) if count >= EVERY else 1
-    return [*counts, most]
-
-
 def knee(points: Iterable[Point]) -> Point:
     """The fewest cores whose idle is within a point of the least."""
     ordered = sorted(points, key=lambda point: point.cores)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from coresim.advise.sweep import Study, predict
+from coresim.advise.sweep import Study
 from coresim.advise.verdict import JudgedSetting
 from coresim.model.scenario import Scenario, with_services
 from coresim.model.service import Service
@@ -40,24 +40,18 @@ def _service(scenario: Scenario, name: str) -> Service:
     return service
 
 
-def _idle(setting: JudgedSetting, study: Study) -> float:
-    return predict(
-        setting.scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor, study
-    ).gpu_idle
-
-
 def _elasticity(name: str, setting: JudgedSetting, study: Study) -> Elasticity:
     up, down = (
-        _idle(replace(setting, scenario=with_services(setting.scenario, 1.0 + sign * CHANGE, name)), study)
+        replace(setting, scenario=with_services(setting.scenario, 1.0 + sign * CHANGE, name)).idle(study)
         for sign in (1.0, -1.0)
     )
-    return _difference(name, up, down, _idle(setting, study))
+    return _difference(name, up, down, setting.idle(study))
 
 
 def _of_cores(setting: JudgedSetting, study: Study) -> Elasticity:
     """Fractional cores: as a quota would give them; the workers stay."""
-    up, down = (_idle(replace(setting, cores=setting.cores * (1.0 + sign * CHANGE)), study) for sign in (1.0, -1.0))
-    return _difference("cores", up, down, _idle(setting, study))
+    up, down = (replace(setting, cores=setting.cores * (1.0 + sign * CHANGE)).idle(study) for sign in (1.0, -1.0))
+    return _difference("cores", up, down, setting.idle(study))
 
 
 def _difference(name: str, up: float, down: float, at: float) -> Elasticity:

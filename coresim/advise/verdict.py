@@ -26,6 +26,10 @@ class JudgedSetting:
     workers: int
     prefetch_factor: int
 
+    def idle(self, study: Study) -> float:
+        """The predicted GPU idle, a share."""
+        return predict(self.scenario, self.option, self.cores, self.workers, self.prefetch_factor, study).gpu_idle
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -92,19 +96,19 @@ def judge(setting: JudgedSetting, target: float, study: Study, met: bool) -> Ver
     """
     whole = replace(study, plan=replace(study.plan, inputs=0), progress=None)
     study = replace(study, plan=study.rough, progress=None)
-    idle = _idle(setting, study)
+    idle = setting.idle(study)
     if idle <= target and not met:
         # A short run that sees nothing of what it is asked about says nothing about its cause.
-        study, idle = whole, _idle(setting, whole)
+        study, idle = whole, setting.idle(whole)
     if met:
         faster = replace(setting, scenario=with_services(setting.scenario, 0.5, "step"))
-        name, _, _ = _worst(faster, _idle(faster, study), study)
+        name, _, _ = _worst(faster, faster.idle(study), study)
         return Verdict(GPU_BOUND, name, idle, "more cores will not help: a faster step would")
     name, without, advice = _worst(setting, idle, study)
     if name == GPU_BOUND:
         # Two causes bind alike, so that removing either helps nothing: take cores out of the way, name the other.
         ample = _more_cores(setting)
-        name, without, advice = _worst(ample, _idle(ample, study), study)
+        name, without, advice = _worst(ample, ample.idle(study), study)
         if name == GPU_BOUND:
             # So near the target that no cause is worth more than noise: the one that is worth most.
             name, without, advice = _worst(setting, idle, study, noise=0.0)
@@ -129,12 +133,6 @@ def _possible(advice: str, name: str, setting: JudgedSetting) -> str:
     return f"a loader that can have more than {most} worker{'' if most == 1 else 's'}: this one cannot"
 
 
-def _idle(setting: JudgedSetting, study: Study) -> float:
-    return predict(
-        setting.scenario, setting.option, setting.cores, setting.workers, setting.prefetch_factor, study
-    ).gpu_idle
-
-
 def _apply(name: str, setting: JudgedSetting) -> JudgedSetting:
     return next((remove(setting) for cause, remove, _ in CAUSES if cause == name), setting)
 
@@ -152,7 +150,7 @@ def _worst(setting: JudgedSetting, idle: float, study: Study, noise: float = NOI
     for name, remove, advice in CAUSES:
         if name in none:
             continue
-        without = _idle(remove(setting), study)
+        without = remove(setting).idle(study)
         if without < best[1] - noise:
             best = (name, without, advice)
     return best

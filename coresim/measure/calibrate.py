@@ -21,7 +21,7 @@ from typing import Any
 from coresim import stats
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
-from coresim.measure.protocol import Progress, busy_seconds, own_seconds, part_of
+from coresim.measure.protocol import Progress, others_seconds, part_of
 from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import batch_facts
@@ -186,7 +186,7 @@ class _Maker:
     def run(self, workers: int, number: int, progress: Progress) -> None:
         """One run with so many workers; ``number`` is that of its round."""
         layout = Layout(workers, pin_memory=self.pin_memory)
-        began, own, busy = time.perf_counter(), self._own_seconds(), busy_seconds()
+        began, before = time.perf_counter(), others_seconds(self.sampler.cpu_s)
         pipe = self.subject.open(layout, seed=number)
         start_s = time.perf_counter() - began
         try:
@@ -197,7 +197,7 @@ class _Maker:
         finally:
             pipe.close()
         span = time.perf_counter() - began
-        others = max(0.0, (busy_seconds() - busy) - (self._own_seconds() - own)) / span
+        others = max(0.0, others_seconds(self.sampler.cpu_s) - before) / span
         pace = self.sampler.seen(trial.notes)
         kinds, threads = tuple(pacing.kinds[1:]), pacing.threads()
         self.runs.append(CalibrationRun(workers, number, trial, kinds, start_s, pace, others, memory, threads))
@@ -222,9 +222,6 @@ class _Maker:
             return False
         taken = stats.mean([step.got - max(step.asked, step.ready) for step in run.trial.steps])
         return taken > NOTABLE_HANDOVER * stats.mean([note.made - note.began for note in run.trial.notes]) / run.workers
-
-    def _own_seconds(self) -> float:
-        return own_seconds() + self.sampler.cpu_s
 
 
 @dataclass

@@ -58,7 +58,6 @@ NO_FILES = HostWarning(
 )
 #: Where each part begins and ends, as fractions of all that is done.
 SPANS = {
-    "build": (0.0, 0.08),
     "step": (0.08, 0.12),
     "loader": (0.12, 0.79),
     "spin": (0.79, 0.82),
@@ -189,11 +188,10 @@ class _Campaign:
         tools, request = self._tools, self._request
         host = tools.read_host()
         self._cautions += host.warnings
-        self._say("build", IMPORTING if self._spec.is_own else BUILDING)
+        self._say(IMPORTING if self._spec.is_own else BUILDING)
         if request.dataset is None:
             make_data(self._spec)
-        building = partial(self._say, "build")
-        with tools.server(self._spec, build_timeout=request.build_timeout, tell=building) as server:
+        with tools.server(self._spec, build_timeout=request.build_timeout, tell=self._say) as server:
             facts = server.facts
             source = self._step(facts, server)
             ask = Ask(budget_s=SHARES["loader"] * request.seconds, pressure_s=SHARES["pressure"] * request.seconds)
@@ -206,8 +204,9 @@ class _Campaign:
         made = provenance(command, began, host)
         return assemble(facts, loader, host, source, self._found, self._cautions, made)
 
-    def _say(self, name: str, what: str) -> None:
-        self._progress(what, SPANS[name][0])
+    def _say(self, what: str) -> None:
+        """What is going on before the data set is built."""
+        self._progress(what, 0.0)
 
     def _tell(self, name: str, done: float) -> None:
         begin, end = SPANS[name]

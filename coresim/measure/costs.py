@@ -45,15 +45,13 @@ def _most(found: Calibration) -> int:
 
 def _machine(found: Calibration) -> Iterator[Measurement]:
     """How the machine's speed changed, and what other programs took of it."""
-    rounds = dict.fromkeys(run.round for run in found.runs)
-    speeds = tuple(tuple(1.0 / slower(found, run) for run in found.runs if run.round == number) for number in rounds)
+    rounds = [tuple(runs) for _, runs in itertools.groupby(found.runs, lambda run: run.round)]
+    speeds = tuple(tuple(1.0 / slower(found, run) for run in runs) for runs in rounds)
     text = (
         "by the same few samples, prepared again and again on each CPU during every run; 1 is the calibration's median"
     )
     yield Measurement("machine.speed", "relative", speeds, text)
-    used = tuple(
-        (stats.mean([run.others for run in found.runs if run.round == number]) / found.cpus,) for number in rounds
-    )
+    used = tuple((stats.mean([run.others for run in runs]) / found.cpus,) for runs in rounds)
     yield Measurement("machine.others", "relative", used, "share of all CPUs that other programs used meanwhile")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -69,6 +68,25 @@ class Work:
     ) -> None:
         self.issued, self.seconds, self.least, self.copies = issued, seconds, least, copies
         self.end: float | None = None
+        self._known = threading.Event()
+
+    def do(self, host: DeviceHost, free: float) -> None:
+        """Do it on a device that is free from that moment on."""
+        begin = max(self.issued, free)
+        try:
+            if self.copies is not None:
+                # Where the host's memory is slower than the bus, the copy takes as long. That its thread woke late is
+                # no fault of the device.
+                self.seconds = max(self.seconds, host.copying(begin, self.copies))
+        finally:
+            self.copies, self.end = None, max(self.least, begin + self.seconds)
+            self._known.set()
+
+    def known(self) -> float:
+        """Its end, when that is known."""
+        self._known.wait()
+        assert self.end is not None
+        return self.end
 
 
 class Queue:
@@ -76,47 +94,14 @@ class Queue:
 
     def __init__(self, host: DeviceHost) -> None:
         self._host, self._engine = host, host.engine()
-        self._changed = threading.Condition()
-        self._open: deque[Work] = deque()
-        self._ended = 0.0
-        self.last = self.add(Work(0.0, 0.0))
+        self.last = Work(0.0, 0.0)
+        self.last.do(host, 0.0)
 
     def add(self, work: Work) -> Work:
         """Put it at the end."""
-        with self._changed:
-            self._open.append(work)
-            self.last = work
-            self._settle()
-        if work.copies is not None:
-            self._engine(self._copy)
+        before, self.last = self.last, work
+        if before.end is not None and work.copies is None:
+            work.do(self._host, before.end)
+        else:  # the engine does one after the other, so that what is behind a copy comes after it
+            self._engine(lambda: work.do(self._host, before.known()))
         return work
-
-    def _settle(self) -> None:
-        """Tell the ends of all that waits for no copy of memory any more."""
-        while self._open and self._open[0].copies is None:
-            work = self._open.popleft()
-            self._ended = work.end = max(work.least, max(work.issued, self._ended) + work.seconds)
-        self._changed.notify_all()
-
-    def _copy(self) -> None:
-        """Make the first copy, which begins when all before it has ended."""
-        with self._changed:
-            work = self._open[0]
-            begin, copies = max(work.issued, self._ended), work.copies
-        assert copies is not None
-        taken = 0.0
-        try:
-            taken = self._host.copying(begin, copies)
-        finally:
-            with self._changed:
-                # Where the host's memory is slower than the bus, the copy takes as long. That its thread woke late is
-                # no fault of the device.
-                work.seconds, work.copies = max(work.seconds, taken), None
-                self._settle()
-
-    def known(self, work: Work) -> float:
-        """The end of a piece of work, when that is known."""
-        with self._changed:
-            self._changed.wait_for(lambda: work.end is not None)
-        assert work.end is not None
-        return work.end

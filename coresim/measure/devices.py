@@ -51,16 +51,6 @@ class Emulated:
             raise InputError("device emulated: step and bus must be above 0")
 
 
-def emulated(name: str) -> Emulated:
-    """What ``emulated:step=20ms,launch=1ms,decode=2ms,bus=8e9,sync=spin`` says; all of it may be left out.
-
-    Raises:
-        InputError: an unknown setting or a bad value.
-    """
-    parts = [part.partition("=") for part in filter(None, name.partition(":")[2].split(","))]
-    return read_section(Emulated, {key: text for key, _, text in parts}, f"device {name}")
-
-
 class EmulatedDevice(Device):
     """A device of these `Emulated` properties; torch puts its tensors at ``place``, on the CPU."""
 
@@ -84,13 +74,13 @@ class EmulatedDevice(Device):
     def synchronise(self, event: Work | None = None) -> None:
         """Wait for an event, or for both queues."""
         for queue in (self._steps, self._copies) if event is None else (self._steps,):
-            self._wait(queue, event or queue.last)
+            self._wait(event or queue.last)
 
-    def _wait(self, queue: Queue, work: Work) -> None:
+    def _wait(self, work: Work) -> None:
         spin = self.like.sync == "spin"
         while spin and work.end is None:
             self.host.spin()
-        self.host.wait(queue.known(work), spin)
+        self.host.wait(work.known(), spin)
 
     def hold(self, seconds: float) -> None:
         """Idle work on the queue of the steps."""
@@ -114,7 +104,7 @@ class EmulatedDevice(Device):
         queue = self._copies if ahead else self._steps
         work = queue.add(Work(self.host.wall(), seconds, copies=lambda: there.copy_(source)))
         if ahead or not pinned:
-            self._wait(queue, work)
+            self._wait(work)
         return there
 
     def pin(self, tensor: Any) -> Any:
@@ -163,15 +153,20 @@ class EmulatedDevice(Device):
 
 
 def open_device(name: str) -> Device:
-    """The device of that name, made current; `emulated` tells the settings of an emulated one.
+    """The device of that name, made current.
+
+    An emulated one is ``emulated:step=20ms,launch=1ms,decode=2ms,bus=8e9,sync=spin``; each setting may be left out.
 
     Raises:
-        InputError: not such a name, or no CUDA device of that number.
+        InputError: not such a name, an unknown setting or a bad value, or no CUDA device of that number.
         MissingPartError: no torch, or torch finds no CUDA device.
     """
     torch = load_torch()
-    if name.partition(":")[0] == "emulated":
-        return EmulatedDevice(emulated(name), torch.device("cpu"))
+    kind, _, settings = name.partition(":")
+    if kind == "emulated":
+        parts = [part.partition("=") for part in filter(None, settings.split(","))]
+        like = read_section(Emulated, {key: text for key, _, text in parts}, f"device {name}")
+        return EmulatedDevice(like, torch.device("cpu"))
     try:
         place = torch.device(name)
     except RuntimeError as error:

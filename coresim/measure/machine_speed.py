@@ -15,7 +15,6 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -67,9 +66,7 @@ class SpeedSampler:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.join(STOP_S)
         if self._head[3]:

@@ -24,9 +24,9 @@ import numpy as np
 from coresim.measure import protocol
 from coresim.measure.bandwidth import array_bytes, available_memory, cache_size
 from coresim.measure.processes import Link
-from coresim.measure.protocol import Cleaning, Clocks, Context
+from coresim.measure.protocol import Clocks, Context, Timing
 from coresim.measure.system_root import SystemRoot
-from coresim.measure.topology import allowed_cores
+from coresim.measure.topology import allowed_cores, on_cpus
 from coresim.measure.worker_pool import ROUNDS, physical_cpus, rounds, serve, worker_pool
 from coresim.model.measurement import Measurement
 
@@ -86,7 +86,7 @@ def measure_pressure(work: Callable[[], object], context: Context) -> list[Measu
     if len(cpus) < 2:
         return []
     levels = {round(100 * count * rate): (count, rate) for count, rate in [(0, 0.0), *pressures(len(cpus) - 1)]}
-    with streams(cpus[1:]) as press, staying_on(cpus[0]):
+    with streams(cpus[1:]) as press, on_cpus(cpus[:1]):
         protocol.warm_up(work, Clocks(), budget=1.0)
         found = _beside(work, levels, press, context, "the job under pressure")
     how = "CPU time of the same work on one core, while other cores stream memory (triad) for a share of the time"
@@ -166,7 +166,7 @@ def measure_siblings(work: Callable[[], object], pair: tuple[int, int], context:
                 other.kill()
                 other.join(STOP_S)
 
-    with staying_on(pair[0]):
+    with on_cpus(pair[:1]):
         found = _beside(work, {1: 1, 2: 2}, threads, context, "hardware threads of one core")
     how = "CPU time of the same samples on one hardware thread of a core, alone and beside the same on the other"
     return [Measurement(f"sibling.{count}", "s", (tuple(values),), how) for count, values in found.items()]
@@ -187,24 +187,15 @@ def _beside(
     name: str,
 ) -> dict[int, list[float]]:
     """CPU seconds of the undisturbed calls of ``work``, by the name of the level at which others work meanwhile."""
-    clock, cleaning = Clocks(), Cleaning(name)
-    found: dict[int, list[float]] = {number: [] for number in levels}
+    turns: list[tuple[int, list[Timing]]] = []
     for turn in range(ROUNDS):
         for place, (number, level) in enumerate(levels.items()):
             context.progress((turn + place / len(levels)) / ROUNDS)
             with press(level):
-                timings = protocol.repeated(work, clock, context.budget_s / (ROUNDS * len(levels)))
-            found[number] += [timing.cpu for timing in cleaning.clean(timings)]
-    context.cautions.extend(cleaning.cautions)
+                seconds = context.budget_s / (ROUNDS * len(levels))
+                turns.append((number, protocol.repeated(work, Clocks(), seconds)))
+    kept = protocol.cleaned([timings for _, timings in turns], name, context.cautions)
+    found: dict[int, list[float]] = {number: [] for number in levels}
+    for (number, _), timings in zip(turns, kept, strict=True):
+        found[number] += [timing.cpu for timing in timings]
     return found
-
-
-@contextmanager
-def staying_on(cpu: int) -> Iterator[None]:
-    """This process on one hardware thread."""
-    usual = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cpu})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, usual)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coresim.errors import InputError
-from coresim.workloads.base import Workload, describe
+from coresim.workloads.base import PreparationStep, Workload, describe
 
 #: The C library; Python has no name for sched_getcpu(3) before 3.13.
 _C = ctypes.CDLL(None)
@@ -110,6 +110,13 @@ def noted(
     return batch, Note(first, made, wall, cpu, spent, os.getpid(), _C.sched_getcpu(), process, tuple(steps))
 
 
+def through(steps: Sequence[PreparationStep], value: Any, rng: np.random.Generator) -> Any:
+    """What the steps make of a value, one after the other."""
+    for step in steps:
+        value = step.call(value, rng)
+    return value
+
+
 class Prepared:
     """A workload as a map-style data set; an index beyond its length starts over.
 
@@ -138,10 +145,7 @@ class Prepared:
         self._calls += 1
         if self._calls % SPLIT_EVERY == 1 and len(self._steps) > 1:
             return self._split(index % self._size)
-        value: Any = index % self._size
-        for step in self._steps:
-            value = step.call(value, self._rng)
-        return value
+        return through(self._steps, index % self._size, self._rng)
 
     def _split(self, value: Any) -> Any:
         for place, step in enumerate(self._steps):

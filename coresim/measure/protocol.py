@@ -84,12 +84,12 @@ def timed(work: Callable[[], object], clock: Clocks) -> Timing:
     return Timing(clock.wall() - start, cpu)
 
 
-def repeated(work: Callable[[], object], clock: Clocks, seconds: float) -> list[Timing]:
-    """Time the work again and again for so long, once at the least; what began just before is new to the first call."""
+def repeated(work: Callable[[], object], clock: Clocks, seconds: float, least: int = 1) -> list[Timing]:
+    """Time the work again and again for so long, ``least`` times at least; a first call, before, is not counted."""
     work()
     until = clock.wall() + seconds
-    timings = [timed(work, clock)]
-    while clock.wall() < until:
+    timings: list[Timing] = []
+    while len(timings) < least or clock.wall() < until:
         timings.append(timed(work, clock))
     return timings
 
@@ -125,32 +125,24 @@ def undisturbed(repeats: Sequence[Timing]) -> float:
     return stats.median([repeat.wall for repeat in clean(repeats)])
 
 
-class Cleaning:
-    """Cleans the repeats of one measurement, and counts those that it leaves out."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._total, self._kept = name, 0, 0
-
-    def clean(self, repeats: Sequence[Timing]) -> list[Timing]:
-        """The repeats of the very same work that nobody disturbed."""
-        kept = clean(repeats)
-        self._total, self._kept = self._total + len(repeats), self._kept + len(kept)
-        return kept
-
-    @property
-    def cautions(self) -> list[HostWarning]:
-        """A caution where more than a tenth of the repeats were disturbed."""
-        dirty = self._total - self._kept
-        if dirty * 10 <= self._total:
-            return []
-        value = f"{dirty} of {self._total} repeats disturbed and left out"
-        return [HostWarning(f"{self._name}: the machine was busy", value, "close other programs and measure again")]
+def cleaned(turns: Sequence[Sequence[Timing]], name: str, cautions: list[HostWarning]) -> list[list[Timing]]:
+    """The clean repeats of each turn; where over a tenth of all are left out, a caution of the measurement ``name``."""
+    kept = [clean(turn) for turn in turns]
+    total = sum(map(len, turns))
+    dirty = total - sum(map(len, kept))
+    if 10 * dirty > total:
+        value = f"{dirty} of {total} repeats disturbed and left out"
+        cautions.append(HostWarning(f"{name}: the machine was busy", value, "close other programs and measure again"))
+    return kept
 
 
-def own_seconds() -> float:
-    """CPU seconds of this process and of those of its children that have ended."""
+def others_seconds(sampling_s: float) -> float:
+    """CPU seconds that others have had of this machine since it started, to be held against an earlier reading.
+
+    Others are all but this process, its children that have ended, and the sampler, which has taken ``sampling_s``.
+    """
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return busy_seconds() - (times.user + times.system + times.children_user + times.children_system) - sampling_s
 
 
 def busy_seconds() -> float:

@@ -7,12 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from coresim.errors import CoresimError
-from coresim.measure.notes import Note, Prepared, Sample, noted, unpacked
+from coresim.measure.notes import Note, Prepared, Sample, noted, through, timed, unpacked
 from coresim.measure.subject import Layout, Pipe, Subject, batches_of
 from coresim.workloads.base import Workload, mapped
 
@@ -142,7 +143,7 @@ class StagedPipe(Pipe):
         while True:
             with self._dealing:
                 index = next(self._indices)
-            sample = _finish(first, index, rng)
+            sample = timed(partial(through, first, index, rng))
             with self._gathering:
                 self._gathered.append(sample)
                 if len(self._gathered) >= self._batch_size:  # more only where the pipeline is closed, which ends all
@@ -155,7 +156,7 @@ class StagedPipe(Pipe):
         while True:
             number, raws = self._fetched.take()
             began = time.perf_counter()
-            samples = [_finish(steps, raw.value, rng) for raw in raws]
+            samples = [timed(partial(through, steps, raw.value, rng)) for raw in raws]
             pairs = zip(samples, raws, strict=True)
             batch, note = noted([sample._replace(cpu=sample.cpu + raw.cpu) for sample, raw in pairs], self._collate)
             fetch = sum(raw.wall for raw in raws)
@@ -170,13 +171,6 @@ class StagedPipe(Pipe):
                 batch = self.transfer(batch)
             note = note._replace(made=time.perf_counter(), copy=cpu)
             self._copied.put(number, (batch, note))
-
-
-def _finish(steps: Any, value: Any, rng: np.random.Generator) -> Sample:
-    began, cpu = time.perf_counter(), time.thread_time()
-    for step in steps:
-        value = step.call(value, rng)
-    return Sample(value, began, time.perf_counter() - began, time.thread_time() - cpu)
 
 
 def copied(part: Any) -> Any:

@@ -108,11 +108,9 @@ def _reads_job(link: Link, files: Sequence[Path], seed: int, budget: float) -> R
 
 def _cold_pass(chosen: Sequence[Path], reads: Reads) -> None:
     """One pass over dropped files; storage's own slow reads are its tail and stay in."""
-    latencies: list[float] = []
-    for collect, read in ((latencies, _read_small), (reads.values.setdefault("cold.read", []), _read_whole)):
+    for name, read in (("cold.latency", _read_small), ("cold.read", _read_whole)):
         reads.cached = max(reads.cached, drop(chosen))
-        collect += [read(path).wall for path in chosen]
-    reads.values.setdefault("cold.latency", []).extend(latencies)
+        reads.values.setdefault(name, []).extend([read(path).wall for path in chosen])
     drop(chosen)
     reads.values.setdefault("cold.bandwidth", []).append(_read_at_once(chosen))
     if reads.cached > STILL_CACHED:

@@ -1,11 +1,15 @@
-"""Which hardware threads share a core, a package, a cache or a memory node: from /sys, else from /proc/cpuinfo."""
+"""Which hardware threads share a core, a package, a cache or a memory node: from /sys, else from /proc/cpuinfo.
+
+And this process on some of them alone.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from coresim.measure.system_root import SystemRoot, cpu_list, whole
@@ -125,3 +129,36 @@ def _cores_of_cpuinfo(blocks: list[dict[str, str]], online: Iterable[int]) -> di
         if whole(block.get("processor")) is not None and {"physical id", "core id"} <= block.keys()
     }
     return cores if cores.keys() >= set(online) else {}
+
+
+@contextmanager
+def on_cpus(cpus: Sequence[int]) -> Iterator[None]:
+    """This process with all its threads, and the processes that it forks, on these CPUs; each thread's own come back.
+
+    A mask is a thread's (https://man7.org/linux/man-pages/man2/sched_setaffinity.2.html): those that exist already,
+    such as the one in which autograd launches the backward pass, keep theirs when another's is changed.
+    """
+    own: dict[int, set[int]] = {}
+    allowed = os.sched_getaffinity(0)
+    try:
+        while new := _threads() - own.keys():  # one may start another before its turn comes
+            for thread in new:
+                own[thread] = _bind(thread, cpus) or allowed
+        yield
+    finally:
+        for thread in _threads():  # one that was started meanwhile gets what its process has
+            _bind(thread, own.get(thread, allowed))
+
+
+def _threads() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/task")}
+
+
+def _bind(thread: int, cpus: Iterable[int]) -> set[int] | None:
+    """Put a thread on these CPUs; where it was, or None where it has ended."""
+    try:
+        before = os.sched_getaffinity(thread)
+        os.sched_setaffinity(thread, cpus)
+    except ProcessLookupError:
+        return None
+    return before

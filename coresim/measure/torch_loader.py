@@ -97,10 +97,8 @@ def of_workload(workload: Workload) -> TorchSubject:
         dataset = Prepared(workload)
     if isinstance(dataset, data.IterableDataset):
         return TorchSubject(DataLoader(dataset, batch_size=size, **own))
-    length = min(len(dataset), 10**6)
-    batches = lambda seed: batches_of(length, size, seed)  # noqa: E731 (one line says it all)
     loader: Any = DataLoader(dataset, batch_size=size, **own)  # type: ignore[arg-type]
-    return TorchSubject(loader, batches)
+    return TorchSubject(loader, partial(batches_of, min(len(dataset), 10**6), size))
 
 
 class _Stream(data.IterableDataset[Any]):

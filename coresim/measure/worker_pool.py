@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, ChildJob, Link
-from coresim.measure.protocol import Cleaning, Clocks, Context, Timing, timed
+from coresim.measure.protocol import Clocks, Context, Timing, cleaned, repeated
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
 
@@ -44,14 +44,9 @@ def serve(link: Link, work: Callable[[], object]) -> None:
 
     ``work`` does one unit of work. The first after a start is not counted: the others may still be starting.
     """
-    clock = Clocks()
     link.send("ready")
     while (seconds := link.receive()) is not None:
-        work()
-        until, timings = clock.wall() + seconds, [timed(work, clock), timed(work, clock)]
-        while clock.wall() < until:
-            timings.append(timed(work, clock))
-        link.send("timings", timings)
+        link.send("timings", repeated(work, Clocks(), seconds, least=2))
         while not link.waiting():
             work()
         link.receive()
@@ -87,7 +82,7 @@ def rounds(
     Returns:
         For each turn the number at work, and each worker's clean timings by its place in the pool.
     """
-    found, cleaning = [], Cleaning(name)
+    found: list[tuple[int, dict[int, list[Timing]]]] = []
     with worker_pool(job, *args, cpus=cpus, doing=doing) as children:
         started = time.monotonic()
         for number in range(ROUNDS):
@@ -97,6 +92,6 @@ def rounds(
                 context.progress((number + turn / len(counts)) / ROUNDS)
                 places = [(number + i) % len(children) for i in range(count)]
                 timings = _at_once([children[place] for place in places], context.budget_s / (ROUNDS * len(counts)))
-                found.append((count, {place: cleaning.clean(own) for place, own in zip(places, timings, strict=True)}))
-    context.cautions.extend(cleaning.cautions)
-    return found
+                found.append((count, dict(zip(places, timings, strict=True))))
+    kept = iter(cleaned([own for _, members in found for own in members.values()], name, context.cautions))
+    return [(count, {place: next(kept) for place in members}) for count, members in found]

@@ -244,18 +244,9 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
         )
     body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
     try:
-        for job in body["jobs"]:
-            copies_as_lists(job["costs"]["training"])
         found: Ledger = as_record(Ledger, {"points": None} | body)
     except InputError as error:
         raise InputError(f"{path}: {error}; validate again, into another file") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: not a whole ledger ({error}); validate again, into another file") from None
     return found
-
-
-def copies_as_lists(training: dict[str, Any] | None) -> None:
-    """Make a list of what older ledgers have of copies: the median alone, 0 or null where there is none."""
-    for name in ("copy", "copy_pinned"):
-        if training and not isinstance(training[name], list):
-            training[name] = [training[name]] if training[name] else []

@@ -1,4 +1,4 @@
-"""Fewer cores for a trial: by affinity, or by the CPU quota of a control group, as a container's limit is.
+"""Fewer cores for a trial by the CPU quota of a control group, as a container's limit is.
 
 A quota lets every worker run on every CPU until the period's CPU time is used up; then all of them stop until the next
 (https://docs.kernel.org/scheduler/sched-bwc.html). It needs a control group that may be written, which root has on most
@@ -10,8 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+
+from coresim.measure.host import group_folders
+from coresim.measure.system_root import SystemRoot
 
 PERIOD_US = 100_000
 #: The last process of a group is gone some moments after it was waited for.
@@ -30,13 +33,16 @@ class QuotaGroup:
     @classmethod
     def make(cls, root: Path = Path("/")) -> QuotaGroup | None:
         """A new group, or None where none may be made."""
-        for home, setting in _homes(root):
-            folder = home / f"coresim-{os.getpid()}"
+        system, pid = SystemRoot(root), str(os.getpid())
+        for group in group_folders(system, "cpu"):
+            home, folder = root / group.lstrip("/"), root / group.lstrip("/") / f"coresim-{pid}"
+            if pid not in system.lines(f"{group}/cgroup.procs"):
+                continue  # one above this process's own
             try:
                 folder.mkdir(exist_ok=True)
             except OSError:
                 continue
-            if (folder / setting).exists():
+            if any((folder / setting).exists() for setting in ("cpu.max", "cpu.cfs_quota_us")):
                 return cls(folder, home)
             _remove(folder)
         return None
@@ -63,19 +69,6 @@ class QuotaGroup:
         _remove(self.folder)
 
 
-def _homes(root: Path) -> Iterator[tuple[Path, str]]:
-    """Folders of this process's own CPU group, v1 and v2, and the file that a group below must show."""
-    groups = (root / "proc/self/cgroup").read_text() if (root / "proc/self/cgroup").exists() else ""
-    for line in groups.splitlines():
-        _, names, path = line.split(":", 2)
-        below = path.lstrip("/")
-        if "cpu" in names.split(","):
-            for mount in (names, "cpu"):
-                yield root / "sys/fs/cgroup" / mount / below, "cpu.cfs_quota_us"
-        elif not names:
-            yield root / "sys/fs/cgroup" / below, "cpu.max"
-
-
 def _remove(folder: Path) -> None:
     """Remove a group once its processes are gone; what cannot be removed is empty and stays."""
     until = time.monotonic() + REMOVING_S
@@ -86,36 +79,3 @@ def _remove(folder: Path) -> None:
             if time.monotonic() > until:
                 return
             time.sleep(0.05)
-
-
-@contextlib.contextmanager
-def on_cpus(cpus: Sequence[int]) -> Iterator[None]:
-    """This process with all its threads, and the workers that it forks, on these CPUs; each thread's own come back.
-
-    A mask is a thread's (https://man7.org/linux/man-pages/man2/sched_setaffinity.2.html): those that exist already,
-    such as the one in which autograd launches the backward pass, keep theirs when another's is changed.
-    """
-    own: dict[int, set[int]] = {}
-    allowed = os.sched_getaffinity(0)
-    try:
-        while new := _threads() - own.keys():  # one may start another before its turn comes
-            for thread in new:
-                own[thread] = _bind(thread, cpus) or allowed
-        yield
-    finally:
-        for thread in _threads():  # one that was started meanwhile gets what its process has
-            _bind(thread, own.get(thread, allowed))
-
-
-def _threads() -> set[int]:
-    return {int(name) for name in os.listdir("/proc/self/task")}
-
-
-def _bind(thread: int, cpus: Iterable[int]) -> set[int] | None:
-    """Put a thread on these CPUs; where it was, or None where it has ended."""
-    try:
-        before = os.sched_getaffinity(thread)
-        os.sched_setaffinity(thread, cpus)
-    except ProcessLookupError:
-        return None
-    return before

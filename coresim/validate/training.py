@@ -120,7 +120,9 @@ class Training:
 
     def _each(self, batch: Any, change: Callable[[Any], Any]) -> Any:
         """The user's step takes every tensor of a batch, a network the images alone."""
-        return map_tensors(batch, change) if self._whole else change(_images(batch))
+        if self._whole:
+            return map_tensors(batch, change)
+        return change(batch[0] if isinstance(batch, tuple | list) else batch)
 
     def _on_device(self, batch: Any) -> Any:
         """What the step takes, on the device; encoded images stay where they are, and the step begins with decoding."""
@@ -169,10 +171,6 @@ def run_training(
     moments = [(device.elapsed(base, begin), device.elapsed(base, end)) for begin, end in marks]
     found = [TimedStep(*asked[:3], *step, asked[3]) for asked, step in zip(asks, moments, strict=True)]
     return after_warm_up(found, notes, warm_up_steps)
-
-
-def _images(batch: Any) -> Any:
-    return batch[0] if isinstance(batch, tuple | list) else batch
 
 
 def _step_cost(found: Sequence[Measurement], sync: str) -> StepCost:

@@ -25,15 +25,16 @@ from coresim.errors import CoresimError, InputError
 from coresim.measure.calibrate import BUDGET_S, ROUNDS
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.processes import DeathError, Link
-from coresim.measure.protocol import busy_seconds, own_seconds
+from coresim.measure.protocol import others_seconds
 from coresim.measure.rig import Rig
 from coresim.measure.subject import PATIENCE, Layout
+from coresim.measure.topology import on_cpus
 from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
 from coresim.model.option import Option
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import MeasuredTrial
-from coresim.validate.limits import QuotaGroup, on_cpus
+from coresim.validate.limits import QuotaGroup
 from coresim.validate.training import StepCost, Training, is_own, run_training
 from coresim.workloads.base import describe
 from coresim.workloads.images import EncodedImageWorkload
@@ -110,10 +111,9 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
         ordered=setting.ordered,
         pin_memory=setting.pin_memory,
     )
-    began, mine, all_busy = time.perf_counter(), own_seconds() + sampler.cpu_s, busy_seconds()
+    began, before = time.perf_counter(), others_seconds(sampler.cpu_s)
     found = _tried(rig, layout, order, training)
-    others = (busy_seconds() - all_busy) - (own_seconds() + sampler.cpu_s - mine)
-    span = time.perf_counter() - began
+    others = max(0.0, others_seconds(sampler.cpu_s) - before) / (time.perf_counter() - began)
     trial, notes = found[0], [note for one in found for note in one.notes]
     period = sum(one.seconds_per_step for one in found) / len(found)
     steps = [step for one in found for step in one.steps]
@@ -128,7 +128,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
         sample_s=sum(sum(note.cpu) / len(note.cpu) for note in notes) / len(notes),
         collate_s=sum(note.collate for note in notes) / len(notes),
         receive_s=sum(step.cpu for step in steps) / len(steps),
-        others_cores=max(0.0, others / span),
+        others_cores=others,
         pace=sampler.seen(notes) / order.usual_pace,
     )
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coresim.advise.candidates import FACTORS, candidates, fits, most_workers
+from coresim.advise.candidates import FACTORS, candidates, fits, most_workers, spaced
 from coresim.advise.recommend import Recommendation, recommend
-from coresim.advise.refine import _fewest, fewest_workers, spaced
+from coresim.advise.refine import EVERY, _fewest, fewest_workers
 from coresim.advise.starved import predicted, short_of_cores
 from coresim.advise.sweep import Study, lowest_idle, pipeline_of, predict
 from coresim.model.scenario import Scenario, read_scenario
@@ -92,6 +92,7 @@ def _cost(scenario: Scenario, found: Recommendation) -> float:
 @pytest.mark.parametrize("least", [1, 5])
 @pytest.mark.parametrize("seen", [None, 0, 1, 9, 40])
 def test_the_fewest_cores_are_found_in_few_searches(least: int, seen: int | None) -> None:
+    counts = spaced(64, EVERY)
     # The curve sees that they are enough from so many on.
     for enough in (*range(least, 65), 100):
         probes: list[int] = []
@@ -103,7 +104,7 @@ def test_the_fewest_cores_are_found_in_few_searches(least: int, seen: int | None
         def curve(cores: int, _: float, enough: int = enough) -> bool:
             return seen is not None and cores >= enough + seen
 
-        found = _fewest(spaced(64) if least == 1 else {least, *spaced(64)}, 0.9, least, curve, searched)
+        found = _fewest(counts if least == 1 else {least, *counts}, 0.9, least, curve, searched)
         assert found == (enough if enough <= 64 else None)
         assert len(probes) <= 12
 

@@ -19,7 +19,7 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure import device as module
 from coresim.measure.device import CudaDevice, Device
 from coresim.measure.device_queue import DeviceHost, Queue, Work
-from coresim.measure.devices import PINNED, Emulated, EmulatedDevice, emulated, open_device
+from coresim.measure.devices import PINNED, Emulated, EmulatedDevice, open_device
 
 torch = pytest.importorskip("torch")
 
@@ -133,7 +133,7 @@ def test_a_copy_that_fails_does_not_hang_the_device() -> None:
 
     with pytest.raises(RuntimeError):
         queue.add(Work(0.0, 1.0, copies=broken))
-    assert queue.known(queue.last) == 1.0
+    assert queue.last.known() == 1.0
 
 
 # ---- on the real host ------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_copies_are_made_by_another_thread() -> None:
     names: list[str] = []
     queue = Queue(DeviceHost())
     work = queue.add(Work(0.0, 1e-6, copies=lambda: names.append(threading.current_thread().name)))
-    assert queue.known(work) > 0 and names[0].startswith("emulated-device")
+    assert work.known() > 0 and names[0].startswith("emulated-device")
 
 
 def test_torchs_own_thread_pins_for_it() -> None:
@@ -219,11 +219,10 @@ def test_torchs_own_thread_pins_for_it() -> None:
 
 
 def test_what_is_said_of_an_emulated_device() -> None:
-    assert emulated("emulated") == Emulated()
-    found = emulated("emulated:step=20ms,launch=500us,bus=4e9,sync=block")
-    assert found == Emulated(step=0.02, launch=0.0005, bus=4e9, sync="block")
-    device = open_device("emulated:step=30ms")
-    assert isinstance(device, EmulatedDevice) and device.like.step == 0.03
+    usual, device = open_device("emulated"), open_device("emulated:step=30ms,launch=500us,bus=4e9,sync=block")
+    assert isinstance(usual, EmulatedDevice) and isinstance(device, EmulatedDevice)
+    assert usual.like == Emulated()
+    assert device.like == Emulated(step=0.03, launch=0.0005, bus=4e9, sync="block")
     assert "emulated (step 0.03" in str(device.facts()["device"])
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from coresim.measure import protocol
 from coresim.measure.protocol import Clocks, Timing
+from coresim.model.warning import HostWarning
 
 # Powers of two, so that sums and quotients of the fake times are exact.
 MS = 2.0**-10
@@ -80,8 +81,10 @@ def test_something_clean_is_always_left_and_never_a_disturbance(pairs: list[tupl
 
 
 def test_a_caution_names_what_value_and_remedy_where_more_than_a_tenth_was_disturbed() -> None:
-    cleaning = protocol.Cleaning("x")
-    assert len(cleaning.clean([Timing(1.0, 1.0)] * 9 + [Timing(9.0, 9.0)])) == 9 and cleaning.cautions == []
-    assert cleaning.clean([Timing(1.0, 1.0), Timing(9.0, 9.0)]) == [Timing(1.0, 1.0)]
-    [dirty] = cleaning.cautions
+    cautions: list[HostWarning] = []
+    most = [Timing(1.0, 1.0)] * 9 + [Timing(9.0, 9.0)]
+    assert protocol.cleaned([most], "x", cautions) == [most[:9]] and cautions == []
+    some = [Timing(1.0, 1.0), Timing(9.0, 9.0)]
+    assert protocol.cleaned([most, some], "x", cautions) == [most[:9], some[:1]]
+    [dirty] = cautions
     assert dirty.what.startswith("x: ") and "2 of 12" in dirty.value and dirty.remedy

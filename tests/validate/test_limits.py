@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from coresim.validate import limits
-from coresim.validate.limits import QuotaGroup, on_cpus
+from coresim.validate.limits import QuotaGroup
+
+MOUNT = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 
 
-def tree(root: Path, groups: str, *folders: str) -> Path:
+def in_group(root: Path) -> Path:
+    """A machine on which this process is in a group below another; its group's folder."""
+    home = root / "sys/fs/cgroup/above/mine"
+    home.mkdir(parents=True)
+    (home.parent / "cgroup.procs").write_text("1\n")
+    (home / "cgroup.procs").write_text(f"2\n{os.getpid()}\n")
     (root / "proc/self").mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text(groups)
-    for folder in folders:
-        (root / "sys/fs/cgroup" / folder).mkdir(parents=True)
-    return root
+    (root / "proc/self/mountinfo").write_text(MOUNT)
+    (root / "proc/self/cgroup").write_text("0::/above/mine\n")
+    return home
 
 
 def test_no_group_where_none_may_be_made(tmp_path: Path):
     assert QuotaGroup.make(tmp_path) is None
     # A folder that shows no quota after it was made is no control group, and is removed again.
-    root = tree(tmp_path / "v2", "0::/mine\n", "mine")
-    assert QuotaGroup.make(root) is None
-    assert list((root / "sys/fs/cgroup/mine").iterdir()) == []
+    home = in_group(tmp_path)
+    assert QuotaGroup.make(tmp_path) is None
+    assert [path.name for path in home.iterdir()] == ["cgroup.procs"]
+
+
+def test_a_group_is_made_below_this_process_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    home, make = in_group(tmp_path), Path.mkdir
+
+    def mkdir(path: Path, exist_ok: bool) -> None:
+        """As the kernel makes a control group: with its files."""
+        make(path, exist_ok=exist_ok)
+        (path / "cpu.max").write_text("max 100000")
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    group = QuotaGroup.make(tmp_path)
+    assert group is not None
+    assert group.home == home == group.folder.parent
+    assert {path.name for path in home.parent.iterdir()} == {"cgroup.procs", "mine"}
 
 
 @pytest.mark.parametrize(
@@ -57,71 +75,3 @@ def test_a_real_quota_holds_a_process_to_its_share():
         share = (time.process_time() - cpu) / (time.perf_counter() - began)
     assert share < 0.5
     assert not group.folder.exists()
-
-
-needs_two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a mask must be able to differ")
-
-
-@pytest.fixture
-def asleep() -> Iterator[int]:
-    """A thread that was started before and waits; its number."""
-    end, numbers = threading.Event(), []
-    ready = threading.Event()
-
-    def body() -> None:
-        numbers.append(threading.get_native_id())
-        ready.set()
-        end.wait()
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    ready.wait()
-    yield numbers[0]
-    end.set()
-    thread.join()
-
-
-@needs_two_cpus
-def test_every_thread_is_bound_and_gets_its_own_cpus_back(asleep: int):
-    allowed = os.sched_getaffinity(0)
-    one, other = sorted(allowed)[:2]
-    os.sched_setaffinity(asleep, {other})
-    with on_cpus([one]):
-        assert os.sched_getaffinity(0) == os.sched_getaffinity(asleep) == {one}
-    assert os.sched_getaffinity(0) == allowed
-    assert os.sched_getaffinity(asleep) == {other}
-
-
-@needs_two_cpus
-def test_a_thread_that_was_started_meanwhile_is_freed_too():
-    allowed = os.sched_getaffinity(0)
-    end = threading.Event()
-    with on_cpus([min(allowed)]):
-        thread = threading.Thread(target=end.wait)
-        thread.start()
-    try:
-        assert os.sched_getaffinity(thread.native_id or 0) == allowed
-    finally:
-        end.set()
-        thread.join()
-
-
-def test_a_thread_that_has_ended_is_passed_over(monkeypatch: pytest.MonkeyPatch):
-    gone = threading.Thread(target=lambda: None)
-    gone.start()
-    gone.join()
-    number, allowed = gone.native_id, os.sched_getaffinity(0)
-    assert number is not None
-    real = limits._threads
-    monkeypatch.setattr(limits, "_threads", lambda: real() | {number})
-    with on_cpus([min(allowed)]):
-        assert os.sched_getaffinity(0) == {min(allowed)}
-    assert os.sched_getaffinity(0) == allowed
-
-
-@needs_two_cpus
-def test_cpus_are_given_back_after_an_error(asleep: int):
-    allowed = os.sched_getaffinity(0)
-    with pytest.raises(KeyError), on_cpus([min(allowed)]):
-        raise KeyError
-    assert os.sched_getaffinity(0) == os.sched_getaffinity(asleep) == allowed

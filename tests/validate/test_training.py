@@ -18,7 +18,6 @@ import pytest
 from still import StillHost, still
 
 from coresim.errors import InputError
-from coresim.files import as_record
 from coresim.measure import training_step
 from coresim.measure.devices import EmulatedDevice
 from coresim.measure.notes import Note
@@ -28,7 +27,6 @@ from coresim.measure.trial import Trial
 from coresim.model.measurement import Measurement
 from coresim.validate import training as module
 from coresim.validate.grid import Setting, in_training, job_grid
-from coresim.validate.ledger import copies_as_lists
 from coresim.validate.training import StepCost, Training, run_training
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the training is torch's")
@@ -266,12 +264,6 @@ def test_the_slowdown_between_measured_levels_is_linear_and_never_below_one():
     found = module._step_cost(taken, "block")
     assert found.slowdown == pytest.approx((1.0, 1.0, 1.2, 1.4))
     assert found == StepCost((1.0,), (0.1,), (0.3,), (), found.slowdown, "block")
-
-
-def test_an_older_ledger_has_the_median_copies_alone():
-    older = {"step": [1.0], "launch": [0.1], "copy": 0.3, "copy_pinned": None, "slowdown": [1.0], "sync": "block"}
-    copies_as_lists(older)
-    assert as_record(StepCost, older) == StepCost((1.0,), (0.1,), (0.3,), (), (1.0,), "block")
 
 
 @pytest.mark.parametrize("key", [{"run_ahead": 4}, {"device": "emulated"}])
