@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,14 @@ launch = "4 ms"
 [host]
 cores = 4
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_places() -> Iterator[None]:
+    """The surface is read where the report's own numbers stand, in its middle, so that it needs few places beside."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("coresim.advise.surface.FACTORS", (0.5, 1.0, 2.0))
+        yield
 
 
 def job(host: dict[str, Any]) -> dict[str, Any]:
