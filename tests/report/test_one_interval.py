@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from coresim.report.words import interval
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 
+pytestmark = pytest.mark.usefixtures("few_places")
 VARIED = {"mean": "10 ms", "cv": 1, "distribution": "lognormal", "uncertainty": 0.2}
 #: What a case shows beside the recommended setting and the host's own cores, each of which it must.
 MET, SURE, SHORT, TODAY = "an answer", "a surer answer", "one core short", "today's setting"
@@ -48,14 +48,6 @@ launch = "4 ms"
 [host]
 cores = 4
 """
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_places() -> Iterator[None]:
-    """The surface is read where the report's own numbers stand, in its middle, so that it needs few places beside."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("coresim.advise.surface.FACTORS", (0.5, 1.0, 2.0))
-        yield
 
 
 def job(host: dict[str, Any]) -> dict[str, Any]:
