@@ -19,11 +19,16 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = (
-    "test_one_interval.py",
     "test_coverage.py",
-    "test_agreement.py",
-    "test_engines.py",
     "test_faults.py",
+    "test_builtin.py",
+    "test_ledgers.py",
+    "test_plan.py",
+    "test_engines.py",
+    "test_search.py",
+    "test_agreement.py",
+    "test_one_interval.py",
+    "test_fleet.py",
     "test_fuzz.py",
     "test_campaign.py",
 )

@@ -623,9 +623,7 @@ def test_memory_is_the_other_machine_s_and_so_is_what_it_misses() -> None:
     assert transfer(job(scenario=given), host(memory_bytes=200e9), {}).scenario(given).workload.fetch.mean == 0.003
 
 
-def test_machines_that_are_left_out_are_counted(
-    path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_machines_that_are_left_out_are_counted(path: Path, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", str(path), "--jobs", "1", "--results", str(finished), "--top"]
     assert main([*words, "1"]) == 0
     whole, vision, text = capsys.readouterr().out.split("\n\n")[:3]
