@@ -19,11 +19,16 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = (
-    "test_one_interval.py",
     "test_coverage.py",
-    "test_agreement.py",
-    "test_engines.py",
     "test_faults.py",
+    "test_builtin.py",
+    "test_ledgers.py",
+    "test_plan.py",
+    "test_engines.py",
+    "test_search.py",
+    "test_agreement.py",
+    "test_one_interval.py",
+    "test_fleet.py",
     "test_fuzz.py",
     "test_campaign.py",
 )
@@ -55,3 +60,14 @@ def profile_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("profile") / "profile.json"
     profile().save(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def few_places() -> Iterator[None]:
+    """The surface that a page's sliders read, with the places about its middle alone, where the answer's numbers stand.
+
+    All of it takes longer than the answer; `report/test_sliders.py` tries it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("coresim.advise.surface.FACTORS", (0.5, 1.0, 2.0))
+        yield

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from coresim.advise.surface import Surface
+if TYPE_CHECKING:
+    from coresim.advise.surface import Surface
 
 #: A number as the tables write it, perhaps with an interval or a unit; what stands where there is none.
 _NUMBER = re.compile(r"(\?|none( \(\d+\))?|[-+±]?[\d.,]+( ?(%|[nµm]?s|min|h|[kMG]?B(/s)?))?( \[.*\])?|)")

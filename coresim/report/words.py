@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from typing import TYPE_CHECKING
 
 from coresim.model.option import Option
-from coresim.sim.estimate import Estimate
+
+if TYPE_CHECKING:
+    from coresim.sim.estimate import Estimate
 
 #: Characters of a line in a terminal.
 WIDTH = 110

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import coresim
 from coresim.advise import fleet as fleets
-from coresim.advise.fleet import Row, plan_fleet
+from coresim.advise.fleet import FleetPlan, Row, plan_fleet
 from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.recommend import recommend
 from coresim.advise.starved import BOUNDED, SEARCHED, SIMULATED, brief
@@ -78,6 +78,23 @@ def path(tmp_path: Path) -> Path:
     (tmp_path / "job.toml").write_text(JOB)
     (tmp_path / "fleet.toml").write_text(FLEET)
     return tmp_path / "fleet.toml"
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> FleetPlan:
+    """The plan of the fleet, simulated once for all that is compared with it."""
+    folder = tmp_path_factory.mktemp("planned")
+    (folder / "job.toml").write_text(JOB)
+    (folder / "fleet.toml").write_text(FLEET)
+    return plan_fleet(load_fleet(folder / "fleet.toml"))
+
+
+@pytest.fixture
+def finished(planned: FleetPlan, path: Path) -> Path:
+    """A table with each of its pairs, beside the fleet's file: a plan that resumes from it simulates nothing."""
+    table = path.parent / "finished.csv"
+    ResultFile(table).finish(planned.rows)
+    return table
 
 
 def job(**changes: object) -> FleetWorkload:
@@ -198,14 +215,13 @@ def test_one_host_with_several_gpus_is_one_simulation() -> None:
     assert eight.outcome.throughput < 8 * one.outcome.throughput * 0.95
 
 
-def test_a_site_gives_what_is_needed_up_to_its_cap(path: Path) -> None:
-    plan = plan_fleet(load_fleet(path))
-    rows = {(row.workload.name, row.candidate.name): row for row in plan.rows}
+def test_a_site_gives_what_is_needed_up_to_its_cap(planned: FleetPlan) -> None:
+    rows = {(row.workload.name, row.candidate.name): row for row in planned.rows}
     capped, free = rows["vision", "site x1"], rows["text", "site x2"]
     assert capped.outcome.cores_needed <= 8 and capped.outcome.cores_had == capped.outcome.cores_needed
     assert capped.price_per_h == pytest.approx(1.0 + 0.05 * capped.outcome.cores_had)
     assert free.stranded_cores == 0 and free.price_per_h == pytest.approx(2 * (1 + 0.05 * free.outcome.cores_had))
-    assert {(u.workload.name, u.candidate.name) for u in plan.unknown} == {("text", "lambda:gpu_1x_h100_pcie")}
+    assert {(u.workload.name, u.candidate.name) for u in planned.unknown} == {("text", "lambda:gpu_1x_h100_pcie")}
     starved = rows["vision", "lambda:gpu_1x_h100_pcie"]
     assert starved.outcome.cores_had == 13 and starved.outcome.gpu_idle_low <= starved.outcome.gpu_idle
 
@@ -361,7 +377,9 @@ class Stop(Exception):
     pass
 
 
-def test_a_stopped_plan_goes_on_where_it_was(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_plan_goes_on_where_it_was(
+    path: Path, planned: FleetPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fleet, table = load_fleet(path), tmp_path / "pairs.csv"
     results, count = ResultFile(table), 0
 
@@ -380,7 +398,7 @@ def test_a_stopped_plan_goes_on_where_it_was(path: Path, tmp_path: Path, monkeyp
     assert len(kept) == 3
     saved: list[str] = []
     whole = plan_fleet(fleet, done=kept, save=lambda row: saved.append(row.key))
-    assert not set(saved) & set(kept) and whole == plan_fleet(fleet)
+    assert not set(saved) & set(kept) and whole == planned
     ResultFile(table).finish(whole.rows)
     assert read_results(table) == {row.key: row.outcome for row in whole.rows}
     monkeypatch.setattr(fleets, "run_task", lambda task: pytest.fail("nothing is left to simulate"))
@@ -399,13 +417,12 @@ def test_the_key_changes_with_what_the_outcome_depends_on() -> None:
     assert len({first, *others, seeded, key(job(), host(cpu="other"))}) == 6
 
 
-def test_any_executor_gives_the_same(path: Path) -> None:
-    fleet = load_fleet(path)
+def test_any_executor_gives_the_same(path: Path, planned: FleetPlan) -> None:
     with ThreadPoolExecutor(2) as executor:
-        assert plan_fleet(fleet, executor=executor) == plan_fleet(fleet)
+        assert plan_fleet(load_fleet(path), executor=executor) == planned
 
 
-def test_a_cluster_that_loses_a_worker_gives_the_same(path: Path) -> None:
+def test_a_cluster_that_loses_a_worker_gives_the_same(path: Path, planned: FleetPlan) -> None:
     distributed = pytest.importorskip("distributed")
     fleet, killed = load_fleet(path), []
     settings = {"n_workers": 3, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
@@ -420,7 +437,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_same(path: Path) -> None:
                 killed.append(pids[0])
 
         found = plan_fleet(fleet, executor=client.get_executor(), save=save)
-    assert killed and found == plan_fleet(fleet)
+    assert killed and found == planned
 
 
 # Files and the verb
@@ -491,11 +508,12 @@ def test_ctrl_c_keeps_what_is_finished(
     assert len(read_results(table)) == 9
 
 
-def test_parquet_holds_the_same_table(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parquet_holds_the_same_table(path: Path, finished: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    assert main(["plan", str(path), "--jobs", "1", "--parquet", str(tmp_path / "p.parquet")]) == 0
+    words = ["--jobs", "1", "--results", str(finished), "--parquet", str(tmp_path / "p.parquet")]
+    assert main(["plan", str(path), *words]) == 0
     found = parquet.read_table(tmp_path / "p.parquet").to_pydict()
-    assert found["key"] == coresim.plan(path).to_frame()["key"].tolist()
+    assert found["key"] == coresim.plan(path, results=finished).to_frame()["key"].tolist()
 
 
 def test_an_absent_scheduler_is_one_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -503,8 +521,8 @@ def test_an_absent_scheduler_is_one_line(path: Path, capsys: pytest.CaptureFixtu
     assert code in (2, 3) and len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
-def test_a_plan_draws_itself(path: Path) -> None:
-    plan = coresim.plan(path)
+def test_a_plan_draws_itself(path: Path, finished: Path) -> None:
+    plan = coresim.plan(path, results=finished)
     axes = plan.plot(Figure().subplots())
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == [mix.candidate.name for mix in plan.result.mixes()]
@@ -605,11 +623,12 @@ def test_memory_is_the_other_machine_s_and_so_is_what_it_misses() -> None:
     assert transfer(job(scenario=given), host(memory_bytes=200e9), {}).scenario(given).workload.fetch.mean == 0.003
 
 
-def test_machines_that_are_left_out_are_counted(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", str(path), "--jobs", "1", "--top", "1"]) == 0
+def test_machines_that_are_left_out_are_counted(path: Path, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", str(path), "--jobs", "1", "--results", str(finished), "--top"]
+    assert main([*words, "1"]) == 0
     whole, vision, text = capsys.readouterr().out.split("\n\n")[:3]
     # Three machines and a site of two sizes; the H100 has no step time for the second workload.
     assert "  4 more: --top 5 shows all" in vision.splitlines()
     assert "  3 more: --top 4 shows all" in text.splitlines() and "  3 more: --top 4 shows all" in whole.splitlines()
-    assert main(["plan", str(path), "--jobs", "1", "--top", "5"]) == 0
+    assert main([*words, "5"]) == 0
     assert " more: --top" not in capsys.readouterr().out

@@ -148,7 +148,7 @@ def test_a_closed_stdout_is_told() -> None:
 def test_what_cannot_be_said_on_stderr_does_not_hold_the_answer_back(folder: Path, stream: str) -> None:
     done = shell(f"simulate scenario.toml --steps 20 --replications 1 --engine reference {stream}")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Simulated")
-    done = shell(f"simulate no-such.toml {stream}")
+    done = shell(f"machines --file no-such.csv {stream}")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 

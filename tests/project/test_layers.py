@@ -91,7 +91,8 @@ def tree(path: Path) -> ast.Module:
 
     class Strip(ast.NodeTransformer):
         def visit_If(self, node: ast.If) -> ast.AST | None:
-            return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+            types_only = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            return None if types_only else self.generic_visit(node)
 
     stripped: ast.Module = Strip().visit(ast.parse(path.read_text()))
     return stripped

@@ -23,6 +23,7 @@ from coresim.report.words import interval
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 
+pytestmark = pytest.mark.usefixtures("few_places")
 VARIED = {"mean": "10 ms", "cv": 1, "distribution": "lognormal", "uncertainty": 0.2}
 #: What a case shows beside the recommended setting and the host's own cores, each of which it must.
 MET, SURE, SHORT, TODAY = "an answer", "a surer answer", "one core short", "today's setting"

@@ -34,6 +34,7 @@ from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedPoint
 from coresim.validate.predict import Prediction
 
+pytestmark = pytest.mark.usefixtures("few_places")
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = "<script>alert('x')</script> | $\\frac$ & `*_"
 TABLES = {

@@ -19,6 +19,7 @@ import coresim.workloads
 from coresim.cli.main import main
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.campaign import Request
+from coresim.workloads import pictures
 from coresim.workloads.arrays import MIB, MemoryBoundWorkload
 from coresim.workloads.audio import RATE, FlacWorkload, WavWorkload, log_mel, mel_filters, speech
 from coresim.workloads.augmented import OPERATIONS, DetectionWorkload, Scene, erase
@@ -46,8 +47,23 @@ def spec(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             # One scan serves for many samples.
             patch.setattr(kind, "count", 1 if issubclass(kind, NpyVolumeWorkload) else FEW)
         spec = WorkloadSpec(entry.target, str(tmp_path_factory.mktemp("data")))
-        spec.make()
+        with pytest.MonkeyPatch.context() as drawing:
+            drawing.setattr(pictures, "_texture", texture_of)
+            spec.make()
         yield spec
+
+
+TEXTURES: dict[tuple[str, int], tuple[np.ndarray, Any]] = {}
+DRAWN = pictures._texture
+
+
+def texture_of(rng: np.random.Generator, side: int) -> np.ndarray:
+    """Drawn once for all workloads that begin with the same seed: it takes longer than their pictures."""
+    key = repr(rng.bit_generator.state), side
+    if key not in TEXTURES:
+        TEXTURES[key] = DRAWN(rng, side), rng.bit_generator.state
+    found, rng.bit_generator.state = TEXTURES[key]
+    return found
 
 
 def prepare(workload: Workload, index: int, seed: int) -> Any:
