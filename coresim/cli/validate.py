@@ -179,8 +179,7 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
         )
     _save(args, ledger)
     if args.unsaved:
-        again = "make room there and run the same again, which goes on after them"
-        args.unsaved = CoresimError(f"{args.unsaved}; {_kept(args.output, grid)}; {again}")
+        args.unsaved = CoresimError(f"{args.unsaved}; {_kept(args.output, grid)}; make room there and run it again")
     try:
         keep(ledger)
     except CoresimError as error:
