@@ -12,6 +12,7 @@ from typing import Any
 from coresim.attaching.launch import Program, session_folder, started
 from coresim.attaching.session import KEPT, LOADER, READY, TOGETHER, TRIAL, Folder, SessionPlan
 from coresim.errors import CoresimError
+from coresim.measure.system_root import check_proc
 from coresim.units import format_duration
 
 PATIENCE_S = 120.0
@@ -69,8 +70,10 @@ def attach(request: AttachRequest, write: Callable[[bytes], object], progress: P
 
     Raises:
         InputError: the command cannot be started.
+        MissingPartError: /proc cannot be read.
         CoresimError: it ended, did not train, was not hooked, or its loader failed; what was seen is told.
     """
+    check_proc()
     with session_folder() as folder:
         folder.write_plan(request.plan)
         with started(request.command, folder, write) as program:

@@ -13,6 +13,7 @@ from coresim.attaching.rank import AttachedRank
 from coresim.attaching.session import FAILED, READY, Folder, SessionPlan
 from coresim.errors import CoresimError, MissingPartError, how_to_install
 from coresim.measure.campaign import utc_now
+from coresim.measure.system_root import check_proc
 from coresim.model.profile import Profile
 
 LOADER = "torch.utils.data.dataloader"
@@ -121,6 +122,7 @@ def attach(**times: float) -> Attached:
         times: ``watch_s``, ``kept_s`` and ``budget_s`` of `coresim.attaching.session.SessionPlan`, in seconds.
 
     Raises:
-        MissingPartError: torch is not installed.
+        MissingPartError: torch is not installed, or /proc cannot be read.
     """
+    check_proc()
     return Attached(SessionPlan(parent=os.getpid(), goes_on=True, **times))  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,12 +89,13 @@ def run(args: argparse.Namespace) -> int:
         grid, specs = _job(args, folder)
         _need_torch()
         ledger = _validate(args, grid, specs)
-    code = _print(args, ledger)
-    if args.figure:
-        from coresim.report.figures import plot_validation, save_figure
+    try:
+        return _print(args, ledger)
+    finally:  # drawn though the ledger could not be written
+        if args.figure:
+            from coresim.report.figures import plot_validation, save_figure
 
-        save_figure(plot_validation(ledger), args.figure)
-    return code
+            save_figure(plot_validation(ledger), args.figure)
 
 
 def _need_torch() -> None:
@@ -171,11 +173,13 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
             engine,
             effort=Effort(device=args.device),
             seconds=seconds,
-            save=lambda found: found.save(args.output),
+            save=partial(_save, args),
             progress=progress,
             notice=lambda line: print(f"coresim: {line}", file=sys.stderr),
         )
-    ledger.save(args.output)
+    _save(args, ledger)
+    if args.unsaved:
+        args.unsaved = CoresimError(f"{args.unsaved}; {_kept(args.output, grid)}; make room there and run it again")
     try:
         keep(ledger)
     except CoresimError as error:
@@ -183,19 +187,34 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
     return ledger
 
 
-@contextlib.contextmanager
-def _told_what_is_kept(path: str, grid: Grid) -> Iterator[None]:
-    """Who interrupts is told that the work so far is not lost."""
+def _save(args: argparse.Namespace, ledger: Ledger) -> None:
+    """Save what was measured so far. A full disk ends no hour of trials: it is told at once and behind the answer."""
+    before, args.unsaved = getattr(args, "unsaved", None), None
+    try:
+        ledger.save(args.output)
+    except CoresimError as error:
+        args.unsaved = error
+        if before is None:
+            print(f"coresim: {error}; trials go on, and are answered all the same", file=sys.stderr)
+
+
+def _kept(path: str, grid: Grid) -> str:
+    """How much of the grid the file holds."""
     from coresim.validate.ledger import load_ledger
     from coresim.validate.session import unsettled
 
+    left = unsettled(grid, load_ledger(path)) if Path(path).exists() else grid.settings
+    return f"{len(grid.settings) - len(left)} of {len(grid.settings)} settings are kept in {path}"
+
+
+@contextlib.contextmanager
+def _told_what_is_kept(path: str, grid: Grid) -> Iterator[None]:
+    """Who interrupts is told that the work so far is not lost."""
     try:
         yield
     except KeyboardInterrupt:
         if Path(path).exists():
-            done = len(grid.settings) - len(unsettled(grid, load_ledger(path)))
-            kept = f"{done} of {len(grid.settings)} settings are kept in {path}; the same command goes on"
-            print(f"coresim: {kept}", file=sys.stderr)
+            print(f"coresim: {_kept(path, grid)}; the same command goes on", file=sys.stderr)
         raise
 
 
@@ -226,7 +245,8 @@ def _begun(args: argparse.Namespace, grid: Grid) -> Ledger:
 def _print(args: argparse.Namespace, ledger: Ledger) -> int:
     from coresim.report.validation import trusted, validation_document, validation_text
 
-    files = f"ledger: {args.output}" + (f", figure: {args.figure}" if args.figure else "")
+    whole = " (not whole)" if args.unsaved else ""
+    files = f"ledger: {args.output}{whole}" + (f", figure: {args.figure}" if args.figure else "")
     text = f"{validation_text(ledger, args.max_error)}\n\n{files}"
     show(args, validation_document(ledger, args.max_error), text)
     return EXIT_ANSWERED if trusted(ledger, args.max_error) else EXIT_NOT_TRUSTED

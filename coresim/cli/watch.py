@@ -48,8 +48,11 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Watch, write a line per tick, and print the verdict on stdout when the job's own output is over."""
+    from coresim.measure.system_root import check_proc
+
     command = [word for place, word in enumerate(args.command) if place or word != "--"]
     require(bool(command) != (args.pid is not None), "watch: give either --pid N or a command after --")
+    check_proc()
     interval = parse_duration(args.interval, "--interval")
     require(interval > 0, "--interval: must be more than nothing")
     until = parse_duration(args.time, "--time") if args.time else float("inf")

@@ -33,6 +33,7 @@ from coresim.measure.server import BUILDING, IMPORTING, Ask, Calibrated, Server
 from coresim.measure.speed import speed_table
 from coresim.measure.step_time import StepJob, StepRequest, find_step_time, measure_cpu_step
 from coresim.measure.storage import measure_storage
+from coresim.measure.system_root import check_proc
 from coresim.model.host import HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
@@ -155,9 +156,10 @@ def run_campaign(
 
     Raises:
         InputError: the dataset, the step or a name in the request is wrong.
-        MissingPartError: torch or a CUDA device is needed and not here.
+        MissingPartError: torch or a CUDA device is needed and not here, or /proc cannot be read.
         CoresimError: a measuring process died or hangs.
     """
+    check_proc()
     tools = tools or Tools()
     began = now()
     with tempfile.TemporaryDirectory(prefix="coresim-") as folder:

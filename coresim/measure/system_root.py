@@ -8,6 +8,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from coresim.errors import MissingPartError
+
+#: Below it lie the files of this machine.
+HERE = Path("/")
+
 
 class SystemRoot:
     """Files below a root; one that is missing, unreadable or malformed reads as None."""
@@ -37,6 +42,21 @@ class SystemRoot:
     def glob(self, pattern: str) -> list[str]:
         """Paths that match, below the root, sorted."""
         return sorted(str(path.relative_to(self.root)) for path in self.root.glob(pattern))
+
+
+def check_proc() -> None:
+    """Refuse to measure where /proc is hidden: CPU time, the processes of a program and their end are read there.
+
+    Raises:
+        MissingPartError: it cannot be read.
+    """
+    system = SystemRoot(HERE)
+    for file in ("/proc/stat", "/proc/self/stat"):
+        if not system.text(file):
+            raise MissingPartError(
+                f"{file} cannot be read, and what programs use is measured there; mount it (mount -t proc proc /proc)"
+                " or leave the sandbox that hides it; scenarios and profiles are answered without"
+            )
 
 
 def whole(text: str | None) -> int | None:

@@ -19,6 +19,7 @@ from coresim.measure.campaign import assemble, provenance
 from coresim.measure.host import read_host
 from coresim.measure.protocol import Context
 from coresim.measure.server import Ask, Calibrated, Server
+from coresim.measure.system_root import check_proc
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
 from coresim.model.profile import AcceleratorSource
@@ -72,8 +73,10 @@ def validate(
 
     Raises:
         InputError: a workload cannot be built or fails.
+        MissingPartError: /proc cannot be read.
         CoresimError: a measuring process died or hangs.
     """
+    check_proc()
     until = float("inf") if seconds is None else time.monotonic() + seconds
     left = fitting(unsettled(grid, ledger), notice)
     # The process that makes a control group outlives those in it and removes it.

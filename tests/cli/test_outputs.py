@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from coresim.errors import CoresimError, InputError
 from coresim.files import write_text
 from coresim.model.activity import Tick
 from coresim.validate.latest import keep, latest
+from coresim.validate.ledger import Ledger, load_ledger
 
 SIMULATE = ("simulate", "scenario.toml", "--steps", "20", "--replications", "1")
 REPORT = ("report", "simple.toml", "--max-cores", "2", "-o")
@@ -92,6 +95,46 @@ def test_a_full_disk_is_told_behind_the_answer(words: tuple[str, ...], capsys: p
     assert code == 1 and len(out) > 20, (out, last)
     assert last.startswith("coresim: ") and words[-1] in last and "File too large" in last
     assert {name: Path(name).read_bytes() for name in os.listdir() if name not in ("ledger.json", "state")} == before
+
+
+@pytest.mark.parametrize(("room", "kept"), [(5, 0), (3_000, 1)])
+def test_trials_that_do_not_fit_are_answered_and_those_that_did_are_kept(
+    room: int, kept: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up between two trials: those after it are made, and answered."""
+    made: list[int] = []
+
+    def validated(grid: Any, *_: Any, save: Callable[[Ledger], None], **__: Any) -> Ledger:
+        found = ledger([])
+        for number, setting in enumerate(grid.settings):
+            # Another length for each, so that no two ledgers of the same size are taken for each other.
+            found = replace(found, points=(*found.points, point(setting, 0.3, *[0.3 + number / 100] * setting.repeats)))
+            save(found)
+            made.append(len(json.dumps(found.to_dict(), indent=1)))
+        return found
+
+    Path("grid.toml").write_text(GRID + GRID.replace("workers = 2", "workers = 4"))
+    monkeypatch.setattr("coresim.validate.session.validate", validated)
+    with disk_of(room):
+        code, out, last = told(capsys, *VALIDATE, "-o", "out.json")
+    assert len(made) == 2 and (made[0] < room < made[1]) == bool(kept), made
+    assert code == 1 and "ledger: out.json (not whole)" in out and ": 4w/2c" in out, out
+    assert last.startswith("coresim: cannot write out.json: File too large; ") and last.count("out.json") == 2
+    assert f"; {kept} of 2 settings are kept in out.json; make room there" in last
+    assert Path("out.json").exists() == bool(kept)
+    assert not kept or load_ledger("out.json").points[0].setting.workers == 2
+    assert not list(Path().glob(".out*"))
+
+
+def test_a_figure_is_drawn_of_a_ledger_that_could_not_be_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise CoresimError("cannot write out.json: No space left on device")
+
+    monkeypatch.setattr(Ledger, "save", full)
+    code, out, last = told(capsys, *VALIDATE, "-o", "out.json", "--figure", "out.svg")
+    assert code == 1 and out and "out.json" in last and "</svg>" in Path("out.svg").read_text()
 
 
 def test_lines_of_looks_that_do_not_fit_end_no_training(capsys: pytest.CaptureFixture[str]) -> None:
