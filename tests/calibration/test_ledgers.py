@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parents[2] / "calibration"
 LEDGERS = sorted(FOLDER.glob("*.ledger.json"))
 read = cache(load_ledger)  # they are large
 #: What the model's structure misses, a share: in most ledgers, and where the page says that it is more.
-STRUCTURE, WORSE = 0.045, {"workers.ledger.json": 0.09}
+STRUCTURE, WORSE = 0.045, {"workers.ledger.json": 0.09, "workers-whole.ledger.json": 0.055}
 
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
