@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,14 +45,8 @@ _LEGEND = (
 
 def fleet_text(plan: FleetPlan, top: int = 3) -> str:
     """The best machines for the mix and for each workload, ``top`` of each, what is stranded, and what to ask for."""
-    return answer_lines("", *fleet_sections(plan, top))
-
-
-def fleet_sections(plan: FleetPlan, top: int) -> Iterator[Section]:
-    """The mix, each workload, and what the columns mean."""
-    yield _mixes(plan, top)
-    yield from (_workload(workload, plan, top) for workload in plan.fleet.workloads)
-    yield Section("", (Paragraph(_LEGEND),))
+    workloads = (_workload(workload, plan, top) for workload in plan.fleet.workloads)
+    return answer_lines("", _mixes(plan, top), *workloads, Section("", (Paragraph(_LEGEND),)))
 
 
 def _mixes(plan: FleetPlan, top: int) -> Section:

@@ -42,21 +42,11 @@ class ForSteps(Shown):
     settings: LoaderSettings | None = None
 
     def __str__(self) -> str:
-        return steps_text(self.result, self.notes, self.provenance, self.settings)
-
-
-def steps_text(
-    answer: StepUnknown,
-    notes: tuple[str, ...] = (),
-    provenance: tuple[str, ...] = (),
-    settings: LoaderSettings | None = None,
-) -> str:
-    """The whole answer."""
-    today = Section("", (Paragraph(settings_text(settings, None)),) if settings else ())
-    rate = f"Step time unknown: {rate_words(answer.per_rate)}, more where many cores slow one another."
-    lines = Section("", (Verbatim("\n".join(map(_line, answer.answers))),))
-    more = (Section("Rests on", (Items(provenance),)), Section("Warnings", (Items(notes),)))
-    return answer_lines(rate, lines, today, Section("", (Paragraph(REMEDY),)), *more)
+        today = Section("", (Paragraph(settings_text(self.settings, None)),) if self.settings else ())
+        rate = f"Step time unknown: {rate_words(self.result.per_rate)}, more where many cores slow one another."
+        lines = Section("", (Verbatim("\n".join(map(_line, self.result.answers))),))
+        more = (Section("Rests on", (Items(self.provenance),)), Section("Warnings", (Items(self.notes),)))
+        return answer_lines(rate, lines, today, Section("", (Paragraph(REMEDY),)), *more)
 
 
 def _line(found: Recommendation) -> str:
