@@ -126,8 +126,10 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise InputError(f"{path}: no such file; check the path") from None
     except ValueError:  # a NUL in it
         raise InputError(f"{short(str(path))}: not a possible path; name a file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: a folder, and a file is needed; name a file in it") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+        raise InputError(f"{path}: cannot be read: {error.strerror}; check the path and its permissions") from None
     if len(content) > MOST_BYTES:
         raise InputError(f"{path}: larger than {format_bytes(MOST_BYTES)}, which no file of coresim's is; name another")
     try:

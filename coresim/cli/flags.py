@@ -83,9 +83,12 @@ FLAGS: dict[str, dict[str, Any]] = {
         "type": option_number, "metavar": f"{{{_NUMBERS}}}", "default": Option.OVERLAPPED,
         "help": "organisation (default 2)",
     },
-    "options": {"type": option_list, "help": "which options to consider (default: those that the preset can be)"},
-    "max-cores": {"type": whole_number(1, MOST_PARTS), "help": "largest core count per GPU to try"},
-    "seed": {"type": whole_number(0), "default": 1, "help": "seed of all random draws (default 1)"},
+    "options": {
+        "type": option_list, "metavar": "LIST",
+        "help": "which options to consider, such as 1,2 (default: those that the preset can be)",
+    },
+    "max-cores": {"type": whole_number(1, MOST_PARTS), "metavar": "N", "help": "largest core count per GPU to try"},
+    "seed": {"type": whole_number(0), "default": 1, "metavar": "N", "help": "seed of all random draws (default 1)"},
     "engine": {
         "choices": ("fast", "reference"), "default": "fast", "help": "compiled kernel or SimPy reference",
     },

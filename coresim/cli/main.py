@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib
 import os
@@ -50,6 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
     for module in MODULES:
         importlib.import_module(f"coresim.cli.{module}").add_parser(subparsers)
+    for verb in subparsers.choices.values():
+        verb.set_defaults(parser=verb)
     return parser
 
 
@@ -100,16 +103,21 @@ def _run(argv: list[str] | None) -> int:
 
 
 def _parsed(argv: list[str] | None) -> argparse.Namespace:
-    words, command = split(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    words, command = split(given)
     parser = build_parser()
+    if "--" in given and not command:
+        parser.error("--: no command behind it; write it there, such as -- python train.py, or leave -- out")
     if command and not set(words[:1]) <= set(VERBS_WITH_COMMAND):
         parser.error(f"-- {command[0]}: a command goes with {', '.join(VERBS_WITH_COMMAND)}")
     args, unknown = parser.parse_known_args(words)
     if unknown:
         verb, program = words[0], args.__dict__.get("input")
-        ours = program and not command and verb in VERBS_WITH_COMMAND and not unknown[0].startswith("-")
-        cure = f"; a program goes behind --: coresim {verb} -- {program} {unknown[0]}" if ours else ""
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{cure}")
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], args.parser._option_string_actions, 1)
+        cure = f"; did you mean {near[0]}" if near else ""
+        if program and not command and verb in VERBS_WITH_COMMAND and not unknown[0].startswith("-"):
+            cure = f"; a program goes behind --: coresim {verb} -- {program} {unknown[0]}"
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{cure}")
     if command:
         args.command = command
     return args

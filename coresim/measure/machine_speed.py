@@ -13,6 +13,7 @@ import mmap
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from typing import Self
@@ -108,6 +109,10 @@ class SpeedSampler:
 
     def _sample(self, subject: Subject, parent: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if (torch := sys.modules.get("torch")) is not None:
+            # As in a DataLoader's worker: threads that the trainer's torch has started are not here, and a sample that
+            # counts on them would wait for ever.
+            torch.set_num_threads(1)
         try:
             self._rounds(subject, parent)
         except Exception:  # who prepares samples beside this one meets the same and says what it is

@@ -249,6 +249,10 @@ def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(tmp_path, part,
         (["whatif", "a/mydata.py"], "--dataset a/mydata.py:NAME"),
         (["recommend", "train.py"], "coresim recommend -- python train.py runs it"),
         (["recommend", "python", "train.py"], "a program goes behind --: coresim recommend -- python train.py; see"),
+        (["recommend", "--datset", "a:b"], "--datset; did you mean --dataset; see coresim recommend --help"),
+        (["recommend", "--quik"], "did you mean --quick; see"),
+        (["recommend", "FILE", "--"], "--: no command behind it; write it there, such as -- python train.py"),
+        (["recommend", "FOLDER"], "a folder, and a file is needed; name a file in it"),
         (
             ["recommend", "CUT"],
             "not valid JSON at line 1: Unterminated string starting at; undo the last edit",
@@ -257,7 +261,7 @@ def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(tmp_path, part,
 )
 def test_a_stumble_is_told_the_way_on(capsys, tmp_path, scenario, words, said):
     (tmp_path / "cut.json").write_text('{"format": "coresim-profile", "schema')
-    files = {"FILE": scenario, "CUT": tmp_path / "cut.json"}
+    files = {"FILE": scenario, "CUT": tmp_path / "cut.json", "FOLDER": tmp_path}
     code, out, err = call(capsys, *(files.get(word, word) for word in words))
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert said in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -73,6 +74,35 @@ def test_the_sampler_repeats_the_same_work_and_shows_a_slower_machine(tmp_path: 
     assert taken > 0.0
     (drawn,) = work.drawn()
     assert len(set(drawn[PROBED:])) == 1  # the lightest sample, with the same random numbers
+
+
+class Threads(Subject):
+    """Samples that say with how many threads torch prepares them."""
+
+    samples = 1
+
+    def __init__(self) -> None:
+        self.told = np.frombuffer(mmap.mmap(-1, 8), np.float64)
+
+    def seed(self) -> None:
+        pass
+
+    def sample(self, index: int) -> None:
+        self.told[0] = sys.modules["torch"].get_num_threads()
+
+
+def test_samples_of_torch_are_prepared_with_one_thread_because_the_others_of_a_trainer_are_not_forked() -> None:
+    """With more, the first operation that torch splits waits for threads that only the trainer has."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        work = Threads()
+        with SpeedSampler(work, share=0.2) as sampler:
+            more_rounds(sampler, 1)
+        assert work.told[0] == 1.0
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_speeds_of_one_subject_are_told_by_the_same_work_from_run_to_run(tmp_path: Path) -> None:
