@@ -248,7 +248,9 @@ sys.exit(code)
 
 
 def interrupted_after(events: int, number: int, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", BOOT, str(events), str(number), *words]
+    # Tests that run under nohup hand on that SIGHUP is ignored.
+    heeding = f"import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n{BOOT}"
+    command = [sys.executable, "-c", heeding, str(events), str(number), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
