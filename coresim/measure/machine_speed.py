@@ -13,7 +13,6 @@ import mmap
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from typing import Self
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from coresim import stats
 from coresim.errors import CoresimError
 from coresim.measure.notes import Note
+from coresim.measure.processes import single_threaded
 from coresim.measure.subject import Subject
 
 #: Share of each CPU that sampling takes.
@@ -109,10 +109,7 @@ class SpeedSampler:
 
     def _sample(self, subject: Subject, parent: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if (torch := sys.modules.get("torch")) is not None:
-            # As in a DataLoader's worker: threads that the trainer's torch has started are not here, and a sample that
-            # counts on them would wait for ever.
-            torch.set_num_threads(1)
+        single_threaded()
         try:
             self._rounds(subject, parent)
         except Exception:  # who prepares samples beside this one meets the same and says what it is

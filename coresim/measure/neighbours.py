@@ -23,7 +23,7 @@ import numpy as np
 
 from coresim.measure import protocol
 from coresim.measure.bandwidth import array_bytes, available_memory, cache_size
-from coresim.measure.processes import Link
+from coresim.measure.processes import Link, single_threaded
 from coresim.measure.protocol import Clocks, Context, Timing
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores, on_cpus
@@ -175,6 +175,7 @@ def measure_siblings(work: Callable[[], object], pair: tuple[int, int], context:
 def _busy(work: Callable[[], object], cpu: int, parent: int) -> None:
     """The same work on the other thread, for as long as somebody waits for it."""
     os.sched_setaffinity(0, {cpu})
+    single_threaded()
     while os.getppid() == parent:
         work()
 

@@ -44,6 +44,15 @@ _LAST_BYTES = 4000
 _UNPICKLED = re.compile(r"(?:\w+\.)*(?:TypeError|AttributeError|PicklingError): [Cc]an(?:not|'t) pickle (.*)")
 
 
+def single_threaded() -> None:
+    """Let torch, where it is imported, use one thread in this forked process, as a DataLoader's worker does.
+
+    Threads that the parent's torch has started are not here: an operation that counts on them would wait for ever.
+    """
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+
+
 class HangError(CoresimError):
     """A process said nothing for longer than it was given."""
 
