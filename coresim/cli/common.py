@@ -218,13 +218,12 @@ def progress_on_stderr() -> Iterator[Callable[[str, float], None]]:
 
 
 def _one_line_per_part() -> Callable[[str, float], None]:
-    told = ""
+    told: set[str] = set()  # a part that waits for a batch now and then goes on under its name
 
     def listen(what: str, fraction: float) -> None:
-        nonlocal told
         part = what.partition(",")[0]  # what follows a comma counts on
-        if part != told and fraction < 1.0:
+        if part not in told and fraction < 1.0:
             print(visible(f"{part} ..."), file=sys.stderr, flush=True)
-            told = part
+            told.add(part)
 
     return listen

@@ -52,7 +52,7 @@ class StepRequest:
     device: str | None = None
 
     def __post_init__(self) -> None:
-        """InputError where two ways to know the step time are asked for, or the time is not positive."""
+        """InputError: two ways to know the step time are asked for, it is not positive, or no record has the name."""
         given = {"--step-time": self.step_time, "--step": self.step, "--gpu": self.gpu}
         named = [name for name, value in given.items() if value is not None]
         if len(named) > 1:
@@ -61,6 +61,9 @@ class StepRequest:
             raise InputError(f"--step-time = {self.step_time:g} s: a step must take time")
         if self.device is not None and named not in ([], ["--step"]):
             raise InputError(f"--device says where to measure, and {named[0]} gives the step time; leave one out")
+        # A name that no record has is told before anything is built or measured.
+        if self.gpu is not None or (self.model is not None and self.net is None and not named and self.device is None):
+            find_step(self.gpu or DEFAULT_GPU, self.model or DEFAULT_MODEL, precision=self.precision)
 
     @property
     def net(self) -> str | None:

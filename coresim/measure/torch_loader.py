@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from coresim.errors import InputError
 from coresim.measure.notes import Note, Prepared, Reader, message_of, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
+from coresim.units import short
 from coresim.workloads.base import DatasetWorkload, Workload, blamed, default_collate, describe
 
 #: What torch calls to make the object that prepares batches, in a worker or in the trainer.
@@ -148,7 +149,7 @@ class _Fetcher:
     def fetch(self, index: Any) -> tuple[Any, Note]:
         """A batch with its note."""
         remedy = "fix the data set or the collate function, or leave that sample out"
-        with blamed(f"preparing the batch of samples {f'{index}'[:60]}", remedy):
+        with blamed(f"preparing the batch of samples {short(index)}", remedy):
             found = self._reader.fetch(index)
         if self._sent:
             return found

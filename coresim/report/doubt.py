@@ -63,12 +63,12 @@ def own_words(answer: Recommendation) -> str | None:
     own = answer.own_host
     if own is None or (own.cores == answer.point.cores and own.today is None):
         return None
-    there = f"on this host's {plural(own.cores, 'core')} per GPU {own.verdict.name}"
+    there = f"on this host's {plural(own.cores, 'core')} per GPU: {own.verdict.name}"
     if own.today is None or own.gain is None:
-        return f"{there}: {_words(own.point)}"
+        return f"{there}, {_words(own.point)}"
     if own.gain < WORTH:
-        return f"{there}: today's setting is as good as any, {_words(own.today)}"
-    return f"{there}: {_words(own.point)}, today {_words(own.today)}: {100 * own.gain:+.1f} % samples/s"
+        return f"{there}, today's setting is as good as any, {_words(own.today)}"
+    return f"{there}, {_words(own.point)}, today {_words(own.today)}: {100 * own.gain:+.1f} % samples/s"
 
 
 def _rate(answer: Recommendation) -> float:

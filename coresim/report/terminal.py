@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence, Set
 
 from coresim.advise.recommend import Recommendation
+from coresim.advise.verdict import GPU_BOUND
 from coresim.report import doubt, text
 from coresim.report.answered import Answered
 from coresim.report.content import Facts, Section
@@ -80,8 +81,11 @@ def _sure(told: Answered) -> str:
 
 def _held(answer: Recommendation) -> str:
     verdict = answer.verdict
-    following = verdict.next_bottleneck and verdict.next_bottleneck != verdict.name
-    parts = [f"{verdict.name}, next {verdict.next_bottleneck}" if following else verdict.name]
+    bound = verdict.name == GPU_BOUND
+    parts = ["nothing, the job is GPU-bound" if bound else verdict.name]
+    if verdict.next_bottleneck and verdict.next_bottleneck != verdict.name:
+        following = "nothing" if verdict.next_bottleneck == GPU_BOUND else verdict.next_bottleneck
+        parts.append(f"{'on a GPU twice as fast' if bound else 'without it'}: {following}")
     return "; ".join([*parts, *filter(None, [doubt.own_words(answer)])])
 
 

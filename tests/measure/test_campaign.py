@@ -335,8 +335,23 @@ def test_the_nets_that_can_be_measured_are_there() -> None:
 
 
 @pytest.mark.parametrize(
+    ("wrong", "told"), [({"gpu": "a1000"}, "unknown GPU 'a1000'"), ({"model": "resnet51"}, "'resnet51'")]
+)
+def test_a_name_that_no_record_has_is_told_before_anything_is_built(wrong: dict[str, str], told: str) -> None:
+    fakes = Fakes()
+    with pytest.raises(InputError, match=told):
+        run(fakes, dataset="my:data", **wrong)
+    assert not fakes.calls
+
+
+@pytest.mark.parametrize(
     ("name", "net"),
-    [(None, "resnet50"), ("ResNet-50 v1.5", "resnet50"), ("ResNet 18", "resnet18"), ("bert", None)],
+    [
+        (None, "resnet50"),
+        ("ResNet-50 v1.5", "resnet50"),
+        ("ResNet 18", "resnet18"),
+        ("BERT-large SQuAD fine-tune s384", None),
+    ],
 )
 def test_names_of_nets_are_forgiving(name: str | None, net: str | None) -> None:
     assert StepRequest(model=name).net == net
@@ -385,7 +400,7 @@ def test_arguments_become_a_request() -> None:
     assert asked == expected
     assert request_from(parsed()) == Request()
     assert request_from(parsed("--step-time", "98 ms")).step_time == pytest.approx(0.098)
-    assert request_from(parsed("--gpu", "h100", "--model", "x")) == Request(gpu="h100", model="x")
+    assert request_from(parsed("--gpu", "h100", "--model", "resnet50")) == Request(gpu="h100", model="resnet50")
 
 
 @pytest.mark.parametrize(
@@ -453,6 +468,19 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         listen("done", 1.0)
     out, err = capsys.readouterr()
     assert out == "" and "preparing samples" in err and "50%" in err and "100%" in err
+
+
+def test_each_part_is_one_line_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_on_stderr() as listen:
+        for what in (
+            "running the loader",
+            "waiting for a batch, 6 s",
+            "running the loader, 20 %",
+            "waiting for a batch, 7 s",
+        ):
+            listen(what, 0.5)
+        listen("done", 1.0)
+    assert capsys.readouterr().err.splitlines() == ["running the loader ...", "waiting for a batch ..."]
 
 
 @pytest.fixture(scope="module")
