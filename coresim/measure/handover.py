@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration
+from coresim.measure.notes import Note
 from coresim.measure.trial import Trial
 from coresim.model.handover import STATES, state_of
 
@@ -42,7 +44,11 @@ def waits_by_state(
     """What receiving took beyond the trainer's own CPU time, s, by state (`coresim.model.handover.STATES`).
 
     The trial is of an ordered loader with worker processes, which all could use so many CPUs. ``foreign``: cores that
-    other programs kept busy; what the trainer waited for them is no part of the hand-over.
+    other programs kept busy; what the trainer waited for them is no part of the hand-over. Of other workers that make
+    a batch, those count that want a core: as large a share of them as of the time that making a batch takes.
+
+    A batch that was there before an earlier one was received while the trainer waited for that one, so that its own
+    turn shows nothing.
 
     A batch is pickled by its maker's thread that sends, for ``pickling`` seconds, when the trainer has read the maker's
     batch before. One that was made earlier and is not pickled yet is not ready: with more workers more of them are
@@ -60,8 +66,14 @@ def waits_by_state(
         spans.setdefault(batch.worker, []).append((batch.began, batch.made))
     read: dict[int, float] = {}
     found: dict[str, list[float]] = {}
+    duty = _duty(trial.notes)
+    latest = max((note.made for note in trial.warm_up), default=-math.inf)
     for number, (step, moment, batch) in enumerate(zip(trial.steps, moments, batches, strict=True)):
-        others = sum(_at_work(own, moment) for worker, own in spans.items() if worker != batch.worker)
+        received, latest = batch.made < latest, max(latest, batch.made)
+        if received:
+            continue
+        at_work = sum(_at_work(own, moment) for worker, own in spans.items() if worker != batch.worker)
+        others = round(duty * at_work)
         # One that is dealt no batch but by this hand-over, or none at all, rests.
         begins = moment == batch.made and prefetch_factor > 1 and number + workers < len(batches)
         maker = "begin" if begins else "work" if _at_work(spans[batch.worker], moment) else "rest"
@@ -80,3 +92,10 @@ def _at_work(spans: Sequence[tuple[float, float]], moment: float) -> bool:
     """Whether a worker makes a batch at that moment."""
     place = bisect_left(spans, (moment,)) - 1
     return place >= 0 and spans[place][1] > moment
+
+
+def _duty(notes: Sequence[Note]) -> float:
+    """Share of the time of making a batch in which its maker wants a core; 1 for none."""
+    spent = sum(sum(note.cpu) + note.collate + (note.queued or 0.0) for note in notes)
+    passed = sum(note.made - note.began for note in notes)
+    return min(1.0, spent / passed) if passed > 0 else 1.0

@@ -37,19 +37,26 @@ instant are finished items handed over as far as there is room; then *one* item 
 can take (its splitter before its servers, both before the gatherer behind it; the trainer comes last), there at the
 lowest rank, by its free server of the lowest number. Then again from the top.
 
-**Trainer.** For step ``i`` the trainer (1) performs the inline phases, or waits for a batch and picks it up; then,
-with ``handover``, it waits for the time of the hand-over's state, which holds no core; (2) performs ``consumer``, a
-cores phase; (3) copies: with ``sync`` it first waits until the accelerator has finished
+**Trainer.** For step ``i`` the trainer (1) performs the inline phases, or waits for a batch and picks it up; (2)
+*receives* it: with ``handover`` it waits for the time of the hand-over's state, which holds no core; then it performs
+``consumer``, a cores phase (after inline phases too); (3) copies: with ``sync`` it first waits until the accelerator has finished
 all earlier steps, then for the copy's time; ``stream`` hands the copy to the accelerator, which performs it
 before the step; ``overlap`` hands it to a copy engine that performs one after another; ``none`` copies nothing; (4)
 performs ``launch``, a cores phase; (5) waits until the accelerator has finished step ``i - run_ahead``. Waiting
 for the accelerator or a synchronous copy holds a core as a runnable task if ``spin``, and none otherwise. Waiting
 for a batch holds none.
 
+*Receiving early.* Behind an ``ordered`` last stage without a ``buffer``, a trainer that waits receives batches in the
+order in which they finished (lower number first at ties), as torch's ``DataLoader`` reads its queue of results. While
+the batch whose turn it is has not been received, it begins with the one that finished first of those not received. If
+that is another batch, it performs (2) for it, with the state and the service times of that batch, and goes on waiting:
+for the accelerator and the trainer this time is waiting. When the turn of that batch comes, (2) is left out.
+
 *State of a hand-over.* The maker of a batch is the server of stage 0 that served it. At the instant of the pick-up it
 ``rest``s if it serves nothing, ``begin``s if it took the item that it serves at this very instant, and else it is at
-``work``. With ``m`` other servers of stage 0 that serve an item then, on the whole host, ``m + 1 + ranks`` want a core:
-the cores are ``free`` if that is at most ``cores``, ``crowded`` if it is at least twice as many, and else ``shared``.
+``work``. With ``m`` other servers of stage 0 that start up or perform a cores phase then, on the whole host, ``m + 1 +
+ranks`` want a core: the cores are ``free`` if that is at most ``cores``, ``crowded`` if it is at least twice as many,
+and else ``shared``.
 
 **Accelerator.** Step ``i`` starts when step ``i - 1`` has finished, the launch of ``i`` has begun and the copy of
 ``i`` has ended. Its work progresses at ``accelerator_rate(k)`` with ``k`` = busy cores. It finishes when its work
@@ -248,6 +255,13 @@ class Pipeline:
             return
         gathered = before.grain == "sample" and stage.grain == "batch"
         check(gathered, "stage {}: ordered with a buffer, but {} before it is not ordered", stage.name, before.name)
+
+    @cached_property
+    def receives_early(self) -> bool:
+        """Whether the trainer, while it waits, receives batches whose turn has not come, and that takes it any time."""
+        takes_time = bool(self.trainer.handover) or not self.trainer.consumer.service.is_zero
+        last = self.stages[-1] if self.stages else None
+        return takes_time and last is not None and last.ordered and last.buffer is None and last.grain == "batch"
 
     @property
     def total_ranks(self) -> int:

@@ -74,7 +74,8 @@ class Rank:
         self.moves: list[Callable[[], bool]] = []
         self.outlet = self._lay_line()
         self.wanted: simpy.Event | None = None
-        self.state = 0  # of the hand-over of the batch that was picked up last
+        self.early: set[int] = set()  # batches that were received before their turn
+        self.receives = False  # one now
         self.events: dict[tuple[str, int], simpy.Event] = {}
         self.engaged, self.doing, self.since = "", "startup", self.env.now
         # The record: the accelerator's and the trainer's time by what it went to; of each step, from when it was waited
@@ -108,22 +109,48 @@ class Rank:
         return joint
 
     def _pick_up(self) -> bool:
-        if self.wanted is None or not self.outlet.has(0):
+        if self.wanted is None or self.receives:
+            return False
+        if self.pipeline.receives_early and self._receive_early():
+            return True
+        if not self.outlet.has(0):
             return False
         batch, wanted, self.wanted = self.outlet.take(0), self.wanted, None
-        self.state = self._handover_state(batch)
+        state = self._handover_state(batch)
         self.feed.pick_up(batch)
-        wanted.succeed(batch)
+        wanted.succeed((batch, state))
         return True
+
+    def _receive_early(self) -> bool:
+        """*Receiving early*: begin with the batch that arrived first, unless the one whose turn it is can be had."""
+        station = self.stations[-1]
+        there = {number for _, number, _ in station.ready}
+        if station.passed in self.early or not there - self.early:
+            return False
+        first = min((station.visits[number].out, number) for number in there - self.early)[1]
+        if first == station.passed:
+            return False
+        self.early.add(first)
+        self.receives = True
+        batch = next(item for _, number, item in station.ready if number == first)
+        self.env.process(self._receive_before_its_turn(batch, self._handover_state(batch)))
+        return True
+
+    def _receive_before_its_turn(self, batch: Item, state: int) -> Process:
+        trainer = self.pipeline.trainer
+        for phase in (*trainer.handover[state : state + 1], trainer.consumer):
+            yield from self.host.perform(phase.resource, self._times(f"trainer.{phase.name}", batch.number))
+        self.receives = False
 
     def _handover_state(self, batch: Item) -> int:
         """*State of a hand-over*: of a batch that is picked up now."""
         lines = [rank.stations[0] for rank in self.ranks if rank.host is self.host]
-        served = [visit for station in lines for visit in station.visits.values() if visit.done is None]
+        served = [visit for line in lines for visit in line.visits.values() if visit.done is None]
         visits = self.stations[0].visits.values()
         own = [visit for visit in visits if visit.done is None and visit.server == batch.owner]
         maker = "rest" if not own else "begin" if own[0].taken == self.env.now else "work"
-        return state_of(maker, len(served) - len(own), self.pipeline.cores, self.pipeline.ranks)
+        on_cores, of_own = ([visit.works[-1][0] for visit in some].count("cores") for some in (served, own))
+        return state_of(maker, on_cores - of_own, self.pipeline.cores, self.pipeline.ranks)
 
     def _train(self) -> Process:
         trainer = self.pipeline.trainer
@@ -134,7 +161,6 @@ class Rank:
                     yield self.env.timeout(self.pipeline.startup)
                 self.feed.open_epoch()
             yield from self._obtain(step)
-            yield from self._perform(trainer.consumer, step)
             yield from self._copy(step)
             self._event("begun", step).succeed()
             yield from self._perform(trainer.launch, step)
@@ -145,15 +171,19 @@ class Rank:
         batch, waited_from = Item(step, 0), self.env.now
         for phase in self.pipeline.trainer.inline:
             yield from self._perform(phase, step)
+        state = 0
         if self.stations:
             self._do("starved")
             self.wanted = self.env.event()
-            batch = yield self.wanted
+            batch, state = yield self.wanted
         self.picks.append((waited_from, self.env.now, batch))
+        if batch.number in self.early:
+            return
         if self.pipeline.trainer.handover:
             self._do("handover")
-            name = self.pipeline.trainer.handover[self.state].name
+            name = self.pipeline.trainer.handover[state].name
             yield from self.host.perform("wait", self._times(f"trainer.{name}", step))
+        yield from self._perform(self.pipeline.trainer.consumer, step)
 
     def _perform(self, phase: Phase, step: int) -> Process:
         self._do(phase.name)

@@ -83,3 +83,21 @@ def test_a_batch_that_is_there_before_it_is_asked_for_waits_from_then_on() -> No
     assert almost(waits_by_state(trial, 1, 2, 2)) == {"rest_free": [0.5]}
     late = Trial(0.0, (step(0.5, 1.0, 1.5, cpu=0.0),), (made_note(0.0, 1.0),))
     assert almost(waits_by_state(late, 1, 2, 2)) == {"rest_free": [0.5]}
+
+
+def test_workers_that_sleep_in_their_reads_do_not_crowd_the_cores() -> None:
+    notes = (made_note(0.0, 1.0, cpu=(0.1,)), made_note(0.0, 9.0, worker=8, cpu=(0.9,)))
+    trial = Trial(0.0, (step(4.0, 1.0, 4.03), step(9.5, 9.0, 9.52)), notes)
+    assert almost(waits_by_state(trial, 2, 2, 2)) == {"rest_free": [0.02, 0.01]}
+    queued = tuple(note._replace(queued=0.8 * note.made) for note in notes)
+    # What a worker waits for a core it wants: it is no sleep.
+    assert almost(waits_by_state(Trial(0.0, trial.steps, queued), 2, 2, 2)) == {"rest_shared": [0.015], "rest_free": [0.01]}
+
+
+def test_a_batch_that_was_received_before_its_turn_shows_nothing() -> None:
+    notes = (made_note(0.0, 5.0), made_note(0.0, 2.0, worker=8), made_note(5.0, 9.0))
+    steps = (step(0.0, 5.0, 5.03), step(6.0, 2.0, 6.0, cpu=0.0), step(6.5, 9.0, 9.02))
+    assert almost(waits_by_state(Trial(0.0, steps, notes), 2, 1, 8)) == {"rest_free": [0.02, 0.01]}
+    # So is one that was there before the last batch of the warm-up.
+    after = Trial(0.0, steps[1:], notes[1:], warm_up=notes[:1])
+    assert almost(waits_by_state(after, 2, 1, 8)) == {"rest_free": [0.01]}

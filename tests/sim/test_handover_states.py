@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -55,6 +56,58 @@ def test_one_core_is_crowded(engine: Any):
     run = engine(*job(cores=1, workers=1, credits=2), RunLength(2, trace=True))
     # It is made at 10 s, and its maker begins the second at once: two want the one core.
     assert run.traces[0].start[0] - run.traces[0].pick_up[0] == 1 + STATES.index("begin_crowded")
+
+
+def early(times: tuple[int, ...], steps: int, **shared: Any) -> tuple[Pipeline, Draws]:
+    """Two workers that take so many seconds for each batch, eight cores, receiving in 1 s, a step of 7 s."""
+    loader = Stage("loader", 2, (Phase("preprocess"),), dispatch="round_robin", **shared)
+    trainer = Trainer(handover=HANDOVER, consumer=Phase("consumer", service=Service(1)), copy_mode="none", spin=False)
+    pipeline = Pipeline((loader,), trainer, Phase("step"), cores=Fraction(8), credits=4)
+    rows: dict[str, tuple[int, ...]] = {key: (0,) for key, _, _ in pipeline.phases()}
+    rows |= {"loader.preprocess": times, "trainer.consumer": (1,), "accelerator.step": (7,)}
+    rows |= {f"trainer.handover.{state}": (number + 1,) for number, state in enumerate(STATES)}
+    made = {key: np.array([[Fraction(time)] for time in row], dtype=object) for key, row in rows.items()}
+    return pipeline, Draws(made)
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_a_trainer_that_waits_receives_a_batch_before_its_turn(engine: Any):
+    run = engine(*early((20, 5, 30, 4, 200, 200), 4), RunLength(4, trace=True))
+    # Worker 1 has batch 1 at 5 s and begins batch 3: received from 5 to 8 s ("begin_free", 2 s, and 1 s of its own).
+    # Batch 3 is there at 9 s, and its maker rests: received from 9 to 11 s. Batch 0 comes at 20 s, batch 2 at 50 s; the
+    # worker of each begins another one. When the turns of batches 1 and 3 come, nothing is left to receive.
+    assert run.traces[0].pick_up == (20, 30, 50, 60)
+    assert run.traces[0].start == (23, 30, 53, 60)
+    trainer = run.ranks[0].trainer
+    assert (trainer["starved"], trainer["handover"], trainer["consumer"], trainer["device"]) == (33, 4, 2, 28)
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_the_batch_whose_turn_it_is_waits_while_another_one_is_received(engine: Any):
+    run = engine(*early((6, 5, 30, 90), 2), RunLength(1, trace=True))
+    # Batch 1 is received from 5 to 8 s; batch 0 is there at 6 s.
+    assert run.traces[0].pick_up == (8,)
+    assert run.ranks[0].starved_by["loader.handover"] == 2
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_where_batches_are_taken_as_they_come_none_is_received_early(engine: Any):
+    run = engine(*early((20, 5, 30, 4, 200, 200), 3, ordered=False), RunLength(2, trace=True))
+    assert run.traces[0].batch == (1, 3) and run.traces[0].pick_up == (5, 15)
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_a_worker_that_reads_wants_no_core(engine: Any):
+    loader = Stage("loader", 2, (Phase("fetch", "wait"), Phase("preprocess")), dispatch="round_robin")
+    pipeline, _ = job(cores=2)
+    pipeline = replace(pipeline, stages=(loader,))
+    rows: dict[str, tuple[int, ...]] = {key: (0,) for key, _, _ in pipeline.phases()}
+    rows |= {"loader.fetch": (1, 50), "loader.preprocess": (9, 1), "accelerator.step": (7,)}
+    rows |= {f"trainer.handover.{state}": (number + 1,) for number, state in enumerate(STATES)}
+    made = {key: np.array([[Fraction(time)] for time in row], dtype=object) for key, row in rows.items()}
+    run = engine(pipeline, Draws(made), RunLength(1, trace=True))
+    # At 10 s worker 0 begins batch 2 and worker 1 reads: with the trainer and the maker, two want the two cores.
+    assert run.traces[0].start[0] - run.traces[0].pick_up[0] == 1 + STATES.index("begin_free")
 
 
 def test_a_state_is_what_the_maker_does_and_how_many_want_a_core():

@@ -69,6 +69,6 @@ def test_a_worker_takes_before_the_trainer_picks_up(engine: Any) -> None:
 def test_the_lowest_rank_picks_up_first_and_its_worker_takes_before_the_next_rank_does(engine: Any) -> None:
     # At 3 both ranks' batches are made and both workers rest. Rank 0's pick-up dispatches its next batch, which its
     # worker takes: when rank 1 picks up, four want the three cores.
-    found = run(engine, Stage("load", 1, (PRE,)), (3,), 1, 1, credits=1, ranks=2, handover=True)
+    found = run(engine, Stage("load", 1, (Phase("pre"),)), (3,), 1, 1, credits=1, ranks=2, handover=True)
     waits = [trace.start[0] - trace.pick_up[0] for trace in found.traces]
     assert waits == [1 + STATES.index("rest_free"), 1 + STATES.index("rest_shared")]

@@ -26,6 +26,7 @@ from coresim.sim.kernel.records import (
     ON_WORK,
     OPEN,
     PREPARING,
+    RECEIVING,
     SERVER,
     STARTING,
     SYNCING,
@@ -51,7 +52,7 @@ def device_column(rank: Rank) -> int:
         return ON_COPY
     if trainer == STARTING:
         return ON_STARTUP
-    if trainer == WAITING:
+    if trainer in (WAITING, RECEIVING):
         return ON_STARVED
     if trainer in (PREPARING, HANDING):
         return ON_PHASE + rank.phase
@@ -61,7 +62,7 @@ def device_column(rank: Rank) -> int:
 def trainer_column(rank: Rank) -> int:
     """What the trainer's time is spent on now."""
     state = rank.trainer_state
-    if state == WAITING:
+    if state in (WAITING, RECEIVING):
         return IN_STARVED
     if state == COPYING:
         return IN_COPY

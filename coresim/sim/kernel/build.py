@@ -81,6 +81,7 @@ def describe(job: Job, pipeline: described.Pipeline, length: RunLength) -> None:
     job.inline_count = len(trainer.inline)
     job.handover_count = len(trainer.handover)
     job.own_phases = job.inline_count + (1 if job.handover_count > 0 else 0)
+    job.receives_early = pipeline.receives_early
     job.cores = pipeline.cores
     job.segment_count = sum([len(stage.phases) + 1 for stage in pipeline.stages]) + 1
     job.item_room = item_room(pipeline)
@@ -164,6 +165,7 @@ def lay_rank(memory: Memory, rank: Rank) -> None:
         actors[number].rank = rank
     rank.items = memory.items(job.item_room)
     rank.free_items = memory.no_items(job.item_room)
+    rank.arrived = memory.no_items(job.item_room)
     stamps = memory.tables(job.item_room, job.segment_count)
     for number in range(job.item_room):
         rank.items[number].stamps = stamps[number]

@@ -12,6 +12,7 @@ from coresim.sim.kernel.records import (
     HANDING,
     LAUNCHING,
     PREPARING,
+    RECEIVING,
     SERVER,
     TRAINER,
     Actor,
@@ -26,6 +27,7 @@ from coresim.sim.kernel.trainer import (
     end_copy,
     end_inline,
     end_launch,
+    end_receiving,
     end_step,
     end_work,
     launch,
@@ -118,6 +120,8 @@ def trainer_event(rank: Rank) -> None:
     state = rank.trainer_state
     if state == PREPARING:
         end_inline(rank)
+    elif state == RECEIVING:
+        end_receiving(rank)
     elif state == HANDING:
         consume(rank)
     elif state == CONSUMING:

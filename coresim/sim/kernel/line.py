@@ -11,6 +11,7 @@ from coresim.sim.kernel.items import (
     new_item,
     next_finished,
     next_sample,
+    note_arrival,
     offered,
     put_out,
     split_batch,
@@ -79,6 +80,8 @@ def end_service(actor: Actor, item: Item) -> None:
         return
     account_servers(stage, -1, 0)
     trace_item(stage, stage.out, item)
+    if stage.rank.job.receives_early and stage.index == stage.rank.job.stage_count - 1:
+        note_arrival(stage.rank, item)
     free_server(actor)
 
 

@@ -24,7 +24,7 @@ SHARED, BY_NUMBER, BY_PICK_UP = range(3)
 # Copy modes, in the order of coresim.model.pipeline.COPY_MODES.
 SYNC, STREAM, OVERLAP, NO_COPY = range(4)
 # States of a trainer.
-STARTING, PREPARING, WAITING, HANDING, CONSUMING, SYNCING, COPYING, LAUNCHING, BEHIND = range(9)
+STARTING, PREPARING, WAITING, RECEIVING, HANDING, CONSUMING, SYNCING, COPYING, LAUNCHING, BEHIND = range(10)
 # What the maker of a batch does when the batch is picked up; a state of a hand-over is this and how crowded the cores
 # are, of each `MAKERS` (coresim.model.handover).
 RESTS, BEGINS, WORKS, MAKERS = range(4)
@@ -84,6 +84,7 @@ class Job:
     handover: list[Phase] = NOTHING  # by state; none: no wait
     handover_count: int = 0
     own_phases: int = 0  # of the trainer before consumer: the inline ones, or the hand-over
+    receives_early: bool = False
     cores: Number = 0
     consumer: Phase = NOTHING
     copy: Phase = NOTHING
@@ -135,6 +136,7 @@ class Item:
     actor: Actor = NOTHING  # that served it last
     done: Number = 0
     out: Number = 0
+    received: bool = False  # by the trainer, before its turn
     stamps: list[Number] = NOTHING  # by segment: until when it did that
 
 
@@ -235,6 +237,10 @@ class Rank:
     dealt: int = 0  # servers that were dealt a batch in the present round
     next: int = 0  # item that stage 0 takes
     picked: int = 0
+    arrived: list[Item] = NOTHING  # ring of the batches to receive, if early: ``arrivals`` of them from ``arrival`` on
+    arrival: int = 0
+    arrivals: int = 0
+    early: Item = NOTHING  # that the trainer receives now
     window: int = 0
     begin: Number = 0
     end: Number = 0

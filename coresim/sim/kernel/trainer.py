@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from coresim.sim.kernel.accounts import account_outstanding, account_rank, account_starved, account_step
 from coresim.sim.kernel.clocks import push
-from coresim.sim.kernel.items import accept, drop_item, offered
+from coresim.sim.kernel.items import accept, drop_item, next_arrival, offered
 from coresim.sim.kernel.line import mark_changed
 from coresim.sim.kernel.records import (
     BARRED,
     BEGINS,
     BEHIND,
     CONSUMING,
+    CORES,
     COPYING,
     FETCHING,
     HANDING,
@@ -19,6 +20,7 @@ from coresim.sim.kernel.records import (
     MAKERS,
     OVERLAP,
     PREPARING,
+    RECEIVING,
     RESTS,
     STARTING,
     STREAM,
@@ -30,6 +32,7 @@ from coresim.sim.kernel.records import (
     WORKING,
     WORKS,
     Actor,
+    Item,
     Rank,
 )
 from coresim.sim.kernel.servers import begin_phase, dispatch, first_time
@@ -97,26 +100,42 @@ def consume(rank: Rank) -> None:
     begin_phase(rank.trainer, rank.job.consumer, rank.step)
 
 
+def wants_core(server: Actor) -> bool:
+    """Whether a server of stage 0 performs a phase that holds a core, or starts up."""
+    if not server.busy or server.pending == 0:
+        return False
+    return server.phase < 0 or server.stage.phases[server.phase].resource == CORES
+
+
 def handover_state(rank: Rank, maker: Actor) -> int:
     """The state of the hand-over of a batch that is picked up now, as `coresim.model.handover.state_of` numbers it."""
     job, host = rank.job, rank.host
     wanted = 1 + job.ranks_per_host
     for number in range(host.first_rank, host.first_rank + job.ranks_per_host):
-        wanted += job.ranks[number].stages[0].busy
+        stage = job.ranks[number].stages[0]
+        for server in range(stage.server_count):
+            if wants_core(stage.servers[server]):
+                wanted += 1
     doing = RESTS
     if maker.busy and maker.pending > 0:
-        wanted -= 1
+        if wants_core(maker):
+            wanted -= 1
         doing = BEGINS if maker.began == host.wait.now else WORKS
     crowd = 0 if wanted <= job.cores else 1 if wanted < 2 * job.cores else 2
     return MAKERS * crowd + doing
 
 
 def pick_up(rank: Rank) -> bool:
-    """The trainer takes its batch, if it waits for one and there is one; whether it did."""
+    """The trainer takes its batch, or receives another early, if it waits and there is one; whether it did."""
     if rank.trainer_state != WAITING:
         return False
     last = rank.stages[rank.job.stage_count - 1]
     item = offered(last)
+    if rank.job.receives_early and (item is None or not item.received):
+        first = next_arrival(rank)
+        if first is not None and first is not item:
+            receive_early(rank, first)
+            return True
     if item is None:
         return False
     accept(last)
@@ -124,16 +143,46 @@ def pick_up(rank: Rank) -> bool:
     account_outstanding(rank, -rank.job.batch_size if rank.stages[0].by_sample else -1)
     drop_item(rank, item)
     note_pick(rank, item.number)
-    if rank.job.handover_count > 0:
+    if item.received:
+        copy_batch(rank)
+    elif rank.job.handover_count > 0:
         rank.trainer_state = HANDING
         rank.phase = 0
-        state = handover_state(rank, rank.stages[0].servers[item.server])
-        begin_phase(rank.trainer, rank.job.handover[state], rank.step)
+        begin_handover(rank, item, rank.step)
     else:
         consume(rank)
     dispatch(rank, item.server)
     account_rank(rank)
     return True
+
+
+def begin_handover(rank: Rank, item: Item, number: int) -> None:
+    """The trainer waits for a batch that is ready; ``number`` says which of the waiting times."""
+    state = handover_state(rank, rank.stages[0].servers[item.server])
+    begin_phase(rank.trainer, rank.job.handover[state], number)
+
+
+def receive_early(rank: Rank, item: Item) -> None:
+    """The trainer, which waits for a batch, receives a later one that is there."""
+    rank.trainer_state = RECEIVING
+    rank.early = item
+    item.received = True
+    if rank.job.handover_count > 0:
+        rank.phase = 0
+        begin_handover(rank, item, item.number)
+    else:
+        rank.phase = 1
+        begin_phase(rank.trainer, rank.job.consumer, item.number)
+
+
+def end_receiving(rank: Rank) -> None:
+    """The trainer has waited for a batch before its turn, or has received it."""
+    rank.phase += 1
+    if rank.phase == 1:
+        begin_phase(rank.trainer, rank.job.consumer, rank.early.number)
+    else:
+        rank.trainer_state = WAITING
+        mark_changed(rank)
 
 
 def copy_batch(rank: Rank) -> None:
