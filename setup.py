@@ -18,8 +18,8 @@ from setuptools.command.build_ext import build_ext
 KERNEL = Path("coresim/sim/kernel")
 #: The parts of the text, each after those that it uses.
 PARTS = (
-    "records", "clocks", "accounts", "items", "servers", "line", "trainer", "events", "build", "results", "engine",
-    "pools",
+    "records", "clocks", "accounts", "items", "servers", "receiving", "line", "trainer", "events", "build", "results",
+    "engine", "pools",
 )  # fmt: skip
 #: What its files import and the one module does not: themselves, and what annotations are made of.
 NOT_IMPORTED = ("__future__", "typing", "coresim.sim.kernel")

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from coresim import stats
 from coresim.model.option import Option
-from coresim.model.profile_tables import DRIFT
 from coresim.model.service import read_service
 from coresim.sim.estimate import Engine
 from coresim.validate.ledger import Ledger, RecordedJob, RecordedPoint
-from coresim.validate.predict import Costs, Prediction, predict, rate_period
+from coresim.validate.predict import Costs, Prediction, chance, predict, rate_period
 from coresim.validate.score import RECEIVING, SAMPLE, Score, cost_changes, score
 
 KNEE = (0.8, 1.25)
@@ -121,11 +120,21 @@ def wandering(ledgers: Iterable[Ledger]) -> tuple[int, float]:
             off = [abs(math.log(trial.pace)) for point in points for trial in point.clean]
             costs = job.costs
             # Ledgers of before did not keep the spread; a sample's uncertainty is hardly more.
-            own = costs.spread / DRIFT or costs.scenario.workload.preprocess.uncertainty
+            own = costs.spread / costs.drift or costs.scenario.workload.preprocess.uncertainty
             if off and own:
                 found.append([stats.quantile(off, share) / own for share in shares])
     pooled = [ratio for ratios in found for ratio in ratios]
     return len(found), stats.quantile(pooled, 0.8) / stats.normal_quantile(0.9) if pooled else 0.0
+
+
+def by_chance(ledger: Ledger, engine: Engine) -> float:
+    """Mean distance of a trial's idle from its expectation, a share, if all were as the model says: samples differ.
+
+    No model can be nearer to single trials on average. Normal distributions: the mean distance is sqrt(2 / pi) of the
+    standard deviation.
+    """
+    found = [chance(ledger.job_of(point).costs, point.tried, point.length, engine) for point in headline(ledger.scored)]
+    return math.sqrt(2.0 / math.pi) * stats.mean(found)
 
 
 def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:

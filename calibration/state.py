@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from accuracy import at_pace, grouped, headline, kind_of, near_knee, repredict, wandering, with_own_costs
+from accuracy import at_pace, by_chance, grouped, headline, kind_of, near_knee, repredict, wandering, with_own_costs
 from choosing import NEAR, NEAR_SHARE, choices_of_rules, core_choices
 from effects import worth
 from pages import table
@@ -91,8 +91,8 @@ def speed_wanders(ledgers: Mapping[str, Ledger]) -> str:
     return (
         f"A shared machine changes its speed. After {count} calibrations it was off by {factor:.1f} times what the runs"
         " of the calibration themselves differed by (eight of ten trials are within 1.28 such deviations). Profiles and"
-        f" predictions take it as {DRIFT:g} times as uncertain; the intervals in ledgers that were recorded before take"
-        " it once, and hold too few trials in most of them."
+        f" predictions take it as {DRIFT:g} times as uncertain; ledgers that were recorded before took it once or"
+        " twice, and the intervals of those that took it once hold too few trials in most of them."
     )
 
 
@@ -257,7 +257,12 @@ def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) ->
         " workers noted. It is no prediction; what it misses is the model's structure, and the difference is what the"
         " machine's changing pace and unmodelled contention did between the calibration and the trial.\n\n"
     )
-    return text + table(["fed with", "points", "mean error", "95th percentile", "bias"], rows)
+    least = points(by_chance(ledger, simulate))
+    least = (
+        f"\n\nChance alone: samples differ, so that one trial is {least} from its expectation on average, by the"
+        " simulation. No prediction is nearer to single trials."
+    )
+    return text + table(["fed with", "points", "mean error", "95th percentile", "bias"], rows) + least
 
 
 def _kinds(ledger: Ledger) -> str:

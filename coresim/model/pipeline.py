@@ -39,9 +39,9 @@ lowest rank, by its free server of the lowest number. Then again from the top.
 
 **Trainer.** For step ``i`` the trainer (1) performs the inline phases, or waits for a batch and picks it up; (2)
 *receives* it: with ``handover`` it waits for the time of the hand-over's state, which holds no core; then it performs
-``consumer``, a cores phase (after inline phases too); (3) copies: with ``sync`` it first waits until the accelerator has finished
-all earlier steps, then for the copy's time; ``stream`` hands the copy to the accelerator, which performs it
-before the step; ``overlap`` hands it to a copy engine that performs one after another; ``none`` copies nothing; (4)
+``consumer``, a cores phase (after inline phases too); (3) copies: with ``sync`` it first waits until the accelerator
+has finished all earlier steps, then for the copy's time; ``stream`` hands the copy to the accelerator, which performs
+it before the step; ``overlap`` hands it to a copy engine that performs one after another; ``none`` copies nothing; (4)
 performs ``launch``, a cores phase; (5) waits until the accelerator has finished step ``i - run_ahead``. Waiting
 for the accelerator or a synchronous copy holds a core as a runnable task if ``spin``, and none otherwise. Waiting
 for a batch holds none.
@@ -80,6 +80,7 @@ from typing import Any
 
 from coresim.model.checks import are_positive, at, check, check_count, is_finite
 from coresim.model.handover import STATES
+from coresim.model.line_checks import check_line
 from coresim.model.service import ZERO, Service
 
 #: A number that both engines compute with: float, int or Fraction.
@@ -232,29 +233,7 @@ class Pipeline:
         check(self.hosts == 1 or self.barrier, "several hosts without a barrier are independent: simulate one")
         for number in (self.allreduce, self.startup, self.worker_startup, self.siblings):
             check(is_finite(number) and number >= 0, "{!r}: must be finite and not negative", number)
-        self._check_bounds()
-
-    def _check_bounds(self) -> None:
-        for index, stage in enumerate(self.stages):
-            robin = stage.dispatch == "round_robin"
-            first = index == 0 and stage.grain == "batch"
-            check(not robin or first, "stage {}: round_robin is for a batch stage 0", stage.name)
-            check(not robin or self.credits is not None, "stage {}: round_robin needs credits", stage.name)
-            mixed = robin and not stage.ordered and any(later.grain == "sample" for later in self.stages)
-            check(
-                not mixed, "stage {}: unordered round_robin deals by batch: no later stage may take samples", stage.name
-            )
-            self._check_order(index)
-            bounded = self.credits is not None or stage.buffer is not None
-            check(bounded, "stage {}: needs a buffer, or the line credits; else it grows without bound", stage.name)
-
-    def _check_order(self, index: int) -> None:
-        """A bounded ordered stage that is fed out of order could fill up with later items and stop for good."""
-        stage, before = self.stages[index], self.stages[index - 1] if index else None
-        if before is None or before.ordered or not stage.ordered or stage.buffer is None:
-            return
-        gathered = before.grain == "sample" and stage.grain == "batch"
-        check(gathered, "stage {}: ordered with a buffer, but {} before it is not ordered", stage.name, before.name)
+        check_line(self)
 
     @cached_property
     def receives_early(self) -> bool:

@@ -76,7 +76,7 @@ def brief(knobs: Knobs) -> Plan:
     that they later leave to it. GPU idle is then within about two points of a long run's, except where workers that
     begin together come apart only over thousands of steps (long reads that vary little): there it is the start's.
     """
-    steps = 100 + 2 * knobs.workers * max(2, knobs.prefetch_factor)
+    steps = 100 + 3 * knobs.workers * max(2, knobs.prefetch_factor)
     return Plan(steps=steps, grow=False, least=1, most=1, inputs=0)
 
 

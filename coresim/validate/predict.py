@@ -6,6 +6,7 @@ Everything rests on the scenario that `coresim recommend` would take from the sa
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -33,6 +34,9 @@ LEVEL = 0.8
 NOMINAL, PERTURBED = 8, 40
 #: Steps of a trial: enough to last about this long, within bounds.
 LEAST_STEPS, MOST_STEPS = 12, 500
+#: A trial is up to so many times as long where chance alone would change its idle by more than this standard deviation,
+#: a share: then two trials differ by more than the model is held to.
+LONGEST, MOST_CHANCE = 4.0, 0.0125
 ENDLESS = 1e12
 #: Option 3's fetches in flight, as `coresim.measure.subject.Layout` has them.
 FETCHERS = 8
@@ -50,6 +54,7 @@ class Costs:
         training: what a step of the model in training costs; None: the accelerator is emulated.
         slower: how many times as much CPU time work takes as in the calibration.
         spread: relative standard uncertainty of the machine's speed in the calibration.
+        drift: how many times the speed's own spread in the calibration that is; ledgers that do not say took 2.
     """
 
     tables: Mapping[str, Any]
@@ -57,6 +62,7 @@ class Costs:
     training: StepCost | None = None
     slower: float = 1.0
     spread: float = 0.0
+    drift: float = 2.0
 
     @property
     def scenario(self) -> Scenario:
@@ -166,6 +172,24 @@ def _in_training(scenario: Scenario, costs: Costs, step: StepCost, run_ahead: in
     workload = replace(scenario.workload, copy=empirical(copy) if copy else ZERO)
     loader = replace(scenario.loader, copy_mode="stream" if pinned else "sync")
     return replace(scenario, workload=workload, accelerator=device, loader=loader)
+
+
+def long_enough(costs: Costs, setting: Setting, length: RunLength, engine: Engine) -> RunLength:
+    """The length of a trial, or a longer one where samples differ so much that a trial of that length is mostly chance.
+
+    The variance of a trial's idle falls in proportion to its steps.
+    """
+    by_chance = chance(costs, setting, length, engine) / MOST_CHANCE
+    steps, cycle = length.steps - length.warm_up, max(1, setting.workers)
+    wanted = steps * min(LONGEST, max(1.0, by_chance**2))
+    return replace(length, steps=length.warm_up + steps + cycle * round((wanted - steps) / cycle))
+
+
+def chance(costs: Costs, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> float:
+    """Standard deviation of a trial's idle, a share, if all costs are as the calibration says: samples differ."""
+    pipeline = pipeline_of(scenario_of(costs, setting), setting)
+    idles = [idle_of(run) for run in runs_of(pipeline, length, engine, seed, setting.straggler)]
+    return math.sqrt(stats.variance(idles))
 
 
 def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> Prediction:

@@ -23,12 +23,12 @@ from coresim.measure.system_root import check_proc
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
 from coresim.model.profile import AcceleratorSource
-from coresim.model.profile_tables import speed_spread
+from coresim.model.profile_tables import DRIFT, speed_spread
 from coresim.sim.estimate import Engine
 from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
 from coresim.validate.limits import QuotaGroup
-from coresim.validate.predict import Costs, by_buffer, by_rates, predict, step_time, trial_length
+from coresim.validate.predict import Costs, by_buffer, by_rates, long_enough, predict, step_time, trial_length
 from coresim.validate.trials import Effort, Order, Train, Trials
 from coresim.workloads.named import WorkloadSpec
 
@@ -171,12 +171,14 @@ class _Maker:
         host = read_host(load_window=0.0)
         measurements = [*found.measurements, *self.bandwidth]
         profile = assemble(server.facts, found, host, NO_STEP, measurements, (), provenance("", "", host))
-        costs = Costs(profile.scenario_tables(), found.sampled, training, spread=speed_spread(profile))
+        tables, spread = profile.scenario_tables(), speed_spread(profile)
+        costs = Costs(tables, found.sampled, training, spread=spread, drift=DRIFT)
         warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
         return RecordedJob(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
 
     def _predicted(self, job: int, costs: Costs, setting: Setting) -> RecordedPoint:
         length = trial_length(costs, setting, self.effort.trial_s)
+        length = long_enough(costs, setting, length, self.engine)
         return RecordedPoint(
             job=job,
             setting=setting,

@@ -91,7 +91,10 @@ def test_workers_that_sleep_in_their_reads_do_not_crowd_the_cores() -> None:
     assert almost(waits_by_state(trial, 2, 2, 2)) == {"rest_free": [0.02, 0.01]}
     queued = tuple(note._replace(queued=0.8 * note.made) for note in notes)
     # What a worker waits for a core it wants: it is no sleep.
-    assert almost(waits_by_state(Trial(0.0, trial.steps, queued), 2, 2, 2)) == {"rest_shared": [0.015], "rest_free": [0.01]}
+    assert almost(waits_by_state(Trial(0.0, trial.steps, queued), 2, 2, 2)) == {
+        "rest_shared": [0.015],
+        "rest_free": [0.01],
+    }
 
 
 def test_a_batch_that_was_received_before_its_turn_shows_nothing() -> None:

@@ -45,30 +45,6 @@ def insert(stage: Stage, item: Item) -> None:
     ring[(stage.head + at) & mask] = item
 
 
-def note_arrival(rank: Rank, item: Item) -> None:
-    """A batch waits to be received; of those that arrive at one instant the lower number comes first."""
-    ring, mask = rank.arrived, rank.job.item_room - 1
-    at = rank.arrivals
-    rank.arrivals += 1
-    while at > 0:
-        before = ring[(rank.arrival + at - 1) & mask]
-        if before.done < item.done or before.number < item.number:
-            break
-        ring[(rank.arrival + at) & mask] = before
-        at -= 1
-    ring[(rank.arrival + at) & mask] = item
-
-
-def next_arrival(rank: Rank) -> Item | None:
-    """The batch that waits longest to be received; it waits no more."""
-    if rank.arrivals == 0:
-        return None
-    item = rank.arrived[rank.arrival]
-    rank.arrival = (rank.arrival + 1) & (rank.job.item_room - 1)
-    rank.arrivals -= 1
-    return item
-
-
 def next_finished(stage: Stage) -> Item | None:
     """The finished item that a bounded stage hands over next, if there is one and room for it."""
     if stage.ordered:

@@ -11,12 +11,12 @@ from coresim.sim.kernel.items import (
     new_item,
     next_finished,
     next_sample,
-    note_arrival,
     offered,
     put_out,
     split_batch,
     trace_item,
 )
+from coresim.sim.kernel.receiving import note_arrival
 from coresim.sim.kernel.records import SHARED, Actor, Item, Rank, Stage
 from coresim.sim.kernel.servers import begin_phase, free_server, limit, own_number, pop_server
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from coresim.sim.kernel.accounts import account_outstanding, account_rank, account_starved, account_step
 from coresim.sim.kernel.clocks import push
-from coresim.sim.kernel.items import accept, drop_item, next_arrival, offered
+from coresim.sim.kernel.items import accept, drop_item, offered
 from coresim.sim.kernel.line import mark_changed
+from coresim.sim.kernel.receiving import begin_handover, next_arrival
 from coresim.sim.kernel.records import (
     BARRED,
-    BEGINS,
     BEHIND,
     CONSUMING,
-    CORES,
     COPYING,
     FETCHING,
     HANDING,
     IDLE,
     LAUNCHING,
-    MAKERS,
     OVERLAP,
     PREPARING,
     RECEIVING,
-    RESTS,
     STARTING,
     STREAM,
     SYNC,
@@ -30,8 +27,6 @@ from coresim.sim.kernel.records import (
     UNLAUNCHED,
     WAITING,
     WORKING,
-    WORKS,
-    Actor,
     Item,
     Rank,
 )
@@ -100,31 +95,6 @@ def consume(rank: Rank) -> None:
     begin_phase(rank.trainer, rank.job.consumer, rank.step)
 
 
-def wants_core(server: Actor) -> bool:
-    """Whether a server of stage 0 performs a phase that holds a core, or starts up."""
-    if not server.busy or server.pending == 0:
-        return False
-    return server.phase < 0 or server.stage.phases[server.phase].resource == CORES
-
-
-def handover_state(rank: Rank, maker: Actor) -> int:
-    """The state of the hand-over of a batch that is picked up now, as `coresim.model.handover.state_of` numbers it."""
-    job, host = rank.job, rank.host
-    wanted = 1 + job.ranks_per_host
-    for number in range(host.first_rank, host.first_rank + job.ranks_per_host):
-        stage = job.ranks[number].stages[0]
-        for server in range(stage.server_count):
-            if wants_core(stage.servers[server]):
-                wanted += 1
-    doing = RESTS
-    if maker.busy and maker.pending > 0:
-        if wants_core(maker):
-            wanted -= 1
-        doing = BEGINS if maker.began == host.wait.now else WORKS
-    crowd = 0 if wanted <= job.cores else 1 if wanted < 2 * job.cores else 2
-    return MAKERS * crowd + doing
-
-
 def pick_up(rank: Rank) -> bool:
     """The trainer takes its batch, or receives another early, if it waits and there is one; whether it did."""
     if rank.trainer_state != WAITING:
@@ -154,12 +124,6 @@ def pick_up(rank: Rank) -> bool:
     dispatch(rank, item.server)
     account_rank(rank)
     return True
-
-
-def begin_handover(rank: Rank, item: Item, number: int) -> None:
-    """The trainer waits for a batch that is ready; ``number`` says which of the waiting times."""
-    state = handover_state(rank, rank.stages[0].servers[item.server])
-    begin_phase(rank.trainer, rank.job.handover[state], number)
 
 
 def receive_early(rank: Rank, item: Item) -> None:

@@ -1,0 +1,37 @@
+"""What a line of stages must be like, so that no buffer grows without bound and the line never stops for good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coresim.model.checks import check
+
+if TYPE_CHECKING:
+    from coresim.model.pipeline import Pipeline
+
+
+def check_line(pipeline: Pipeline) -> None:
+    """Check the stages of a pipeline, one after the other.
+
+    Raises:
+        InputError: a stage is given what it cannot have beside the others; the message names it.
+    """
+    for index, stage in enumerate(pipeline.stages):
+        robin = stage.dispatch == "round_robin"
+        first = index == 0 and stage.grain == "batch"
+        check(not robin or first, "stage {}: round_robin is for a batch stage 0", stage.name)
+        check(not robin or pipeline.credits is not None, "stage {}: round_robin needs credits", stage.name)
+        mixed = robin and not stage.ordered and any(later.grain == "sample" for later in pipeline.stages)
+        check(not mixed, "stage {}: unordered round_robin deals by batch: no later stage may take samples", stage.name)
+        _check_order(pipeline, index)
+        bounded = pipeline.credits is not None or stage.buffer is not None
+        check(bounded, "stage {}: needs a buffer, or the line credits; else it grows without bound", stage.name)
+
+
+def _check_order(pipeline: Pipeline, index: int) -> None:
+    """A bounded ordered stage that is fed out of order could fill up with later items and stop for good."""
+    stage, before = pipeline.stages[index], pipeline.stages[index - 1] if index else None
+    if before is None or before.ordered or not stage.ordered or stage.buffer is None:
+        return
+    gathered = before.grain == "sample" and stage.grain == "batch"
+    check(gathered, "stage {}: ordered with a buffer, but {} before it is not ordered", stage.name, before.name)

@@ -1,0 +1,61 @@
+"""Receiving batches in the event kernel: which one comes next, and the state of its hand-over."""
+
+from __future__ import annotations
+
+from coresim.sim.kernel.records import BEGINS, CORES, MAKERS, RESTS, WORKS, Actor, Item, Rank
+from coresim.sim.kernel.servers import begin_phase
+
+
+def note_arrival(rank: Rank, item: Item) -> None:
+    """A batch waits to be received; of those that arrive at one instant the lower number comes first."""
+    ring, mask = rank.arrived, rank.job.item_room - 1
+    at = rank.arrivals
+    rank.arrivals += 1
+    while at > 0:
+        before = ring[(rank.arrival + at - 1) & mask]
+        if before.done < item.done or before.number < item.number:
+            break
+        ring[(rank.arrival + at) & mask] = before
+        at -= 1
+    ring[(rank.arrival + at) & mask] = item
+
+
+def next_arrival(rank: Rank) -> Item | None:
+    """The batch that waits longest to be received; it waits no more."""
+    if rank.arrivals == 0:
+        return None
+    item = rank.arrived[rank.arrival]
+    rank.arrival = (rank.arrival + 1) & (rank.job.item_room - 1)
+    rank.arrivals -= 1
+    return item
+
+
+def wants_core(server: Actor) -> bool:
+    """Whether a server of stage 0 performs a phase that holds a core, or starts up."""
+    if not server.busy or server.pending == 0:
+        return False
+    return server.phase < 0 or server.stage.phases[server.phase].resource == CORES
+
+
+def handover_state(rank: Rank, maker: Actor) -> int:
+    """The state of the hand-over of a batch that is picked up now, as `coresim.model.handover.state_of` numbers it."""
+    job, host = rank.job, rank.host
+    wanted = 1 + job.ranks_per_host
+    for number in range(host.first_rank, host.first_rank + job.ranks_per_host):
+        stage = job.ranks[number].stages[0]
+        for server in range(stage.server_count):
+            if wants_core(stage.servers[server]):
+                wanted += 1
+    doing = RESTS
+    if maker.busy and maker.pending > 0:
+        if wants_core(maker):
+            wanted -= 1
+        doing = BEGINS if maker.began == host.wait.now else WORKS
+    crowd = 0 if wanted <= job.cores else 1 if wanted < 2 * job.cores else 2
+    return MAKERS * crowd + doing
+
+
+def begin_handover(rank: Rank, item: Item, number: int) -> None:
+    """The trainer waits for a batch that is ready; ``number`` says which of the waiting times."""
+    state = handover_state(rank, rank.stages[0].servers[item.server])
+    begin_phase(rank.trainer, rank.job.handover[state], number)
