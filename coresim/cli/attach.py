@@ -165,7 +165,7 @@ def step_settings(args: argparse.Namespace, batch_size: int) -> list[str]:
 
 
 #: A device of its own does not hold the loop up, and the trainer waits for it as torch does unless told otherwise.
-_DEVICE = ("accelerator.run_ahead=1", "accelerator.sync=spin")
+_DEVICE = ("accelerator.run_ahead=1", "accelerator.sync=spin", "accelerator.copies=true")
 
 
 def _forward(part: bytes) -> None:
