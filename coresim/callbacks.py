@@ -4,7 +4,8 @@
     trainer = transformers.Trainer(..., callbacks=[coresim.callbacks.for_transformers()])
 
 Nothing is measured and nothing is changed: the loop is watched, at a few microseconds a batch. How many cores it needs
-is what ``coresim recommend -- python train.py`` answers.
+is what ``coresim recommend -- python train.py`` answers. Where /proc cannot be read, a training that is to be watched
+begins with `coresim.errors.MissingPartError`.
 """
 
 from __future__ import annotations

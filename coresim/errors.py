@@ -4,6 +4,9 @@ A message is one line: what is wrong, where, the value seen, and the remedy. The
 with the class's code; nothing below the CLI prints or exits.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class CoresimError(Exception):
     """A failure that is not the user's input: exit code 1."""
@@ -29,6 +32,12 @@ class UnknownKeyError(InputError):
 
 class NewerFileError(InputError):
     """A file was written by a newer version of coresim."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message for a name that is not known: the known one that is most like it, or nothing."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def how_to_install(extra: str) -> str:

@@ -15,13 +15,15 @@ SHORTEST_S, LONGEST_S = 1e-12, 1e9
 #: Characters of a value in a message.
 SHORT = 80
 SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+#: Units of a time for which somebody measures or waits.
+LONG = ("s", "min")
 #: Control characters of ASCII and Latin-1 but for the end of a line, and those that change the direction of writing.
 _STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf)\s*([a-zA-Zµ]*)\s*")
 
 
-def parse_duration(text: object, where: str) -> float:
-    """Seconds from a text such as ``"5.2 ms"``.
+def parse_duration(text: object, where: str, units: tuple[str, str] = ("ms", "s")) -> float:
+    """Seconds from a text such as ``"5.2 ms"``; ``units`` are those that a message proposes.
 
     Raises:
         InputError: no unit, an unknown unit, or a value that is negative, not finite or out of bounds. The message
@@ -30,13 +32,14 @@ def parse_duration(text: object, where: str) -> float:
     shown = f"{where} = {short(text)}"
     if not isinstance(text, str):
         example = short(text) if isinstance(text, int | float) else "98"
-        raise InputError(f'{shown}: unit missing; write it as text with a unit, such as "{example} ms"')
+        raise InputError(f'{shown}: unit missing; write it as text with a unit, such as "{example} {units[0]}"')
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise InputError(f'{shown}: not a time; write a number and a unit, such as "5.2 ms"')
+        raise InputError(f'{shown}: not a time; write a number and a unit, such as "5.2 {units[0]}"')
     number, unit = match.groups()
     if not unit:
-        raise InputError(f'{shown}: unit missing; write "{number[:SHORT]} ms" or "{number[:SHORT]} s"')
+        meant = " or ".join(f'"{number[:SHORT]} {unit}"' for unit in units)
+        raise InputError(f"{shown}: unit missing; write {meant}")
     if unit not in SECONDS:
         raise InputError(f"{shown}: unknown unit {short(unit)}; use one of {', '.join(SECONDS)}")
     value = float(number) * SECONDS[unit]

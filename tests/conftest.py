@@ -1,4 +1,5 @@
-"""What every test has: a state folder of its own, so that the user's ledgers are left alone; and a made-up profile.
+"""What every test has: a state folder of its own, so that the user's ledgers are left alone; a folder for temporary
+files that is gone at the end; and a made-up profile.
 
 Where tests run in several processes, each file runs in one of them, as files share what is slow to make; the files that
 take longest are begun first, so that all processes end at about the same time.
@@ -7,6 +8,7 @@ take longest are begun first, so that all processes end at about the same time.
 from __future__ import annotations
 
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,26 @@ def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Processes that are killed leave files of multiprocessing; of ours nothing may be left by then."""
+    tmp_path_factory.getbasetemp()  # pytest's own stay for a while, to be looked at
+    with tempfile.TemporaryDirectory(prefix="tests-", ignore_cleanup_errors=True) as folder:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TMPDIR", folder)
+            patch.setattr(tempfile, "tempdir", None)
+            yield
+        left = [path.name for path in Path(folder).glob("coresim-*")]
+    assert not left, f"temporary folders that nobody removed: {left}"
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder for the temporary files of a program, with a path so short that sockets can be opened there."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from coresim.advise.memory import Memory, memory_of
 from coresim.advise.need import cores_needed
 from coresim.advise.remedies import REMEDIES, RESTS, Remedy
 from coresim.advise.sweep import Point, Study, best_point, predict
-from coresim.errors import InputError
+from coresim.errors import InputError, did_you_mean
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 
@@ -172,7 +172,7 @@ def remedies_named(scenario: Scenario, names: Iterable[str]) -> list[Remedy]:
     known = [remedy.name for remedy in REMEDIES]
     for name in names:
         if name not in known:
-            raise InputError(f"remedy {name!r}: not known; use {', '.join(known)}")
+            raise InputError(f"remedy {name!r}: not known; use {', '.join(known)}{did_you_mean(name, known)}")
         if name not in able:
             raise InputError(f"remedy {name!r}: {_why_not(name, scenario, able)}")
     return [able[name] for name in names] or list(able.values())

@@ -108,7 +108,12 @@ def program() -> tuple[str, ...]:
 
 
 def watch_here() -> Attached:
-    """Only watch the loops of this process."""
+    """Only watch the loops of this process.
+
+    Raises:
+        MissingPartError: torch is not installed, or /proc cannot be read.
+    """
+    check_proc()
     return Attached(SessionPlan(parent=os.getpid(), goes_on=True, only_watch=True))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from coresim.cli.common import check_writable, progress_on_stderr, read_input, require, save, show, study_of
 from coresim.cli.request import measure_profile, request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
-from coresim.units import parse_duration
+from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
     from coresim.attaching.conduct import AttachRequest
@@ -114,7 +114,7 @@ def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> AttachRequest
     from coresim.attaching.conduct import PATIENCE_S, AttachRequest
     from coresim.attaching.foreign import parts_of
 
-    patience = parse_duration(args.patience, "--patience") if args.patience else PATIENCE_S
+    patience = parse_duration(args.patience, "--patience", LONG) if args.patience else PATIENCE_S
     require(patience > 0, "--patience: must be more than nothing")
     hook = getattr(args, "loader_hook", None)
     if hook is not None:
@@ -123,7 +123,7 @@ def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> AttachRequest
     if getattr(args, "quick", False):
         request = replace(request, **_QUICK)
     if getattr(args, "budget", None):
-        request = replace(request, budget_s=parse_duration(args.budget, "--budget"))
+        request = replace(request, budget_s=parse_duration(args.budget, "--budget", LONG))
     return request
 
 
@@ -165,7 +165,7 @@ def step_settings(args: argparse.Namespace, batch_size: int) -> list[str]:
 
 
 #: A device of its own does not hold the loop up, and the trainer waits for it as torch does unless told otherwise.
-_DEVICE = ("accelerator.run_ahead=1", "accelerator.sync=spin")
+_DEVICE = ("accelerator.run_ahead=1", "accelerator.sync=spin", "accelerator.copies=true")
 
 
 def _forward(part: bytes) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from coresim.cli.common import progress_on_stderr
 from coresim.cli.flags import whole_number
 from coresim.errors import InputError
-from coresim.units import parse_duration
+from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
     from coresim.measure.campaign import Request
@@ -69,9 +69,10 @@ def request_from(args: argparse.Namespace) -> Request:
 
     if args.dataset is not None and args.workload is not None:
         raise InputError("--dataset and --workload: each says what to measure; leave one out")
-    times = {name: getattr(args, name) for name in ("step_time", "build_timeout", "budget")}
     given: dict[str, Any] = {
-        name: parse_duration(time, f"--{name.replace('_', '-')}") for name, time in times.items() if time is not None
+        name: parse_duration(time, f"--{name.replace('_', '-')}", units)
+        for name, units in (("step_time", ("ms", "s")), ("build_timeout", LONG), ("budget", LONG))
+        if (time := getattr(args, name)) is not None
     }
     asked = {name: getattr(args, name) for name in _ASKED}
     return Request(workload=args.workload or DEFAULT, **asked, **given)

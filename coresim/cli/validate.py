@@ -19,7 +19,7 @@ from coresim.cli.flags import add_flags, share, whole_number
 from coresim.cli.request import DATASET_HELP
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, CoresimError, MissingPartError, how_to_install
 from coresim.files import locked
-from coresim.units import parse_duration
+from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
     from coresim.validate.grid import Grid
@@ -160,7 +160,7 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
     from coresim.validate.trials import Effort
 
     engine = engine_named("fast")
-    seconds = parse_duration(args.time, "--time") if args.time else None
+    seconds = parse_duration(args.time, "--time", LONG) if args.time else None
     ledger = _begun(args, grid)
     with progress_on_stderr() as progress, _told_what_is_kept(args.output, grid):
         for spec in specs.values():

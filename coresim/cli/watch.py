@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from coresim.cli.common import check_writable, require, show
 from coresim.cli.flags import add_flags, whole_number
 from coresim.errors import CoresimError, InputError
-from coresim.units import parse_duration
+from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
     from coresim.attaching.inside import Inside
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     check_proc()
     interval = parse_duration(args.interval, "--interval")
     require(interval > 0, "--interval: must be more than nothing")
-    until = parse_duration(args.time, "--time") if args.time else float("inf")
+    until = parse_duration(args.time, "--time", LONG) if args.time else float("inf")
     with _ticks_to(args) as write:
         if not command:
             return _print(args, _watch(args.pid, interval, until, write), {})

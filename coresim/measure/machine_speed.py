@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from coresim import stats
 from coresim.errors import CoresimError
 from coresim.measure.notes import Note
-from coresim.measure.processes import single_threaded
-from coresim.measure.subject import Subject
+from coresim.measure.processes import HangError, single_threaded
+from coresim.measure.subject import PATIENCE, Subject
 
 #: Share of each CPU that sampling takes.
 SHARE = 0.02
@@ -37,8 +37,10 @@ OWN_WORK = -1
 #: Rounds over all CPUs that are kept.
 ROWS = 1 << 13
 STOP_S = 5.0
-#: How often the sampler asks whether it is still wanted, s.
+#: How often the sampler asks whether it is still wanted, and shows that it goes on, s.
 POLL_S = 0.1
+#: How often its user looks for a round, s.
+LOOK_S = 0.01
 
 
 class SpeedSampler:
@@ -52,11 +54,13 @@ class SpeedSampler:
         self._cpus = sorted(os.sched_getaffinity(0))
         self._share = share
         width = 1 + len(self._cpus)
-        memory = mmap.mmap(-1, 8 * (4 + ROWS * width))
+        memory = mmap.mmap(-1, 8 * (5 + ROWS * width))
         # Rounds made, the sampler's own CPU seconds, the sample it prepares and how many times over; then of each round
         # when it ended and the CPUs' seconds.
         self._head = np.frombuffer(memory, np.float64, 4)
         self._rows = np.frombuffer(memory, np.float64, ROWS * width, 32).reshape(ROWS, width)
+        # Counts on between samples: what does not change for long is a sample that hangs, not a long pause.
+        self._signs = np.frombuffer(memory, np.float64, 1, 32 + 8 * ROWS * width)
         self._subject = subject
         # Told who its parent is: one that asks only when that has died already would serve another for ever.
         self._process = multiprocessing.get_context("fork").Process(
@@ -95,7 +99,8 @@ class SpeedSampler:
         return 1.0 / stats.mean(found)
 
     def _during(self, begin: float, end: float) -> NDArray[np.float64]:
-        """The rounds of that time, and the next; waits for it."""
+        """The rounds of that time, and the next; waits for it while the sampler shows that it goes on."""
+        signs, waited = -1.0, 0.0
         while True:
             made = int(self._head[0])
             rows = np.roll(self._rows, -made, axis=0)[-made:] if made >= ROWS else self._rows[:made]
@@ -103,7 +108,15 @@ class SpeedSampler:
                 break
             if not self._process.is_alive():
                 raise CoresimError("the process that samples the machine's speed has died; measure again")
-            time.sleep(0.01)
+            if signs != (signs := float(self._signs[0])):
+                waited = 0.0
+            elif waited >= PATIENCE:
+                raise HangError(
+                    f"a sample did not end for {PATIENCE:g} s in the process that samples the machine's speed; does it"
+                    " wait for a lock, or for a thread that the program started before?"
+                )
+            time.sleep(LOOK_S)
+            waited += LOOK_S
         first, last = np.searchsorted(rows[:, 0], (begin, end))
         return rows[first : last + 1].copy()
 
@@ -123,6 +136,7 @@ class SpeedSampler:
             row = self._rows[int(self._head[0]) % ROWS]
             for place, cpu in enumerate(self._cpus):
                 os.sched_setaffinity(0, {cpu})
+                self._signs += 1
                 row[1 + place] = _timed(subject, indices)
                 # Each CPU is timed after an equal pause: right after another it finds warmer caches and reads fast.
                 self._pause(float(row[1 + place]) / self._share / len(self._cpus), parent)
@@ -132,6 +146,7 @@ class SpeedSampler:
     def _pause(self, seconds: float, parent: int) -> None:
         until = time.perf_counter() + seconds
         while os.getppid() == parent and time.perf_counter() < until:
+            self._signs += 1
             time.sleep(min(POLL_S, max(0.0, until - time.perf_counter())))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
-from coresim.errors import InputError, UnknownKeyError
+from coresim.errors import InputError, UnknownKeyError, did_you_mean
 from coresim.model.service import MOST_UNCERTAIN, Service, read_service
 from coresim.units import LARGEST, in_bounds, parse_duration, short, visible
 
@@ -73,8 +73,7 @@ def choice(*names: str) -> Kind:
 
     def read(value: object, where: str) -> str:
         if value not in names:
-            near = difflib.get_close_matches(short(value).strip("'"), names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(short(value).strip("'"), names)
             raise InputError(f"{where} = {short(value)}: use one of {', '.join(names)}{hint}")
         return str(value)
 

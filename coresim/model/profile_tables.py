@@ -37,6 +37,7 @@ from coresim.model.page_cache import Misses, miss_share
 from coresim.model.rebatch import rebatched
 from coresim.model.service import read_service
 from coresim.model.storage import missing
+from coresim.model.today import CPU
 
 if TYPE_CHECKING:
     from coresim.model.profile import Profile
@@ -197,7 +198,7 @@ def _decoding(profile: Profile) -> dict[str, float]:
 
 def _accelerator(profile: Profile) -> dict[str, Any]:
     source, step, launch = profile.accelerator, profile.get("accelerator.step"), profile.get("accelerator.launch")
-    table: dict[str, Any] = {"run_ahead": 0 if source.synchronises else 1}
+    table: dict[str, Any] = {"run_ahead": 0 if source.synchronises else 1, "copies": source.name != CPU}
     if source.step_time_s is not None:
         table["step"] = {"mean": f"{source.step_time_s!r} s", "uncertainty": source.uncertainty}
     else:

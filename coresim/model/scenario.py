@@ -85,6 +85,7 @@ class Accelerator:
     slowdown: tuple[float, ...] = key(
         TABLE, "relative step time with 0, 1, 2, ... cores busy; the last holds on", (1.0,)
     )
+    copies: bool = key(FLAG, "whether batches are copied to it; a CPU takes them where they are", True)
     name: str | None = key(TEXT, "what the device is called", None)
 
     @property
@@ -294,7 +295,5 @@ def with_services(scenario: Scenario, factor: float, *names: str, spread: float 
     workload = {name: getattr(scenario.workload, name).scaled(factor, spread) for name in names if name in _TIMES}
     device = {name: getattr(scenario.accelerator, name).scaled(factor, spread) for name in names if name not in _TIMES}
     return replace(
-        scenario,
-        workload=replace(scenario.workload, **workload),
-        accelerator=replace(scenario.accelerator, **device),
+        scenario, workload=replace(scenario.workload, **workload), accelerator=replace(scenario.accelerator, **device)
     )

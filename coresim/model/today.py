@@ -8,6 +8,9 @@ from typing import Any
 from coresim.model.keys import COUNT, FLAG, FRACTION, NOT_NEGATIVE, POSITIVE, TABLE, TEXT, choice, key
 from coresim.model.loader_settings import LoaderSettings
 
+#: A step's device that takes batches where they are.
+CPU = "cpu"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Today(LoaderSettings):
@@ -31,5 +34,6 @@ class Today(LoaderSettings):
     rank_busy: tuple[float, ...] = key(TABLE, "busy share (1 - idle) of each rank", (1.0,))
 
     def tables(self) -> dict[str, dict[str, Any]]:
-        """What a scenario of this job takes from it: the loader's settings, the ranks, how the loop waits."""
-        return {"loader": self.table(), "accelerator": {"count": self.ranks, "sync": self.sync}}
+        """What a scenario of this job takes from it: the loader's settings, the ranks, the device, how it waits."""
+        device = {"count": self.ranks, "sync": self.sync, "copies": self.device != CPU}
+        return {"loader": self.table(), "accelerator": device}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from coresim.advise.fleet import Row
 from coresim.advise.memory import memory_of
@@ -95,6 +96,7 @@ def _dataloader(row: Row) -> str:
     if row.option == Option.NO_OVERLAP:
         return "DataLoader(..., num_workers=0)"
     scenario, outcome = row.workload.scenario, row.outcome
+    scenario = replace(scenario, accelerator=replace(scenario.accelerator, copies=True))  # to the machine's GPU
     return (
         f"DataLoader(..., num_workers={outcome.workers}, prefetch_factor={outcome.prefetch_factor},"
         f" pin_memory={pins_memory(scenario)}, persistent_workers={scenario.loader.persistent_workers})"

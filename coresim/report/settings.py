@@ -32,8 +32,8 @@ def loader_settings(scenario: Scenario, workers: int, prefetch_factor: int) -> s
 
 
 def pins_memory(scenario: Scenario) -> bool:
-    """Whether to pin: it makes the copy to the device fast, unless the scenario knows its cost and does without."""
-    return scenario.loader.pin_memory or scenario.workload.pin.is_zero
+    """Whether to pin: it makes a copy to the device fast, unless the scenario knows its cost and does without."""
+    return scenario.accelerator.copies and (scenario.loader.pin_memory or scenario.workload.pin.is_zero)
 
 
 def memory_text(memory: Memory) -> str:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from coresim.errors import CoresimError, InputError
 from coresim.measure.calibrate import BUDGET_S, ROUNDS
 from coresim.measure.machine_speed import SpeedSampler
-from coresim.measure.processes import DeathError, Link
+from coresim.measure.processes import DeathError, Link, single_threaded
 from coresim.measure.protocol import others_seconds
 from coresim.measure.rig import Rig
 from coresim.measure.subject import PATIENCE, Layout
@@ -152,6 +152,7 @@ def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
 
 def _live(link: Connection, trial: Callable[[], Trial]) -> None:
     """The life of a rank's process."""
+    single_threaded()
     try:
         link.send(trial())
     except CoresimError as error:
@@ -214,7 +215,7 @@ def run_ranks(
         finally:
             for process in processes:
                 process.kill()
-                process.join()
+                process.join(STOP_S)
     # Where one fails, the barrier fails in the others: what began it is told.
     errors = [one for kind in (InputError, DeathError, CoresimError) for one in told if isinstance(one, kind)]
     if errors:

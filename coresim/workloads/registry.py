@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from coresim.errors import InputError
+from coresim.errors import InputError, did_you_mean
 from coresim.workloads.named import load_object
 
 
@@ -97,7 +97,8 @@ def target_of(name: str) -> str:
         InputError: no workload has that name.
     """
     if name not in WORKLOADS:
-        raise InputError(f"workload {name!r} is not known; use one of {', '.join(WORKLOADS)}, or a dataset")
+        hint = did_you_mean(name, WORKLOADS)
+        raise InputError(f"workload {name!r} is not known; use one of {', '.join(WORKLOADS)}, or a dataset{hint}")
     return WORKLOADS[name].target
 
 

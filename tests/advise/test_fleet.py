@@ -364,7 +364,10 @@ def test_the_requests_of_a_row() -> None:
     )
     assert memory_gib(replace(row, option=1)) == (15, "8 GB (assumed) for each trainer")
     assert "medium: Memory, sizeLimit: 225Mi" in lines[-1]
-    assert "num_workers=4, prefetch_factor=2" in found["dataloader"]
+    assert "num_workers=4, prefetch_factor=2, pin_memory=True" in found["dataloader"]
+    # What was measured on a CPU runs on a GPU there.
+    on_cpu = replace(scenario, accelerator=replace(scenario.accelerator, copies=False))
+    assert scheduler_requests(replace(row, workload=job(scenario=on_cpu)))["dataloader"] == found["dataloader"]
     assert scheduler_requests(replace(row, option=1))["dataloader"] == "DataLoader(..., num_workers=0)"
     short = replace(row, outcome=replace(outcome, cores_needed=None))
     assert "--cpus-per-gpu=16" in scheduler_requests(short)["slurm"]

@@ -113,6 +113,8 @@ def test_remedies_that_change_nothing_do_not_apply():
         what_if(job(), STUDY, ["cache-in-ram"])
     with pytest.raises(InputError, match="not known"):
         what_if(job(), STUDY, ["pray"])
+    with pytest.raises(InputError, match=r"'more-wokers': not known; use .*, no-gpu; did you mean 'more-workers'\?$"):
+        what_if(job(), STUDY, ["more-wokers"])
     assert len({remedy.name for remedy in REMEDIES}) == len(REMEDIES)
 
 

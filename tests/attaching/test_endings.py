@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -157,29 +158,39 @@ def test_a_checkpoint_that_is_written_meanwhile_is_pointed_out(
     assert "epoch 0 batch 0" in err and "epoch 0" not in out
 
 
-def test_ctrl_c_ends_the_program_and_all_its_processes() -> None:
-    command = [sys.executable, "-m", "coresim", "recommend", "--", *script("plain.py", "--epochs=101")]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0)
-    assert running.stderr is not None
-    for line in running.stderr:
-        if "batch 0" in line:  # it trains, with workers
-            break
-    running.send_signal(signal.SIGINT)
-    out, _ = running.communicate(timeout=200)
-    assert running.returncode == 130
-    assert out == ""
-    assert not left_behind("--epochs=101")
-
-
-def test_all_ranks_and_their_launcher_are_ended_with_coresim() -> None:
-    """Killed without a word, coresim takes the program with it."""
-    command = [sys.executable, "-m", "coresim", "recommend", "--", *script("plain.py", "--epochs=102")]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+def training(folder: Path, epochs: int) -> subprocess.Popen[str]:
+    """A program that is measured and trains, with workers; temporary files are in the folder."""
+    running = subprocess.Popen(
+        [sys.executable, "-m", "coresim", "recommend", "--", *script("plain.py", f"--epochs={epochs}")],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )  # fmt: skip
     assert running.stderr is not None
     for line in running.stderr:
         if "batch 0" in line:
             break
+    assert list(folder.glob("coresim-*"))
+    return running
+
+
+@pytest.mark.parametrize(
+    ("number", "epochs"), [(signal.SIGINT, 101), (signal.SIGTERM, 103)], ids=["ctrl-c", "terminated"]
+)
+def test_a_signal_ends_the_program_and_all_its_processes_and_leaves_no_file(
+    number: signal.Signals, epochs: int, short_folder: Path
+) -> None:
+    running = training(short_folder, epochs)
+    running.send_signal(number)
+    out, _ = running.communicate(timeout=200)
+    assert running.returncode == 130
+    assert out == ""
+    assert not left_behind(f"--epochs={epochs}")
+    assert not list(short_folder.glob("coresim-*"))
+
+
+def test_all_ranks_and_their_launcher_are_ended_with_coresim(short_folder: Path) -> None:
+    """Killed without a word, coresim takes the program with it."""
+    running = training(short_folder, 102)
     running.kill()
-    running.wait()
-    running.stderr.close()
+    running.communicate(timeout=200)
     until(lambda: not left_behind("--epochs=102"))

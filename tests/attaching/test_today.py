@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,16 @@ from made_up import profile
 from coresim.advise.sweep import Study
 from coresim.api import recommend
 from coresim.attaching.today import check, free_cores
+from coresim.cli.attach import step_settings
 from coresim.cli.common import study_of
 from coresim.cli.main import main
+from coresim.model.load import scenario_of
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.option import Option
-from coresim.model.profile import Profile
+from coresim.model.profile import AcceleratorSource, Profile
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.today import Today
+from coresim.report.settings import loader_settings
 from coresim.report.today import today_document, today_text
 from coresim.sim.estimate import Plan
 
@@ -51,6 +56,25 @@ def scenario() -> Scenario:
 def study() -> Iterator[Study]:
     with study_of(Plan(), "fast", lambda *_: None) as made:
         yield made
+
+
+def test_pinned_memory_is_for_batches_that_are_copied_to_a_device() -> None:
+    def settings(found: Profile, *overrides: str) -> str:
+        return loader_settings(scenario_of(found, "a test", overrides), 2, 2)
+
+    def flags(**given: str) -> argparse.Namespace:
+        return argparse.Namespace(**({"step_time": None, "gpu": None, "model": None, "precision": None} | given))
+
+    def step_on(device: str) -> Profile:
+        source = AcceleratorSource(kind="measured", basis="", uncertainty=0.0, step_time_s=0.1, name=device)
+        return replace(profile(), accelerator=source)
+
+    cpu, cuda = (replace(profile(), today=today(device=device)) for device in ("cpu", "cuda"))
+    assert "pin_memory=False" in settings(cpu) and "pin_memory=True" in settings(cuda)
+    assert "pin_memory=False" in settings(replace(cpu, today=today(pin_memory=True)))
+    for given in ({"step_time": "9 ms"}, {"gpu": "h100"}):
+        assert "pin_memory=True" in settings(cpu, *step_settings(flags(**given), 32))
+    assert "pin_memory=False" in settings(step_on("cpu")) and "pin_memory=True" in settings(step_on("some GPU"))
 
 
 def test_a_prediction_that_holds_names_no_term(scenario: Scenario, study: Study) -> None:

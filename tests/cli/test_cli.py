@@ -216,9 +216,9 @@ def test_help_starts_without_the_heavy_packages():
 
 
 @pytest.mark.parametrize(("part", "processes"), [(BUILDING, 1), (LABELS["loader"], 3)])
-def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(tmp_path, part, processes):
+def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(short_folder, part, processes):
     """While one process makes the data; while the loader's workers, and all that measures beside them, run."""
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "TMPDIR": str(short_folder)}
     command = [sys.executable, "-m", "coresim", "recommend"]
     with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True, start_new_session=True) as process:
         assert any(line.startswith(part) for line in process.stderr)
@@ -231,7 +231,7 @@ def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(tmp_path, part,
     assert out == ""
     assert "Traceback" not in err
     assert not psutil.wait_procs(children, timeout=120)[1]
-    assert list(tmp_path.iterdir()) == []
+    assert list(short_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(

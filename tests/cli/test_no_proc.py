@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from faulty import give_files, told
 
 import coresim
+from coresim.attaching.here import watch_here
 from coresim.errors import MissingPartError
 
 PROGRAM = ("--", sys.executable, "-c", "open('started', 'w')")
@@ -50,10 +52,13 @@ def test_what_measures_says_that_it_cannot(
     assert not Path("started").exists()
 
 
-def test_a_loop_of_this_process_is_not_hooked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hook", [coresim.attach, watch_here], ids=["attach", "callbacks"])
+def test_a_loop_of_this_process_is_not_hooked(
+    hook: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("coresim.measure.system_root.HERE", tmp_path)
     with pytest.raises(MissingPartError, match=r"^/proc/stat cannot be read, "):
-        coresim.attach()
+        hook()
 
 
 def test_a_machine_without_it_answers_what_needs_no_measuring() -> None:

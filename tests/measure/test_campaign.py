@@ -406,9 +406,10 @@ def test_arguments_become_a_request() -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--step-time", "98"], "--step-time = '98': unit missing"),
-        (["--budget", "40"], "--budget = '40': unit missing"),
-        (["--build-timeout", "40"], "--build-timeout = '40': unit missing"),
+        (["--step-time", "98"], '--step-time = \'98\': unit missing; write "98 ms" or "98 s"$'),
+        (["--budget", "2"], '--budget = \'2\': unit missing; write "2 s" or "2 min"$'),
+        (["--budget", "soon"], "--budget = 'soon': not a time; write a number and a unit, such as \"5.2 s\"$"),
+        (["--build-timeout", "40"], '--build-timeout = \'40\': unit missing; write "40 s" or "40 min"$'),
         (["--dataset", "a:b", "--workload", "images"], "--dataset and --workload"),
     ],
 )

@@ -17,6 +17,7 @@ from kit import made_note, until
 from coresim.errors import CoresimError
 from coresim.measure import machine_speed
 from coresim.measure.machine_speed import PROBED, SpeedSampler
+from coresim.measure.processes import HangError
 from coresim.measure.subject import Subject
 
 
@@ -197,6 +198,47 @@ def test_a_sampler_that_died_is_told_and_not_waited_for(tmp_path: Path) -> None:
     with stopped(tmp_path) as sampler, pytest.raises(CoresimError, match="has died"):
         now = time.perf_counter()
         sampler.seen([made_note(now, now, cpu_number=min(os.sched_getaffinity(0)))])
+
+
+def seen_just_now(sampler: SpeedSampler) -> float:
+    now = time.perf_counter()
+    return sampler.seen([made_note(now, now, cpu_number=min(os.sched_getaffinity(0)))])
+
+
+def test_a_sample_that_never_ends_is_told_and_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(Work):
+        def sample(self, index: int) -> None:
+            time.sleep(10**6)
+
+    monkeypatch.setattr(machine_speed, "PATIENCE", 0.1)
+    with SpeedSampler(Endless(tmp_path)) as sampler:
+        with pytest.raises(HangError, match=r"a sample did not end for 0\.1 s in the process that samples"):
+            seen_just_now(sampler)
+        assert sampler._process.is_alive()
+    assert not sampler._process.is_alive()
+
+
+def test_a_sampler_that_pauses_for_long_shows_that_it_goes_on(tmp_path: Path) -> None:
+    with SpeedSampler(Work(tmp_path), share=1e-9) as sampler:
+        until(lambda: sampler._signs[0] > 5)
+        assert sampler._head[0] == 0  # its first round takes weeks
+
+
+def test_who_goes_on_is_waited_for_however_long_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 1000
+    with stopped(tmp_path) as sampler:
+        sampler._cpus, sampler._signs = sorted(os.sched_getaffinity(0))[:1], np.zeros(1)
+        sampler._rows, sampler._head = np.array([[np.inf, 0.5]]), np.zeros(4)
+
+        def look(_: float) -> None:
+            sampler._signs += 1
+            sampler._head[0] = sampler._signs[0] >= looks
+
+        monkeypatch.setattr(machine_speed, "PATIENCE", 2 * machine_speed.LOOK_S)
+        monkeypatch.setattr(sampler._process, "is_alive", lambda: True)
+        monkeypatch.setattr(time, "sleep", look)
+        assert seen_just_now(sampler) == 0.5
+    assert sampler._signs[0] == looks
 
 
 def test_a_sample_that_fails_later_ends_the_sampler_alone(tmp_path: Path) -> None:

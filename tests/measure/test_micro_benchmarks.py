@@ -225,9 +225,9 @@ CALLS = {
         pytest.param(CALLS["loader"], signal.SIGKILL, id="loader-killed"),
     ],
 )
-def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path, how: signal.Signals, call: str) -> None:
+def test_an_interrupt_leaves_no_process_and_no_file(short_folder: Path, how: signal.Signals, call: str) -> None:
     paths = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": paths}
+    environment = {**os.environ, "TMPDIR": str(short_folder), "PYTHONPATH": paths}
     command = [sys.executable, "-c", MEASURE % call]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=quiet, env=environment) as measuring:
@@ -238,4 +238,4 @@ def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path, how: signal.
         assert measuring.wait() != 0
     assert not psutil.wait_procs(children, timeout=120)[1]
     if how == signal.SIGINT:
-        assert list(tmp_path.iterdir()) == []
+        assert list(short_folder.iterdir()) == []

@@ -46,7 +46,7 @@ FULL: dict[str, Any] = {
     },
     "accelerator": {
         "step": "19 ms", "launch": "1 ms", "sync": "block", "run_ahead": 2, "count": 2, "hosts": 3, "allreduce": "3 ms",
-        "slowdown": [1, 1.5], "name": "a device", "cpu_step": "2 s",
+        "slowdown": [1, 1.5], "name": "a device", "cpu_step": "2 s", "copies": False,
     },
     "host": {
         "cores": 3.5, "threads_per_core": 2, "speed": [1, 0.9], "speed_uncertainty": 0.05, "siblings": 0.1,

@@ -163,6 +163,25 @@ def test_a_rank_that_fails_says_why_and_leaves_nobody_behind(tmp_path: Path) -> 
 
 
 @needs_torch
+def test_a_rank_uses_one_thread_because_those_of_its_parent_are_not_forked(tmp_path: Path) -> None:
+    """With more, an operation that torch splits would wait for threads that only the parent has."""
+    import torch
+
+    def tell(_: float) -> None:
+        raise InputError(f"{torch.get_num_threads()} thread in this rank")
+
+    before = torch.get_num_threads()
+    made = rig(tmp_path)
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(InputError, match="1 thread in this rank"):
+            run(made, wait=tell)
+    finally:
+        torch.set_num_threads(before)
+    assert not multiprocessing.active_children()
+
+
+@needs_torch
 def test_a_rank_that_dies_is_noticed(tmp_path: Path) -> None:
     dying = rig(tmp_path)
     dying.subject = lambda threads: SimpleNamespace(open=lambda *_, **__: os._exit(3))

@@ -121,6 +121,8 @@ def test_the_names_are_those_that_recommend_takes() -> None:
     assert Request().workload == DEFAULT
     with pytest.raises(InputError, match=r"workload 'speech' is not known; use one of images, .*tiny"):
         Request(workload="speech")
+    with pytest.raises(InputError, match=r"'imges' is not known; .*, or a dataset; did you mean 'images'\?$"):
+        Request(workload="imges")
 
 
 def test_the_command_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
