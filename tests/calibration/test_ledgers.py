@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import aims
 import pytest
 import state
 from accuracy import repredict, wandering, with_own_costs
@@ -76,5 +77,5 @@ def test_the_page_says_what_the_ledgers_say():
     for name, recorded in ledgers.items():
         note = FOLDER / name.replace(".ledger.json", ".note.md")
         for part in (state._about(name, recorded), note.read_text().strip(), state._misses(recorded),
-                     state._rules(recorded), state._kinds(recorded), state._noise(recorded)):  # fmt: skip
+                     aims.rules_of(recorded), state._kinds(recorded), state._noise(recorded)):  # fmt: skip
             assert part in page

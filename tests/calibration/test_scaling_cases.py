@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import curves
 import node_cases
 import pytest
 import scaling
@@ -19,8 +20,8 @@ def test_the_recorded_page_is_what_todays_model_says() -> None:
 
 def test_siblings_add_at_most_one_thread_to_each_core() -> None:
     table = SpeedTable((1.0, 0.9), (0.0, 0.03), 0.2, 0.04)
-    whole, half, none = (scaling.rate_of(table, threads, 2) for threads in (4, 3, 2))
-    assert (none.value, none.uncertainty) == (1.8, 0.03) and scaling.rate_of(table, 9, 2).value == whole.value
+    whole, half, none = (curves.rate_of(table, threads, 2) for threads in (4, 3, 2))
+    assert (none.value, none.uncertainty) == (1.8, 0.03) and curves.rate_of(table, 9, 2).value == whole.value
     assert (whole.value, half.value) == pytest.approx((1.2 * 1.8, 1.1 * 1.8))
     assert whole.uncertainty == pytest.approx(0.05)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aims
 import cuda_campaign
 import pytest
 import state
@@ -96,7 +97,7 @@ def test_a_ledger_of_training_has_all_its_tables_and_its_own_bounds():
     assert "| core sharing |" in text and "Noise floor" in text
     assert "near the knee (2 points)" in text
     emulated = replace(TRAINED, accelerator="emulated (blocks for the step time)")
-    assert "| GPU idle, mean error | 2.00 % |" in state._bounds(emulated, {"predicted ahead": emulated.scored})
+    assert "| GPU idle, mean error | 2.00 % |" in aims.bounds(emulated, {"predicted ahead": emulated.scored})
 
 
 def test_a_ledger_without_an_undisturbed_trial_is_told_in_a_few_lines_and_drawn_empty(tmp_path: Path):
