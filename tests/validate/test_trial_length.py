@@ -10,7 +10,9 @@ from coresim.sim.fast import simulate
 from coresim.validate.grid import Setting
 from coresim.validate.predict import LONGEST, MOST_CHANCE, Costs, chance, long_enough, trial_length
 
-SETTING = Setting(workload="made up", batch_size=4, option=2, workers=4, cores=2, prefetch_factor=2, ratio=1.0, step_s=0.01)
+SETTING = Setting(
+    workload="made up", batch_size=4, option=2, workers=4, cores=2, prefetch_factor=2, ratio=1.0, step_s=0.01
+)
 
 
 def costs(**read: float) -> Costs:
