@@ -16,7 +16,7 @@ from coresim.sim.kernel.items import (
     split_batch,
     trace_item,
 )
-from coresim.sim.kernel.receiving import note_arrival
+from coresim.sim.kernel.receiving import holds_core, note_arrival
 from coresim.sim.kernel.records import SHARED, Actor, Item, Rank, Stage
 from coresim.sim.kernel.servers import begin_phase, free_server, limit, own_number, pop_server
 
@@ -51,6 +51,7 @@ def start_service(actor: Actor, item: Item) -> None:
     else:
         actor.phase = 0
         account_work(stage, begin_phase(actor, stage.phases[0], item.number))
+    stage.on_cores += holds_core(stage, actor.phase)
 
 
 def end_phase(actor: Actor) -> None:
@@ -60,8 +61,10 @@ def end_phase(actor: Actor) -> None:
         return
     stage, item = actor.stage, actor.item
     item.stamps[stage.segment + 1 + actor.phase] = actor.rank.host.wait.now
+    stage.on_cores -= holds_core(stage, actor.phase)
     actor.phase += 1
     if actor.phase < stage.phase_count:
+        stage.on_cores += holds_core(stage, actor.phase)
         account_work(stage, begin_phase(actor, stage.phases[actor.phase], item.number))
     else:
         end_service(actor, item)

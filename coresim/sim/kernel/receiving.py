@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coresim.sim.kernel.records import BEGINS, CORES, MAKERS, RESTS, WORKS, Actor, Item, Rank
+from coresim.sim.kernel.records import BEGINS, CORES, MAKERS, RESTS, WORKS, Actor, Item, Rank, Stage
 from coresim.sim.kernel.servers import begin_phase
 
 
@@ -30,11 +30,9 @@ def next_arrival(rank: Rank) -> Item | None:
     return item
 
 
-def wants_core(server: Actor) -> bool:
-    """Whether a server of stage 0 performs a phase that holds a core, or starts up."""
-    if not server.busy or server.pending == 0:
-        return False
-    return server.phase < 0 or server.stage.phases[server.phase].resource == CORES
+def holds_core(stage: Stage, phase: int) -> int:
+    """1 if that phase of a server holds a core, as its start (-1) does; else 0."""
+    return 1 if phase < 0 or stage.phases[phase].resource == CORES else 0
 
 
 def handover_state(rank: Rank, maker: Actor) -> int:
@@ -42,14 +40,10 @@ def handover_state(rank: Rank, maker: Actor) -> int:
     job, host = rank.job, rank.host
     wanted = 1 + job.ranks_per_host
     for number in range(host.first_rank, host.first_rank + job.ranks_per_host):
-        stage = job.ranks[number].stages[0]
-        for server in range(stage.server_count):
-            if wants_core(stage.servers[server]):
-                wanted += 1
+        wanted += job.ranks[number].stages[0].on_cores
     doing = RESTS
     if maker.busy and maker.pending > 0:
-        if wants_core(maker):
-            wanted -= 1
+        wanted -= holds_core(maker.stage, maker.phase)
         doing = BEGINS if maker.began == host.wait.now else WORKS
     crowd = 0 if wanted <= job.cores else 1 if wanted < 2 * job.cores else 2
     return MAKERS * crowd + doing

@@ -193,6 +193,7 @@ class Stage:
     gathered_item: Item | None = None
     gathered_batches: int = 0
     busy: int = 0  # servers
+    on_cores: int = 0  # servers in a phase that holds a core, or starting up
     blocked: int = 0
     items: int = 0  # services completed in the window
     items_at_once: int = 0  # and those at the instant of the last
