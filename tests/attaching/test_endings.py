@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from attach_kit import BATCH, ENVIRON, PROGRAMS, TIMES, left_behind, script
+from attach_kit import BATCH, ENVIRON, PROGRAMS, TIMES, answer, left_behind, run, script
 from kit import until
 
 from coresim.attaching import conduct
@@ -156,6 +156,17 @@ def test_a_checkpoint_that_is_written_meanwhile_is_pointed_out(
     told = next(line for line in out.splitlines() if "what looks like a checkpoint" in line)
     assert "last.pt" in told and "it was trained on repeated data: do not go on from it" in told
     assert "epoch 0 batch 0" in err and "epoch 0" not in out
+
+
+def test_samples_that_torch_prepares_with_several_threads_are_answered_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What measures is forked from the trainer, whose threads it has not: counting on them it would wait for ever."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    found = run(script("transforms.py"))
+    assert "the loader without the step" in found.phases
+    assert found.profile.today is not None and found.profile.today.workers == 2
+    assert found.profile["prepare.sample"].mean > 0.0
+    assert answer(found.profile).point.cores >= 1
+    assert not left_behind("transforms.py")
 
 
 def training(folder: Path, epochs: int) -> subprocess.Popen[str]:
