@@ -196,7 +196,8 @@ def test_a_signal_ends_the_program_and_all_its_processes_and_leaves_no_file(
     assert running.returncode == 130
     assert out == ""
     assert not left_behind(f"--epochs={epochs}")
-    assert not list(short_folder.glob("coresim-*"))
+    left = [path.name for path in short_folder.iterdir()]
+    assert not [name for name in left if not name.startswith("torch")]  # of torch's own compiler
 
 
 def test_all_ranks_and_their_launcher_are_ended_with_coresim(short_folder: Path) -> None:
