@@ -40,11 +40,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def how_to_install(extra: str) -> str:
-    """What installs the packages of an extra, whether coresim was installed as a package or from a clone."""
-    return f"pip install 'coresim[{extra}]', or in a clone of it pip install -e '.[{extra}]'"
-
-
 EXIT_ANSWERED = 0
 EXIT_NO_CORE_COUNT = 4
 EXIT_NOT_TRUSTED = 5

@@ -121,7 +121,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "batches in the order in which they are ready",
         "measured",
         "this job's own numbers",
-        "the order of samples is a matter of timing",
+        "the order of samples, which is then a matter of timing",
         (loader(ordered=False),),
     ),
     Remedy(
@@ -246,7 +246,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "no-gpu",
         "the step on the CPU, on all cores; idle is what is missing to the GPU's own pace",
         "measured",
-        "accelerator.cpu_step, preparing and stepping in turns on the same cores",
+        "the measured accelerator.cpu_step, preparing and stepping in turns on the same cores",
         "time",
         (on_cpu,),
         alone=True,

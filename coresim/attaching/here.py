@@ -11,7 +11,7 @@ from coresim.attaching.assemble import profile_of
 from coresim.attaching.hooks import hook
 from coresim.attaching.rank import AttachedRank
 from coresim.attaching.session import FAILED, READY, Folder, SessionPlan
-from coresim.errors import CoresimError, MissingPartError, how_to_install
+from coresim.errors import CoresimError, MissingPartError
 from coresim.measure.campaign import utc_now
 from coresim.measure.system_root import check_proc
 from coresim.model.profile import Profile
@@ -56,7 +56,7 @@ class Attached:
         try:
             module = importlib.import_module(LOADER)
         except ImportError:
-            raise MissingPartError(f"attach: torch is not installed; {how_to_install('torch')}") from None
+            raise MissingPartError("attach: torch is not installed; pip install torch") from None
         self._memory, self._began = SilentSession(), utc_now()
         base = module._BaseDataLoaderIter
         self._rank = AttachedRank(self._memory, plan, base.__next__)

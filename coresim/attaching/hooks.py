@@ -1,13 +1,16 @@
 """What is changed in the user's process: the loader's iterator, and a hook that torch's optimizers call.
 
 The iterator's ``__init__`` and ``__next__`` are wrapped and nothing else of it: no type, no start method, no signal is
-changed. ``_BaseDataLoaderIter.__next__`` sees every loader that is built on torch's, whoever iterates it.
+changed. ``_BaseDataLoaderIter.__next__`` sees every loader that is built on torch's, whoever iterates it. Sockets that
+multiprocessing opens lie in the session's folder.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import multiprocessing.process
+import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -18,10 +21,14 @@ from coresim.attaching.rank import AttachedRank
 from coresim.attaching.session import Folder
 from coresim.attaching.trials import twin
 
+#: The longest path of a Unix socket, bytes (sun_path in linux/un.h, less its end).
+SOCKET_PATH = 107
+
 
 def install(folder: str, module: ModuleType) -> None:
     """Hook the loader's module, just imported; everything else is found when a loop begins."""
     session = Folder(folder)
+    keep_sockets(session)
     plan = session.read_plan()
     if plan.hook is None:
         base = module._BaseDataLoaderIter
@@ -34,6 +41,14 @@ def install(folder: str, module: ModuleType) -> None:
         rank = AttachedRank(session, plan, batch_of)
         hook_call(module, path, rank)
     atexit.register(rank.end)
+
+
+def keep_sockets(session: Folder) -> None:
+    """Let multiprocessing open its sockets in the session's folder: workers that are ended would leave theirs."""
+    room = session.path / "sockets"
+    if len(os.fsencode(room)) + len("/listener-12345678") <= SOCKET_PATH:
+        room.mkdir(mode=0o700, exist_ok=True)
+        multiprocessing.process.current_process()._config.setdefault("tempdir", str(room))  # type: ignore[attr-defined]
 
 
 def hook(base: Any, rank: AttachedRank) -> Callable[[], None]:

@@ -10,6 +10,7 @@ file                      what it says
 ``found.NAME.PID.json``   a rank to coresim: what it has found
 ``go.STATE``              coresim to all ranks: go on to this state; ``go.trial.N``: to the trial of that number
 ``turn.PID``              coresim to one rank: run your loader now
+``sockets/``              those that multiprocessing opens in the program's processes
 ========================= ==========================================================================
 
 Standard library only: this runs in the user's process too.

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
 from coresim.units import visible
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from coresim.model.scenario import Scenario
     from coresim.sim.estimate import Engine, Plan
 
-
+T = TypeVar("T")
 #: What a figure's name may end with.
 FIGURES = (".png", ".svg", ".pdf")
 
@@ -152,6 +153,22 @@ def study_of(plan: Plan, engine: str, progress: Any = None) -> Iterator[Study]:
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def heeding(work: Callable[[], T]) -> T:
+    """What the work gives. Compiled code heeds no signal, so a thread does it, which an interrupt does not wait for."""
+    from concurrent.futures import Future
+
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future.result()
 
 
 def metadata(seed: int | None, source: str, basis: str | None = None, profile: Profile | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import check_writable, engine_named, metadata, progress_on_stderr, show
 from coresim.cli.flags import add_flags, whole_number
-from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, CoresimError, InputError, MissingPartError, how_to_install
+from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, CoresimError, InputError, MissingPartError
 
 if TYPE_CHECKING:
     from coresim.advise.fleet import FleetPlan
@@ -154,7 +154,7 @@ def _dask(address: str) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError:
-        raise MissingPartError(f"--scheduler: distributed is not installed; {how_to_install('dask')}") from None
+        raise MissingPartError("--scheduler: distributed is not installed; pip install distributed") from None
     try:
         client: Any = Client(address, timeout="10s")  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from coresim.cli.common import check_figure, check_writable, engine_named, metadata, read_input, settings_of, show
+from coresim.cli.common import (
+    check_figure,
+    check_writable,
+    engine_named,
+    heeding,
+    metadata,
+    read_input,
+    settings_of,
+    show,
+)
 from coresim.cli.flags import add_flags, positive, whole_number
 from coresim.model.keys import MOST_PARTS
 
@@ -59,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     grow, count = args.steps is None, args.replications
     plan = Plan(args.steps or Plan.steps, grow, count, count, seed=args.seed, under_way=grow)
     engine = engine_named(args.engine)
-    result = estimate(pipeline, plan, engine)
+    result = heeding(lambda: estimate(pipeline, plan, engine))
     about = metadata(args.seed, args.input, step_provenance(profile, None, args.settings), profile)
     document = estimate_document(result, shown, about)
     if scenario.stages:  # they say how many servers each has; a loader's workers are no part of such a line

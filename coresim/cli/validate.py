@@ -17,7 +17,7 @@ from coresim.cli.attach import DEFAULT_LEDGER, add_attach, validate_program
 from coresim.cli.common import check_figure, check_writable, engine_named, progress_on_stderr, require, show
 from coresim.cli.flags import add_flags, share, whole_number
 from coresim.cli.request import DATASET_HELP
-from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, CoresimError, MissingPartError, how_to_install
+from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, CoresimError, MissingPartError
 from coresim.files import locked
 from coresim.units import LONG, parse_duration
 
@@ -102,9 +102,7 @@ def _need_torch() -> None:
     import importlib.util
 
     if importlib.util.find_spec("torch") is None:
-        raise MissingPartError(
-            f"validate: torch is not installed, and the real loader is torch's; {how_to_install('torch')}"
-        )
+        raise MissingPartError("validate: torch is not installed, and the real loader is torch's; pip install torch")
 
 
 def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, WorkloadSpec]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from coresim.errors import CoresimError, InputError, MissingPartError, how_to_install
+from coresim.errors import CoresimError, InputError, MissingPartError
 from coresim.measure.notes import Note, Prepared, Reader, message_of, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
 from coresim.workloads.base import DatasetWorkload, Workload, blamed, mapped
@@ -39,7 +39,7 @@ class StandInSubject(Subject):
     def __init__(self, workload: Workload) -> None:
         if isinstance(workload, DatasetWorkload) and workload.worker_init is not None:
             why = "only torch's DataLoader calls one, and torch is not installed"
-            raise MissingPartError(f"--worker-init: {why}; {how_to_install('torch')}")
+            raise MissingPartError(f"--worker-init: {why}; pip install torch")
         self.batch_size = workload.batch_size
         self._collate = workload.collate
         self._dataset = workload.dataset if isinstance(workload, DatasetWorkload) else Prepared(workload)

@@ -32,7 +32,7 @@ def _table(found: WhatIf) -> Table:
 
 def _notes(found: WhatIf) -> Section:
     notes = [
-        f"{outcome.remedy.name}: {outcome.remedy.what}. {outcome.remedy.basis}. It costs {outcome.price}."
+        f"{outcome.remedy.name}: {outcome.remedy.what}. {_sentence(outcome.remedy.basis)} It costs {outcome.price}."
         for outcome in found.outcomes
         if outcome.remedy
     ]
@@ -42,6 +42,10 @@ def _notes(found: WhatIf) -> Section:
         what = f"does not fit, {share} of the preparation is known to decode: {names}"
         notes.append(f"{what}. If more does, say so: --set workload.decode_share=0.5.")
     return Section("What the remedies are", (Items(tuple(notes)),))
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def conclusion(found: WhatIf) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from coresim.errors import MissingPartError, how_to_install
+from coresim.errors import MissingPartError
 from coresim.files import write_bytes
 from coresim.report.document import setting_record
 from coresim.report.results import COLUMNS, ROW
@@ -77,7 +77,7 @@ def check_parquet() -> None:
         MissingPartError: neither pyarrow nor fastparquet is installed.
     """
     if not any(map(find_spec, ("pyarrow", "fastparquet"))):
-        raise MissingPartError(f"Parquet: pyarrow is not installed; write CSV, or {how_to_install('parquet')}")
+        raise MissingPartError("Parquet: pyarrow is not installed; write CSV, or pip install pyarrow")
 
 
 def write_parquet(plan: FleetPlan, path: str | os.PathLike[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any
 
-from coresim.errors import MissingPartError, how_to_install
+from coresim.errors import MissingPartError
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.report.interactive import what_if_svg
@@ -38,7 +38,7 @@ def what_if_widget(scenario: Scenario, engine: Engine) -> ipywidgets.VBox:
     try:
         import ipywidgets  # noqa: PLC0415 - an optional part
     except ImportError:
-        raise MissingPartError(f"sliders need ipywidgets: {how_to_install('notebook')}") from None
+        raise MissingPartError("sliders need ipywidgets: pip install ipywidgets") from None
     start = Knobs.of(scenario)
     sliders = {name: _slider(ipywidgets, start, name, label, factor) for name, label, factor in SLIDERS}
     option = ipywidgets.ToggleButtons(options=[(f"{one} {one.label}", one) for one in Option], value=start.option)

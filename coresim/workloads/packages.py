@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coresim.errors import MissingPartError, how_to_install
+from coresim.errors import MissingPartError
 
 
 def load_h5py() -> Any:
@@ -12,7 +12,7 @@ def load_h5py() -> Any:
     try:
         import h5py  # noqa: PLC0415 (optional)
     except ImportError:
-        raise MissingPartError(f"HDF5: the package h5py is not installed; {how_to_install('hdf5')}") from None
+        raise MissingPartError("HDF5: the package h5py is not installed; pip install h5py") from None
     return h5py
 
 
@@ -21,5 +21,5 @@ def load_soundfile() -> Any:
     try:
         import soundfile  # noqa: PLC0415 (optional)
     except ImportError:
-        raise MissingPartError(f"FLAC: the package soundfile is not installed; {how_to_install('audio')}") from None
+        raise MissingPartError("FLAC: the package soundfile is not installed; pip install soundfile") from None
     return soundfile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from coresim.advise.decide import Known, decide
 from coresim.advise.remedies import REMEDIES, RESTS
 from coresim.advise.sweep import Study
 from coresim.advise.what_if import applicable, what_if
-from coresim.cli.main import main
+from coresim.cli.main import build_parser, main
 from coresim.errors import InputError
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario, read_scenario
@@ -101,6 +102,7 @@ def test_every_assumption_says_its_range_and_spans_an_interval():
             assert any(character.isdigit() for character in outcome.remedy.basis), outcome.remedy.name
     text = what_if_text(found)
     assert text.splitlines()[2].startswith("remedy")
+    assert not re.search(r"[a-z]\.(\n {4}| )[a-z]", text)  # each sentence begins in a capital
     assert all(remedy.name in text for remedy in applicable(job()))
     assert json.loads(json.dumps(what_if_document(found)))["today"]["cores_per_gpu"] == 4
 
@@ -124,6 +126,7 @@ def test_an_unknown_remedy_is_refused_before_anything_is_simulated(monkeypatch, 
 
     with pytest.raises(InputError, match="not known"):
         what_if(job(), Study(engine), ["pray"])
+    build_parser()  # a verb that is imported meanwhile would keep that engine
     monkeypatch.setattr("coresim.cli.common.engine_named", engine)
     text = '[workload]\nbatch_size = 8\npreprocess = "1 ms"\n[accelerator]\nstep = "9 ms"\n'
     (tmp_path / "job.toml").write_text(text)

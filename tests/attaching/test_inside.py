@@ -35,7 +35,8 @@ def test_each_rank_of_a_program_is_watched_from_inside_to_its_end(
     # The ranks are the trainers, each with one worker, and torchrun is neither.
     activity = told["activity"]
     assert (activity["trainers"], len(activity["worker_cores"])) == (2, 2)
-    assert activity["main_cores"] < 0.9 < sum(activity["worker_cores"])
+    # However little of the cores they get: a batch costs its worker 128 ms of CPU time, and its trainer hardly any.
+    assert 5 * activity["main_cores"] < sum(activity["worker_cores"])
     assert not left_behind("ranks.py")
 
 

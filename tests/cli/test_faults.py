@@ -17,7 +17,7 @@ from faulty import FLEET, SIMPLE, disk_of, give_files, told
 from shared import SCENARIO
 
 from coresim.cli.main import main
-from coresim.errors import InputError
+from coresim.errors import CoresimError, InputError
 from coresim.files import MOST_BYTES, locked, read_json, read_text, read_toml, write_json
 from coresim.measure.processes import Child, HangError, Link
 from coresim.report.results import read_results
@@ -266,6 +266,29 @@ def test_a_signal_at_any_moment_is_130(folder: Path) -> None:
         assert (done.returncode, done.stdout) == (130, ""), (events, done)
         said = [line for line in done.stderr.splitlines() if not line.endswith("...")]
         assert said == ["coresim: interrupted; nothing was left behind"], (events, done.stderr)
+
+
+def test_an_interrupt_does_not_wait_for_a_long_simulation(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its compiled part heeds no signal: were it waited for, it would be the test's own limit that ends it."""
+    begun, over = threading.Event(), threading.Event()
+
+    def engine(*_: object) -> None:
+        begun.set()
+        over.wait()
+        raise CoresimError("nobody asks any more")
+
+    def interrupt() -> None:
+        begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("coresim.sim.fast.simulate", engine)
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        assert told(capsys, "simulate", "scenario.toml")[:2] == (130, "")
+    finally:
+        over.set()
 
 
 def test_nohup_keeps_what_a_terminal_that_closes_would_end(folder: Path) -> None:

@@ -142,5 +142,5 @@ def test_letting_go_of_a_slider_redraws():
 
 def test_without_ipywidgets_the_remedy_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    with pytest.raises(MissingPartError, match=r"pip install 'coresim\[notebook\]'"):
+    with pytest.raises(MissingPartError, match=r"pip install ipywidgets$"):
         coresim.what_if(SCENARIO)
