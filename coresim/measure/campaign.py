@@ -82,7 +82,7 @@ class Request(StepRequest):
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
         worker_init: ``package.module:name`` of what each worker calls when it starts, or None.
-        quick: `QUICK_BUDGET`: for a first look, and for trying things out.
+        quick: `QUICK_BUDGET`, and smaller batches where they are slow: for a first look, and for trying things out.
         budget: wall seconds of all parts but the accelerator; None for the default.
         build_timeout: the longest that building the data set may take, s; None: as long as it takes.
     """
@@ -196,7 +196,8 @@ class _Campaign:
         with tools.server(self._spec, build_timeout=request.build_timeout, tell=self._say) as server:
             facts = server.facts
             source = self._step(facts, server)
-            ask = Ask(budget_s=SHARES["loader"] * request.seconds, pressure_s=SHARES["pressure"] * request.seconds)
+            loader_s, pressure_s = SHARES["loader"] * request.seconds, SHARES["pressure"] * request.seconds
+            ask = Ask(budget_s=loader_s, pressure_s=pressure_s, light=request.quick)
             self._tell("loader", 0.0)
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
         self._found += loader.measurements
@@ -256,7 +257,8 @@ def assemble(
 ) -> Profile:
     """The profile of one campaign: what was found, with the fit of the speed as plain numbers."""
     # A sample is read from its file and written; collating reads it and writes it once more.
-    moved = (facts.bytes_per_sample or 0.0) + 3.0 * loader.batch_bytes / facts.batch_size
+    ran = loader.batch_size or facts.batch_size
+    moved = (facts.bytes_per_sample or 0.0) + 3.0 * loader.batch_bytes / ran
     speed = speed_table(found, host, moved)
     return Profile(
         workload=facts.name,
@@ -264,8 +266,9 @@ def assemble(
         batch_size=facts.batch_size,
         samples=None if facts.samples == sys.maxsize else facts.samples,
         bytes_per_sample=facts.bytes_per_sample,
-        bytes_per_batch=loader.batch_bytes,
+        bytes_per_batch=loader.batch_bytes * facts.batch_size // ran,
         arrays_per_batch=loader.batch_arrays,
+        measured_batch=None if ran == facts.batch_size else ran,
         host=host,
         accelerator=source,
         provenance=made,

@@ -69,7 +69,8 @@ class FakeServer:
         self._fakes.asked.append(ask)
         progress(0.5)
         found = [one("prepare.sample", 0.01), one("scaling.1", 0.01), one("scaling.2", 0.0125)]
-        result = Calibrated(found, [HostWarning("loader", "seen", "mend it")], 1.0, 0.02, 4096, 2)
+        caution = HostWarning("loader", "seen", "mend it")
+        result = Calibrated(found, [caution], 1.0, 0.02, 4096, 2, batch_size=self._fakes.ran)
         made: Calibrated = self._fakes.note("loader", result)
         return made
 
@@ -91,6 +92,7 @@ class Fakes:
         self.fail: dict[str, BaseException] = {}
         self.parts: tuple[Part, ...] = ()
         self.settled = True
+        self.ran: int | None = None
         self.folder = Path()
 
     def tools(self) -> Tools:
@@ -213,6 +215,21 @@ def test_at_least_three_rounds_stand_behind_every_cost_in_a_hurry_too() -> None:
     fakes = Fakes()
     run(fakes, quick=True)
     assert fakes.asked[0].rounds == 3 and not fakes.asked[0].threads
+
+
+def test_only_a_first_look_may_run_smaller_batches_and_says_which() -> None:
+    for quick in (False, True):
+        fakes = Fakes()
+        fakes.ran = 4 if quick else None
+        made = run(fakes, quick=quick)
+        assert fakes.asked[0].light == quick
+        # A batch of 16 has four times the bytes of the one that ran.
+        assert (made.batch_size, made.measured_batch) == (16, 4 if quick else None)
+        assert (made.bytes_per_batch, made.batch_that_ran) == ((4 * 4096, 4) if quick else (4096, 16))
+        sample_bytes = (FACTS.bytes_per_sample or 0.0) + 3 * 4096 / made.batch_that_ran
+        assert made.speed == speed_table(made.measurements, SMALL_SHM, sample_bytes).values
+        said = "times of the loader: of batches of 4" in verb.summary(made, None)
+        assert said == quick
 
 
 def test_building_may_be_given_a_limit_and_has_none_of_itself() -> None:
