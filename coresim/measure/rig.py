@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coresim.measure.processes import limit_threads
+from coresim.measure.processes import single_threaded
 from coresim.measure.staged import StagedSubject
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout, Subject
@@ -49,7 +49,7 @@ class Rig:
 
     def __init__(self, spec: WorkloadSpec) -> None:
         self.workload = spec.build()
-        limit_threads()
+        single_threaded()
         self._subjects: dict[bool, Subject] = {}
 
     def subject(self, threads: bool) -> Subject:
@@ -126,5 +126,5 @@ def _torch_loader() -> Any:
         return None
     from coresim.measure import torch_loader  # noqa: PLC0415 (torch is optional and heavy)
 
-    limit_threads()  # of torch too, now that it is there
+    single_threaded()  # of torch too, now that it is there
     return torch_loader

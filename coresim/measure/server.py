@@ -140,7 +140,6 @@ class Server:
 
 
 def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None] | None) -> None:
-    """The process's life."""
     spec.load()
     link.send("imported")
     rig = Rig(spec)

@@ -21,7 +21,7 @@ from coresim.cli.request import request_from
 from coresim.errors import InputError, MissingPartError
 from coresim.measure import campaign, models
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, Tools, run_campaign
+from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, run_campaign
 from coresim.measure.models import NETS
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
@@ -95,21 +95,20 @@ class Fakes:
         self.ran: int | None = None
         self.folder = Path()
 
-    def tools(self) -> Tools:
-        timed = {
-            "spin": [one("spin.1", 0.001), one("spin.2", 0.001)],
-            "bandwidth": [one("bandwidth.triad.1", 1e9, "B/s"), one("bandwidth.triad.2", 1.6e9, "B/s")],
-            "storage": [one("storage.cold.read", 0.02)],
-        }
-        measuring: dict[str, Any] = {name: self._measuring(name, found) for name, found in timed.items()}
-        server: Any = partial(FakeServer, self)
-        return Tools(
-            read_host=lambda: self.note("host", SMALL_SHM),
-            parts=lambda: self.parts,
-            server=server,
-            accelerator=self._accelerator,
-            **measuring,
-        )
+    def stand_in(self, patch: pytest.MonkeyPatch) -> None:
+        """Measure in the place of the functions that do."""
+        bandwidth = [one("bandwidth.triad.1", 1e9, "B/s"), one("bandwidth.triad.2", 1.6e9, "B/s")]
+        for place, name, found in (
+            ("measure_droop", "spin", [one("spin.1", 0.001), one("spin.2", 0.001)]),
+            ("measure_bandwidth", "bandwidth", bandwidth),
+            ("measure_storage", "storage", [one("storage.cold.read", 0.02)]),
+        ):
+            patch.setattr(campaign, place, self._measuring(name, found))
+        patch.setattr(campaign, "make_data", write_data)
+        patch.setattr(campaign, "read_host", lambda: self.note("host", SMALL_SHM))
+        patch.setattr(campaign, "optional_parts", lambda: self.parts)
+        patch.setattr(campaign, "Server", partial(FakeServer, self))
+        patch.setattr(campaign, "measure_accelerator", self._accelerator)
 
     def note(self, name: str, result: Any) -> Any:
         self.calls.append(name)
@@ -144,13 +143,12 @@ def write_data(spec: WorkloadSpec) -> None:
 def run(fakes: Fakes, **request: Any) -> Profile:
     told: list[tuple[str, float]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(campaign, "make_data", write_data)
+        fakes.stand_in(patch)
+        patch.setattr(campaign, "utc_now", lambda: "2024-01-01T00:00:00+00:00")
         made = run_campaign(
             Request(**request),
             progress=lambda what, fraction: told.append((what, fraction)),
             command="coresim measure",
-            now=lambda: "2024-01-01T00:00:00+00:00",
-            tools=fakes.tools(),
         )
     fractions = [fraction for _, fraction in told]
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
@@ -437,12 +435,7 @@ def test_arguments_that_make_no_sense(argv: list[str], words: str) -> None:
 @pytest.fixture
 def fake_campaign(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fakes]:
     fakes = Fakes()
-
-    def fake(request: Request, **options: Any) -> Profile:
-        return run_campaign(request, **options, tools=fakes.tools())
-
-    monkeypatch.setattr(campaign, "run_campaign", fake)
-    monkeypatch.setattr(campaign, "make_data", write_data)
+    fakes.stand_in(monkeypatch)
     yield fakes
 
 
