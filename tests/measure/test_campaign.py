@@ -226,7 +226,7 @@ def test_only_a_first_look_may_run_smaller_batches_and_says_which() -> None:
         assert (made.bytes_per_batch, made.batch_that_ran) == ((4 * 4096, 4) if quick else (4096, 16))
         sample_bytes = (FACTS.bytes_per_sample or 0.0) + 3 * 4096 / made.batch_that_ran
         assert made.speed == speed_table(made.measurements, SMALL_SHM, sample_bytes).values
-        said = "times of the loader: of batches of 4" in verb.summary(made, None)
+        said = "the loader ran with batches of 4" in verb.summary(made, None)
         assert said == quick
 
 

@@ -118,7 +118,8 @@ def test_a_saved_first_look_says_what_ran(tmp_path: Path, capsys: pytest.Capture
     few = ["--options", "2", "--max-cores", "4"]
     said = "measured with batches of 32, carried to 256"
     main(["recommend", str(first), *few, "--verbose"])
-    assert said in " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().out.split())
+    assert said in told and "batch of 256, measured with 32;" in told
     for path, batch, basis in ((usual, 256, None), (first, 256, said), (first, 512, said.replace("256", "512"))):
         main(["recommend", str(path), *few, "--json", "--set", f"workload.batch_size={batch}"])
         told = json.loads(capsys.readouterr().out)["metadata"]["batch_basis"]
