@@ -70,6 +70,7 @@ def pooled(profiles: Sequence[Profile]) -> Profile:
         for what, one, two in (
             ("workload", first.workload, other.workload),
             ("batch_size", first.batch_size, other.batch_size),
+            ("measured_batch", first.batch_that_ran, other.batch_that_ran),
             ("host", first.host.fingerprint, other.host.fingerprint),
         ):
             if one != two:
@@ -97,6 +98,11 @@ def compare(
         raise InputError(
             f"batch_size: {old.batch_size} in the old profile, {new.batch_size} in the new: measure both with one"
             " batch size (--batch-size)"
+        )
+    if old.batch_that_ran != new.batch_that_ran:
+        raise InputError(
+            f"measured_batch: {old.batch_that_ran} in the old profile, {new.batch_that_ran} in the new: measure both"
+            " without --quick"
         )
     changes = find_changes(old, new)
     scenario = read(old)
@@ -140,7 +146,7 @@ def find_changes(old: Profile, new: Profile) -> tuple[Change, ...]:
 def _weights(profile: Profile) -> Callable[[str], float]:
     """The share of a quantity of what it is a part of: a worker's time for a batch, or the step of the accelerator."""
     per_batch = {
-        m.name: m.mean * (profile.batch_size if m.unit == "s/sample" else 1)
+        m.name: m.mean * (profile.batch_that_ran if m.unit == "s/sample" else 1)
         for m in profile.measurements
         if m.name in (TOTAL, *WORKER) or m.name.startswith(SAMPLE_STEP)
     }

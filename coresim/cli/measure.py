@@ -48,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
 def summary(profile: Profile, path: str | None) -> str:
     """What was measured, in a few lines, for people; ``path``: where it was written, if it was."""
     lines = [f"{profile.workload}, batch {profile.batch_size} ({format_bytes(profile.bytes_per_batch)})"]
+    if profile.measured_batch is not None:
+        lines.append(f"the loader ran with batches of {profile.measured_batch}, because larger ones are slow")
     if profile.settings is not None:
         lines.append(f"today's settings: {profile.settings}")
     for found in profile.measurements:

@@ -145,10 +145,11 @@ def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> Non
 
 
 def _about(args: argparse.Namespace, source: str, profile: Profile | None) -> dict[str, Any]:
-    from coresim.report.provenance import step_provenance
+    from coresim.report.provenance import batch_provenance, step_provenance
 
     basis = step_provenance(profile, None, args.settings)
     about = metadata(args.seed, source, basis, profile)
+    about["batch_basis"] = batch_provenance(profile, args.settings) if profile else None
     about["validation"] = _validated(profile) if profile else None
     about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
     return about

@@ -17,7 +17,6 @@ from coresim.errors import CoresimError, InputError
 from coresim.measure import models, training_step
 from coresim.measure.device import Device, batch_bytes, to_device
 from coresim.measure.devices import open_device
-from coresim.measure.parts import output_of
 from coresim.measure.processes import Child, DeathError, HangError, Link
 from coresim.model.measurement import Measurement
 
@@ -66,13 +65,13 @@ class AcceleratorResult:
         measurements: in the order taken; every name once.
         synchronises: the step function itself waits for the device before it returns.
         settled: in every process the step time was stable before timing began.
-        provenance: device, driver, versions, precision, peak memory, clocks; None where nothing could tell.
+        provenance: device, torch's version, step, precision.
     """
 
     measurements: tuple[Measurement, ...]
     synchronises: bool
     settled: bool
-    provenance: Mapping[str, str | int | float | None]
+    provenance: Mapping[str, str]
 
     def __getitem__(self, name: str) -> Measurement:
         """The measurement of that name; CoresimError where it was not taken."""
@@ -120,20 +119,13 @@ def merge(results: Sequence[AcceleratorResult]) -> AcceleratorResult:
     return AcceleratorResult(tuple(joined), waits, settled, results[0].provenance)
 
 
-def provenance(config: AcceleratorConfig, device: Device) -> dict[str, str | int | float | None]:
-    """What the step ran on and with; units are in the keys (bytes, Hz). Clocks are read after the last step."""
-    torch = models.load_torch()
-    facts, own = device.facts(), config.step
+def provenance(config: AcceleratorConfig, device: Device) -> dict[str, str]:
+    """What the step ran on and with."""
     return {
-        "device": facts["device"],
-        "torch": str(torch.__version__),
-        "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
-        "step": own or models.describe_model(config.model),
-        "batch_size": config.batch_size if config.batch is None else None,
-        "precision": config.precision if own is None else "set by the step",
-        "memory_peak_bytes": facts["memory_peak_bytes"],
-        **_driver_facts(None if facts["uuid"] is None else str(facts["uuid"])),
+        "device": device.name(),
+        "torch": str(models.load_torch().__version__),
+        "step": config.step or models.describe_model(config.model),
+        "precision": config.precision if config.step is None else "set by the step",
     }
 
 
@@ -149,17 +141,6 @@ def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
     if batch_bytes(batch) == 0:
         raise InputError(f"the batch ({type(batch).__name__}) holds no tensors: collate it before it is measured")
     return step, batch, device
-
-
-def _driver_facts(uuid: str | None) -> dict[str, str | float | None]:
-    query = ["--query-gpu=driver_version,clocks.sm,clocks.max.sm", "--format=csv,noheader,nounits"]
-    which = ["-i", f"GPU-{uuid}"] if uuid else []
-    rows = [] if uuid is None else (output_of(["nvidia-smi", *query, *which], 10.0) or "").splitlines()
-    fields = rows[0].split(", ") if len(rows) == 1 else []
-    if len(fields) != 3:
-        return {"driver": None, "clock_sm_hz": None, "clock_sm_max_hz": None}
-    clocks = [float(text) * 1e6 if text.replace(".", "", 1).isdigit() else None for text in fields[1:]]
-    return {"driver": fields[0], "clock_sm_hz": clocks[0], "clock_sm_max_hz": clocks[1]}
 
 
 def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:

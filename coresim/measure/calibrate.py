@@ -168,8 +168,6 @@ def calibrate(
 
 @dataclass
 class _Maker:
-    """Makes runs, and keeps them."""
-
     subject: Subject
     sampler: SpeedSampler
     seconds: float

@@ -21,7 +21,7 @@ import numpy as np
 
 from coresim import __version__
 from coresim.errors import InputError
-from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
+from coresim.measure.accelerator import measure_accelerator
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.host import read_host
 from coresim.measure.neighbours import measure_droop
@@ -34,7 +34,7 @@ from coresim.measure.speed import speed_table
 from coresim.measure.step_time import StepJob, StepRequest, find_step_time, measure_cpu_step
 from coresim.measure.storage import measure_storage
 from coresim.measure.system_root import check_proc
-from coresim.model.host import HostFacts, Part
+from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.model.warning import HostWarning
@@ -82,7 +82,7 @@ class Request(StepRequest):
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
         worker_init: ``package.module:name`` of what each worker calls when it starts, or None.
-        quick: `QUICK_BUDGET`: for a first look, and for trying things out.
+        quick: `QUICK_BUDGET`, and smaller batches where they are slow: for a first look, and for trying things out.
         budget: wall seconds of all parts but the accelerator; None for the default.
         build_timeout: the longest that building the data set may take, s; None: as long as it takes.
     """
@@ -123,19 +123,6 @@ class Request(StepRequest):
         return WorkloadSpec(target, folder, self.batch_size, self.collate, self.worker_init)
 
 
-@dataclass(frozen=True)
-class Tools:
-    """The functions that measure; a test passes others."""
-
-    read_host: Callable[[], HostFacts] = read_host
-    parts: Callable[[], Sequence[Part]] = optional_parts
-    server: Callable[..., Server] = Server
-    spin: Callable[..., list[Measurement]] = measure_droop
-    bandwidth: Callable[..., list[Measurement]] = measure_bandwidth
-    storage: Callable[..., list[Measurement]] = measure_storage
-    accelerator: Callable[[AcceleratorConfig], AcceleratorResult] = measure_accelerator
-
-
 def utc_now() -> str:
     """The time as ISO 8601, in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -146,13 +133,11 @@ def run_campaign(
     *,
     progress: Progress = lambda what, done: None,
     command: str = "",
-    now: Callable[[], str] = utc_now,
-    tools: Tools | None = None,
 ) -> Profile:
     """Measure everything that the request needs; the folder for the workload's data is gone afterwards.
 
-    ``progress`` is told the part that is going on, and the fraction of all that is done; ``command`` and ``now`` are
-    for the profile's provenance.
+    ``progress`` is told the part that is going on, and the fraction of all that is done; ``command`` is for the
+    profile's provenance.
 
     Raises:
         InputError: the dataset, the step or a name in the request is wrong.
@@ -160,10 +145,9 @@ def run_campaign(
         CoresimError: a measuring process died or hangs.
     """
     check_proc()
-    tools = tools or Tools()
-    began = now()
+    began = utc_now()
     with tempfile.TemporaryDirectory(prefix="coresim-") as folder:
-        return _Campaign(request, request.spec(folder), tools, progress).run(command, began)
+        return _Campaign(request, request.spec(folder), progress).run(command, began)
 
 
 def make_data(spec: WorkloadSpec) -> None:
@@ -178,25 +162,24 @@ def _make(_: Link, spec: WorkloadSpec) -> None:
 
 
 class _Campaign:
-    """One run; what was found so far."""
-
-    def __init__(self, request: Request, spec: WorkloadSpec, tools: Tools, progress: Progress) -> None:
-        self._request, self._spec, self._tools, self._progress = request, spec, tools, progress
+    def __init__(self, request: Request, spec: WorkloadSpec, progress: Progress) -> None:
+        self._request, self._spec, self._progress = request, spec, progress
         self._found: list[Measurement] = []
         self._cautions: list[HostWarning] = []
 
     def run(self, command: str, began: str) -> Profile:
         """The order matters: what may be wrong with the request is found before minutes of measuring."""
-        tools, request = self._tools, self._request
-        host = tools.read_host()
+        request = self._request
+        host = read_host()
         self._cautions += host.warnings
         self._say(IMPORTING if self._spec.is_own else BUILDING)
         if request.dataset is None:
             make_data(self._spec)
-        with tools.server(self._spec, build_timeout=request.build_timeout, tell=self._say) as server:
+        with Server(self._spec, build_timeout=request.build_timeout, tell=self._say) as server:
             facts = server.facts
             source = self._step(facts, server)
-            ask = Ask(budget_s=SHARES["loader"] * request.seconds, pressure_s=SHARES["pressure"] * request.seconds)
+            loader_s, pressure_s = SHARES["loader"] * request.seconds, SHARES["pressure"] * request.seconds
+            ask = Ask(budget_s=loader_s, pressure_s=pressure_s, light=request.quick)
             self._tell("loader", 0.0)
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
         self._found += loader.measurements
@@ -207,7 +190,6 @@ class _Campaign:
         return assemble(facts, loader, host, source, self._found, self._cautions, made)
 
     def _say(self, what: str) -> None:
-        """What is going on before the data set is built."""
         self._progress(what, 0.0)
 
     def _tell(self, name: str, done: float) -> None:
@@ -216,26 +198,26 @@ class _Campaign:
 
     def _step(self, facts: DatasetFacts, server: Server) -> AcceleratorSource:
         """The step; the user's own takes a batch of the data set, which the one process that has it gives."""
-        request, tools = self._request, self._tools
+        request = self._request
         self._tell("step", 0.0)
         batch = None
         if request.step is not None and request.dataset is not None:
             batch = Path(self._spec.folder, "batch.pt")
             server.store_batch(batch)
         job = StepJob(facts.batch_size, request.dataset is not None, batch, request.processes, request.seconds / BUDGET)
-        found = find_step_time(request, job, tools.parts, tools.accelerator)
+        found = find_step_time(request, job, optional_parts, measure_accelerator)
         self._found += found.measurements
         self._cautions += found.cautions
         if request.cpu_step:
-            self._found += measure_cpu_step(request, job, tools.accelerator)
+            self._found += measure_cpu_step(request, job, measure_accelerator)
         return found.source
 
     def _around(self, facts: DatasetFacts) -> None:
         """What says why a cost is what it is, and carries it beyond what was run."""
-        self._measure("spin", self._tools.spin)
-        self._measure("bandwidth", self._tools.bandwidth)
+        self._measure("spin", measure_droop)
+        self._measure("bandwidth", measure_bandwidth)
         if facts.files:
-            self._measure("storage", self._tools.storage, facts.files)
+            self._measure("storage", measure_storage, facts.files)
         else:
             self._cautions.append(NO_FILES)
 
@@ -256,7 +238,8 @@ def assemble(
 ) -> Profile:
     """The profile of one campaign: what was found, with the fit of the speed as plain numbers."""
     # A sample is read from its file and written; collating reads it and writes it once more.
-    moved = (facts.bytes_per_sample or 0.0) + 3.0 * loader.batch_bytes / facts.batch_size
+    ran = loader.batch_size or facts.batch_size
+    moved = (facts.bytes_per_sample or 0.0) + 3.0 * loader.batch_bytes / ran
     speed = speed_table(found, host, moved)
     return Profile(
         workload=facts.name,
@@ -264,8 +247,9 @@ def assemble(
         batch_size=facts.batch_size,
         samples=None if facts.samples == sys.maxsize else facts.samples,
         bytes_per_sample=facts.bytes_per_sample,
-        bytes_per_batch=loader.batch_bytes,
+        bytes_per_batch=loader.batch_bytes * facts.batch_size // ran,
         arrays_per_batch=loader.batch_arrays,
+        measured_batch=None if ran == facts.batch_size else ran,
         host=host,
         accelerator=source,
         provenance=made,

@@ -230,7 +230,6 @@ def _thread_time(run: CalibrationRun) -> float:
 
 
 def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:
-    """What starting a worker takes, and what it holds."""
     if found.subject.threads or not lone[0].workers:
         return
     how = f"{found.subject.loader}, new workers"

@@ -74,9 +74,9 @@ class Device:
         """Around a loader that pins memory for this device."""
         return nullcontext()
 
-    def facts(self) -> dict[str, str | int | None]:
-        """Its name, its peak memory in bytes and its identity; None where nothing tells."""
-        return {"device": "cpu", "memory_peak_bytes": None, "uuid": None}
+    def name(self) -> str:
+        """What it is called."""
+        return "cpu"
 
 
 class CudaDevice(Device):
@@ -137,11 +137,9 @@ class CudaDevice(Device):
         """The tensor in pinned memory."""
         return tensor.pin_memory()
 
-    def facts(self) -> dict[str, str | int | None]:
-        """As torch tells them."""
-        gpu = self._cuda.get_device_properties(self.place)
-        peak = self._cuda.max_memory_allocated(self.place)
-        return {"device": gpu.name, "memory_peak_bytes": peak, "uuid": str(getattr(gpu, "uuid", ""))}
+    def name(self) -> str:
+        """As torch tells it."""
+        return str(self._cuda.get_device_properties(self.place).name)
 
 
 def map_tensors(batch: Any, change: Callable[[Any], Any]) -> Any:

@@ -146,10 +146,10 @@ class EmulatedDevice(Device):
             for place, function in usual.items():
                 setattr(*place, function)
 
-    def facts(self) -> dict[str, str | int | None]:
+    def name(self) -> str:
         """What it is like."""
         like = ", ".join(f"{item.name} {getattr(self.like, item.name)}" for item in fields(self.like))
-        return {"device": f"emulated ({like})", "memory_peak_bytes": None, "uuid": None}
+        return f"emulated ({like})"
 
 
 def open_device(name: str) -> Device:

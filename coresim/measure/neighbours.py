@@ -87,7 +87,6 @@ def measure_pressure(work: Callable[[], object], context: Context) -> list[Measu
         return []
     levels = {round(100 * count * rate): (count, rate) for count, rate in [(0, 0.0), *pressures(len(cpus) - 1)]}
     with streams(cpus[1:]) as press, on_cpus(cpus[:1]):
-        protocol.warm_up(work, Clocks(), budget=1.0)
         found = _beside(work, levels, press, context, "the job under pressure")
     how = "CPU time of the same work on one core, while other cores stream memory (triad) for a share of the time"
     return [Measurement(f"pressure.{percent}", "s", (tuple(values),), how) for percent, values in found.items()]

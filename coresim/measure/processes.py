@@ -45,12 +45,14 @@ _UNPICKLED = re.compile(r"(?:\w+\.)*(?:TypeError|AttributeError|PicklingError): 
 
 
 def single_threaded() -> None:
-    """Let torch, where it is imported, use one thread in this forked process, as a DataLoader's worker does.
+    """One thread for torch and OpenCV, where they are loaded: they do not obey the environment.
 
-    Threads that the parent's torch has started are not here: an operation that counts on them would wait for ever.
+    In a forked process threads that its parent has started are not here: what counts on them would wait for ever.
     """
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
+    if (cv2 := sys.modules.get("cv2")) is not None:
+        cv2.setNumThreads(1)
 
 
 class HangError(CoresimError):
@@ -242,11 +244,3 @@ def child_main(link: int, life: int) -> None:
 def _end_with_parent(life: int) -> None:
     os.read(life, 1)
     os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def limit_threads() -> None:
-    """One thread for libraries that are loaded by now and do not obey the environment."""
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(1)
-    if (cv2 := sys.modules.get("cv2")) is not None:
-        cv2.setNumThreads(1)

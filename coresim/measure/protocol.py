@@ -1,9 +1,8 @@
-"""How anything is timed here: warm, repeated, and never averaged with somebody else's work.
+"""How anything is timed here: repeated, and never averaged with somebody else's work.
 
 The rules, after pyperf (https://pyperf.readthedocs.io, "How to get reproducible benchmark results"):
 
-* values count only once the work is warm: the last three passes are no faster than the three before by more
-  than 5 % (medians), or 30 passes have been made;
+* the first call of each turn, which may be slow, does not count;
 * what is repeated is the very same work; a repeat that took more than 1.5 times the fastest, or that waited
   longer than the least-waiting one by over 10 % (wall minus CPU time: somebody else had the core), is a
   disturbance and is left out, so that what is left varies with the work and not with the machine;
@@ -19,7 +18,6 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from coresim import stats
 from coresim.model.warning import HostWarning
 
 #: Told the fraction that is done.
@@ -27,9 +25,6 @@ Progress = Callable[[float], None]
 
 DISTURBED = 1.5
 WAITED = 0.1
-WARM = 0.05
-WARM_WINDOW = 3
-WARM_MOST = 30
 
 
 def part_of(progress: Progress, number: int, parts: int) -> Progress:
@@ -94,35 +89,12 @@ def repeated(work: Callable[[], object], clock: Clocks, seconds: float, least: i
     return timings
 
 
-def warm_up(work: Callable[[], object], clock: Clocks, budget: float) -> int:
-    """Run ``work`` until it is warm (see the module's rules) or for ``budget`` seconds; the passes made."""
-    started = clock.wall()
-    passes: list[float] = []
-    while len(passes) < WARM_MOST and not _is_warm(passes):
-        passes.append(timed(work, clock).wall)
-        if clock.wall() - started > budget:
-            break
-    return len(passes)
-
-
-def _is_warm(passes: Sequence[float]) -> bool:
-    if len(passes) < 2 * WARM_WINDOW:
-        return False
-    before, last = passes[-2 * WARM_WINDOW : -WARM_WINDOW], passes[-WARM_WINDOW:]
-    return stats.median(last) >= (1 - WARM) * stats.median(before)
-
-
 def clean(repeats: Sequence[Timing]) -> list[Timing]:
     """The repeats of the very same work that nobody disturbed; always one at least."""
     fastest = min(repeats, key=lambda repeat: repeat.wall)
     most_waited = min(repeat.waited for repeat in repeats) + WAITED * fastest.wall
     kept = [r for r in repeats if r.wall <= DISTURBED * fastest.wall and r.waited <= most_waited]
     return kept or [fastest]
-
-
-def undisturbed(repeats: Sequence[Timing]) -> float:
-    """Wall seconds of the work itself: the median of its clean repeats."""
-    return stats.median([repeat.wall for repeat in clean(repeats)])
 
 
 def cleaned(turns: Sequence[Sequence[Timing]], name: str, cautions: list[HostWarning]) -> list[list[Timing]]:

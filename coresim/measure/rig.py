@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import sys
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coresim.measure.processes import limit_threads
+from coresim.measure.processes import single_threaded
 from coresim.measure.staged import StagedSubject
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout, Subject
@@ -17,6 +19,8 @@ from coresim.workloads.base import DatasetWorkload, Workload, seed_everything
 from coresim.workloads.named import WorkloadSpec
 
 MOST_FILES = 4096
+#: The longest that one worker may need for a light batch, s, and the fewest samples of one.
+LIGHT_S, LEAST_BATCH = 0.4, 8
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Rig:
 
     def __init__(self, spec: WorkloadSpec) -> None:
         self.workload = spec.build()
-        limit_threads()
+        single_threaded()
         self._subjects: dict[bool, Subject] = {}
 
     def subject(self, threads: bool) -> Subject:
@@ -53,6 +57,21 @@ class Rig:
         if threads not in self._subjects:
             self._subjects[threads] = (_stages_of if threads else loader_of)(self.workload)
         return self._subjects[threads]
+
+    def light_subject(self) -> Subject:
+        """The loader of processes with light batches: the size is halved until one worker needs at most `LIGHT_S`.
+
+        What a user's own collate function, loader or ``__getitems__`` costs need not follow the size of a batch, nor
+        what a stream reads ahead; their batches stay as they are.
+        """
+        subject, workload = self.subject(threads=False), self.workload
+        at_once = hasattr(getattr(workload, "dataset", None), "__getitems__")
+        if workload.has_own_collate or at_once or not subject.samples or workload.batch_size < 2 * LEAST_BATCH:
+            return subject
+        size, sample_s = workload.batch_size, _seconds_per_sample(_of_batch(workload, LEAST_BATCH))
+        while size * sample_s > LIGHT_S and size >= 2 * LEAST_BATCH:
+            size //= 2
+        return subject if size == workload.batch_size else _of_batch(workload, size)
 
     def facts(self) -> DatasetFacts:
         """What is known of the data set."""
@@ -82,6 +101,21 @@ def loader_of(workload: Workload) -> Subject:
     return StandInSubject(workload) if torch is None else torch.of_workload(workload)
 
 
+def _of_batch(workload: Workload, size: int) -> Subject:
+    other = copy.copy(workload)
+    other.batch_size = size
+    return loader_of(other)
+
+
+def _seconds_per_sample(subject: Subject) -> float:
+    """What one worker with a core needs for a sample, about; of its second batch: first calls import and allocate."""
+    with closing(subject.open(Layout(workers=1), seed=0)) as pipe:
+        pipe.stop()
+        pipe.next()
+        note = pipe.next()[1]
+    return float(note.made - note.began - (note.queued or 0.0)) / subject.batch_size
+
+
 def _stages_of(workload: Workload) -> Subject:
     torch = _torch_loader()
     return StagedSubject(workload, workload.collate if torch is None else torch.collation(workload))
@@ -92,5 +126,5 @@ def _torch_loader() -> Any:
         return None
     from coresim.measure import torch_loader  # noqa: PLC0415 (torch is optional and heavy)
 
-    limit_threads()  # of torch too, now that it is there
+    single_threaded()  # of torch too, now that it is there
     return torch_loader

@@ -40,7 +40,7 @@ class Calibrated(NamedTuple):
     """What a calibration found, see `coresim.measure.costs` and `coresim.measure.cautions`.
 
     ``usual_pace``, ``sampled`` and ``busy`` are those of `coresim.measure.calibrate.Calibration`, for the trials that
-    follow.
+    follow. ``batch_size``: samples of a batch that ran; None: as many as were asked for.
     """
 
     measurements: list[Measurement]
@@ -50,6 +50,7 @@ class Calibrated(NamedTuple):
     batch_bytes: int
     batch_arrays: int
     busy: bool = False
+    batch_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Ask:
     """One calibration that the process is told to make; see `coresim.measure.calibrate.calibrate`.
 
     ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all.
+    ``light``: whether slow batches may be smaller, see `coresim.measure.rig.Rig.light_subject`.
     """
 
     threads: bool = False
@@ -64,6 +66,7 @@ class Ask:
     rounds: int = ROUNDS
     pin_memory: bool = False
     pressure_s: float = 0.0
+    light: bool = False
 
 
 class Server:
@@ -137,7 +140,6 @@ class Server:
 
 
 def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None] | None) -> None:
-    """The process's life."""
     spec.load()
     link.send("imported")
     rig = Rig(spec)
@@ -154,16 +156,18 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
 
 
 def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
+    subject = rig.light_subject() if ask.light else rig.subject(ask.threads)
     found = calibrate(
-        rig.subject(ask.threads),
+        subject,
         budget_s=ask.budget_s,
         rounds=ask.rounds,
         pin_memory=ask.pin_memory,
         progress=lambda done: link.send("running", done),
     )
     cautions = cautions_of(found)
-    measurements = [*costs.measurements(found), *_pressed(rig.subject(ask.threads), ask.pressure_s, cautions)]
-    return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts, found.busy)
+    measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]
+    size = subject.batch_size if ask.light else None
+    return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts, found.busy, size)
 
 
 def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> list[Measurement]:

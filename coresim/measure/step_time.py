@@ -228,7 +228,7 @@ def _measured(
         basis=basis,
         uncertainty=error,
         synchronises=result.synchronises,
-        name=str(facts["device"]),
+        name=facts["device"],
     )
     return StepTime(source, result.measurements, tuple(_cautions(request, job, result)))
 
@@ -239,7 +239,7 @@ def _cautions(request: StepRequest, job: StepJob, result: AcceleratorResult) -> 
         remedy = "give a larger --budget; other programs on the GPU, or heat, do this too"
         found.append(HostWarning("the training step", "still changing after its warm-up", remedy))
     if job.own_data and request.step is None:
-        value, remedy = str(result.provenance["step"]), "give your own with --step package.module:name"
+        value, remedy = result.provenance["step"], "give your own with --step package.module:name"
         found.append(HostWarning("a built-in step was timed with your dataset", value, remedy))
     return found
 

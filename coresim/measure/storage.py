@@ -102,7 +102,9 @@ def _reads_job(link: Link, files: Sequence[Path], seed: int, budget: float) -> R
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be read: {error.strerror}; check the dataset's files") from None
     for what, columns in warm.items():
-        reads.values[f"warm.{what}"] = [protocol.undisturbed(repeats) for repeats in columns]
+        reads.values[f"warm.{what}"] = [
+            stats.median([repeat.wall for repeat in protocol.clean(repeats)]) for repeats in columns
+        ]
     return reads
 
 
@@ -140,7 +142,6 @@ def _read_whole(path: Path) -> Timing:
 
 
 def _read_at_once(chosen: Sequence[Path]) -> float:
-    """Bytes per second of several readers at once."""
     with ThreadPoolExecutor(READERS) as readers:
         list(readers.map(lambda seconds: time.sleep(seconds), [0.001] * READERS))
         started = time.perf_counter()

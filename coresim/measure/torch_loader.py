@@ -222,8 +222,6 @@ class _Dealt:
 
 
 class _Endless:
-    """A sampler that never ends."""
-
     def __init__(self, indices: Iterator[Any]) -> None:
         self._indices = indices
 

@@ -150,6 +150,9 @@ class Profile:
     )
     siblings: float = key(FRACTION, "share of a core that a second hardware thread adds where all cores are busy", 0.0)
     speed_basis: str = key(TEXT, "what the speeds beyond the measured cores assume", "")
+    measured_batch: int | None = key(
+        COUNT, "samples per batch that the loader ran with; absent where it was batch_size", None
+    )
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)
     cautions: tuple[HostWarning, ...] = key(Kind(_read_cautions, {"type": "array"}), "reasons to trust it less", ())
@@ -173,6 +176,11 @@ class Profile:
         if found is None:
             raise InputError(f"{name} was not measured; there are {', '.join(m.name for m in self.measurements)}")
         return found
+
+    @property
+    def batch_that_ran(self) -> int:
+        """Samples of a batch in the loader's measurements; the step's and the copy's are of ``batch_size``."""
+        return self.measured_batch or self.batch_size
 
     def scenario_tables(self, cold: bool | None = None, batch: int | None = None) -> dict[str, Any]:
         """The tables that `coresim.model.scenario.read_scenario` reads; see `coresim.model.profile_tables`."""

@@ -85,7 +85,10 @@ def scenario_tables(profile: Profile, cold: bool | None = None, batch: int | Non
         "host": _host(profile, bool(cold) or misses is not None),
         "loader": _loader(profile) | own["loader"],
     }
-    return tables if batch is None else rebatched(tables, profile.batch_size, batch)
+    wanted = batch or profile.batch_size
+    if wanted == profile.batch_size == profile.batch_that_ran:
+        return tables
+    return rebatched(tables, profile.batch_size, wanted, profile.batch_that_ran)
 
 
 def service_table(values: Values) -> dict[str, Any]:

@@ -29,16 +29,27 @@ def _rebatched(profile: Profile, settings: Sequence[str]) -> str:
     return f"; taken in proportion from a batch of {profile.batch_size} to {batch}, \u00b1{200 * spread:.0f} %"
 
 
+def batch_provenance(profile: Profile, settings: Sequence[str]) -> str | None:
+    """How the times of a batch follow from those that ran; None where the loader ran with the batch of the answer."""
+    asked, ran = asked_batch(profile.batch_size, settings), profile.batch_that_ran
+    batch = asked or profile.batch_size
+    if batch == ran == profile.batch_size:
+        return None
+    step, remedy = ("the step, ", "--batch-size") if asked else ("", "measuring without --quick")
+    return (
+        f"measured with batches of {ran}, carried to {batch}: {step}collating and copying are taken in proportion"
+        f" to the batch, sending and receiving between that and no change; {remedy} measures batches of {batch}"
+    )
+
+
 def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The cautions of a profile, and what an answer from it and ``settings`` rests on besides the times, by lines."""
     notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
     busy = provenance_after(settings, "host.speed", profile.speed_basis)
     lines = [f"busy cores: {busy}"] if busy else []
-    if asked_batch(profile.batch_size, settings) is not None:
-        lines.append(
-            f"times of a batch: measured with {profile.batch_size} samples; the step, collating and copying are taken"
-            " in proportion to the batch, sending and receiving between that and no change; --batch-size measures it"
-        )
+    basis = batch_provenance(profile, settings)
+    if basis is not None:
+        lines.append(f"times of a batch: {basis}")
     curve = _bandwidth(profile)
     if curve:
         known = ", ".join(f"{value / 1e9:.1f} GB/s with {plural(count, 'core')}" for count, value in curve)

@@ -19,10 +19,12 @@ _STEP = {
 def subject_of(scenario: Scenario, profile: Profile | None) -> tuple[tuple[str, str], ...]:
     """Data set, GPU, host and the day of measuring, as far as they are known."""
     device, host = scenario.accelerator, scenario.host
+    batch = scenario.workload.batch_size
     data = f"{profile.workload}, " if profile else ""
+    ran = f", measured with {profile.batch_that_ran}" if profile and profile.batch_that_ran != batch else ""
     count = f"{device.total} x " if device.total > 1 else ""
     found = [
-        ("data set", f"{data}batch of {scenario.workload.batch_size}"),
+        ("data set", f"{data}batch of {batch}{ran}"),
         ("GPU", f"{count}{device.name}" if device.name else f"{count}not named"),
         ("host", ", ".join(_host(profile, host.cores)) or "not named"),
         ("measured", profile.provenance.time_utc[:10] if profile else ""),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from coresim import stats
+from coresim.measure.subject import Layout
 from coresim.model.build import build
 from coresim.model.handover import usual
 from coresim.model.option import Option
@@ -38,8 +39,6 @@ LEAST_STEPS, MOST_STEPS = 12, 500
 #: a share: then two trials differ by more than the model is held to.
 LONGEST, MOST_CHANCE = 4.0, 0.0125
 ENDLESS = 1e12
-#: Option 3's fetches in flight, as `coresim.measure.subject.Layout` has them.
-FETCHERS = 8
 #: CPU times of a scenario: they change with the machine's speed.
 WORK = ("preprocess", "collate", "send", "consumer", "pin")
 
@@ -106,7 +105,7 @@ def rate_period(costs: Costs, setting: Setting) -> float:
     speeds = scenario.host.speed
     speed = speeds[min(busy, len(speeds)) - 1]
     if setting.option == Option.STAGED:
-        return max(wait / FETCHERS, work / busy / speed)
+        return max(wait / Layout.fetchers, work / busy / speed)
     work += workload.send.mean
     return max((wait + work) / setting.workers, setting.ranks * work / busy / speed)
 
@@ -142,7 +141,7 @@ def scenario_of(costs: Costs, setting: Setting, dealt_late: bool = True) -> Scen
         scenario.loader,
         ordered=setting.ordered,
         prefetch_factor=setting.prefetch_factor,
-        fetchers=FETCHERS,
+        fetchers=Layout.fetchers,
         pin_memory=setting.pin_memory,
     )
     # A trial is one endless epoch that starts with a warm-up.

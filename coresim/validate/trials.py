@@ -100,7 +100,7 @@ class Trials:
         )
         # From here on the loader's own thread pins for this device, in the calibration and in every trial.
         self._open.enter_context(self._training.device.loading())
-        return str(self._training.device.facts()["device"]), self._training.cost()
+        return self._training.device.name(), self._training.cost()
 
 
 def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSampler) -> MeasuredTrial:
@@ -134,7 +134,6 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
 
 
 def _tried(rig: Rig, layout: Layout, order: Order, training: Training | None) -> list[Trial]:
-    """What happened, by rank."""
     setting, (steps, warm_up) = order.setting, (order.length.steps, order.length.warm_up)
     wait, step_s = spin_until if setting.sync == "spin" else sleep_until, [order.step_s] * steps
     if setting.ranks > 1:
@@ -151,7 +150,6 @@ def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
 
 
 def _live(link: Connection, trial: Callable[[], Trial]) -> None:
-    """The life of a rank's process."""
     single_threaded()
     try:
         link.send(trial())

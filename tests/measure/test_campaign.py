@@ -21,7 +21,7 @@ from coresim.cli.request import request_from
 from coresim.errors import InputError, MissingPartError
 from coresim.measure import campaign, models
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, Tools, run_campaign
+from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, run_campaign
 from coresim.measure.models import NETS
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
@@ -69,7 +69,8 @@ class FakeServer:
         self._fakes.asked.append(ask)
         progress(0.5)
         found = [one("prepare.sample", 0.01), one("scaling.1", 0.01), one("scaling.2", 0.0125)]
-        result = Calibrated(found, [HostWarning("loader", "seen", "mend it")], 1.0, 0.02, 4096, 2)
+        caution = HostWarning("loader", "seen", "mend it")
+        result = Calibrated(found, [caution], 1.0, 0.02, 4096, 2, batch_size=self._fakes.ran)
         made: Calibrated = self._fakes.note("loader", result)
         return made
 
@@ -91,23 +92,23 @@ class Fakes:
         self.fail: dict[str, BaseException] = {}
         self.parts: tuple[Part, ...] = ()
         self.settled = True
+        self.ran: int | None = None
         self.folder = Path()
 
-    def tools(self) -> Tools:
-        timed = {
-            "spin": [one("spin.1", 0.001), one("spin.2", 0.001)],
-            "bandwidth": [one("bandwidth.triad.1", 1e9, "B/s"), one("bandwidth.triad.2", 1.6e9, "B/s")],
-            "storage": [one("storage.cold.read", 0.02)],
-        }
-        measuring: dict[str, Any] = {name: self._measuring(name, found) for name, found in timed.items()}
-        server: Any = partial(FakeServer, self)
-        return Tools(
-            read_host=lambda: self.note("host", SMALL_SHM),
-            parts=lambda: self.parts,
-            server=server,
-            accelerator=self._accelerator,
-            **measuring,
-        )
+    def stand_in(self, patch: pytest.MonkeyPatch) -> None:
+        """Measure in the place of the functions that do."""
+        bandwidth = [one("bandwidth.triad.1", 1e9, "B/s"), one("bandwidth.triad.2", 1.6e9, "B/s")]
+        for place, name, found in (
+            ("measure_droop", "spin", [one("spin.1", 0.001), one("spin.2", 0.001)]),
+            ("measure_bandwidth", "bandwidth", bandwidth),
+            ("measure_storage", "storage", [one("storage.cold.read", 0.02)]),
+        ):
+            patch.setattr(campaign, place, self._measuring(name, found))
+        patch.setattr(campaign, "make_data", write_data)
+        patch.setattr(campaign, "read_host", lambda: self.note("host", SMALL_SHM))
+        patch.setattr(campaign, "optional_parts", lambda: self.parts)
+        patch.setattr(campaign, "Server", partial(FakeServer, self))
+        patch.setattr(campaign, "measure_accelerator", self._accelerator)
 
     def note(self, name: str, result: Any) -> Any:
         self.calls.append(name)
@@ -142,13 +143,12 @@ def write_data(spec: WorkloadSpec) -> None:
 def run(fakes: Fakes, **request: Any) -> Profile:
     told: list[tuple[str, float]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(campaign, "make_data", write_data)
+        fakes.stand_in(patch)
+        patch.setattr(campaign, "utc_now", lambda: "2024-01-01T00:00:00+00:00")
         made = run_campaign(
             Request(**request),
             progress=lambda what, fraction: told.append((what, fraction)),
             command="coresim measure",
-            now=lambda: "2024-01-01T00:00:00+00:00",
-            tools=fakes.tools(),
         )
     fractions = [fraction for _, fraction in told]
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
@@ -213,6 +213,21 @@ def test_at_least_three_rounds_stand_behind_every_cost_in_a_hurry_too() -> None:
     fakes = Fakes()
     run(fakes, quick=True)
     assert fakes.asked[0].rounds == 3 and not fakes.asked[0].threads
+
+
+def test_only_a_first_look_may_run_smaller_batches_and_says_which() -> None:
+    for quick in (False, True):
+        fakes = Fakes()
+        fakes.ran = 4 if quick else None
+        made = run(fakes, quick=quick)
+        assert fakes.asked[0].light == quick
+        # A batch of 16 has four times the bytes of the one that ran.
+        assert (made.batch_size, made.measured_batch) == (16, 4 if quick else None)
+        assert (made.bytes_per_batch, made.batch_that_ran) == ((4 * 4096, 4) if quick else (4096, 16))
+        sample_bytes = (FACTS.bytes_per_sample or 0.0) + 3 * 4096 / made.batch_that_ran
+        assert made.speed == speed_table(made.measurements, SMALL_SHM, sample_bytes).values
+        said = "the loader ran with batches of 4" in verb.summary(made, None)
+        assert said == quick
 
 
 def test_building_may_be_given_a_limit_and_has_none_of_itself() -> None:
@@ -421,12 +436,7 @@ def test_arguments_that_make_no_sense(argv: list[str], words: str) -> None:
 @pytest.fixture
 def fake_campaign(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fakes]:
     fakes = Fakes()
-
-    def fake(request: Request, **options: Any) -> Profile:
-        return run_campaign(request, **options, tools=fakes.tools())
-
-    monkeypatch.setattr(campaign, "run_campaign", fake)
-    monkeypatch.setattr(campaign, "make_data", write_data)
+    fakes.stand_in(monkeypatch)
     yield fakes
 
 

@@ -223,7 +223,7 @@ def test_what_is_said_of_an_emulated_device() -> None:
     assert isinstance(usual, EmulatedDevice) and isinstance(device, EmulatedDevice)
     assert usual.like == Emulated()
     assert device.like == Emulated(step=0.03, launch=0.0005, bus=4e9, sync="block")
-    assert "emulated (step 0.03" in str(device.facts()["device"])
+    assert "emulated (step 0.03" in device.name()
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_the_host_as_its_own_device_is_never_behind() -> None:
     device.synchronise(start)
     assert device.elapsed(start, device.record()) >= 0 and not device.asynchronous
     assert device.copy(torch.ones(2)).sum() == 2 and device.pin(torch.ones(2)).sum() == 2
-    assert device.facts()["device"] == "cpu"
+    assert device.name() == "cpu"
 
 
 # ---- torch.cuda behind the same interface, played by the emulated device -----------------------------------------

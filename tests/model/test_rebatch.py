@@ -13,6 +13,7 @@ from made_up import profile
 import coresim
 from coresim.cli.main import main
 from coresim.errors import InputError
+from coresim.model.measurement import Measurement
 from coresim.model.overrides import override
 from coresim.model.profile import profile_tables
 from coresim.model.scenario import Scenario, read_scenario
@@ -20,8 +21,10 @@ from coresim.model.scenario import Scenario, read_scenario
 OWN = 256
 
 
-def scenario(*settings: str) -> Scenario:
-    return read_scenario(override(profile_tables(profile(), "profile", None, settings), settings))
+def scenario(*settings: str, ran: int | None = None) -> Scenario:
+    """Of a profile whose loader ran with batches of ``ran``, or of 256 as its step."""
+    made = profile(measured_batch=ran)
+    return read_scenario(override(profile_tables(made, "profile", None, settings), settings))
 
 
 @pytest.mark.parametrize("batch", [64, 512, 1000])
@@ -44,6 +47,28 @@ def test_every_time_of_a_batch_follows_it(batch: int) -> None:
         assert math.log(ends[1] / now.mean) == pytest.approx(2 * added)
     # What is of a sample stays.
     assert own.preprocess == other.preprocess and own.worker_bytes == other.worker_bytes
+
+
+@pytest.mark.parametrize(("batch", "ran"), [(256, 32), (512, 32), (32, 32)])
+def test_what_ran_with_smaller_batches_is_carried_to_those_of_the_answer(batch: int, ran: int) -> None:
+    own, other = scenario().workload, scenario(f"workload.batch_size={batch}", ran=ran)
+    ratio, carried = batch / ran, other.workload
+    assert carried.batch_size == batch and carried.preprocess == own.preprocess
+    assert carried.collate.mean == pytest.approx(ratio * own.collate.mean)
+    assert carried.send.mean == pytest.approx(math.sqrt(ratio) * own.send.mean)
+    added = math.sqrt(carried.send.uncertainty**2 - own.send.uncertainty**2)
+    assert added == pytest.approx(math.log(ratio) / 4, abs=1e-6)
+    # The step and the bytes are of the batch that was asked for, whatever the loader ran with.
+    assert other.accelerator.step == scenario(f"workload.batch_size={batch}").accelerator.step
+    assert carried.batch_bytes == pytest.approx(batch / OWN * (own.batch_bytes or 0.0))
+
+
+def test_a_copy_was_measured_with_the_step_s_batch() -> None:
+    copy = Measurement("copy.pinned", "s/batch", ((0.004,),), "made up")
+    made = profile(measured_batch=32, measurements=(*profile().measurements, copy))
+    for batch, seconds in ((256, 0.004), (512, 0.008)):
+        tables = profile_tables(made, "profile", None, [f"workload.batch_size={batch}"])
+        assert read_scenario(tables).workload.copy.mean == pytest.approx(seconds)
 
 
 def test_a_step_of_another_batch_is_less_certain_by_doublings() -> None:
@@ -82,7 +107,23 @@ def test_the_answer_says_what_was_taken_in_proportion(tmp_path: Path, capsys: py
     main(["recommend", str(path), "--set", "workload.batch_size=512", "--verbose", *few])
     told = " ".join(capsys.readouterr().out.split())
     assert "taken in proportion from a batch of 256 to 512, ±10 %" in told
-    assert "measured with 256 samples; the step, collating and copying are taken in proportion" in told
+    assert "measured with batches of 256, carried to 512: the step, collating and copying are taken in" in told
+
+
+def test_a_saved_first_look_says_what_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    usual, first = tmp_path / "usual.json", tmp_path / "first.json"
+    profile().save(usual)
+    profile(measured_batch=32).save(first)
+    assert "measured_batch" not in json.loads(usual.read_text())
+    few = ["--options", "2", "--max-cores", "4"]
+    said = "measured with batches of 32, carried to 256"
+    main(["recommend", str(first), *few, "--verbose"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert said in told and "batch of 256, measured with 32;" in told
+    for path, batch, basis in ((usual, 256, None), (first, 256, said), (first, 512, said.replace("256", "512"))):
+        main(["recommend", str(path), *few, "--json", "--set", f"workload.batch_size={batch}"])
+        told = json.loads(capsys.readouterr().out)["metadata"]["batch_basis"]
+        assert told is None if basis is None else told.startswith(basis)
 
 
 def whatif(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:

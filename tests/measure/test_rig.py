@@ -1,0 +1,97 @@
+"""Lighter batches where one takes long, and none where a smaller batch may not cost its share."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kit import running
+
+from coresim.measure import rig
+from coresim.measure.rig import LEAST_BATCH, LIGHT_S, Rig
+from coresim.workloads.base import default_collate
+from coresim.workloads.named import WorkloadSpec
+
+
+class Numbers:
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.full(3, index)
+
+
+class Slow(Numbers):
+    def __getitem__(self, index: int) -> np.ndarray:
+        time.sleep(1.1 * LIGHT_S / (2 * LEAST_BATCH))
+        return super().__getitem__(index)
+
+
+class AtOnce(Numbers):
+    def __getitems__(self, indices: list[int]) -> list[np.ndarray]:
+        return [self[index] for index in indices]
+
+
+class Stream:
+    def __iter__(self) -> Any:
+        return iter(range(1000))
+
+
+def joined(samples: list[np.ndarray]) -> Any:
+    return default_collate(samples)
+
+
+def rig_of(name: str, batch_size: int = 256, collate: str | None = None) -> Rig:
+    return Rig(WorkloadSpec(f"{__file__}:{name}", batch_size=batch_size, collate=collate))
+
+
+def light_size(monkeypatch: pytest.MonkeyPatch, made: Rig, sample_s: float) -> int:
+    monkeypatch.setattr(rig, "_seconds_per_sample", lambda subject: sample_s)
+    return made.light_subject().batch_size
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "batches_s", "size"),
+    [(256, 0.9, 256), (256, 1.1, 128), (256, 7.9, 32), (256, 1e6, LEAST_BATCH), (100, 5.0, 12), (12, 1e6, 12)],
+)
+def test_a_batch_is_halved_until_it_is_light(
+    monkeypatch: pytest.MonkeyPatch, batch_size: int, batches_s: float, size: int
+) -> None:
+    made = rig_of("Numbers", batch_size)
+    usual = made.subject(threads=False)
+    assert light_size(monkeypatch, made, batches_s * LIGHT_S / batch_size) == size
+    # The step, trials and whatever else runs keep the batch that was asked for.
+    assert made.subject(threads=False) is usual and usual.batch_size == made.facts().batch_size == batch_size
+
+
+@pytest.mark.parametrize(
+    ("name", "collate"),
+    [("Numbers", f"{__file__}:joined"), ("AtOnce", None), ("Stream", None)],
+    ids=["own collate function", "samples all at once", "stream"],
+)
+def test_batches_that_may_not_cost_their_share_stay_whole(
+    monkeypatch: pytest.MonkeyPatch, name: str, collate: str | None
+) -> None:
+    assert light_size(monkeypatch, rig_of(name, collate=collate), 1.0) == 256
+
+
+def test_a_loader_by_its_name_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(
+        "from torch.utils.data import DataLoader\n"
+        "loader = DataLoader(range(100), batch_sampler=[list(range(50)), list(range(50, 100))])\n"
+    )
+    for size in (None, 64):
+        made = Rig(WorkloadSpec(f"{tmp_path}/train.py:loader", batch_size=size))
+        assert light_size(monkeypatch, made, 1.0) == made.subject(threads=False).batch_size
+
+
+def test_a_sample_is_timed_in_a_worker_and_the_same_loader_runs_lighter() -> None:
+    made = rig_of("Slow", 2 * LEAST_BATCH)
+    light = made.light_subject()
+    assert type(light) is type(made.subject(threads=False)) and light.batch_size == LEAST_BATCH
+    with running(light) as pipe:
+        assert [len(pipe.next()[0]) for _ in range(3)] == [LEAST_BATCH] * 3
