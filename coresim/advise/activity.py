@@ -178,11 +178,8 @@ def _waits(tick: Tick) -> bool:
 
 def _crowded_out(found: Activity) -> bool:
     ready = [states.get("R", 0.0) >= FULL for states in found.worker_states]
-    return bool(ready) and all(ready) and min(found.worker_cores) < FULL and _host_is_full(found)
-
-
-def _host_is_full(found: Activity) -> bool:
-    return found.host_cores >= FULL * found.usable_cores
+    full = found.host_cores >= FULL * found.usable_cores
+    return bool(ready) and all(ready) and min(found.worker_cores) < FULL and full
 
 
 #: The first that holds is the verdict: condition, name, evidence, advice.

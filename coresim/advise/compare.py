@@ -132,7 +132,7 @@ def find_changes(old: Profile, new: Profile) -> tuple[Change, ...]:
     if not pairs:
         raise InputError("the profiles have no quantity in common; measure the same job twice")
     level = 1.0 - (1.0 - LEVEL) / len(pairs)
-    stand_in = _logs(_total(old)), _logs(_total(new))
+    stand_in = _logs(old[TOTAL].process_means), _logs(new[TOTAL].process_means)
     weigh = _weights(old)
     return tuple(replace(_change(*pair, stand_in, level), weight=weigh(pair[0])) for pair in pairs)
 
@@ -168,10 +168,6 @@ def _pairs(old: Profile, new: Profile) -> Iterator[tuple[str, str, Sample, Sampl
     given = old.accelerator.step_time_s, new.accelerator.step_time_s
     if given[0] is not None and given[1] is not None:
         yield STEP, "s/step", (given[0],), (given[1],), True
-
-
-def _total(profile: Profile) -> Sample:
-    return profile[TOTAL].process_means
 
 
 def _largest(old: Profile, new: Profile) -> str:
