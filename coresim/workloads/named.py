@@ -112,7 +112,8 @@ class WorkloadSpec:
 
 def _made(found: Any, target: str) -> Any:
     """The data set or loader that a name gives."""
-    if not isinstance(found, type) and _is_data(found):
+    data = any(hasattr(found, name) for name in ("__getitem__", "__iter__", "train_dataloader"))
+    if data and not isinstance(found, type):
         made = found
     elif not callable(found):
         kind = type(found).__name__
@@ -125,10 +126,6 @@ def _made(found: Any, target: str) -> Any:
     if not _is_loader(loader):
         raise InputError(f"{target}: train_dataloader gives a {type(loader).__name__}; name what gives one DataLoader")
     return loader
-
-
-def _is_data(found: Any) -> bool:
-    return any(hasattr(found, name) for name in ("__getitem__", "__iter__", "train_dataloader"))
 
 
 def _loader_of(module: Any) -> Any:
