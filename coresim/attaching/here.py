@@ -109,7 +109,7 @@ def program() -> tuple[str, ...]:
 
 def watch_here() -> Attached:
     """Only watch the loops of this process."""
-    return Attached(SessionPlan(parent=os.getpid(), goes_on=True, only_watch=True))
+    return Attached(SessionPlan(goes_on=True, only_watch=True))
 
 
 def attach(**times: float) -> Attached:
@@ -125,4 +125,4 @@ def attach(**times: float) -> Attached:
         MissingPartError: torch is not installed, or /proc cannot be read.
     """
     check_proc()
-    return Attached(SessionPlan(parent=os.getpid(), goes_on=True, **times))  # type: ignore[arg-type]
+    return Attached(SessionPlan(goes_on=True, **times))  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,12 @@ WATCH, KEPT, LOADER, TOGETHER, READY, TRIAL, FAILED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SessionPlan:
     """What the ranks are to do.
 
     Attributes:
-        parent: process id of coresim; a rank whose parent is gone ends.
+        parent: process id of coresim, which makes it; a rank whose parent is gone ends.
         settle_s: the loop is watched for so long at the least before it can be steady.
         watch_s: seconds of the loop as it is, once it is steady.
         watch_most_s: a loop that never gets steady is watched for so long in all.
@@ -49,7 +49,7 @@ class SessionPlan:
         only_watch: go no further than watching, and tell what the loop waits all the while.
     """
 
-    parent: int
+    parent: int = field(default_factory=os.getpid)
     settle_s: float = 1.0
     watch_s: float = 4.0
     watch_most_s: float = 40.0
