@@ -68,10 +68,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
-from coresim.model.checks import are_positive, at, check, check_count, is_finite
+from coresim.model.checks import are_positive, at, check, check_count, is_finite, kept_hash
 from coresim.model.handover import STATES
 from coresim.model.service import ZERO, Service
 
@@ -103,12 +102,7 @@ class Phase:
     split: int = 1
     pooled: int = 1
 
-    def __hash__(self) -> int:
-        return self._hash  # kept, as the pipeline's
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(tuple(vars(self).values()))
+    __hash__ = kept_hash
 
     def __post_init__(self) -> None:
         known = self.resource in RESOURCES
@@ -202,12 +196,7 @@ class Pipeline:
     worker_startup: Number = 0.0
     speed_uncertainty: float = 0.0
 
-    def __hash__(self) -> int:
-        return self._hash  # kept, because a search looks pipelines up very often
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(tuple(vars(self).values()))
+    __hash__ = kept_hash
 
     def __post_init__(self) -> None:
         check_count(self.batch_size, "batch_size")
