@@ -172,9 +172,8 @@ def _pairs(old: Profile, new: Profile) -> Iterator[tuple[str, str, Sample, Sampl
 
 def _largest(old: Profile, new: Profile) -> str:
     """Bandwidth with the most cores that both were measured with."""
-    names = {m.name for m in old.measurements} & {m.name for m in new.measurements}
-    cores = [int(name.removeprefix(BANDWIDTH)) for name in names if name.startswith(BANDWIDTH)]
-    return f"{BANDWIDTH}{max(cores, default=0)}"
+    both = old.numbered(BANDWIDTH).keys() & new.numbered(BANDWIDTH).keys()
+    return f"{BANDWIDTH}{max(both, default=0)}"
 
 
 def _change(

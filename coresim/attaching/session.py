@@ -94,10 +94,7 @@ class Folder:
 
     def notes(self, kind: str) -> dict[int, str]:
         """The notes ``KIND.PID``, by process."""
-        found = {}
-        for path in self.path.glob(f"{kind}.*"):
-            found[int(path.name.split(".")[1])] = path.read_text()
-        return found
+        return {int(path.name.split(".")[1]): path.read_text() for path in self.path.glob(f"{kind}.*")}
 
     def write_plan(self, plan: SessionPlan) -> None:
         """Say what to do."""
@@ -114,9 +111,5 @@ class Folder:
 
     def ranks(self) -> dict[int, dict[str, Any]]:
         """What every rank has told of itself, by process."""
-        found = {}
-        for path in self.path.glob("rank.*.json"):
-            told = self.read(path.name)
-            if told is not None:
-                found[int(path.name.split(".")[1])] = told
-        return found
+        found = {int(path.name.split(".")[1]): self.read(path.name) for path in self.path.glob("rank.*.json")}
+        return {pid: told for pid, told in found.items() if told is not None}

@@ -156,6 +156,11 @@ class Profile:
         """The measurement of that name, or None where it was not taken."""
         return next((found for found in self.measurements if found.name == name), None)
 
+    def numbered(self, prefix: str) -> dict[int, Measurement]:
+        """The measurements whose names are this and a number (of cores, mostly), by that number, rising."""
+        ends = {found.name.removeprefix(prefix): found for found in self.measurements if found.name.startswith(prefix)}
+        return {int(end): ends[end] for end in sorted(filter(str.isdigit, ends), key=int)}
+
     def __getitem__(self, name: str) -> Measurement:
         """The measurement of that name.
 

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,7 @@ class WorkloadSpec:
         Raises:
             InputError: it cannot be imported, or is of no use; TrainsError: it trains while it is imported.
         """
-        if not self.is_own:
-            return load_name(self.target, "dataset")
-        with _not_training(self.target):
+        with _not_training(self.target) if self.is_own else nullcontext():
             return load_name(self.target, "dataset")
 
     def build(self) -> Workload:
