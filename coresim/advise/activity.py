@@ -145,25 +145,24 @@ def _workers(ticks: Sequence[Tick]) -> list[_Worker]:
 
     Others are helpers: they sleep, or are started for a moment.
     """
-    places: dict[int, list[int]] = {}
-    seen: dict[int, list[Process]] = {}
+    seen: dict[int, list[tuple[int, Process]]] = {}
     for at, tick in enumerate(ticks):
         for process in tick.workers:
-            places.setdefault(process.pid, []).append(at)
-            seen.setdefault(process.pid, []).append(process)
+            seen.setdefault(process.pid, []).append((at, process))
     found: list[_Worker] = []
-    for pid in sorted(places, key=lambda pid: (places[pid][0], pid)):
-        if stats.mean([process.cores for process in seen[pid]]) <= ZERO:
+    for first, pid in sorted((there[0][0], pid) for pid, there in seen.items()):
+        places, mine = zip(*seen[pid], strict=True)
+        if stats.mean([process.cores for process in mine]) <= ZERO:
             continue
         # The one that has been gone the longest is the one that it takes the place of.
-        free = [worker for worker in found if worker.last < places[pid][0]]
+        free = [worker for worker in found if worker.last < first]
         worker = min(free, key=lambda worker: worker.last, default=None)
         if worker is None:
             worker = _Worker([], 0, [])
             found.append(worker)
         worker.pids.append(pid)
-        worker.seen += seen[pid]
-        worker.last = places[pid][-1]
+        worker.seen += mine
+        worker.last = places[-1]
     return [worker for worker in found if len(worker.seen) >= PRESENT * len(ticks)]
 
 
@@ -178,11 +177,8 @@ def _waits(tick: Tick) -> bool:
 
 def _crowded_out(found: Activity) -> bool:
     ready = [states.get("R", 0.0) >= FULL for states in found.worker_states]
-    return bool(ready) and all(ready) and min(found.worker_cores) < FULL and _host_is_full(found)
-
-
-def _host_is_full(found: Activity) -> bool:
-    return found.host_cores >= FULL * found.usable_cores
+    full = found.host_cores >= FULL * found.usable_cores
+    return bool(ready) and all(ready) and min(found.worker_cores) < FULL and full
 
 
 #: The first that holds is the verdict: condition, name, evidence, advice.

@@ -138,7 +138,7 @@ def find_changes(old: Profile, new: Profile) -> tuple[Change, ...]:
     if not pairs:
         raise InputError("the profiles have no quantity in common; measure the same job twice")
     level = 1.0 - (1.0 - LEVEL) / len(pairs)
-    stand_in = _logs(_total(old)), _logs(_total(new))
+    stand_in = _logs(old[TOTAL].process_means), _logs(new[TOTAL].process_means)
     weigh = _weights(old)
     return tuple(replace(_change(*pair, stand_in, level), weight=weigh(pair[0])) for pair in pairs)
 
@@ -176,15 +176,10 @@ def _pairs(old: Profile, new: Profile) -> Iterator[tuple[str, str, Sample, Sampl
         yield STEP, "s/step", (given[0],), (given[1],), True
 
 
-def _total(profile: Profile) -> Sample:
-    return profile[TOTAL].process_means
-
-
 def _largest(old: Profile, new: Profile) -> str:
     """Bandwidth with the most cores that both were measured with."""
-    names = {m.name for m in old.measurements} & {m.name for m in new.measurements}
-    cores = [int(name.removeprefix(BANDWIDTH)) for name in names if name.startswith(BANDWIDTH)]
-    return f"{BANDWIDTH}{max(cores, default=0)}"
+    both = old.numbered(BANDWIDTH).keys() & new.numbered(BANDWIDTH).keys()
+    return f"{BANDWIDTH}{max(both, default=0)}"
 
 
 def _change(

@@ -36,8 +36,7 @@ def epoch_start(scenario: Scenario, point: Point, study: Study) -> EpochStart | 
     """
     if point.option == Option.NO_OVERLAP or scenario.stages:
         return None
-    endless = replace(scenario, workload=replace(scenario.workload, samples_per_epoch=None))
-    line = pipeline_of(endless, point.option, point.cores, point.workers, point.prefetch_factor)
+    line = pipeline_of(endless(scenario), point.option, point.cores, point.workers, point.prefetch_factor)
     batches = 4 * (line.credits or 8)
     steady = _seconds(line, RunLength((EPOCHS + 1) * batches, batches), study) / (EPOCHS * batches)
     whole = RunLength(EPOCHS * batches)
@@ -46,6 +45,11 @@ def epoch_start(scenario: Scenario, point: Point, study: Study) -> EpochStart | 
         for persistent in (True, False)
     )
     return EpochStart(max(0.0, kept), max(0.0, anew))
+
+
+def endless(scenario: Scenario) -> Scenario:
+    """The same in one epoch without end."""
+    return replace(scenario, workload=replace(scenario.workload, samples_per_epoch=None))
 
 
 def _seconds(line: Pipeline, length: RunLength, study: Study) -> float:

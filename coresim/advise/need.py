@@ -19,15 +19,13 @@ Predict = Callable[[Scenario, Option, float, int, int, Study], Estimate]
 ROUNDING = 1e-12
 
 
-def cores_needed(
-    scenario: Scenario, option: Option, study: Study, predicted: Predict = predict, confidence: float | None = None
-) -> Point | None:
+def cores_needed(scenario: Scenario, option: Option, study: Study, predicted: Predict = predict) -> Point | None:
     """The setting with the fewest cores per accelerator whose GPU idle is within the target; None: none has it.
 
     At every core count the workers and credits that no bound forbids are scanned, those with about one worker for each
     core first, until one is within the target. Over core counts idle is bisected, from the bound that no schedule beats
-    to `useful_cores`: up to there another core does not lengthen a run. ``predicted`` simulates one setting;
-    ``confidence``: the probability with which it must be within the target, by default as likely as not.
+    to `useful_cores`: up to there another core does not lengthen a run. ``predicted`` simulates one setting, which must
+    be within the target as likely as not.
     """
     most, target = useful_cores(scenario), scenario.target.gpu_idle + ROUNDING
 
@@ -39,7 +37,7 @@ def cores_needed(
     low = bisect_left(range(1, most), True, key=allowed) + 1
 
     def within(cores: int) -> Point | None:
-        return _within(scenario, option, cores, study, predicted, confidence or 0.5)
+        return _within(scenario, option, cores, study, predicted)
 
     return _bisect(low, most, within)
 
@@ -57,16 +55,14 @@ def _bisect(low: int, high: int, within: Callable[[int], Point | None]) -> Point
     return found
 
 
-def _within(
-    scenario: Scenario, option: Option, cores: int, study: Study, predicted: Predict, confidence: float
-) -> Point | None:
+def _within(scenario: Scenario, option: Option, cores: int, study: Study, predicted: Predict) -> Point | None:
     target = scenario.target.gpu_idle
     for one in sorted(ladder(scenario, option, cores), key=lambda one: (abs(one.workers - cores), one)):
         setting = scenario, option, cores, one.workers, one.prefetch_factor
         if least_idle(*setting) > target + ROUNDING:
             continue
         estimate = predicted(*setting, study)
-        if estimate.probability(target) >= confidence:
+        if estimate.probability(target) >= 0.5:
             return Point(option, cores, one.workers, one.prefetch_factor, estimate)
     return None
 

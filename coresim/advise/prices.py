@@ -14,11 +14,6 @@ LEAST_SET, MILLION = 1000, 1e6
 Price = Callable[[Scenario], str]
 
 
-def nothing_more(scenario: Scenario) -> str:
-    """No number to add."""
-    return ""
-
-
 def samples(scenario: Scenario) -> float | None:
     """Samples of the set: as given, or its bytes over those of a sample; None where that is not known.
 

@@ -153,11 +153,11 @@ def _able(scenario: Scenario, option: Option, cores: float) -> list[LoaderCandid
     return [one for one in tried if least_idle(scenario, option, cores, one.workers, one.prefetch_factor) <= target]
 
 
-def searched(scenario: Scenario, option: Option, cores: float, study: Study, confidence: float = LIKELY) -> Point:
+def searched(scenario: Scenario, option: Option, cores: float, study: Study) -> Point:
     """The best of all settings with so many cores; far from the target, of a few."""
     if lowest_idle(scenario, option, cores) > scenario.target.gpu_idle + FAR:
         return short_of_cores(scenario, option, cores, study)[0]
-    return choose(scenario, option, cores, candidates(scenario, option, cores), study, STRIDE, confidence)
+    return choose(scenario, option, cores, candidates(scenario, option, cores), study, STRIDE, LIKELY)
 
 
 def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) -> Point:

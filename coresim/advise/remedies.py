@@ -9,34 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coresim.advise.prices import (
-    Price,
-    fits_in_memory,
-    gpu_share,
-    in_memory,
-    nothing_more,
-    prepared_once,
-    read_once,
-    stored_times,
-    whole_set,
-)
-from coresim.advise.transforms import (
-    Transform,
-    batch_twice,
-    both,
-    decode,
-    decoder,
-    from_tier,
-    loader,
-    no_fetch,
-    on_cpu,
-    on_device,
-    prefetch_more,
-    remote,
-    step,
-    threads,
-    workload,
-)
+from coresim.advise import prices
+from coresim.advise import transforms as after
+from coresim.advise.prices import Price
+from coresim.advise.transforms import Transform
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
 
@@ -71,7 +47,7 @@ class Remedy:
     price: str
     changes: tuple[Transform, ...]
     more: str = ""
-    numbers: Price = nothing_more
+    numbers: Price = lambda scenario: ""
     possible: Callable[[Scenario], bool] = lambda scenario: True
     alone: bool = False
     decodes: bool = False
@@ -97,7 +73,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "recorded",
         "as two published cases of threads that fight price it, widely",
         "nothing",
-        (loader(library_threads=1),),
+        (after.loader(library_threads=1),),
     ),
     Remedy(
         "more-workers",
@@ -114,7 +90,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "measured",
         "this job's own numbers",
         "memory",
-        (prefetch_more,),
+        (after.prefetch_more,),
     ),
     Remedy(
         "out-of-order",
@@ -122,7 +98,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "measured",
         "this job's own numbers",
         "the order of samples, which is then a matter of timing",
-        (loader(ordered=False),),
+        (after.loader(ordered=False),),
     ),
     Remedy(
         "more-cores",
@@ -139,7 +115,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "step x 1.8 to 2.0, per-batch times in proportion, the launch as it is",
         "GPU memory; the training's own recipe",
-        (batch_twice(2.0), batch_twice(1.8)),
+        (after.batch_twice(2.0), after.batch_twice(1.8)),
     ),
     Remedy(
         "cache-in-ram",
@@ -147,9 +123,9 @@ REMEDIES: tuple[Remedy, ...] = (
         "measured",
         "fetching takes no time",
         "RAM for the whole data set",
-        (no_fetch,),
-        numbers=in_memory,
-        possible=fits_in_memory,
+        (after.no_fetch,),
+        numbers=prices.in_memory,
+        possible=prices.fits_in_memory,
     ),
     Remedy(
         "local-nvme",
@@ -157,8 +133,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "recorded",
         "latency, bandwidth and IOPS of ssd-nvme (coresim storage)",
         "a drive for the whole data set",
-        (from_tier("ssd-nvme"),),
-        numbers=whole_set,
+        (after.from_tier("ssd-nvme"),),
+        numbers=prices.whole_set,
     ),
     Remedy(
         "faster-decoder",
@@ -166,7 +142,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "preparation x 0.6 to 0.85, at the most without the decoding that was measured",
         "a dependency",
-        (decoder(0.15), decoder(0.4)),
+        (after.decoder(0.15), after.decoder(0.4)),
         decodes=True,
     ),
     Remedy(
@@ -176,8 +152,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "CPU per sample x 0.64, at the most without the decoding that was measured, bytes x 5.4"
         " (calibration/formats.csv, one machine; fetch x 1 to 5.4)",
         "5.4 times the storage",
-        (both(decoder(0.36), workload(fetch=5.4)), decoder(0.36)),
-        numbers=stored_times(5.4),
+        (after.both(after.decoder(0.36), after.workload(fetch=5.4)), after.decoder(0.36)),
+        numbers=prices.stored_times(5.4),
         decodes=True,
     ),
     Remedy(
@@ -186,8 +162,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "preparation x 0.35 to 0.7, bytes x 0.2 to 0.6",
         "storage for the smaller pictures, one-off CPU hours",
-        (workload(preprocess=0.7, fetch=0.6), workload(preprocess=0.35, fetch=0.2)),
-        numbers=read_once,
+        (after.workload(preprocess=0.7, fetch=0.6), after.workload(preprocess=0.35, fetch=0.2)),
+        numbers=prices.read_once,
         decodes=True,
     ),
     Remedy(
@@ -196,8 +172,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "preparation x 0.05 to 0.2",
         "storage for the prepared samples, one-off CPU hours, no random augmentation",
-        (workload(preprocess=0.2), workload(preprocess=0.05)),
-        numbers=prepared_once,
+        (after.workload(preprocess=0.2), after.workload(preprocess=0.05)),
+        numbers=prices.prepared_once,
     ),
     Remedy(
         "threads",
@@ -205,7 +181,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "the interpreter's lock is held for 0 to 30 % of the work",
         "code that releases the lock",
-        (threads(0.3), threads(0.0)),
+        (after.threads(0.3), after.threads(0.0)),
     ),
     Remedy(
         "gpu-decode",
@@ -213,8 +189,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "80 to 100 % of the decoding leaves the CPU, 0.05 to 0.3 ms of GPU time per sample",
         "GPU time and memory",
-        (decode(0.2, 0.3e-3), decode(0.0, 0.05e-3)),
-        numbers=gpu_share(0.05e-3, 0.3e-3, decoded_there=True),
+        (after.decode(0.2, 0.3e-3), after.decode(0.0, 0.05e-3)),
+        numbers=prices.gpu_share(0.05e-3, 0.3e-3, decoded_there=True),
         decodes=True,
     ),
     Remedy(
@@ -223,8 +199,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "5 to 20 % of the preparation stays, 0.1 to 0.5 ms of GPU time per sample",
         "GPU time and memory",
-        (on_device(0.2, 0.5e-3), on_device(0.05, 0.1e-3)),
-        numbers=gpu_share(0.1e-3, 0.5e-3, decoded_there=True),
+        (after.on_device(0.2, 0.5e-3), after.on_device(0.05, 0.1e-3)),
+        numbers=prices.gpu_share(0.1e-3, 0.5e-3, decoded_there=True),
     ),
     Remedy(
         "mixed-precision",
@@ -232,7 +208,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "step x 0.4 to 0.7",
         "more cores: the GPU asks for more samples",
-        (step(0.4), step(0.7)),
+        (after.step(0.4), after.step(0.7)),
     ),
     Remedy(
         "remote-workers",
@@ -240,7 +216,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "assumed",
         "receiving takes 0.05 to 0.3 ms of CPU per sample",
         "the other machines and the network",
-        (remote(0.3e-3), remote(0.05e-3)),
+        (after.remote(0.3e-3), after.remote(0.05e-3)),
     ),
     Remedy(
         "no-gpu",
@@ -248,7 +224,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "measured",
         "the measured accelerator.cpu_step, preparing and stepping in turns on the same cores",
         "time",
-        (on_cpu,),
+        (after.on_cpu,),
         alone=True,
     ),
 )

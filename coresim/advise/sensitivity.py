@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from coresim.advise.sweep import Study
 from coresim.advise.verdict import JudgedSetting
-from coresim.model.scenario import Scenario, with_services
-from coresim.model.service import Service
+from coresim.model.scenario import with_services
 
 CHANGE = 0.1
 INPUTS = ("step", "preprocess", "fetch", "collate", "send", "consumer", "copy", "launch")
@@ -31,29 +30,20 @@ def elasticities(setting: JudgedSetting, study: Study) -> tuple[Elasticity, ...]
     Every run sees the same random numbers, so a difference is the input's and not the draw's.
     """
     study = replace(study, plan=replace(study.plan, least=2, most=2, inputs=0, settle=False), progress=None)
-    found = [_elasticity(name, setting, study) for name in INPUTS if not _service(setting.scenario, name).is_zero]
-    return tuple(sorted([*found, _of_cores(setting, study)], key=lambda item: -abs(item.change)))
+    scenario, at = setting.scenario, setting.idle(study)
+
+    def elasticity(name: str) -> Elasticity:
+        up, down = (_times(setting, name, 1.0 + sign * CHANGE).idle(study) for sign in (1.0, -1.0))
+        change = (up - down) / 2
+        return Elasticity(name, change, change / CHANGE / at if at > 0 else None)
+
+    services = vars(scenario.workload) | vars(scenario.accelerator)
+    names = [name for name in INPUTS if not services[name].is_zero]
+    return tuple(sorted(map(elasticity, [*names, "cores"]), key=lambda item: -abs(item.change)))
 
 
-def _service(scenario: Scenario, name: str) -> Service:
-    service: Service = getattr(scenario.accelerator if name in ("step", "launch") else scenario.workload, name)
-    return service
-
-
-def _elasticity(name: str, setting: JudgedSetting, study: Study) -> Elasticity:
-    up, down = (
-        replace(setting, scenario=with_services(setting.scenario, 1.0 + sign * CHANGE, name)).idle(study)
-        for sign in (1.0, -1.0)
-    )
-    return _difference(name, up, down, setting.idle(study))
-
-
-def _of_cores(setting: JudgedSetting, study: Study) -> Elasticity:
-    """Fractional cores: as a quota would give them; the workers stay."""
-    up, down = (replace(setting, cores=setting.cores * (1.0 + sign * CHANGE)).idle(study) for sign in (1.0, -1.0))
-    return _difference("cores", up, down, setting.idle(study))
-
-
-def _difference(name: str, up: float, down: float, at: float) -> Elasticity:
-    change = (up - down) / 2
-    return Elasticity(name, change, change / CHANGE / at if at > 0 else None)
+def _times(setting: JudgedSetting, name: str, factor: float) -> JudgedSetting:
+    # Fractional cores: as a quota would give them; the workers stay.
+    if name == "cores":
+        return replace(setting, cores=setting.cores * factor)
+    return replace(setting, scenario=with_services(setting.scenario, factor, name))

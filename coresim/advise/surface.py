@@ -9,13 +9,14 @@ interpolated, the share along logarithms, in the table's cells cut along the dia
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from coresim.advise.decide import OptionAnswer
+from coresim.advise.epochs import endless
 from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import pipeline_of
-from coresim.model.scenario import Scenario, with_services
+from coresim.model.scenario import with_services
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate
 
 #: What the step's time and the cost of a sample are multiplied by: equal ratios, so that G = P runs along diagonals.
@@ -74,6 +75,8 @@ class _Simulated:
     def __init__(self, answer: Recommendation, option: OptionAnswer, engine: Engine) -> None:
         self.answer, self.option, self.engine = answer, option, engine
         self.scenario, self.count = answer.scenario, 0
+        # What an epoch's start costs is said elsewhere, and a short run would be all start.
+        self.endless = endless(answer.scenario)
         self.points = {point.cores: point for point in option.curve} | {answer.point.cores: answer.point}
         self.cores = chosen_cores(sorted(self.points), answer.point.cores)
 
@@ -119,17 +122,12 @@ class _Simulated:
         # As many workers as cores: where the work is dearer, what was enough for it is not.
         limits = [loader.max_workers, self.option.capped.workers if self.option.capped else None]
         workers = min([max(point.workers, cores), *(limit for limit in limits if limit is not None)])
-        changed = with_services(with_services(self.scenario, step, "step"), cost, "preprocess")
-        line = pipeline_of(_plain(changed), point.option, cores, max(1, workers), point.prefetch_factor)
+        changed = with_services(with_services(self.endless, step, "step"), cost, "preprocess")
+        line = pipeline_of(changed, point.option, cores, max(1, workers), point.prefetch_factor)
         held = line.credits or sum(stage.servers + (stage.buffer or 0) for stage in line.stages)
         plan = Plan(steps=LEAST_STEPS + 2 * held, grow=False, least=1, most=1, inputs=0)
         self.count += 1
         return estimate(line, plan, self.engine)
-
-
-def _plain(scenario: Scenario) -> Scenario:
-    """An endless epoch: what its start costs is said elsewhere, and a short run would be all start."""
-    return replace(scenario, workload=replace(scenario.workload, samples_per_epoch=None))
 
 
 def chosen_cores(there: Sequence[int], answer: int) -> tuple[int, ...]:
@@ -143,37 +141,3 @@ def chosen_cores(there: Sequence[int], answer: int) -> tuple[int, ...]:
         if len(found) < CORES:
             found.add(cores)
     return tuple(sorted(found))
-
-
-def read(surface: Surface, step: float, cost: float, cores: int) -> tuple[float, float]:
-    """GPU idle, a share, and batches per second of one accelerator: what the report's script computes too."""
-    i, at = _place([math.log(value) for value in surface.steps], math.log(step))
-    j, along = _place([math.log(value) for value in surface.costs], math.log(cost))
-    k, up = _place([float(value) for value in surface.cores], float(cores))
-    fast = _inverse(surface.steps, surface.accelerator, i, step)
-    parts = list(_by_cores(surface, cost, i, at, j, along))
-    slow, share = (parts[k][place] + up * (parts[k + 1][place] - parts[k][place]) for place in (0, 1))
-    rate = share * min(fast, slow)
-    first, last = surface.busy[i], surface.busy[i + 1]
-    busy = first + (step - surface.steps[i]) / (surface.steps[i + 1] - surface.steps[i]) * (last - first)
-    return max(0.0, 1.0 - rate * busy), rate
-
-
-def _by_cores(surface: Surface, cost: float, i: int, at: float, j: int, along: float) -> Iterator[tuple[float, float]]:
-    for most, table in zip(surface.loader, surface.share, strict=True):
-        corner, far = table[i][j], table[i + 1][j + 1]
-        # Two triangles: the side between them is the diagonal of equal changes.
-        side, one, two = (table[i + 1][j], at, along) if at > along else (table[i][j + 1], along, at)
-        yield _inverse(surface.costs, most, j, cost), corner + one * (side - corner) + two * (far - side)
-
-
-def _inverse(places: Sequence[float], rates: Sequence[float], i: int, value: float) -> float:
-    """A rate whose inverse is linear in between."""
-    share = (value - places[i]) / (places[i + 1] - places[i])
-    return 1.0 / (1.0 / rates[i] + share * (1.0 / rates[i + 1] - 1.0 / rates[i]))
-
-
-def _place(values: Sequence[float], value: float) -> tuple[int, float]:
-    """The cell, and how far into it; the ends hold on."""
-    i = max(0, min(len(values) - 2, sum(found <= value for found in values) - 1))
-    return i, max(0.0, min(1.0, (value - values[i]) / (values[i + 1] - values[i])))

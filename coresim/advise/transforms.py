@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 
-from coresim.model.scenario import Scenario
+from coresim.model.scenario import Scenario, with_services
 from coresim.model.service import ZERO, Service
 from coresim.model.storage import from_storage
 
@@ -35,22 +35,20 @@ def prefetch_more(scenario: Scenario) -> Scenario:
 
 def step(factor: float) -> Transform:
     """The step's time, multiplied."""
-    return lambda scenario: replace(
-        scenario, accelerator=replace(scenario.accelerator, step=scenario.accelerator.step.scaled(factor))
-    )
+    return lambda scenario: with_services(scenario, factor, "step")
 
 
 def batch_twice(growth: float) -> Transform:
     """Twice the samples: per-batch times grow with it, the step by ``growth``, the launch does not."""
-    return lambda scenario: step(growth)(_twice_the_samples(scenario))
+    return lambda scenario: step(growth)(with_batch(scenario, 2 * scenario.workload.batch_size))
 
 
-def _twice_the_samples(scenario: Scenario) -> Scenario:
-    workload = scenario.workload
-    times = {name: getattr(workload, name).scaled(2.0) for name in ("collate", "send", "consumer", "pin", "copy")}
-    size = None if workload.batch_bytes is None else 2 * workload.batch_bytes
-    grown = replace(workload, batch_size=2 * workload.batch_size, batch_bytes=size, **times)
-    return replace(scenario, workload=grown)
+def with_batch(scenario: Scenario, samples: int) -> Scenario:
+    """Batches of so many samples: what a batch costs as a whole grows with them, the step stays as it is."""
+    own = scenario.workload
+    found = with_services(scenario, samples / own.batch_size, "collate", "send", "consumer", "pin", "copy")
+    size = None if own.batch_bytes is None else own.batch_bytes * samples / own.batch_size
+    return replace(found, workload=replace(found.workload, batch_size=samples, batch_bytes=size))
 
 
 def on_device(share_left: float, seconds_per_sample: float) -> Transform:

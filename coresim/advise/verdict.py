@@ -12,6 +12,8 @@ from coresim.model.scenario import Scenario, with_services
 from coresim.theory.capacity import saturation
 
 GPU_BOUND = "GPU-bound"
+#: Times of what workers do.
+WORK = ("preprocess", "collate", "send")
 #: What is left where the target is missed and no run sees why: a few samples that take very much longer than others.
 RARE_STALLS = ("rare stalls", "shorten or drop the samples that take longest, or deliver batches out of order")
 
@@ -65,10 +67,6 @@ def _free_bandwidth(setting: JudgedSetting) -> JudgedSetting:
     return replace(setting, scenario=replace(setting.scenario, host=replace(setting.scenario.host, speed=(1.0,))))
 
 
-def _own_preparation(setting: JudgedSetting) -> JudgedSetting:
-    return replace(setting, scenario=with_services(setting.scenario, 0.0, "preprocess", "collate", "send"))
-
-
 def _no_lock(setting: JudgedSetting) -> JudgedSetting:
     loader = replace(setting.scenario.loader, gil=0.0)
     return replace(setting, scenario=replace(setting.scenario, loader=loader))
@@ -85,7 +83,7 @@ CAUSES: tuple[tuple[str, Callable[[JudgedSetting], JudgedSetting], str], ...] = 
     ("serial consumer", _faster("consumer", "pin"), "send fewer, larger tensors; smaller dtypes; pin in a thread"),
     ("copy", _faster("copy"), "pin memory and copy on a stream of its own; send uint8 and convert on the GPU"),
     ("launch-bound", _faster("launch"), "larger batches, CUDA graphs or compilation: fewer launches per second"),
-    ("no overlap", _own_preparation, "prepare batches in workers while the GPU works (option 2)"),
+    ("no overlap", _faster(*WORK), "prepare batches in workers while the GPU works (option 2)"),
 )
 
 
@@ -116,7 +114,7 @@ def judge(setting: JudgedSetting, target: float, study: Study, met: bool) -> Ver
             setting = ample
     if name == GPU_BOUND:
         name, advice = RARE_STALLS
-    remaining = _apply(name, setting)
+    remaining = next((remove(setting) for cause, remove, _ in CAUSES if cause == name), setting)
     following = GPU_BOUND if without <= target + NOISE else _worst(remaining, without, study)[0]
     return Verdict(name, following, without, _possible(advice, name, setting))
 
@@ -131,10 +129,6 @@ def _possible(advice: str, name: str, setting: JudgedSetting) -> str:
     if most is None or setting.workers < most:
         return advice
     return f"a loader that can have more than {most} worker{'' if most == 1 else 's'}: this one cannot"
-
-
-def _apply(name: str, setting: JudgedSetting) -> JudgedSetting:
-    return next((remove(setting) for cause, remove, _ in CAUSES if cause == name), setting)
 
 
 def _worst(setting: JudgedSetting, idle: float, study: Study, noise: float = NOISE) -> tuple[str, float, str]:

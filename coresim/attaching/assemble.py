@@ -12,7 +12,6 @@ from coresim import __version__, stats
 from coresim.attaching.observe import batch_size
 from coresim.measure.host import read_host
 from coresim.measure.speed import speed_table
-from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.model.profile_tables import relative_error
@@ -24,6 +23,9 @@ from coresim.units import format_duration
 COMPUTES = 0.5
 DEVICE = "the device's own time of a step, by events, while the program's loop is fed with batches kept in memory"
 STEP = "the program's loop, fed with batches kept in memory: from a batch to the next ask for one"
+
+#: Settings of the loader that a rank tells by the names of `Today`.
+SETTINGS = ("workers", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "context")
 
 Found = Sequence[dict[str, Any]]
 
@@ -55,7 +57,14 @@ def profile_of(
         arrays_per_batch=first["step"]["batch_arrays"],
         host=host,
         accelerator=_source(found, step),
-        provenance=_provenance(first, host, said, began),
+        provenance=Provenance(
+            tool_version=__version__,
+            command=said,
+            time_utc=began,
+            host_fingerprint=host.fingerprint,
+            python_version=first["settings"]["python"],
+            torch_version=first["settings"]["torch"],
+        ),
         speed=speed.values,
         speed_uncertainty=speed.uncertainties,
         speed_basis="; ".join(speed.provenance),
@@ -114,17 +123,12 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
         wait=stats.mean(waits),
         step=stats.mean(steps),
         batches=batches,
-        workers=settings["workers"],
         batch_size=size_of(first),
         threads=threads,
         ranks=len(found),
         sync="spin" if computes(found) else "block",
         device="cuda" if settings["cuda"] else "cpu",
-        prefetch_factor=settings["prefetch_factor"],
-        pin_memory=settings["pin_memory"],
-        persistent_workers=settings["persistent_workers"],
-        in_order=settings["in_order"],
-        context=settings["context"],
+        **{name: settings[name] for name in SETTINGS},
         steady=all(told["steady"] for told in found),
         batches_per_step=batches / max(1, optimizer_steps),
         rank_busy=tuple(busy),
@@ -204,29 +208,16 @@ def _beside(found: Found) -> list[Measurement]:
 
 def _source(found: Found, step: Measurement) -> AcceleratorSource:
     device = "its CUDA device" if found[0]["settings"]["cuda"] else "the CPU: what the loop does with a batch"
-    error = relative_error(step.values)
     return AcceleratorSource(
         kind="measured",
         basis=f"the program's own loop without waiting, {len(step.flat)} batches, on {device}",
-        uncertainty=error,
+        uncertainty=relative_error(step.values),
         synchronises=found[0]["step"]["synchronises"],
-        name=None,
     )
 
 
 def _costs(loader: dict[str, Any]) -> list[Measurement]:
     return [Measurement(m["name"], m["unit"], tuple(map(tuple, m["values"])), m["how"]) for m in loader["measurements"]]
-
-
-def _provenance(told: dict[str, Any], host: HostFacts, said: str, began: str) -> Provenance:
-    return Provenance(
-        tool_version=__version__,
-        command=said,
-        time_utc=began,
-        host_fingerprint=host.fingerprint,
-        python_version=told["settings"]["python"],
-        torch_version=told["settings"]["torch"],
-    )
 
 
 def _cautions(found: Found) -> list[HostWarning]:

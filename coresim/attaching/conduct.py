@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from coresim.attaching.launch import Program, session_folder, started
@@ -34,8 +33,8 @@ Told = dict[int, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class AttachRequest:
-    """What to run and for how long; the times are those of `coresim.attaching.session.SessionPlan`.
+class AttachRequest(SessionPlan):
+    """What to run, and what its ranks are to do.
 
     Attributes:
         command: the user's program.
@@ -44,20 +43,12 @@ class AttachRequest:
 
     command: tuple[str, ...]
     patience_s: float = PATIENCE_S
-    settle_s: float = 1.0
-    watch_s: float = 5.0
-    kept_s: float = 4.0
-    budget_s: float = 20.0
-    hook: str | None = None
-    trials: tuple[int, ...] = ()
+    watch_s: float = field(default=5.0, kw_only=True)
 
     @property
     def plan(self) -> SessionPlan:
         """What the ranks are told."""
-        return SessionPlan(
-            parent=os.getpid(), settle_s=self.settle_s, watch_s=self.watch_s, kept_s=self.kept_s,
-            budget_s=self.budget_s, hook=self.hook, trials=self.trials,
-        )  # fmt: skip
+        return SessionPlan(**{item.name: getattr(self, item.name) for item in fields(SessionPlan)})
 
 
 def attach(request: AttachRequest, write: Callable[[bytes], object], progress: Progress = None) -> list[dict[str, Any]]:
@@ -98,7 +89,8 @@ class _Conductor:
         self._folder.say(f"turn.{first}")
         self._wait("loader", lambda: "loader" in self._training()[first]["found"])
         self._folder.say(f"go.{TOGETHER}")
-        self._wait("together" if len(self._training()) > 1 else "loader", self._in(READY))
+        several = len(self._training()) > 1
+        self._wait("together" if several else "loader", lambda: self._states() == {READY})
         for number in range(len(self._request.trials)):
             self._folder.say(f"go.{TRIAL}.{number}")
             self._wait("trial", self._tried(number + 1))
@@ -117,16 +109,15 @@ class _Conductor:
     def _all(self, name: str) -> Callable[[], bool]:
         return lambda: all(name in told["found"] for told in self._training().values())
 
-    def _in(self, state: str) -> Callable[[], bool]:
-        return lambda: all(told["state"] == state for told in self._training().values())
-
     def _tried(self, count: int) -> Callable[[], bool]:
         pids = list(self._training())
         return lambda: all(len(self._folder.read(f"found.trials.{pid}.json") or ()) >= count for pid in pids)
 
     def _stopped(self) -> bool:
-        told = self._training().values()
-        return all(found["state"] == LOADER for found in told) and len({found["lead"] for found in told}) == 1
+        return self._states() == {LOADER} and len({told["lead"] for told in self._training().values()}) == 1
+
+    def _states(self) -> set[str]:
+        return {told["state"] for told in self._training().values()}
 
     def _wait(
         self, phase: str, check: Callable[[], Any], seconds: float = 600.0, late: Callable[[], None] | None = None

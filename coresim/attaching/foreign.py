@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from coresim.attaching.optimizers import count_steps
 from coresim.attaching.rank import AttachedRank
 from coresim.errors import InputError
 
@@ -99,4 +98,4 @@ def _stepped(rank: AttachedRank) -> None:
     if "torch.optim.optimizer" not in sys.modules:
         rank.steps += 1
     elif not rank.counted:
-        count_steps(rank)
+        rank.count_steps()

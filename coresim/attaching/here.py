@@ -114,7 +114,7 @@ def watch_here() -> Attached:
         MissingPartError: torch is not installed, or /proc cannot be read.
     """
     check_proc()
-    return Attached(SessionPlan(parent=os.getpid(), goes_on=True, only_watch=True))
+    return Attached(SessionPlan(goes_on=True, only_watch=True))
 
 
 def attach(**times: float) -> Attached:
@@ -130,4 +130,4 @@ def attach(**times: float) -> Attached:
         MissingPartError: torch is not installed, or /proc cannot be read.
     """
     check_proc()
-    return Attached(SessionPlan(parent=os.getpid(), goes_on=True, **times))  # type: ignore[arg-type]
+    return Attached(SessionPlan(goes_on=True, **times))  # type: ignore[arg-type]

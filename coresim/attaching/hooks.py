@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any
 
 from coresim.attaching.foreign import batch_of, hook_call, parts_of
-from coresim.attaching.optimizers import count_steps
 from coresim.attaching.rank import AttachedRank
 from coresim.attaching.session import Folder
 from coresim.attaching.trials import twin
@@ -67,7 +66,7 @@ def hook(base: Any, rank: AttachedRank) -> Callable[[], None]:
         if rank.aside:
             return inner(self)
         if not rank.counted:
-            count_steps(rank)
+            rank.count_steps()
         return rank.fetch(self)
 
     def undo() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from os import getpid
 
 from coresim.attaching.launch import environment, session_folder
 from coresim.attaching.session import Folder, SessionPlan
@@ -56,5 +55,5 @@ def _shares(spans: dict[int, tuple[float, float]]) -> dict[int, float]:
 def watched_inside() -> Iterator[Inside]:
     """Hooks for a program that is watched and not stopped."""
     with session_folder() as folder:
-        folder.write_plan(SessionPlan(parent=getpid(), only_watch=True))
+        folder.write_plan(SessionPlan(only_watch=True))
         yield Inside(folder, environment(folder))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,12 @@ WATCH, KEPT, LOADER, TOGETHER, READY, TRIAL, FAILED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SessionPlan:
     """What the ranks are to do.
 
     Attributes:
-        parent: process id of coresim; a rank whose parent is gone ends.
+        parent: process id of coresim, which makes it; a rank whose parent is gone ends.
         settle_s: the loop is watched for so long at the least before it can be steady.
         watch_s: seconds of the loop as it is, once it is steady.
         watch_most_s: a loop that never gets steady is watched for so long in all.
@@ -50,7 +50,7 @@ class SessionPlan:
         only_watch: go no further than watching, and tell what the loop waits all the while.
     """
 
-    parent: int
+    parent: int = field(default_factory=os.getpid)
     settle_s: float = 1.0
     watch_s: float = 4.0
     watch_most_s: float = 40.0
@@ -95,10 +95,7 @@ class Folder:
 
     def notes(self, kind: str) -> dict[int, str]:
         """The notes ``KIND.PID``, by process."""
-        found = {}
-        for path in self.path.glob(f"{kind}.*"):
-            found[int(path.name.split(".")[1])] = path.read_text()
-        return found
+        return {int(path.name.split(".")[1]): path.read_text() for path in self.path.glob(f"{kind}.*")}
 
     def write_plan(self, plan: SessionPlan) -> None:
         """Say what to do."""
@@ -115,9 +112,5 @@ class Folder:
 
     def ranks(self) -> dict[int, dict[str, Any]]:
         """What every rank has told of itself, by process."""
-        found = {}
-        for path in self.path.glob("rank.*.json"):
-            told = self.read(path.name)
-            if told is not None:
-                found[int(path.name.split(".")[1])] = told
-        return found
+        found = {int(path.name.split(".")[1]): self.read(path.name) for path in self.path.glob("rank.*.json")}
+        return {pid: told for pid, told in found.items() if told is not None}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from coresim.advise.sweep import Study, predict
+from coresim.advise.verdict import WORK
 from coresim.model.option import Option
 from coresim.model.profile import Profile, profile_tables
 from coresim.model.scenario import Scenario, read_scenario, with_services
@@ -23,7 +24,6 @@ TRUSTED = 0.05
 NOTABLE_LOAD = 0.03
 #: A term that explains less than this share of a miss is not named.
 EXPLAINS = 0.5
-WORK = ("preprocess", "collate", "send")
 
 
 class Term(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from coresim.model.warning import HostWarning
@@ -17,13 +18,8 @@ SHOWN = 3
 
 def checkpoints(folders: Iterable[str], since: float) -> list[str]:
     """Files with a checkpoint's ending that were written since then (seconds of the epoch)."""
-    found = []
-    for number, path in enumerate(_files(folders)):
-        if number >= MOST_FILES:
-            break
-        if path.endswith(ENDINGS) and os.path.getmtime(path) >= since:
-            found.append(path)
-    return sorted(set(found))
+    seen = islice(_files(folders), MOST_FILES)
+    return sorted({path for path in seen if path.endswith(ENDINGS) and os.path.getmtime(path) >= since})
 
 
 def _files(folders: Iterable[str]) -> Iterator[str]:

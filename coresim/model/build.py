@@ -193,7 +193,8 @@ def _workers(scenario: Scenario, workers: int, ordered: bool) -> Iterator[Stage]
         yield Stage("loader", workers, phases, grain="sample", buffer=1 if waits else None, ordered=ordered)
     else:
         shares = loader.grain == "split"
-        phases = _preparation(_with_split(scenario, workers) if shares else scenario)
+        split = replace(scenario, loader=replace(loader, split=workers)) if shares else scenario
+        phases = _preparation(split)
         if loader.copy_mode == "worker" and not workload.copy.is_zero:
             phases = (*phases, Phase("copy", "wait", workload.copy))
         yield Stage("loader", 1 if shares else workers, phases, ordered=ordered, dispatch=loader.dispatch)
@@ -217,10 +218,6 @@ def _one_sample(scenario: Scenario, collates: bool) -> Scenario:
     workload = scenario.workload
     collate = workload.collate.scaled(1.0 / workload.batch_size) if collates else ZERO
     return replace(scenario, workload=replace(workload, batch_size=1, collate=collate))
-
-
-def _with_split(scenario: Scenario, threads: int) -> Scenario:
-    return replace(scenario, loader=replace(scenario.loader, split=threads))
 
 
 def _interpreter(scenario: Scenario, threads: int, ordered: bool, buffer: int | None = None) -> Stage:

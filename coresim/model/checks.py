@@ -8,6 +8,15 @@ from typing import Any
 from coresim.errors import InputError
 
 
+def kept_hash(description: Any) -> int:
+    """The hash of a frozen description, kept in it: a search looks them up very often, some of thousands of values."""
+    try:
+        return description._hash  # type: ignore[no-any-return]
+    except AttributeError:
+        found = vars(description)["_hash"] = hash(tuple(vars(description).values()))
+        return found
+
+
 def are_positive(table: tuple[Any, ...]) -> bool:
     """Whether there is a number, and all of them are finite and positive."""
     return bool(table) and bool not in map(type, table) and all(map(math.isfinite, table)) and min(table) > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +49,10 @@ class WorkloadTable:
     set: tuple[str, ...] = key(list_of(TEXT), 'overrides such as "target.gpu_idle=0.1"', ())
 
 
-@dataclass(frozen=True)
-class Site:
-    """``[[site]]``: the rules of a place that hands out cores with its GPUs."""
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What a host comes with, and at what price."""
 
-    name: str = key(TEXT, "what the site is called")
-    gpus: tuple[int, ...] = key(list_of(PARTS), "GPUs of one job on one host, each count a candidate", (1,))
     gpu: str | None = key(TEXT, "its GPU; absent: that of each workload", None)
     cores_per_gpu: float | None = key(POSITIVE, "physical cores that come with each GPU", None)
     most_cores_per_gpu: float | None = key(POSITIVE, "most physical cores that may be asked for with each GPU", None)
@@ -62,6 +60,14 @@ class Site:
     cpu: str | None = key(TEXT, "its CPU", None)
     price_per_core_h: float | None = key(POSITIVE, "USD per physical core and hour", None)
     price_per_gpu_h: float | None = key(POSITIVE, "USD per GPU and hour", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site(Offer):
+    """``[[site]]``: the rules of a place that hands out cores with its GPUs."""
+
+    name: str = key(TEXT, "what the site is called")
+    gpus: tuple[int, ...] = key(list_of(PARTS), "GPUs of one job on one host, each count a candidate", (1,))
 
 
 @dataclass(frozen=True)
@@ -97,34 +103,21 @@ class FleetWorkload:
         return self.gpu_hours * 3600 * self.scenario.workload.batch_size / self.scenario.accelerator.step.mean
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One kind of host for one job.
+@dataclass(frozen=True, kw_only=True)
+class Candidate(Offer):
+    """One kind of host for one job; where it comes with no number of cores, it has as many as are asked for.
 
     Attributes:
         name: of the machine, or of the site with its GPU count.
-        gpu: its GPU; None: that of each workload.
         gpu_count: GPUs of the host, all for this job.
-        cores_per_gpu: physical cores that come with each GPU; None: as many as are asked for.
-        most_cores_per_gpu: the most that may be asked for; None: no limit.
-        threads_per_core: None where not known.
-        cpu: None where not known.
         memory_bytes: of the host.
         price_per_h: USD per hour of the host; None: by core and GPU.
-        price_per_core_h, price_per_gpu_h: USD per hour.
     """
 
     name: str
-    gpu: str | None
     gpu_count: int
-    cores_per_gpu: float | None
-    most_cores_per_gpu: float | None = None
-    threads_per_core: int | None = None
-    cpu: str | None = None
     memory_bytes: float | None = None
     price_per_h: float | None = None
-    price_per_core_h: float | None = None
-    price_per_gpu_h: float | None = None
 
     def price(self, cores_per_gpu: float) -> float | None:
         """USD per hour of the host with so many cores for each GPU, or None where it is not known."""
@@ -238,17 +231,5 @@ def candidates_of(site: Site) -> tuple[Candidate, ...]:
     """
     if site.cores_per_gpu is not None and site.most_cores_per_gpu is not None:
         raise InputError(f"site {site.name!r}: cores_per_gpu is fixed and most_cores_per_gpu is a limit; give one")
-    return tuple(
-        Candidate(
-            name=f"{site.name} x{count}",
-            gpu=site.gpu,
-            gpu_count=count,
-            cores_per_gpu=site.cores_per_gpu,
-            most_cores_per_gpu=site.most_cores_per_gpu,
-            threads_per_core=site.threads_per_core,
-            cpu=site.cpu,
-            price_per_core_h=site.price_per_core_h,
-            price_per_gpu_h=site.price_per_gpu_h,
-        )
-        for count in site.gpus
-    )
+    offer = {item.name: getattr(site, item.name) for item in fields(Offer)}
+    return tuple(Candidate(name=f"{site.name} x{count}", gpu_count=count, **offer) for count in site.gpus)

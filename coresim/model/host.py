@@ -131,7 +131,7 @@ class HostFacts:
     @property
     def warnings(self) -> tuple[HostWarning, ...]:
         """What about this host misleads or slows, with remedies; derived from the facts."""
-        return tuple(_core_warnings(self)) + tuple(_sharing_warnings(self)) + tuple(_room_warnings(self))
+        return (*_core_warnings(self), *_room_warnings(self))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready facts, units in the keys, with the derived usable cores, fingerprint and warnings."""
@@ -209,7 +209,7 @@ def _slurm_warnings(facts: HostFacts) -> Iterator[HostWarning]:
         )
 
 
-def _sharing_warnings(facts: HostFacts) -> Iterator[HostWarning]:
+def _room_warnings(facts: HostFacts) -> Iterator[HostWarning]:
     quota = next((term.value for term in facts.terms if term.name == "quota"), None)
     if quota is not None and facts.affinity_cpus and quota < facts.affinity_cpus:
         yield HostWarning(
@@ -235,9 +235,6 @@ def _sharing_warnings(facts: HostFacts) -> Iterator[HostWarning]:
             f"{facts.steal_fraction:.0%} of wanted CPU time stolen since boot (a paused machine counts too)",
             "watch 'st' in top under load; if it stays, use an instance with dedicated CPUs",
         )
-
-
-def _room_warnings(facts: HostFacts) -> Iterator[HostWarning]:
     if facts.shm_bytes is not None and facts.shm_bytes < SMALL_SHM_BYTES:
         yield HostWarning(
             "/dev/shm is small: loader workers die with 'Bus error' when it fills",

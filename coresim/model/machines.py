@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from importlib import resources
@@ -70,7 +70,9 @@ class Machine:
         for name in ("id", "gpu"):
             check(bool(getattr(self, name)), f"{name}: missing; each machine needs one")
         for name in _NUMBERS:
-            _check_number(name, getattr(self, name))
+            value = getattr(self, name)
+            good = value is None or (in_bounds(value) and value > 0)
+            check(good, f"{name} = {short(value)}: a positive number is needed; leave it empty where it is not known")
         for name in (item.name for item in fields(self) if item.name.startswith("certainty_")):
             value = getattr(self, name)
             check(value in CERTAINTIES, f"{name} = {value!r}: use one of {', '.join(CERTAINTIES)}")
@@ -100,16 +102,9 @@ class Machine:
         return self.bandwidth_gb_s_per_socket * self.sockets
 
 
-_NUMBERS: dict[str, type] = {
-    "gpu_count": int,
-    "physical_cores": int,
-    "threads_per_core": int,
-    "sockets": int,
-    "gpu_memory_gb": float,
-    "memory_gib": float,
-    "bandwidth_gb_s_per_socket": float,
-    "price_usd_per_h": float,
-}
+#: Annotations are texts in this module: "int", "float | None", ...
+_KINDS = {item.name: str(item.type).partition(" | ")[0] for item in fields(Machine)}
+_NUMBERS = {name: int if kind == "int" else float for name, kind in _KINDS.items() if kind != "str"}
 _FACTS = {
     "certainty_cpu": "cpu",
     "certainty_memory": "memory_gib",
@@ -151,14 +146,10 @@ def _parsed(reader: csv.DictReader[str], source: str) -> tuple[Machine, ...]:
         check(name in (reader.fieldnames or ()), f"{source}: column {name}: missing; each machine needs it")
     found = tuple(_machine(record, f"{source}: line {reader.line_num}") for record in reader)
     check(bool(found), f"{source}: holds no machine; write one line for each below the column names")
-    _check_names(found, source)
-    return found
-
-
-def _check_names(machines: Sequence[Machine], source: str) -> None:
-    names = [machine.id for machine in machines]
+    names = [machine.id for machine in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     check(twice is None, f"{source}: id {twice!r} is there twice; give each machine a name of its own")
+    return found
 
 
 def _machine(record: Mapping[str | None, Any], where: str) -> Machine:
@@ -182,11 +173,6 @@ def _number(name: str, text: str) -> str | int | float:
     except ValueError:
         what = "whole number" if kind is int else "number"
         raise InputError(f"{name} = {short(text)}: a {what} is needed") from None
-
-
-def _check_number(name: str, value: float | None) -> None:
-    good = value is None or (in_bounds(value) and value > 0)
-    check(good, f"{name} = {short(value)}: a positive number is needed; leave it empty where it is not known")
 
 
 @dataclass(frozen=True)
@@ -229,7 +215,8 @@ def select_machines(machines: Iterable[Machine], wanted: Filter, sort: str = "fi
     """
     table = list(machines)
     _check_known("GPU", wanted.gpu, {machine.gpu for machine in table}, same_gpu)
-    _check_known("provider", wanted.provider, {machine.provider for machine in table}, _same_word)
+    providers = {machine.provider for machine in table}
+    _check_known("provider", wanted.provider, providers, lambda asked, name: asked.lower() == name.lower())
     found = [machine for machine in table if wanted.keeps(machine)]
     check(bool(found), "no machine meets all conditions; leave one out")
     return sorted(found, key=_SORT_KEYS[sort]) if sort != "file" else found
@@ -251,23 +238,15 @@ def find_machine(name: str, machines: Iterable[Machine]) -> Machine:
     raise InputError(f"machine {name!r}: unknown; nearest known: {near}; coresim machines lists all")
 
 
-def _same_word(asked: str, name: str) -> bool:
-    return asked.lower() == name.lower()
-
-
 def _check_known(what: str, asked: str | None, known: set[str], same: Callable[[str, str], bool]) -> None:
     if asked is None or any(same(asked, name) for name in known):
         return
     raise InputError(f"unknown {what} {asked!r}; nearest known: {nearest(asked, known)}")
 
 
-def _ascending(value: float | None) -> float:
-    return math.inf if value is None else value
-
-
 _SORT_KEYS: dict[str, Callable[[Machine], float]] = {
-    "price": lambda machine: _ascending(machine.price_usd_per_h),
-    "price-per-gpu": lambda machine: _ascending(machine.price_per_gpu_h),
+    "price": lambda machine: machine.price_usd_per_h or math.inf,
+    "price-per-gpu": lambda machine: machine.price_per_gpu_h or math.inf,
     "cores-per-gpu": lambda machine: -machine.cores_per_gpu,
     "gpus": lambda machine: -machine.gpu_count,
     "memory": lambda machine: -(machine.memory_gib or 0.0),

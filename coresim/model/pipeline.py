@@ -75,10 +75,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
-from coresim.model.checks import are_positive, at, check, check_count, is_finite
+from coresim.model.checks import are_positive, at, check, check_count, is_finite, kept_hash
 from coresim.model.handover import STATES
 from coresim.model.line_checks import check_line
 from coresim.model.service import ZERO, Service
@@ -111,12 +110,7 @@ class Phase:
     split: int = 1
     pooled: int = 1
 
-    def __hash__(self) -> int:
-        return self._hash  # kept, as the pipeline's
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(tuple(vars(self).values()))
+    __hash__ = kept_hash
 
     def __post_init__(self) -> None:
         known = self.resource in RESOURCES
@@ -210,12 +204,7 @@ class Pipeline:
     worker_startup: Number = 0.0
     speed_uncertainty: float = 0.0
 
-    def __hash__(self) -> int:
-        return self._hash  # kept, because a search looks pipelines up very often
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(tuple(vars(self).values()))
+    __hash__ = kept_hash
 
     def __post_init__(self) -> None:
         check_count(self.batch_size, "batch_size")
@@ -235,7 +224,7 @@ class Pipeline:
             check(is_finite(number) and number >= 0, "{!r}: must be finite and not negative", number)
         check_line(self)
 
-    @cached_property
+    @property
     def receives_early(self) -> bool:
         """Whether the trainer, while it waits, receives batches whose turn has not come, and that takes it any time."""
         takes_time = bool(self.trainer.handover) or not self.trainer.consumer.service.is_zero

@@ -35,19 +35,11 @@ class Preset:
 
 
 def _load() -> dict[str, Preset]:
-    text = resources.files("coresim").joinpath("data/presets.toml").read_text(encoding="utf-8")
-    return {
-        name: Preset(
-            name,
-            **{
-                **row,
-                "loader": MappingProxyType(row["loader"]),
-                "options": tuple(map(Option, row["options"])),
-                "needs": tuple(row.get("needs", ())),
-            },
-        )
-        for name, row in tomllib.loads(text).items()
-    }
+    text, found = resources.files("coresim").joinpath("data/presets.toml").read_text(encoding="utf-8"), {}
+    for name, row in tomllib.loads(text).items():
+        row |= {"loader": MappingProxyType(row["loader"]), "options": tuple(map(Option, row["options"]))}
+        found[name] = Preset(name, **row | {"needs": tuple(row.get("needs", ()))})
+    return found
 
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(_load())

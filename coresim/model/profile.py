@@ -26,6 +26,7 @@ from coresim.model.keys import (
     choice,
     key,
     read_section,
+    section,
     unknown_key,
     write_section,
 )
@@ -113,19 +114,11 @@ def _read_measurement(value: object, where: str) -> Measurement:
     return Measurement(name, unit, values, how)
 
 
-def _write_measurement(measurement: Measurement) -> dict[str, Any]:
-    return asdict(measurement) | {"values": [list(process) for process in measurement.values]}
-
-
 def _read_values(value: object, where: str) -> tuple[float, ...]:
     values = tuple(NOT_NEGATIVE.read(item, place) for place, item in _items(value, where))
     if not values:
         raise InputError(f"{where}: empty; measure again")
     return values
-
-
-def _section(section: type[Any]) -> Kind:
-    return Kind(lambda value, where: read_section(section, value, where), {"type": "object"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +135,8 @@ class Profile:
     bytes_per_batch: int = key(COUNT_OR_NONE, "bytes of one collated batch")
     arrays_per_batch: int = key(COUNT_OR_NONE, "arrays or tensors of one collated batch")
     host: HostFacts = key(Kind(HostFacts.from_dict, {"type": "object"}), "the host")
-    accelerator: AcceleratorSource = key(_section(AcceleratorSource), "where the step time comes from")
-    provenance: Provenance = key(_section(Provenance), "who measured this, when, with what")
+    accelerator: AcceleratorSource = key(section(AcceleratorSource), "where the step time comes from")
+    provenance: Provenance = key(section(Provenance), "who measured this, when, with what")
     speed: tuple[float, ...] = key(TABLE, "s(k): fitted speed of each busy core with k = 1, 2, 3, ... busy", (1.0,))
     speed_uncertainty: tuple[float, ...] = key(
         UNCERTAINTIES, "relative standard uncertainty of s(k): of each, or one number for all k > 1", (0.0,)
@@ -157,14 +150,19 @@ class Profile:
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)
     cautions: tuple[HostWarning, ...] = key(Kind(_read_cautions, {"type": "array"}), "reasons to trust it less", ())
     settings: LoaderSettings | None = key(
-        _section(LoaderSettings), "those of the DataLoader that was named; absent where none was", None
+        section(LoaderSettings), "those of the DataLoader that was named; absent where none was", None
     )
-    today: Today | None = key(_section(Today), "the program as it ran; absent where none was attached to", None)
+    today: Today | None = key(section(Today), "the program as it ran; absent where none was attached to", None)
     measurements: tuple[Measurement, ...] = key(Kind(_read_measurements, {"type": "array"}), "the raw values")
 
     def get(self, name: str) -> Measurement | None:
         """The measurement of that name, or None where it was not taken."""
         return next((found for found in self.measurements if found.name == name), None)
+
+    def numbered(self, prefix: str) -> dict[int, Measurement]:
+        """The measurements whose names are this and a number (of cores, mostly), by that number, rising."""
+        ends = {found.name.removeprefix(prefix): found for found in self.measurements if found.name.startswith(prefix)}
+        return {int(end): ends[end] for end in sorted(filter(str.isdigit, ends), key=int)}
 
     def __getitem__(self, name: str) -> Measurement:
         """The measurement of that name.
@@ -190,14 +188,9 @@ class Profile:
         """The JSON-ready document that `from_dict` reads back to an equal profile."""
         parts = {
             "host": self.host.to_dict(),
-            "accelerator": write_section(self.accelerator),
-            "provenance": write_section(self.provenance),
             "cautions": [caution._asdict() for caution in self.cautions],
-            "measurements": [_write_measurement(measurement) for measurement in self.measurements],
+            "measurements": [asdict(one) | {"values": list(map(list, one.values))} for one in self.measurements],
         }
-        for name, found in (("settings", self.settings), ("today", self.today)):
-            if found is not None:
-                parts[name] = write_section(found)
         return {"format": FORMAT, "schema_version": VERSION} | write_section(self) | parts
 
     @classmethod

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
+from coresim.model.checks import kept_hash
 from coresim.model.handover import NO_HANDOVER, Handover
 from coresim.model.keys import (
     COUNT,
@@ -186,12 +186,7 @@ class Scenario:
     target: Target = field(default_factory=Target)
     stages: tuple[StageTable, ...] = ()
 
-    def __hash__(self) -> int:
-        return self._hash  # kept, because a search looks scenarios up very often
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.workload, self.accelerator, self.host, self.loader, self.target, self.stages))
+    __hash__ = kept_hash
 
     def __post_init__(self) -> None:
         if self.accelerator.step.is_zero:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from coresim import stats
 from coresim.errors import InputError, UnknownKeyError
+from coresim.model.checks import kept_hash
 from coresim.units import LARGEST, LONGEST_S, SECONDS, finite, parse_duration, short
 
 DISTRIBUTIONS = ("constant", "exponential", "gamma", "lognormal", "values")
@@ -37,13 +37,7 @@ class Service:
     values: tuple[float, ...] = ()
     uncertainty: float = 0.0
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        # Kept, because there may be thousands of values, and every point of a sweep looks its draws up.
-        return hash((self.mean, self.cv, self.distribution, self.values, self.uncertainty))
+    __hash__ = kept_hash
 
     @property
     def is_zero(self) -> bool:

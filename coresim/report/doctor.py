@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -42,18 +42,19 @@ def doctor_dict(facts: HostFacts, parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _host(facts: HostFacts) -> tuple[tuple[str, str], ...]:
+    cache = _known(facts.last_level_cache_bytes, format_bytes)
     hints = ", ".join(f"{name}={value}" for name, value in facts.hints.items())
     return (
         ("CPU", facts.cpu_model or "unknown"),
         ("topology", _topology(facts)),
-        ("NUMA nodes", f"{_count(facts.numa_nodes)} {' | '.join(facts.numa_cpus)}".rstrip()),
+        ("NUMA nodes", f"{_known(facts.numa_nodes)} {' | '.join(facts.numa_cpus)}".rstrip()),
         ("cpuset", facts.cpuset_cpus or "none"),
-        ("last-level cache", f"{_count(facts.last_level_caches)} of {_bytes(facts.last_level_cache_bytes)}"),
+        ("last-level cache", f"{_known(facts.last_level_caches)} of {cache}"),
         ("memory", _memory(facts)),
-        ("/dev/shm", f"{_bytes(facts.shm_bytes)}, {_bytes(facts.shm_free_bytes)} free"),
-        ("other processes", _cores(facts.other_load_cores)),
-        ("throttled", _share(facts.throttled_fraction, "of quota periods")),
-        ("stolen", _share(facts.steal_fraction, "of wanted CPU time since boot")),
+        ("/dev/shm", f"{_known(facts.shm_bytes, format_bytes)}, {_known(facts.shm_free_bytes, format_bytes)} free"),
+        ("other processes", _known(facts.other_load_cores, "keep {:.2g} of these cores busy".format)),
+        ("throttled", _known(facts.throttled_fraction, "{:.1%} of quota periods".format)),
+        ("stolen", _known(facts.steal_fraction, "{:.1%} of wanted CPU time since boot".format)),
         ("hints", hints or "none"),
         ("fingerprint", facts.fingerprint),
     )
@@ -62,17 +63,16 @@ def _host(facts: HostFacts) -> tuple[tuple[str, str], ...]:
 def _topology(facts: HostFacts) -> str:
     kind = {True: "virtual", False: "bare metal or hidden hypervisor", None: "virtual or not: unknown"}
     return (
-        f"sockets {_count(facts.sockets)}, physical cores {_count(facts.physical_cores)}, "
-        f"threads per core {_count(facts.threads_per_core)}, hardware threads {_count(facts.logical_cpus)}; "
+        f"sockets {_known(facts.sockets)}, physical cores {_known(facts.physical_cores)}, "
+        f"threads per core {_known(facts.threads_per_core)}, hardware threads {_known(facts.logical_cpus)}; "
         f"{kind[facts.hypervisor]}"
     )
 
 
 def _memory(facts: HostFacts) -> str:
     limit = "none" if facts.memory_limit_bytes is None else format_bytes(facts.memory_limit_bytes)
-    return (
-        f"{_bytes(facts.memory_bytes)}, {_bytes(facts.memory_available_bytes)} available, control-group limit {limit}"
-    )
+    size, free = (_known(count, format_bytes) for count in (facts.memory_bytes, facts.memory_available_bytes))
+    return f"{size}, {free} available, control-group limit {limit}"
 
 
 def _part_line(part: Part) -> str:
@@ -82,17 +82,5 @@ def _part_line(part: Part) -> str:
     return f"{state} {part.name}{version}: {part.detail}{remedy}"
 
 
-def _count(value: int | None) -> str:
-    return "unknown" if value is None else str(value)
-
-
-def _bytes(value: int | None) -> str:
-    return "unknown" if value is None else format_bytes(value)
-
-
-def _cores(value: float | None) -> str:
-    return "unknown" if value is None else f"keep {value:.2g} of these cores busy"
-
-
-def _share(value: float | None, of_what: str) -> str:
-    return "unknown" if value is None else f"{value:.1%} {of_what}"
+def _known(value: float | None, words: Callable[[Any], str] = str) -> str:
+    return "unknown" if value is None else words(value)

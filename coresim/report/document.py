@@ -35,11 +35,6 @@ def _short(cap: MemoryCap | None) -> MemoryCap | None:
     return cap if cap and cap.memory.short_of else None
 
 
-def _own_host(answer: Recommendation) -> _Part | None:
-    own = answer.own_host
-    return None if own is None else _Part(answer.scenario, own, own.point)
-
-
 def finite(value: float) -> float | None:
     """The number, or None where JSON has no word for it."""
     return value if abs(value) < float("inf") else None
@@ -149,7 +144,7 @@ RECOMMENDATION = Record(
     Key("lower_bound", _BOUND),
     Key("saturating_cores", "whole?"),
     Key("rule_of_thumb_cores", "whole"),
-    Key("own_host", _OWN_HOST, _own_host, null=True),
+    Key("own_host", _OWN_HOST, lambda a: a.own_host and _Part(a.scenario, a.own_host, a.own_host.point), null=True),
     Key("elasticities", _ELASTICITY, each=True),
     Key("epoch_start", Record(*keys("number", "persistent_s", "respawned_s")), null=True),
     Key("storage", _STORAGE, "scenario"),

@@ -40,7 +40,8 @@ def recorded_words(answer: Recommendation, step_provenance: str | None) -> str:
         return ""
     # "catalogue: ResNet-50 v1.5 on NVIDIA A100 80GB, mixed, batch 256: ..."
     what = step_provenance.removeprefix("catalogue:").strip().partition(",")[0].partition(" (")[0]
-    return f" for the {_rate(answer):,.0f} samples/s recorded of {what}"
+    rate = answer.scenario.workload.batch_size / answer.scenario.accelerator.step.mean
+    return f" for the {rate:,.0f} samples/s recorded of {what}"
 
 
 def rate_words(rate: PerRate) -> str:
@@ -69,10 +70,6 @@ def own_words(answer: Recommendation) -> str | None:
     if own.gain < WORTH:
         return f"{there}, today's setting is as good as any, {_words(own.today)}"
     return f"{there}, {_words(own.point)}, today {_words(own.today)}: {100 * own.gain:+.1f} % samples/s"
-
-
-def _rate(answer: Recommendation) -> float:
-    return answer.scenario.workload.batch_size / answer.scenario.accelerator.step.mean
 
 
 def _words(point: Point) -> str:

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from coresim.advise.sweep import NOISE
 from coresim.report.charts import svg_of
-from coresim.report.content import Chart, Report
+from coresim.report.content import Report
 
 if TYPE_CHECKING:
     from coresim.report.interactive import Panel
@@ -27,9 +27,11 @@ def report_html(report: Report) -> str:
     """The whole file; every text is escaped, and its policy lets no browser fetch anything."""
     # Two charts of one file must not share ids: the number of the chart is the salt of its own.
     numbers = iter(range(10_000))
+    # matplotlib escapes what it writes.
     return _render(
-        "report.html.j2", report=report, drawn=lambda chart: _drawn(chart, next(numbers)), **_sliders(report)
-    )
+        "report.html.j2", report=report, drawn=lambda chart: Markup(svg_of(chart, f"chart{next(numbers)}")),
+        **_sliders(report),
+    )  # fmt: skip
 
 
 def _sliders(report: Report) -> dict[str, Any]:
@@ -66,11 +68,6 @@ def answer_html(headline: str, facts: list[tuple[str, str]], text: str) -> str:
 def panels_svg(panels: Sequence[Panel], width: float, height: float) -> str:
     """Panels as one ``<svg>`` element; every text is escaped."""
     return _render("panels.svg.j2", panels=panels, width=width, height=height)
-
-
-def _drawn(chart: Chart, number: int) -> Markup:
-    # matplotlib escapes what it writes.
-    return Markup(svg_of(chart, f"chart{number}"))
 
 
 def _render(name: str, **values: Any) -> str:

@@ -88,7 +88,7 @@ def _section(flow: _Flow, section: Section) -> None:
             flow.text(textwrap.wrap(block.caption, COLUMNS), colour="dimgrey")
             flow.gap()
             continue
-        lines = block_lines(block, COLUMNS)
+        lines = list(block_lines(block, COLUMNS))
         if isinstance(block, Table):
             flow.left -= LINE
             flow.room(min(len(lines), 20) * LINE)

@@ -11,8 +11,8 @@ from coresim.report.words import WIDTH, wrapped
 
 def answer_lines(headline: str, *sections: Section) -> str:
     """The headline as it stands, then the sections; charts are left out."""
-    shown = (section_text(section) for section in sections if any(map(_has_text, section.blocks)))
-    return "\n\n".join(filter(None, [headline, *shown]))
+    told = (one for one in sections if {block.kind for block in one.blocks if block != Items(())} - {Chart.kind})
+    return "\n\n".join(filter(None, [headline, *map(section_text, told)]))
 
 
 def section_text(section: Section) -> str:
@@ -25,12 +25,8 @@ def section_text(section: Section) -> str:
     return "\n".join([*filter(None, [section.title]), *lines])
 
 
-def block_lines(block: Block, width: int, wide: bool = False) -> list[str]:
+def block_lines(block: Block, width: int, wide: bool = False) -> Iterator[str]:
     """The lines of a block, no longer than ``width``, which tables with ``wide`` and what is verbatim may pass."""
-    return list(_lines(block, width, wide))
-
-
-def _lines(block: Block, width: int, wide: bool) -> Iterator[str]:
     match block:
         case Paragraph(text):
             yield from wrapped(text, "", "", width).splitlines()
@@ -68,7 +64,3 @@ def table_lines(table: Table, width: int | None = None) -> list[str]:
         bar = "  " + "#" * round(40 * share) if width is None else ""
         lines += [(start + (first if more else cells[-1]) + bar).rstrip(), *(" " * len(start) + line for line in more)]
     return lines
-
-
-def _has_text(block: Block) -> bool:
-    return not isinstance(block, Chart) and (not isinstance(block, Items) or bool(block.lines))

@@ -16,6 +16,7 @@ from coresim.report import text
 from coresim.report.answered import Answered
 from coresim.report.content import Chart, Items, Paragraph, Report, Section, Table
 from coresim.report.doubt import sure_words
+from coresim.report.settings import cap_text
 from coresim.report.simulated import estimate_shares
 from coresim.report.subject import merged, provenance_words, warnings
 from coresim.report.words import interval, percent, plural
@@ -113,7 +114,8 @@ def facts(answer: Answered) -> Iterator[tuple[str, str]]:
         yield "Answer", text.headline(result).splitlines()[0]
         yield "What would help", result.verdict.advice
         yield "Nearest", plural(point.cores, "CPU core") + " per GPU"
-    yield "Predicted GPU idle", interval(point.estimate) + _target(result)
+    target = f"target {percent(result.scenario.target.gpu_idle)}, met with probability {result.probability:.2f}"
+    yield "Predicted GPU idle", f"{interval(point.estimate)}, {target}"
     sources = provenance_words(result.scenario, answer.step_provenance)
     if sources:
         yield "Rests on", sources
@@ -137,11 +139,6 @@ def facts(answer: Answered) -> Iterator[tuple[str, str]]:
         if own.verdict.name != "GPU-bound" and own.cores != point.cores:
             words += f"; what would help there: {own.verdict.advice}"
         yield f"On the host's {own.cores:g} cores per GPU", words
-
-
-def _target(result: Recommendation) -> str:
-    share = percent(result.scenario.target.gpu_idle)
-    return f", target {share}, met with probability {result.probability:.2f}"
 
 
 def one_short(result: Recommendation) -> str:
@@ -184,7 +181,8 @@ def _options(result: Recommendation) -> Table:
         cores = f"{best.cores}" if option.answer else f"none ({best.cores})"
         rows.append((f"{option.option} {option.option.label}", cores, f"{option.knee.cores}", *_cells(best)))
     columns = ("Options", "cores per GPU", "knee, cores", "workers", "GPU idle", "samples/s")
-    note = "; ".join(["none: no core count reaches the target; in brackets the knee", *text.cap_lines(result)]) + "."
+    caps = filter(None, map(cap_text, result.options))
+    note = "; ".join(["none: no core count reaches the target; in brackets the knee", *caps]) + "."
     return Table(columns, tuple(rows), note=note)
 
 

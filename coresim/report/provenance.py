@@ -50,7 +50,7 @@ def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple
     basis = batch_provenance(profile, settings)
     if basis is not None:
         lines.append(f"times of a batch: {basis}")
-    curve = _bandwidth(profile)
+    curve = [(count, found.mean) for count, found in profile.numbered("bandwidth.triad.").items()]
     if curve:
         known = ", ".join(f"{value / 1e9:.1f} GB/s with {plural(count, 'core')}" for count, value in curve)
         lines.append(f"memory bandwidth (STREAM triad): {known}; {_saturation(curve)}")
@@ -97,7 +97,7 @@ def _busy_line(answer: Recommendation, profile: Profile | None, given: str, sett
     value, spread = host.speed[most - 1], 2 * host.speed_uncertainty_at(most)
     line = f"each of {cores} busy cores works at {100 * value:.0f} % of its speed alone"
     line += f", \u00b1{100 * spread:.0f} %" if spread >= 0.005 else ""
-    measured = 0 if profile is None else _measured(profile)
+    measured = 0 if profile is None else max(profile.numbered("scaling."), default=1)  # by the calibration
     from_profile = profile is not None and provenance_after(settings, "host.speed", None) is None
     if not from_profile:
         yield f"{line}: {provenance_after(settings, 'host.speed', given)}{_held(cores, known)}"
@@ -113,19 +113,6 @@ def _busy_line(answer: Recommendation, profile: Profile | None, given: str, sett
 
 def _held(cores: int, known: int) -> str:
     return f"; s(k) is known for {known} cores, and more are taken to be no slower" if cores > known else ""
-
-
-def _measured(profile: Profile) -> int:
-    """The most busy cores that the calibration ran."""
-    prefix = "scaling."
-    names = [found.name.removeprefix(prefix) for found in profile.measurements if found.name.startswith(prefix)]
-    return max([1, *(int(name) for name in names if name.isdigit())])
-
-
-def _bandwidth(profile: Profile) -> list[tuple[int, float]]:
-    prefix = "bandwidth.triad."
-    found = [measured for measured in profile.measurements if measured.name.startswith(prefix)]
-    return sorted((int(measured.name.removeprefix(prefix)), measured.mean) for measured in found)
 
 
 def _saturation(curve: list[tuple[int, float]]) -> str:

@@ -17,12 +17,6 @@ _ROOM = 1.25
 _TRAINER_BYTES, _WORKER_BYTES = 8e9, 1e9
 
 
-def requested_cores(row: Row) -> int:
-    """Whole physical cores per GPU to ask for: those needed, or all that there are where those are fewer."""
-    had = max(1, math.floor(row.outcome.cores_had))
-    return had if row.outcome.cores_needed is None else min(row.outcome.cores_needed, had)
-
-
 def scheduler_requests(row: Row) -> dict[str, str]:
     """The request by system; CPUs of schedulers are hardware threads, so cores times threads per core.
 
@@ -30,8 +24,10 @@ def scheduler_requests(row: Row) -> dict[str, str]:
     so that the kubelet's static policy gives whole CPUs, with a comment on what the memory is for. ``docker``: flags
     of ``docker run``. ``dataloader``: arguments.
     """
-    gpus, cpus = row.candidate.gpu_count, requested_cores(row) * (row.candidate.threads_per_core or 1)
-    shm = shm_mib(row)
+    # Whole physical cores per GPU: those needed, or all that there are where those are fewer.
+    had = max(1, math.floor(row.outcome.cores_had))
+    cores = had if row.outcome.cores_needed is None else min(row.outcome.cores_needed, had)
+    gpus, cpus, shm = row.candidate.gpu_count, cores * (row.candidate.threads_per_core or 1), shm_mib(row)
     return {
         "slurm": f"#SBATCH --gpus-per-node={gpus}\n#SBATCH --cpus-per-gpu={cpus}",
         "kubernetes": _kubernetes(row, cpus * gpus, shm),
@@ -79,16 +75,12 @@ def _kubernetes(row: Row, cpus: int, shm: int | None) -> str:
     memory, of = memory_gib(row)
     amounts = f'{{cpu: "{cpus}", memory: {memory}Gi, nvidia.com/gpu: "{row.candidate.gpu_count}"}}'
     limit = f", sizeLimit: {shm}Mi" if shm else ""
-    return "\n".join(
-        [
-            f"# memory: {of}; a quarter more for all but trainers",
-            "resources:",
-            f"  requests: {amounts}",
-            f"  limits: {amounts}",
-            "volumeMounts: [{name: shm, mountPath: /dev/shm}]",
-            "# in the pod's spec:",
-            f"volumes: [{{name: shm, emptyDir: {{medium: Memory{limit}}}}}]",
-        ]
+    return (
+        f"# memory: {of}; a quarter more for all but trainers\n"
+        f"resources:\n  requests: {amounts}\n  limits: {amounts}\n"
+        "volumeMounts: [{name: shm, mountPath: /dev/shm}]\n"
+        "# in the pod's spec:\n"
+        f"volumes: [{{name: shm, emptyDir: {{medium: Memory{limit}}}}}]"
     )
 
 

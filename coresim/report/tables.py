@@ -96,15 +96,10 @@ def write_parquet(plan: FleetPlan, path: str | os.PathLike[str]) -> None:
 
 def ledger_frame(ledger: Ledger) -> pd.DataFrame:
     """One row for each point of a validation that counts: its setting, idle measured and predicted, in percent."""
+    names = ("workload", "option", "workers", "cores", "prefetch_factor", "sync", "ordered")
     rows = [
         {
-            "workload": point.setting.workload,
-            "option": point.setting.option,
-            "workers": point.setting.workers,
-            "cores": point.setting.cores,
-            "prefetch_factor": point.setting.prefetch_factor,
-            "sync": point.setting.sync,
-            "ordered": point.setting.ordered,
+            **{name: getattr(point.setting, name) for name in names},
             "step_ms": 1e3 * point.step_s,
             "measured_idle_percent": 100 * point.idle,
             "predicted_idle_percent": 100 * point.prediction.idle,

@@ -13,7 +13,7 @@ from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes, misses_of, tiers
 from coresim.report.doubt import recorded_words, sure_words
 from coresim.report.node import node_words
-from coresim.report.settings import cap_text, crowding_text, loader_settings, memory_text, unlimited_text
+from coresim.report.settings import crowding_text, loader_settings, memory_text, unlimited_text
 from coresim.report.words import interval, option_words, percent, plural
 from coresim.sim.estimate import Estimate
 from coresim.units import format_bytes, format_duration
@@ -82,8 +82,9 @@ def provenance_lines(answer: Recommendation, step_provenance: str | None, proven
             for stage in scenario.stages
         )
     lines += storage_lines(scenario)
-    left_out = [name for name in ("launch", "pin", "copy") if _is_left_out(scenario, name)]
-    if left_out:
+    times = {"launch": scenario.accelerator.launch, "pin": scenario.workload.pin, "copy": scenario.workload.copy}
+    left_out = [name for name, time in times.items() if time.is_zero]
+    if left_out and not scenario.stages:
         lines.append(f"not included, because not known: the time to {', '.join(left_out)}")
     return lines
 
@@ -112,12 +113,6 @@ def storage_lines(scenario: Scenario) -> list[str]:
     return lines
 
 
-def _is_left_out(scenario: Scenario, name: str) -> bool:
-    """Zero in the input: nothing is known of it."""
-    service = getattr(scenario.accelerator if name == "launch" else scenario.workload, name)
-    return service.is_zero and not scenario.stages
-
-
 def loader_text(answer: Recommendation) -> str:
     """The settings of the loader that the preset names, and the memory that they take."""
     scenario = answer.scenario
@@ -141,11 +136,6 @@ def loader_text(answer: Recommendation) -> str:
     if answer.unlimited is not None:
         parts.append(unlimited_text(answer.unlimited))
     return "; ".join(parts)
-
-
-def cap_lines(answer: Recommendation) -> list[str]:
-    """For each option whose workers memory stops, one line."""
-    return [line for line in map(cap_text, answer.options) if line]
 
 
 def thinned(curve: tuple[Point, ...], at: int) -> list[Point]:

@@ -235,17 +235,13 @@ def sweeps_agree(points: Sequence[RecordedPoint]) -> str:
 
 def cost_text(cost: Spent) -> str:
     """What answers cost beside the scans' own trials, and beside the sweep that people run."""
-    sizes = ", ".join(f"{workload} {_rounded(samples):,}" for workload, samples in cost.samples.items())
+    # To two significant digits.
+    sizes = ", ".join(f"{workload} {int(float(f'{samples:.1e}')):,}" for workload, samples in cost.samples.items())
     return (
         f"the answers took {cost.answer_s:.0f} s, the trials of their scans {cost.sweep_s:.0f} s. Reading the whole"
         f" data set {EPOCHS} times with each number of workers, as published sweeps do, takes {1 / CHEAP:.0f} times as"
         f" long as the answer from so many samples on: {sizes}."
     )
-
-
-def _rounded(number: float) -> int:
-    """To two significant digits."""
-    return int(float(f"{number:.1e}"))
 
 
 def _about(ledger: Ledger) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from coresim.advise.sweep import Study, predict
+from coresim.advise.transforms import with_batch
 from coresim.model.option import Option
-from coresim.model.scenario import Scenario, with_services
+from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.sim.estimate import Engine, Estimate, Plan
 
 #: Core counts of the curve at the most.
 POINTS = 10
-#: What a batch costs as a whole grows with its samples.
-PER_BATCH = ("collate", "send", "consumer", "pin", "copy")
 
 
 @dataclass(frozen=True)
@@ -41,18 +40,11 @@ class Knobs:
 
 def turned(scenario: Scenario, knobs: Knobs) -> Scenario:
     """The scenario with the knobs' times; spreads keep their shape, what a batch costs follows its size."""
-    workload, device = scenario.workload, scenario.accelerator
-    ratio = knobs.batch_size / workload.batch_size
-    found = with_services(scenario, ratio, *PER_BATCH)
-    size = None if workload.batch_bytes is None else workload.batch_bytes * ratio
-    turned_workload = replace(
-        found.workload,
-        batch_size=knobs.batch_size,
-        batch_bytes=size,
-        preprocess=_to(workload.preprocess, knobs.preprocess),
-        fetch=_to(workload.fetch, knobs.fetch),
-    )
-    return replace(found, workload=turned_workload, accelerator=replace(device, step=_to(device.step, knobs.step)))
+    found = with_batch(scenario, knobs.batch_size)
+    workload, device = found.workload, found.accelerator
+    preprocess, fetch = _to(workload.preprocess, knobs.preprocess), _to(workload.fetch, knobs.fetch)
+    workload = replace(workload, preprocess=preprocess, fetch=fetch)
+    return replace(found, workload=workload, accelerator=replace(device, step=_to(device.step, knobs.step)))
 
 
 def _to(service: Service, mean: float) -> Service:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coresim.errors import InputError
-from coresim.model.pipeline import Phase, Pipeline
+from coresim.model.pipeline import Pipeline
 
 
 def balanced_job_bounds(demands: Sequence[float], customers: int, think: float = 0.0) -> tuple[float, float]:
@@ -44,7 +44,9 @@ def batch_rate_bounds(pipeline: Pipeline) -> tuple[float, float] | None:
     if not (_is_tandem(pipeline) and _only_waits(pipeline) and _is_undisturbed(pipeline)):
         return None
     phases = [*(stage.phases[0] for stage in pipeline.stages), pipeline.step]
-    if not all(_is_exponential(phase) for phase in phases):
+    if not all(one.service.distribution == "exponential" for one in phases):
+        return None
+    if not all(one.repeats == one.split == one.pooled == 1 for one in phases):
         return None
     times, credits = [phase.service.mean for phase in phases], pipeline.credits or 1
     return balanced_job_bounds(times, credits)[0], balanced_job_bounds(times, credits + 1)[1]
@@ -69,7 +71,3 @@ def _is_undisturbed(pipeline: Pipeline) -> bool:
     tasks = range(1, pipeline.busiest() + 1)
     rates = (pipeline.core_rate, pipeline.storage_rate, pipeline.accelerator_rate)
     return pipeline.accelerator_rate(0) == 1 and all(rate(count) == 1 for count in tasks for rate in rates)
-
-
-def _is_exponential(phase: Phase) -> bool:
-    return phase.service.distribution == "exponential" and phase.repeats == phase.split == phase.pooled == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import wave
-from functools import cached_property
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 
@@ -54,13 +54,9 @@ class WavWorkload(FolderWorkload):
         values: np.ndarray = stored.astype(np.float32) / np.float32(LOUDEST + 1)
         return values
 
-    @cached_property
-    def _filters(self) -> np.ndarray:
-        return mel_filters()
-
     def transform(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Log-mel spectrogram of mean 0 and deviation 1, masked: float32, (frames, 80)."""
-        values = log_mel(x, self._filters)
+        values = log_mel(x, mel_filters())
         values -= values.mean()
         values /= values.std() + np.float32(1e-6)
         for _ in range(2):
@@ -100,6 +96,7 @@ def log_mel(signal: np.ndarray, filters: np.ndarray) -> np.ndarray:
     return values
 
 
+@cache
 def mel_filters() -> np.ndarray:
     """Triangles of equal width on the mel scale, from 0 Hz to half the rate: (frequencies, bands).
 

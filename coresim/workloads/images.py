@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -34,7 +33,8 @@ class ImageWorkload(PictureWorkload):
 
     def write(self) -> None:
         """Write the JPEG files."""
-        make_images(self.folder, self.count)
+        for index, raw in enumerate(make_jpegs(self.count)):
+            (self.folder / f"{index:04d}.jpg").write_bytes(raw)
 
     def transform(self, x: Image.Image, rng: np.random.Generator) -> np.ndarray:
         """Crop, resize, flip, normalise: a float32 array of shape (3, 224, 224)."""
@@ -96,15 +96,9 @@ def crop_box(width: int, height: int, rng: np.random.Generator) -> tuple[int, in
     return (width - side) // 2, (height - side) // 2, side, side
 
 
-def make_images(folder: Path, count: int) -> None:
-    """Write ``count`` JPEG files into ``folder``, always the same ones."""
-    for index, raw in enumerate(make_jpegs(count)):
-        (folder / f"{index:04d}.jpg").write_bytes(raw)
-
-
-def make_jpegs(count: int, seed: int = 2012) -> Iterator[bytes]:
-    """The bytes of ``count`` JPEG files; the same seed gives the same pixels."""
-    painter = Painter(np.random.default_rng(seed))
+def make_jpegs(count: int) -> Iterator[bytes]:
+    """The bytes of ``count`` JPEG files, always the same ones."""
+    painter = Painter(np.random.default_rng(2012))
     for _ in range(count):
         picture, file = painter.draw(*imagenet_size(painter.rng)), BytesIO()
         picture.save(file, "JPEG", quality=int(painter.rng.integers(87, 97)))

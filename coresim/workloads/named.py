@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,7 @@ class WorkloadSpec:
         Raises:
             InputError: it cannot be imported, or is of no use; TrainsError: it trains while it is imported.
         """
-        if not self.is_own:
-            return load_name(self.target, "dataset")
-        with _not_training(self.target):
+        with _not_training(self.target) if self.is_own else nullcontext():
             return load_name(self.target, "dataset")
 
     def build(self) -> Workload:
@@ -112,7 +110,8 @@ class WorkloadSpec:
 
 def _made(found: Any, target: str) -> Any:
     """The data set or loader that a name gives."""
-    if not isinstance(found, type) and _is_data(found):
+    data = any(hasattr(found, name) for name in ("__getitem__", "__iter__", "train_dataloader"))
+    if data and not isinstance(found, type):
         made = found
     elif not callable(found):
         kind = type(found).__name__
@@ -125,10 +124,6 @@ def _made(found: Any, target: str) -> Any:
     if not _is_loader(loader):
         raise InputError(f"{target}: train_dataloader gives a {type(loader).__name__}; name what gives one DataLoader")
     return loader
-
-
-def _is_data(found: Any) -> bool:
-    return any(hasattr(found, name) for name in ("__getitem__", "__iter__", "train_dataloader"))
 
 
 def _loader_of(module: Any) -> Any:

@@ -104,10 +104,9 @@ def target_of(name: str) -> str:
 
 def listing() -> list[ListedWorkload]:
     """All built-in workloads in order; their modules are imported, their optional packages are not."""
-    return [_listed(name, entry) for name, entry in WORKLOADS.items()]
-
-
-def _listed(name: str, entry: Entry) -> ListedWorkload:
-    workload = load_object(entry.target, "workload")(Path())
-    steps = (*(step.name for step in workload.steps()), "collate")
-    return ListedWorkload(name, workload.batch_size, steps, entry.purpose, entry.needs)
+    found = []
+    for name, entry in WORKLOADS.items():
+        workload = load_object(entry.target, "workload")(Path())
+        steps = (*(step.name for step in workload.steps()), "collate")
+        found.append(ListedWorkload(name, workload.batch_size, steps, entry.purpose, entry.needs))
+    return found

@@ -107,7 +107,9 @@ def job(**changes: object) -> FleetWorkload:
 
 
 def host(name: str = "box", gpu: str | None = "NVIDIA A100 SXM 80GB", **changes: object) -> Candidate:
-    return replace(Candidate(name, gpu, 1, 16.0, cpu="AMD EPYC 7742 64-Core Processor"), **changes)  # type: ignore[arg-type]
+    cpu = "AMD EPYC 7742 64-Core Processor"
+    made = Candidate(name=name, gpu=gpu, gpu_count=1, cores_per_gpu=16.0, cpu=cpu)
+    return replace(made, **changes)  # type: ignore[arg-type]
 
 
 # Carrying

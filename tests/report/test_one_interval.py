@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surface import read
 
 import coresim
-from coresim.advise.surface import read, surface_of
+from coresim.advise.surface import surface_of
 from coresim.advise.sweep import Point, Study
 from coresim.advise.what_if import what_if
 from coresim.cli.main import main

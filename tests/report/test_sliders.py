@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 from lab import CHROMIUM, PATIENCE_S
+from surface import read
 
 import coresim
-from coresim.advise.surface import CORES, FACTORS, Surface, chosen_cores, read, surface_of
+from coresim.advise.surface import CORES, FACTORS, Surface, chosen_cores, surface_of
 from coresim.advise.sweep import pipeline_of
 from coresim.model.scenario import with_services
 from coresim.report.html import report_html
