@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import LoaderCandidate, candidates
-from coresim.advise.starved import FAR, short_of_cores
+from coresim.advise.starved import FAR, short_of_cores, short_of_reads
 from coresim.advise.sweep import (
     NOISE,
     Point,
@@ -16,6 +16,7 @@ from coresim.advise.sweep import (
     least_idle,
     lowest_idle,
     predict,
+    sure_enough,
 )
 from coresim.errors import InputError
 from coresim.model.option import Option
@@ -100,7 +101,9 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
 
     first = _fewest(found, LIKELY, 1, reaches, searched_reaches)
     if first is None:
-        for cores in (max(found), knee(found.values()).cores):
+        ends = (max(found), knee(found.values()).cores)
+        # Where reads are too slow, no workers and credits make up for it.
+        for cores in (count for count in ends if not short_of_reads(scenario, option, count)):
             tried = candidates(scenario, option, cores)
             found[cores] = _better(found[cores], choose(scenario, option, cores, tried, study, STRIDE), target, LIKELY)
     else:
@@ -187,7 +190,7 @@ def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) 
             continue
         if predicted(one, alone).gpu_idle > most:
             continue
-        found = predicted(one, study)
+        found = sure_enough(scenario, best.option, best.cores, one, share, study)
         if found.gpu_idle <= most and found.probability(target) >= share:
             return Point(best.option, best.cores, one.workers, one.prefetch_factor, found)
     return best
