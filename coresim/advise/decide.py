@@ -11,7 +11,6 @@ from coresim.advise.memory import MemoryCap
 from coresim.advise.own_host import OwnHost, own_host
 from coresim.advise.refine import CONFIDENCE, EVERY, LIKELY, fewest_of, fewest_workers, knee, refine
 from coresim.advise.sweep import (
-    FEW,
     LARGEST_SWEEP,
     Point,
     Study,
@@ -170,9 +169,7 @@ def _narrowed(scenario: Scenario, point: Point, confidence: float, study: Study)
 def _answer(scenario: Scenario, option: Option, max_cores: int | None, confidence: float, study: Study) -> OptionAnswer:
     most = max_cores or sensible_maximum(scenario)
     # The counts that decide are simulated more closely when the curve is refined, and the same runs serve for both.
-    few = min(FEW, study.plan.least)
-    first_look = replace(study, plan=replace(study.plan, least=few, most=study.plan.least))
-    points = curve(scenario, option, spaced(most, EVERY), first_look)
+    points = curve(scenario, option, spaced(most, EVERY), replace(study, plan=study.first_look))
     refined = refine(scenario, points, confidence, study)
     if refined.answer is None and max_cores is None and most < LARGEST_SWEEP and _can(scenario, option, study):
         return _answer(scenario, option, min(LARGEST_SWEEP, 2 * most), confidence, study)

@@ -188,7 +188,8 @@ def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) 
         last = one.workers
         if predicted(one, rough).gpu_idle > most + NOISE:
             continue
-        if predicted(one, alone).gpu_idle > most:
+        few = predicted(one, replace(study, plan=study.brief))
+        if few.gpu_idle - few.simulation_half_low > most or predicted(one, alone).gpu_idle > most:
             continue
         found = sure_enough(scenario, best.option, best.cores, one, share, study)
         if found.gpu_idle <= most and found.probability(target) >= share:

@@ -76,6 +76,11 @@ class Study:
         few = min(FEW, self.plan.least)
         return replace(self.plan, least=few, most=few, inputs=0)
 
+    @property
+    def first_look(self) -> Plan:
+        """As few full runs as will do, and no more than a longer look begins with."""
+        return replace(self.plan, least=min(FEW, self.plan.least), most=self.plan.least)
+
 
 @lru_cache(maxsize=1 << 11)
 def pipeline_of(scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int) -> Pipeline:
@@ -103,7 +108,7 @@ def sure_enough(
 ) -> Estimate:
     """One setting, of the fewest runs where these say that no more of them make it as sure as that."""
     setting = scenario, option, cores, one.workers, one.prefetch_factor
-    found = predict(*setting, replace(study, plan=replace(study.plan, most=study.plan.least)))
+    found = predict(*setting, replace(study, plan=study.first_look))
     if found.probability_at_best(scenario.target.gpu_idle) < confidence:
         return found
     return predict(*setting, study)

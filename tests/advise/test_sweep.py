@@ -176,13 +176,13 @@ def test_slow_reads_are_not_swept_in_full_and_the_answer_stays(streams: int | No
 
 @pytest.mark.parametrize(("cores", "fewer"), [(4, True), (8, False)])
 def test_what_is_decided_by_few_runs_takes_no_more(cores: int, fewer: bool) -> None:
-    # Of 80 ms of work per step of 20 ms four cores are as likely too few as not, and eight enough.
+    # Of 80 ms of work per step of 20 ms four cores are not surely enough, and eight are.
     job, one = scenario(mean="10 ms", cv=1, uncertainty=0.1), LoaderCandidate(0.0, 12, 2)
     study = Study(simulate, Plan(least=8, most=32, inputs=4, half_width=0.0005, target=0.05))
     found = sure_enough(job, Option.OVERLAPPED, cores, one, 0.9, study)
     closer = predict(job, Option.OVERLAPPED, cores, one.workers, one.prefetch_factor, study)
     assert (found.probability(0.05) >= 0.9) == (closer.probability(0.05) >= 0.9) == (not fewer)
-    assert found.replications == (8 if fewer else closer.replications)
+    assert found.replications < closer.replications if fewer else found == closer
 
 
 def test_the_bound_of_a_setting_in_a_moment_is_never_above_that_of_its_pipeline() -> None:
