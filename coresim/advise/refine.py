@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from coresim.advise.candidates import LoaderCandidate, candidates
 from coresim.advise.starved import FAR, short_of_cores, short_of_reads
@@ -198,12 +199,16 @@ def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) 
 
 
 def _better(point: Point | None, best: Point, target: float, share: float) -> Point:
-    """The point of the search, unless the curve had a better one; what reaches the probability is better."""
+    """The point of the search, unless the curve had a better one; what reaches the probability is better.
+
+    Where neither does, what is within the target as likely as not is better: the answer may rest on it.
+    """
     if point is None:
         return best
-    reach = [one.estimate.probability(target) >= share for one in (point, best)]
-    if reach[0] is not reach[1]:
-        return best if reach[1] else point
+    chances = [one.estimate.probability(target) for one in (point, best)]
+    reach = [(chance >= share, chance >= LIKELY) for chance in chances]
+    if reach[0] != reach[1]:
+        return max((reach[0], point), (reach[1], best), key=itemgetter(0))[1]
     return best if best.estimate.gpu_idle <= point.estimate.gpu_idle + NOISE else point
 
 
