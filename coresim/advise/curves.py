@@ -18,15 +18,18 @@ def curve(scenario: Scenario, option: Option, counts: Iterable[int], study: Stud
     """The best setting at each core count, in rising order, with its estimate.
 
     Far from the target (`coresim.advise.starved`) the workers and what uncertain inputs add come from the bounds.
-    Beyond a count from which nothing is left to gain, its setting and its estimate stay: another core never made a run
-    longer, so they are within noise of every later one's.
+    Beyond the first count from which nothing is left to gain, its setting and its estimate stay: another core never
+    made a run longer, so they are within noise of every later one's.
     """
     left, points = sorted(counts), list[Point]()
     most = left[-1] if left else 0
     while left:
+        enough = next((point for point in points[-PART:] if _is_least(scenario, point, most, study)), None)
+        if enough:
+            fewer = [point for point in points if point.cores <= enough.cores]
+            more = [*(point.cores for point in points[len(fewer) :]), *left]
+            return fewer + [replace(enough, cores=cores) for cores in more]
         part, left = left[:PART], left[PART:]
-        if points and _is_least(scenario, points[-1], most, study):
-            return points + [replace(points[-1], cores=cores) for cores in (*part, *left)]
 
         def point(cores: int) -> Point:
             return replace(short_of_cores(scenario, option, cores, study)[0], cores=cores)

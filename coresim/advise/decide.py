@@ -23,6 +23,7 @@ from coresim.advise.sweep import (
 from coresim.errors import InputError
 from coresim.model.option import Option, read_option
 from coresim.model.scenario import Scenario
+from coresim.sim.estimate import STARVED
 
 
 @dataclass(frozen=True)
@@ -155,8 +156,10 @@ def _narrowed(scenario: Scenario, point: Point, confidence: float, study: Study)
     """The point with noise as narrow as near the target, where it is far from it and stays on its side of it."""
     if point.estimate.simulation_half_high <= study.plan.half_width:
         return point
-    target = scenario.target.gpu_idle
-    found = predict(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
+    target, idle = scenario.target.gpu_idle, point.estimate.gpu_idle
+    # As if its own idle were asked about: then its runs are as long as those that it has, and go on from them.
+    asked = replace(study, plan=replace(study.plan, target=idle if idle <= target + STARVED else None))
+    found = predict(scenario, point.option, point.cores, point.workers, point.prefetch_factor, asked)
     # What was said of the point with the wider noise, that it meets the target and how surely, still holds.
     chances = found.probability(target), point.estimate.probability(target)
     same = all((chances[0] >= share) == (chances[1] >= share) for share in (LIKELY, confidence))
@@ -166,8 +169,7 @@ def _narrowed(scenario: Scenario, point: Point, confidence: float, study: Study)
 def _answer(scenario: Scenario, option: Option, max_cores: int | None, confidence: float, study: Study) -> OptionAnswer:
     most = max_cores or sensible_maximum(scenario)
     # The counts that decide are simulated more closely when the curve is refined, and the same runs serve for both.
-    first_look = replace(study, plan=replace(study.plan, most=study.plan.least))
-    points = curve(scenario, option, spaced(most, EVERY), first_look)
+    points = curve(scenario, option, spaced(most, EVERY), replace(study, plan=study.first_look))
     refined = refine(scenario, points, confidence, study)
     if refined.answer is None and max_cores is None and most < LARGEST_SWEEP and _can(scenario, option, study):
         return _answer(scenario, option, min(LARGEST_SWEEP, 2 * most), confidence, study)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from coresim.advise.candidates import LoaderCandidate, candidates
-from coresim.advise.starved import FAR, short_of_cores
+from coresim.advise.starved import FAR, short_of_cores, short_of_reads
 from coresim.advise.sweep import (
     NOISE,
     Point,
@@ -16,6 +17,7 @@ from coresim.advise.sweep import (
     least_idle,
     lowest_idle,
     predict,
+    sure_enough,
 )
 from coresim.errors import InputError
 from coresim.model.option import Option
@@ -100,7 +102,9 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
 
     first = _fewest(found, LIKELY, 1, reaches, searched_reaches)
     if first is None:
-        for cores in (max(found), knee(found.values()).cores):
+        ends = (max(found), knee(found.values()).cores)
+        # Where reads are too slow, no workers and credits make up for it.
+        for cores in (count for count in ends if not short_of_reads(scenario, option, count)):
             tried = candidates(scenario, option, cores)
             found[cores] = _better(found[cores], choose(scenario, option, cores, tried, study, STRIDE), target, LIKELY)
     else:
@@ -185,21 +189,26 @@ def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) 
         last = one.workers
         if predicted(one, rough).gpu_idle > most + NOISE:
             continue
-        if predicted(one, alone).gpu_idle > most:
+        few = predicted(one, replace(study, plan=study.brief))
+        if few.gpu_idle - few.simulation_half_low > most or predicted(one, alone).gpu_idle > most:
             continue
-        found = predicted(one, study)
+        found = sure_enough(scenario, best.option, best.cores, one, share, study)
         if found.gpu_idle <= most and found.probability(target) >= share:
             return Point(best.option, best.cores, one.workers, one.prefetch_factor, found)
     return best
 
 
 def _better(point: Point | None, best: Point, target: float, share: float) -> Point:
-    """The point of the search, unless the curve had a better one; what reaches the probability is better."""
+    """The point of the search, unless the curve had a better one; what reaches the probability is better.
+
+    Where neither does, what is within the target as likely as not is better: the answer may rest on it.
+    """
     if point is None:
         return best
-    reach = [one.estimate.probability(target) >= share for one in (point, best)]
-    if reach[0] is not reach[1]:
-        return best if reach[1] else point
+    chances = [one.estimate.probability(target) for one in (point, best)]
+    reach = [(chance >= share, chance >= LIKELY) for chance in chances]
+    if reach[0] != reach[1]:
+        return max((reach[0], point), (reach[1], best), key=itemgetter(0))[1]
     return best if best.estimate.gpu_idle <= point.estimate.gpu_idle + NOISE else point
 
 

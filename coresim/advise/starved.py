@@ -1,10 +1,11 @@
-"""Short runs of a fleet plan, and settings that stay far from the target: too few cores, or no overlap.
+"""Short runs of a fleet plan, and settings that stay far from the target: too few cores, slow reads, or no overlap.
 
 Far from the target one thing is busy all the time, and a simulation comes out within a few points of its bound
 (`coresim.theory.bounds`): two short runs say how many. What uncertain inputs do to it needs no simulation.
 
 * *Too few cores.* R GPUs share F CPU seconds per second, and a batch takes D: 1 - idle = g F / (R D) is a product of
   the step's time g, F and one over a sum of times D_i.
+* *Slow reads.* The storage, or a stage that only waits, is busy all the time: as with cores, D its own time, F fixed.
 * *No overlap.* One process does all: idle / (1 - idle) = D / g, with D all that it does besides the step.
 
 With relative standard uncertainties u (of logarithms) the product's is sqrt(u_g^2 + u_F^2 + sum (u_i D_i / D)^2), to
@@ -23,7 +24,7 @@ from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate, Plan, run_length
-from coresim.theory.bounds import demands, tightest
+from coresim.theory.bounds import Demand, demands, tightest
 
 #: What the interval of an outcome rests on.
 SIMULATED, BOUNDED = "simulated", "simulated; what uncertain inputs add, by the bound"
@@ -66,13 +67,22 @@ def short_of_cores(scenario: Scenario, option: Option, cores: float, study: Stud
     return found
 
 
-def _short_of_cores(scenario: Scenario, option: Option, cores: float, study: Study) -> tuple[Point, str]:
+def short_of_reads(scenario: Scenario, option: Option, cores: float) -> bool:
+    """Whether with so many cores every setting stays far from the target because reads are slow."""
+    busy = _far(scenario, option, cores)
+    return bool(busy) and all(row.resource != "cores" for row in busy)
+
+
+def _far(scenario: Scenario, option: Option, cores: float) -> list[Demand]:
+    """What keeps every setting far from the target; nothing: none is, or that is not known."""
+    if lowest_idle(scenario, option, cores) <= scenario.target.gpu_idle + FAR:
+        return []
     # The most workers and credits have the loosest bound, so what it says of them it says of all.
-    most = widest(scenario, option, cores)
-    name = tightest(_line(scenario, option, cores, most))[0]
-    # Without overlap the cores' own bound says the same as the serial trainer's.
-    known = option == Option.NO_OVERLAP or name.startswith("cores")
-    if lowest_idle(scenario, option, cores) <= scenario.target.gpu_idle + FAR or not known:
+    return _busy(_line(scenario, option, cores, widest(scenario, option, cores)))
+
+
+def _short_of_cores(scenario: Scenario, option: Option, cores: float, study: Study) -> tuple[Point, str]:
+    if not _far(scenario, option, cores):
         return best_point(scenario, option, cores, study), SIMULATED
     # The least memory that can keep every core busy, and one more worker for when they wait for each other.
     tried = ladder(scenario, option, cores)
@@ -108,9 +118,26 @@ def with_interval(found: Estimate, pipeline: Pipeline, plan: Plan) -> Estimate:
 
 
 def uncertainty(pipeline: Pipeline) -> float:
-    """Relative standard uncertainty of what is busy all the time, beside the step (see above)."""
-    mine = ("cores", "storage", "wait") if pipeline.trainer.inline else ("cores",)
-    costs = {row.name: row.seconds for row in demands(pipeline) if row.resource in mine}
+    """Relative standard uncertainty of what is busy all the time, beside the step (see above): of cores by default."""
+    busy = _busy(pipeline) or [row for row in demands(pipeline) if row.resource == "cores"]
     known = {key: phase.service.uncertainty for key, phase, _ in pipeline.phases()}
-    shares = [cost / sum(costs.values()) * known[name] for name, cost in costs.items()]
-    return math.hypot(pipeline.step.service.uncertainty, pipeline.speed_uncertainty, *shares)
+    total = sum(row.seconds for row in busy)
+    shares = [row.seconds / total * known[row.name] for row in busy]
+    speed = pipeline.speed_uncertainty if any(row.resource == "cores" for row in busy) else 0.0
+    return math.hypot(pipeline.step.service.uncertainty, speed, *shares)
+
+
+def _busy(pipeline: Pipeline) -> list[Demand]:
+    """What one batch needs of that which is busy all the time, by the tightest bound; nothing: that is not known."""
+    rows, name = demands(pipeline), tightest(pipeline)[0]
+    # Without overlap the cores' own bound says the same as the serial trainer's.
+    if pipeline.trainer.inline:
+        return [row for row in rows if row.resource in ("cores", "storage", "wait")]
+    if name.startswith("cores"):
+        return [row for row in rows if row.resource == "cores"]
+    if name == "storage":
+        return [row for row in rows if row.resource == "storage"]
+    stages = [stage for stage in pipeline.stages if name == f"servers of {stage.name}"]
+    mine = [row for row in rows if any(row.name.startswith(f"{stage.name}.") for stage in stages)]
+    # Servers that share cores are slowed by one another, and more of them may do more.
+    return [] if any(row.resource == "cores" for row in mine) else mine

@@ -91,7 +91,7 @@ def resolve_setting(
     return SimulatedSetting(option, found, cores or float((found + 1) * count), factor)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1 << 10)
 def _organise(
     scenario: Scenario, option: Option, workers: int, prefetch_factor: int
 ) -> tuple[tuple[Stage, ...], Trainer, int | None]:

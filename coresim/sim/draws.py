@@ -213,8 +213,10 @@ def draw_sums(service: Service, count: int, repeats: int, generator: np.random.G
 
 def _draw(service: Service, shape: tuple[int, int], generator: np.random.Generator) -> NDArray[np.float64]:
     if service.distribution == "values":
-        values: NDArray[np.float64] = generator.choice(np.asarray(service.values), shape)
-        return values
+        # The places and the values that the generator's own choice gives, in a third of the time.
+        values = np.asarray(service.values)
+        chosen: NDArray[np.float64] = values[generator.integers(0, len(values), shape)]
+        return chosen
     # In place: fresh memory costs as much as the arithmetic.
     spread = math.log1p(service.cv**2)
     times: NDArray[np.float64] = generator.standard_normal(shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coresim import stats
@@ -123,6 +123,12 @@ class Estimate:
             return 1.0 if above else 0.0
         deviation = half / stats.normal_quantile(0.5 + self.level / 2)
         return stats.normal_probability((target - self.gpu_idle) / deviation)
+
+    def probability_at_best(self, target: float) -> float:
+        """The probability that more simulation would find, were its noise all for the worse: at the lower end of it."""
+        idle = self.gpu_idle - self.simulation_half_low
+        low, high = idle - self.input_half_low, idle + self.input_half_high
+        return replace(self, gpu_idle=idle, gpu_idle_low=low, gpu_idle_high=high).probability(target)
 
 
 def run_length(pipeline: Pipeline, plan: Plan, starved: bool = False) -> RunLength:

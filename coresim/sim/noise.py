@@ -153,9 +153,10 @@ def _adjusted(seen: Array, controls: Array) -> tuple[Array, Array, int, float]:
     variance of a mean as a share of that of a row.
     """
     count = len(seen)
-    controls = controls[:, controls.std(axis=0) > 1e-12]
-    if count - 1 - controls.shape[1] < _LEAST_DEGREES:
-        controls = controls[:, :0]
+    controls = controls[:, controls.std(axis=0) > 1e-12] if count - 2 >= _LEAST_DEGREES else controls[:, :0]
+    if not controls.size or count - 1 - controls.shape[1] < _LEAST_DEGREES:
+        mean = np.add.reduce(seen) / count
+        return mean, seen - mean, count - 1, 1.0 / count
     terms = np.column_stack([np.ones(count), controls])
     weights = np.linalg.pinv(terms)
     found = weights @ seen

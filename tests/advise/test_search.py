@@ -10,9 +10,10 @@ import pytest
 
 from coresim.advise.candidates import FACTORS, candidates, fits, most_workers, spaced
 from coresim.advise.recommend import Recommendation, recommend
-from coresim.advise.refine import EVERY, _fewest, fewest_workers
+from coresim.advise.refine import EVERY, _better, _fewest, fewest_workers
 from coresim.advise.starved import predicted, short_of_cores
-from coresim.advise.sweep import Study, lowest_idle, pipeline_of, predict
+from coresim.advise.sweep import Point, Study, lowest_idle, pipeline_of, predict
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.service import Service
 from coresim.sim import draws
@@ -186,6 +187,21 @@ def test_one_study_with_two_targets_keeps_their_runs_apart() -> None:
     closer = replace(shared, plan=Plan(target=None))
     near, far = (short_of_cores(scenario, 2, 4, study)[0].estimate for study in (closer, shared))
     assert near.replications > far.replications
+
+
+def test_a_search_for_a_surer_setting_does_not_give_up_one_that_likely_meets_the_target() -> None:
+    scenario, study = job(8, "5 ms", 2, "10 ms"), Study(simulate, Plan(target=0.05))
+    estimated = predict(scenario, 2, 4, 8, 8, study)
+    inside, outside = (
+        Point(Option.OVERLAPPED, 4, workers, 8, replace(estimated, gpu_idle=idle, gpu_idle_low=0.0, gpu_idle_high=0.1))
+        for workers, idle in ((20, 0.048), (10, 0.052))
+    )
+    for share in (0.5, 0.9):
+        # Both are within noise of each other, and neither is surely within the target.
+        assert _better(inside, outside, 0.05, share) is inside
+        assert _better(outside, inside, 0.05, share) is inside
+    surely = replace(inside, estimate=replace(estimated, gpu_idle=0.001, gpu_idle_low=0.0, gpu_idle_high=0.002))
+    assert _better(inside, surely, 0.05, 0.9) is _better(surely, inside, 0.05, 0.9) is surely
 
 
 def test_of_settings_as_good_with_the_same_cores_the_fewest_workers_are_the_answer() -> None:

@@ -7,10 +7,22 @@ from typing import Any
 
 import pytest
 
-from coresim.advise.candidates import candidates, ladder
+from coresim.advise.candidates import LoaderCandidate, candidates, ladder
 from coresim.advise.curves import PART, curve
-from coresim.advise.sweep import NOISE, Study, best_point, bound_of, least_idle, pipeline_of, predict, short_idles
+from coresim.advise.starved import BOUNDED, short_of_cores, short_of_reads
+from coresim.advise.sweep import (
+    NOISE,
+    Study,
+    best_point,
+    bound_of,
+    least_idle,
+    pipeline_of,
+    predict,
+    short_idles,
+    sure_enough,
+)
 from coresim.model.build import build
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.sim.draws import draw
 from coresim.sim.estimate import Plan
@@ -131,6 +143,46 @@ def test_a_curve_ends_where_the_most_cores_gain_nothing_though_no_bound_says_so(
     assert engine.runs < 12 * (PART + 1)
     best = best_point(job, 2, 8 * PART, Study(simulate, SHORT)).estimate
     assert points[-1].estimate.gpu_idle_high == pytest.approx(best.gpu_idle_high, abs=NOISE)
+
+
+def test_a_curve_ends_at_the_first_count_from_which_nothing_is_gained() -> None:
+    # Three cores are enough; a part of the curve is eight.
+    points = curve(scenario(step="40 ms"), 2, range(1, 2 * PART + 1), Study(simulate, SHORT))
+    enough = next(point for point in points if point.estimate.gpu_idle_high <= NOISE / 2)
+    assert enough.cores < PART
+    assert all(replace(point, cores=enough.cores) == enough for point in points[enough.cores :])
+
+
+@pytest.mark.parametrize("streams", [None, 8])
+def test_slow_reads_are_not_swept_in_full_and_the_answer_stays(streams: int | None) -> None:
+    # Reading keeps the fetchers, or eight streams of the storage, busy for two steps, whatever the cores and workers.
+    fetch = {"mean": "20 ms" if streams else "40 ms", "cv": 1, "uncertainty": 0.1}
+    tables: dict[str, Any] = {
+        "workload": {"batch_size": 16, "preprocess": {"mean": "1 ms", "cv": 0.3}, "fetch": fetch},
+        "accelerator": {"step": "20 ms"},
+        "host": {"cores": 4, **({"storage_streams": streams} if streams else {})},
+    }
+    job, option, engine = read_scenario(tables), 2 if streams else 3, Counting()
+    plan = Plan(steps=400, least=8, most=8, inputs=12)
+    point, basis = short_of_cores(job, option, 6, Study(engine, plan))
+    assert basis == BOUNDED and engine.runs <= plan.most and short_of_reads(job, option, 6)
+    full = best_point(job, option, 6, Study(simulate, plan)).estimate
+    assert point.estimate.gpu_idle == pytest.approx(full.gpu_idle, abs=0.03)
+    width = point.estimate.gpu_idle_high - point.estimate.gpu_idle_low
+    assert width == pytest.approx(full.gpu_idle_high - full.gpu_idle_low, rel=0.6)
+    # Cores that are too few for anything are short of cores.
+    assert not short_of_reads(scenario(), option, 1) and not short_of_reads(scenario(), option, 8)
+
+
+@pytest.mark.parametrize(("cores", "fewer"), [(4, True), (8, False)])
+def test_what_is_decided_by_few_runs_takes_no_more(cores: int, fewer: bool) -> None:
+    # Of 80 ms of work per step of 20 ms four cores are not surely enough, and eight are.
+    job, one = scenario(mean="10 ms", cv=1, uncertainty=0.1), LoaderCandidate(0.0, 12, 2)
+    study = Study(simulate, Plan(least=8, most=32, inputs=4, half_width=0.0005, target=0.05))
+    found = sure_enough(job, Option.OVERLAPPED, cores, one, 0.9, study)
+    closer = predict(job, Option.OVERLAPPED, cores, one.workers, one.prefetch_factor, study)
+    assert (found.probability(0.05) >= 0.9) == (closer.probability(0.05) >= 0.9) == (not fewer)
+    assert found.replications < closer.replications if fewer else found == closer
 
 
 def test_the_bound_of_a_setting_in_a_moment_is_never_above_that_of_its_pipeline() -> None:

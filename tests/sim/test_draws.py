@@ -94,6 +94,12 @@ def test_empirical_values_are_drawn_as_they_are_and_equally_often() -> None:
     assert counts / len(times) == pytest.approx([0.25, 0.5, 0.25], abs=0.01)
 
 
+def test_empirical_values_are_the_generators_own_choice() -> None:
+    values, generator = np.asarray(SERVICES["values"].values), np.random.default_rng(3)
+    drawn = draws.draw_sums(SERVICES["values"], 1000, 1, np.random.default_rng(3))
+    assert drawn.tolist() == generator.choice(values, (1000, 1))[:, 0].tolist()
+
+
 def test_exponential_times_have_no_memory() -> None:
     times = times_of(SERVICES["exponential"], 40_000).ravel()
     for quarter in (0.25, 0.5, 0.75):

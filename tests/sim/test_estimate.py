@@ -82,6 +82,19 @@ def test_probability_follows_the_interval():
     assert found.probability(found.gpu_idle_low) == pytest.approx(0.025, abs=1e-6)
 
 
+def test_more_simulation_does_not_find_a_setting_likelier_than_its_noise_leaves_room_for():
+    line = build(scenario(mean="9 ms", cv=3, distribution="lognormal", uncertainty=0.05), 2, 4, 6)
+    few, many = (estimate(line, Plan(least=4, most=most, target=0.05), simulate) for most in (4, 64))
+    assert few.replications < many.replications
+    for target in (0.02, few.gpu_idle, 0.3):
+        at_best = few.probability_at_best(target)
+        assert max(few.probability(target), many.probability(target) - 0.05) <= at_best
+    # With inputs that are known only the noise is left.
+    known = estimate(example(**LINE), Plan(), simulate)
+    just_below = known.gpu_idle - known.simulation_half_low
+    assert [known.probability_at_best(just_below + by) for by in (-1e-9, 1e-9)] == [0.0, 1.0]
+
+
 def test_the_window_holds_whole_cycles_of_the_workers_behind_two_fillings_of_the_line():
     pipeline = build(scenario(), 2, 4, 48)
     grown = run_length(pipeline, Plan(steps=400))
