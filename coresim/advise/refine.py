@@ -30,6 +30,8 @@ LIKELY = 0.5
 CONFIDENCE = 0.9
 #: In a whole search each setting that is simulated in full has so many times the memory of the one before.
 STRIDE = 2.0
+#: Idle beyond its bound, a share, up to which a setting is near it.
+NEAR = 0.03
 #: Core counts up to which a curve has every one; beyond it those that differ by an eighth.
 EVERY = 16
 
@@ -102,9 +104,11 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
 
     first = _fewest(found, LIKELY, 1, reaches, searched_reaches)
     if first is None:
-        ends = (max(found), knee(found.values()).cores)
-        # Where reads are too slow, no workers and credits make up for it.
-        for cores in (count for count in ends if not short_of_reads(scenario, option, count)):
+        for cores in (max(found), knee(found.values()).cores):
+            # Where reads are too slow, and the setting that was tried is near the bound, no other one is much better.
+            near = found[cores].estimate.gpu_idle <= lowest_idle(scenario, option, cores) + NEAR
+            if near and short_of_reads(scenario, option, cores):
+                continue
             tried = candidates(scenario, option, cores)
             found[cores] = _better(found[cores], choose(scenario, option, cores, tried, study, STRIDE), target, LIKELY)
     else:
