@@ -18,8 +18,8 @@ def curve(scenario: Scenario, option: Option, counts: Iterable[int], study: Stud
     """The best setting at each core count, in rising order, with its estimate.
 
     Far from the target (`coresim.advise.starved`) the workers and what uncertain inputs add come from the bounds.
-    Beyond the first count from which nothing is left to gain, its setting and its estimate stay: another core never
-    made a run longer, so they are within noise of every later one's.
+    Once a part of the counts holds one from which nothing is left to gain, its setting and its estimate stay for all
+    later ones: another core never made a run longer, so they are within noise of every later one's.
     """
     left, points = sorted(counts), list[Point]()
     most = left[-1] if left else 0

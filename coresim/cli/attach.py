@@ -164,7 +164,8 @@ def step_settings(args: argparse.Namespace, batch_size: int) -> list[str]:
     return [f"accelerator.step={table}", f'accelerator.name="{found.row.gpu}"', *_DEVICE]
 
 
-#: A device of its own does not hold the loop up, and the trainer waits for it as torch does unless told otherwise.
+#: A device of its own does not hold the loop up, and the trainer waits for it as torch does unless told
+#: otherwise; batches are copied to it.
 _DEVICE = ("accelerator.run_ahead=1", "accelerator.sync=spin", "accelerator.copies=true")
 
 

@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--build-timeout", metavar="TIME", help="give up a data set that takes longer than this to build (no limit)"
     )
     time.add_argument(
-        "--quick", action="store_true", help="about 10 s instead of 28 s; slow batches are made smaller: a first look"
+        "--quick",
+        action="store_true",
+        help="about 10 s instead of 28 s; slow batches of a data set may be made smaller: a first look",
     )
     time.add_argument("--budget", metavar="TIME", help='time to measure the host\'s part, such as "2 min" (28 s)')
 

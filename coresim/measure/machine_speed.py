@@ -129,7 +129,7 @@ class SpeedSampler:
             os._exit(1)
 
     def _rounds(self, subject: Subject, parent: int) -> None:
-        index, times = subject.timed_sample or _light_sample(subject)
+        index, times = subject.timed_sample or self._light_sample(subject)
         self._head[2:] = index, times
         indices = [index] * times
         while os.getppid() == parent:
@@ -149,15 +149,17 @@ class SpeedSampler:
             self._signs += 1
             time.sleep(min(POLL_S, max(0.0, until - time.perf_counter())))
 
-
-def _light_sample(subject: Subject) -> tuple[int, int]:
-    """The lightest of a few samples, or `OWN_WORK`, and how many times over it takes `TIMED_S`."""
-    try:
-        timed = [(_timed(subject, [index]), index) for index in range(min(PROBED, subject.samples))]
-    except Exception:  # they need a worker around them; or they are broken, which the workers tell
+    def _light_sample(self, subject: Subject) -> tuple[int, int]:
+        """The lightest of a few samples, or `OWN_WORK`, and how many times over it takes `TIMED_S`."""
         timed = []
-    lightest, index = min(timed or [(_timed(subject, [OWN_WORK]), OWN_WORK)])
-    return index, max(1, math.ceil(TIMED_S / max(lightest, 1e-6)))
+        try:
+            for index in range(min(PROBED, subject.samples)):
+                self._signs += 1
+                timed.append((_timed(subject, [index]), index))
+        except Exception:  # they need a worker around them; or they are broken, which the workers tell
+            timed = []
+        lightest, index = min(timed or [(_timed(subject, [OWN_WORK]), OWN_WORK)])
+        return index, max(1, math.ceil(TIMED_S / max(lightest, 1e-6)))
 
 
 def _timed(subject: Subject, indices: Sequence[int]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any
 
 from coresim.errors import InputError
@@ -13,7 +14,9 @@ def kept_hash(description: Any) -> int:
     try:
         return description._hash  # type: ignore[no-any-return]
     except AttributeError:
-        found = vars(description)["_hash"] = hash(tuple(vars(description).values()))
+        # Of the fields alone: another thread may keep the hash at this moment.
+        values = [getattr(description, field.name) for field in fields(description)]
+        found = vars(description)["_hash"] = hash(tuple(values))
         return found
 
 

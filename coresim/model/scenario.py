@@ -85,7 +85,9 @@ class Accelerator:
     slowdown: tuple[float, ...] = key(
         TABLE, "relative step time with 0, 1, 2, ... cores busy; the last holds on", (1.0,)
     )
-    copies: bool = key(FLAG, "whether batches are copied to it; a CPU takes them where they are", True)
+    copies: bool = key(
+        FLAG, "whether batches are copied to it, so that pinned memory helps; a CPU takes them where they are", True
+    )
     name: str | None = key(TEXT, "what the device is called", None)
 
     @property

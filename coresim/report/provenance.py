@@ -35,10 +35,12 @@ def batch_provenance(profile: Profile, settings: Sequence[str]) -> str | None:
     batch = asked or profile.batch_size
     if batch == ran == profile.batch_size:
         return None
-    step, remedy = ("the step, ", "--batch-size") if asked else ("", "measuring without --quick")
+    moved = ["the step and copying"] * (batch != profile.batch_size) + ["collating"] * (batch != ran)
+    partly = ", sending and receiving between that and no change" if batch != ran else ""
+    remedy = " ".join(["with --batch-size"] * bool(asked) + ["without --quick"] * (ran != profile.batch_size))
     return (
-        f"measured with batches of {ran}, carried to {batch}: {step}collating and copying are taken in proportion"
-        f" to the batch, sending and receiving between that and no change; {remedy} measures batches of {batch}"
+        f"measured with batches of {ran}, carried to {batch}: {' and '.join(moved)} in proportion to the batch{partly};"
+        f" measuring {remedy} runs batches of {batch}"
     )
 
 

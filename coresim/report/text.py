@@ -82,7 +82,9 @@ def provenance_lines(answer: Recommendation, step_provenance: str | None, proven
             for stage in scenario.stages
         )
     lines += storage_lines(scenario)
-    times = {"launch": scenario.accelerator.launch, "pin": scenario.workload.pin, "copy": scenario.workload.copy}
+    times = {"launch": scenario.accelerator.launch}
+    if scenario.accelerator.copies:
+        times |= {"pin": scenario.workload.pin, "copy": scenario.workload.copy}
     left_out = [name for name, time in times.items() if time.is_zero]
     if left_out and not scenario.stages:
         lines.append(f"not included, because not known: the time to {', '.join(left_out)}")

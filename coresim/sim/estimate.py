@@ -125,7 +125,7 @@ class Estimate:
         return stats.normal_probability((target - self.gpu_idle) / deviation)
 
     def probability_at_best(self, target: float) -> float:
-        """The probability that more simulation would find, were its noise all for the worse: at the lower end of it."""
+        """The probability if the true idle lies at the lower end of the simulation's noise."""
         idle = self.gpu_idle - self.simulation_half_low
         low, high = idle - self.input_half_low, idle + self.input_half_high
         return replace(self, gpu_idle=idle, gpu_idle_low=low, gpu_idle_high=high).probability(target)

@@ -51,7 +51,7 @@ def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
     some = recorded.points[:: max(5, len(recorded.points) // 25)]
     own = score(with_own_costs(replace(recorded, points=some), simulate))
     assert own.idle_mean < WORSE.get(path.name, STRUCTURE)
-    assert (own.idle_mean < own.rate_mean) == (path.name != PAUSED)
+    assert own.idle_mean < own.rate_mean or path.name == PAUSED
 
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)

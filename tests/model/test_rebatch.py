@@ -17,6 +17,7 @@ from coresim.model.measurement import Measurement
 from coresim.model.overrides import override
 from coresim.model.profile import profile_tables
 from coresim.model.scenario import Scenario, read_scenario
+from coresim.report.provenance import batch_provenance
 
 OWN = 256
 
@@ -107,7 +108,11 @@ def test_the_answer_says_what_was_taken_in_proportion(tmp_path: Path, capsys: py
     main(["recommend", str(path), "--set", "workload.batch_size=512", "--verbose", *few])
     told = " ".join(capsys.readouterr().out.split())
     assert "taken in proportion from a batch of 256 to 512, ±10 %" in told
-    assert "measured with batches of 256, carried to 512: the step, collating and copying are taken in" in told
+    said = (
+        "measured with batches of 256, carried to 512: the step and copying and collating in proportion to the batch,"
+        " sending and receiving between that and no change; measuring with --batch-size runs batches of 512"
+    )
+    assert said in told
 
 
 def test_a_saved_first_look_says_what_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,3 +146,16 @@ def test_whatif_follows_the_batch_too(tmp_path: Path, capsys: pytest.CaptureFixt
     other = whatif(capsys, str(path), "--set", "batch_size=512")["today"]
     # Samples/s and idle are about the same; a step that kept its time would halve the idle.
     assert other["gpu_idle"] == pytest.approx(own["gpu_idle"], abs=0.03)
+
+
+def test_what_is_carried_is_said_and_nothing_else() -> None:
+    first = profile(measured_batch=32)
+    assert batch_provenance(profile(), ()) is None
+    assert batch_provenance(first, ()) == (
+        "measured with batches of 32, carried to 256: collating in proportion to the batch, sending and receiving"
+        " between that and no change; measuring without --quick runs batches of 256"
+    )
+    assert batch_provenance(first, ["workload.batch_size=32"]) == (
+        "measured with batches of 32, carried to 32: the step and copying in proportion to the batch; measuring with"
+        " --batch-size without --quick runs batches of 32"
+    )

@@ -536,3 +536,13 @@ def test_every_option_runs(option: int, document: dict[str, Any]) -> None:
     assert run.makespan > 0
     rank = run.ranks[0]
     assert sum(rank.accelerator.values()) == pytest.approx(rank.end - rank.begin)
+
+
+def test_a_hash_is_that_of_the_fields_whatever_another_thread_keeps_beside_them() -> None:
+    plain, beside = (
+        read_scenario({"workload": {"batch_size": 2, "preprocess": "1 ms"}, "accelerator": {"step": "1 ms"}})
+        for _ in "ab"
+    )
+    vars(beside.workload.preprocess)["kept"] = vars(beside)["kept"] = 1
+    assert hash(plain) == hash(beside)
+    assert hash(plain.workload.preprocess) == hash(beside.workload.preprocess)
