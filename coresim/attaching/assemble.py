@@ -227,8 +227,8 @@ def _cautions(found: Found) -> list[HostWarning]:
         cautions.append(
             HostWarning(
                 "the program trains without CUDA",
-                f"the step is what its loop does with a batch: {step}",
-                "a GPU changes it: --gpu takes a recorded step, --step-time one that you know",
+                f"where none is given, the step is what its loop does with a batch: {step}",
+                "a GPU changes it: --gpu gives a recorded step of a known net, --step-time one that you know",
             )
         )
     if first["step"]["loaders"] > 1:

@@ -8,10 +8,10 @@ from coresim.advise.uncertain import PerRate
 from coresim.model.option import Option
 from coresim.report.words import percent, plural
 
-_LONGER = "measure for longer on a quiet machine (--budget '2 min')"
+_LONGER = "measure again, for longer and on a quiet machine (--budget '2 min')"
 #: What makes each input better known.
 _CURES = {
-    "step": "time your own step (--step) or give it (--set 'accelerator.step=98 ms')",
+    "step": "give the step's time (--set 'accelerator.step=98 ms') or measure with your own step (--step)",
     "speed": "measure on a host with more cores (how busy cores slow one another)",
 }
 #: From this gain in samples/s on another setting is worth the change.

@@ -95,7 +95,8 @@ def next_step(answer: Recommendation) -> str:
     if not answer.meets_target:
         return f"{answer.verdict.advice} (GPU idle without it: {percent(answer.verdict.idle_without)})"
     if 2 * step.uncertainty >= VAGUE:
-        return "time your own step (--step), or give it (--set 'accelerator.step=98 ms'): it moves the answer most"
+        step_time = "give the step's time (--set 'accelerator.step=98 ms') or measure with your own step (--step)"
+        return f"{step_time}: it moves the answer most"
     if own is not None and own.point.estimate.gpu_idle > answer.scenario.target.gpu_idle:
         return f"coresim whatif shows what would help on this host's {plural(own.cores, 'core')}"
     return "use these settings; coresim validate runs the real loader beside the prediction"

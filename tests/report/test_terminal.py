@@ -58,7 +58,7 @@ def test_what_to_do_next_is_what_helps_most() -> None:
         return text.partition("Next: ")[2]
 
     assert following("workload.consumer=15 ms", max_cores=4).startswith("send fewer, larger tensors")
-    assert following("accelerator.step.uncertainty=0.2", max_cores=6).startswith("time your own step (--step)")
+    assert following("accelerator.step.uncertainty=0.2", max_cores=6).startswith("give the step's time (--set")
     assert "coresim whatif shows what would help on this host's 2 cores" in following()
     assert following("host.cores=8").startswith("use these settings; coresim validate")
 
