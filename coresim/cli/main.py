@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from coresim.cli.attach import VERBS as VERBS_WITH_COMMAND
 from coresim.cli.attach import split
 from coresim.cli.entry import INTERRUPTED, interrupted, interruptible, unwritten
-from coresim.errors import EXIT_INTERRUPTED, CoresimError
+from coresim.errors import EXIT_INTERRUPTED, CoresimError, did_you_mean
 from coresim.units import visible
 
 #: One verb in each of these modules, but several in `coresim.cli.listing`.
@@ -32,6 +32,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with the code for bad usage."""
         self.exit(2, f"{self.prog}: error: {one_line(message)}; see {self.prog} --help\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            names = [str(name) for name in action.choices or ()]
+            raise argparse.ArgumentError(action, error.message + did_you_mean(str(value), names).rstrip("?")) from None
 
     def _print_message(self, message: str, file: Any = None) -> None:
         # argparse's own keeps silent where the message cannot be written.

@@ -251,6 +251,7 @@ def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(short_folder, p
         (["recommend", "python", "train.py"], "a program goes behind --: coresim recommend -- python train.py; see"),
         (["recommend", "--datset", "a:b"], "--datset; did you mean --dataset; see coresim recommend --help"),
         (["recommend", "--quik"], "did you mean --quick; see"),
+        (["recomend", "FILE"], "did you mean 'recommend'; see coresim --help"),
         (["recommend", "FILE", "--"], "--: no command behind it; write it there, such as -- python train.py"),
         (["recommend", "FOLDER"], "a folder, and a file is needed; name a file in it"),
         (
