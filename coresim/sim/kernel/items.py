@@ -28,21 +28,26 @@ def trace_item(stage: Stage, times: list[Number], item: Item) -> None:
         stage.served_by[item.number] = item.actor.number
 
 
+def put_by_time(ring: list[Item], mask: int, first: int, end: int, item: Item) -> None:
+    """Put an item behind those from ``first`` to ``end``; of those done at one instant the lower number comes first."""
+    at = end
+    while at > first:
+        before = ring[(at - 1) & mask]
+        if before.done < item.done or before.number < item.number:
+            break
+        ring[at & mask] = before
+        at -= 1
+    ring[at & mask] = item
+
+
 def insert(stage: Stage, item: Item) -> None:
     """Put a finished item where its stage's followers look for it: by number if ordered, else by time and number."""
     ring, mask = stage.ring, stage.mask
     if stage.ordered:
         ring[item.number & mask] = item
         return
-    at = stage.ready
+    put_by_time(ring, mask, stage.head + stage.handed, stage.head + stage.ready, item)
     stage.ready += 1
-    while at > stage.handed:
-        before = ring[(stage.head + at - 1) & mask]
-        if before.done < item.done or before.number < item.number:
-            break
-        ring[(stage.head + at) & mask] = before
-        at -= 1
-    ring[(stage.head + at) & mask] = item
 
 
 def next_finished(stage: Stage) -> Item | None:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from coresim.sim.kernel.items import put_by_time
 from coresim.sim.kernel.records import BEGINS, CORES, MAKERS, RESTS, WORKS, Actor, Item, Rank, Stage
 from coresim.sim.kernel.servers import begin_phase
 
 
 def note_arrival(rank: Rank, item: Item) -> None:
     """A batch waits to be received; of those that arrive at one instant the lower number comes first."""
-    ring, mask = rank.arrived, rank.job.item_room - 1
-    at = rank.arrivals
+    put_by_time(rank.arrived, rank.job.item_room - 1, rank.arrival, rank.arrival + rank.arrivals, item)
     rank.arrivals += 1
-    while at > 0:
-        before = ring[(rank.arrival + at - 1) & mask]
-        if before.done < item.done or before.number < item.number:
-            break
-        ring[(rank.arrival + at) & mask] = before
-        at -= 1
-    ring[(rank.arrival + at) & mask] = item
 
 
 def next_arrival(rank: Rank) -> Item | None:
