@@ -77,7 +77,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         "more-workers",
-        "as many workers as do best on the same cores",
+        "as many workers as do best on the same cores, more or fewer than today",
         "measured",
         "this job's own numbers",
         "memory",

@@ -5,7 +5,8 @@ touch of new pages, the thread that pickles), so the workers and the trainer not
 *run* starts the loader with k workers and takes batches from it in three ways: without a pause (what samples and
 batches cost), with steps in between (hand-overs in every state), and after pauses in which the workers come to rest.
 The first batch of every worker is kept apart from the later ones: first calls import, allocate and connect. A *round*
-is one run for each k = 1, 2, 4, ... up to the cores that are there, and one with a worker more than there are cores.
+is one run for each k = 1, 2, 4, ... up to the cores that are there, and one with a crowd: workers of which one more
+than there are cores wants a core.
 Rounds alternate, so that a drift touches all alike; every round starts new workers, so that rounds are independent
 repeats. CPU times are taken at the machine speed that was sampled during the run (`coresim.measure.machine_speed`).
 """
@@ -21,6 +22,7 @@ from typing import Any
 from coresim import stats
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
+from coresim.measure.notes import Note, duty_of
 from coresim.measure.protocol import Progress, others_seconds, part_of
 from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import Trial, run_trial
@@ -41,6 +43,8 @@ MOST_BATCHES = 400
 SLOW = 3
 #: Share of the time between two batches from which on handing them over is notable.
 NOTABLE_HANDOVER = 0.01
+#: The most workers of a crowd whose samples wait, unless there are as many cores.
+MOST_WAITING = 8
 #: Cores that other programs may use during a run, as a share of all, before it is made again.
 MOST_OTHERS = 0.05
 
@@ -72,6 +76,11 @@ class CalibrationRun:
     others: float
     memory: tuple[worker.WorkerMemory, ...] = ()
     threads: tuple[int, float] | None = None
+
+    @property
+    def later(self) -> list[Note]:
+        """The notes of all batches but the first of each worker."""
+        return [note for note, kind in zip(self.trial.notes, self.kinds, strict=True) if kind != FIRST]
 
 
 @dataclass(frozen=True)
@@ -156,9 +165,10 @@ def calibrate(
             if not wanted:
                 break
             for place, count in enumerate(wanted):
-                if count > most and not subject.threads and not made.crowd_counts():
+                workers = count if subject.threads or count <= most else made.crowd(count)
+                if workers is None:
                     continue
-                made.run(count, number, part_of(progress, number * len(counts) + place, rounds * len(counts)))
+                made.run(workers, number, part_of(progress, number * len(counts) + place, rounds * len(counts)))
             number += 1
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
     ran = dict.fromkeys(run.workers for run in made.runs)
@@ -174,6 +184,7 @@ class _Maker:
     pin_memory: bool
     runs: list[CalibrationRun] = field(default_factory=list)
     batch_facts: tuple[int, int] = (0, 0)
+    crowded: int | None = None
 
     def too_few(self, rounds: int, cpus: int, most: int) -> list[int]:
         """Numbers of workers, up to ``most``, with too few undisturbed runs; none where all are disturbed."""
@@ -210,16 +221,22 @@ class _Maker:
         lone = [run for run in self.runs if run.workers == 1]
         return stats.median([note.made - note.began for note in lone[-1].trial.notes]) if lone else None
 
-    def crowd_counts(self) -> bool:
-        """Whether more workers than cores are worth a run: what a crowd does to hand-overs is all that it tells.
+    def crowd(self, least: int) -> int | None:
+        """How many workers are one more than the cores that they want, ``least`` where samples do not wait; or None.
 
-        It must be a notable part of the time between two batches, and with slow ones takes longer than all the rest.
+        A crowd tells of hand-overs: where they are a notable part of the time between two batches. Where samples wait,
+        many workers also tell more of the waits. With slow batches a crowd takes longer than all the rest.
         """
         run, batch_s = self.runs[-1], self._batch_s()
         if batch_s is not None and SLOW * batch_s >= self.seconds:
-            return False
+            return None
+        if self.crowded is None:
+            wanted = int(least / max(0.01, duty_of(run.trial.notes)))
+            room = worker.room_for(run.memory, Layout.prefetch_factor * self.batch_facts[0])
+            self.crowded = max(least, min(MOST_WAITING, wanted, room))
         taken = stats.mean([step.got - max(step.asked, step.ready) for step in run.trial.steps])
-        return taken > NOTABLE_HANDOVER * stats.mean([note.made - note.began for note in run.trial.notes]) / run.workers
+        period = stats.mean([note.made - note.began for note in run.trial.notes]) / run.workers
+        return self.crowded if self.crowded > least or taken > NOTABLE_HANDOVER * period else None
 
 
 @dataclass

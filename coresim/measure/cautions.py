@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coresim import stats
 from coresim.measure.calibrate import STREAMED, Calibration
-from coresim.measure.costs import beyond, later
+from coresim.measure.costs import beyond
 from coresim.measure.handover import pickled
 from coresim.model.crowding import CURE, SPREAD
 from coresim.model.warning import HostWarning
@@ -55,7 +55,7 @@ def contradiction(found: Calibration) -> float:
     for run in found.of(1):
         streamed = [step.got for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
         if len(streamed) > 2 and run.workers:
-            parts = [sum(note.wall) + note.collate for note in later(run)]
+            parts = [sum(note.wall) + note.collate for note in run.later]
             took = (streamed[-1] - streamed[0]) / (len(streamed) - 1)
             missed.append(took / (stats.mean(parts) + stats.mean(beyond(run) or [0.0])) - 1.0)
     return stats.median(missed) if missed else 0.0

@@ -11,13 +11,11 @@ from coresim.measure.calibrate import PACED_STEP, STREAMED, Calibration, Calibra
 from coresim.measure.handover import LEAST_SEEN, pickled, waits_by_state
 from coresim.measure.notes import Note
 from coresim.measure.subject import Layout
+from coresim.measure.waits import HOW, waits_of
 from coresim.model.measurement import Measurement
 
 #: Values that are kept of one round.
 MOST_VALUES = 400
-#: A sample waits for something else than a core where it does so for over this share of its time; what is less cannot
-#: be told from other programs' turns.
-NOTABLE_WAIT = 0.1
 #: Clocks and neighbours change a machine's speed by less than this factor. What is beyond it was seen while a virtual
 #: machine was paused, and says nothing about the samples that ran at other moments.
 MOST_SLOWER = 2.0
@@ -63,47 +61,18 @@ def slower(found: Calibration, run: CalibrationRun) -> float:
     return min(MOST_SLOWER, max(1.0 / MOST_SLOWER, run.pace / found.usual_pace[run.workers]))
 
 
-def later(run: CalibrationRun) -> list[Note]:
-    """The notes of all batches but the first of each worker."""
-    return [note for note, kind in zip(run.trial.notes, run.kinds, strict=True) if kind != "first"]
-
-
 def _samples(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:
     how = f"{found.subject.loader}, {lone[0].workers} worker; per sample, in the worker"
     threads = found.subject.threads
     values = [
-        [value / slower(found, run) for note in later(run) for value in (note.wall if threads else note.cpu)]
+        [value / slower(found, run) for note in run.later for value in (note.wall if threads else note.cpu)]
         for run in lone
     ]
     yield Measurement("prepare.sample", "s/sample", _kept(values), f"{how}; {'wall' if threads else 'CPU'} time")
-    waits = _waits(found, lone)
+    waits = waits_of(found, lone)
     if waits:
-        yield Measurement("prepare.wait", "s/sample", _kept(waits), f"{how}; time without a core")
+        yield Measurement("prepare.wait", "s/sample", _kept(waits), f"{how}; {HOW}")
     yield from _steps(found, lone, how)
-
-
-def _waits(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[float]]:
-    """Per sample and run, where it is notable; of threads, what their fetches took in threads of their own."""
-    if found.subject.threads:
-        per_run = [[note.fetch / len(note.wall) for note in later(run)] for run in lone]
-        whole = sum(sum(note.wall) + note.fetch for run in lone for note in later(run))
-        waited = sum(note.fetch for run in lone for note in later(run))
-    else:
-        per_run = [[value for note in later(run) for value in _waited(note)] for run in lone]
-        whole, waited = sum(sum(note.wall) for run in lone for note in later(run)), sum(map(sum, per_run))
-    # Where the system does not tell them apart, a sample's waits hold the turns of other programs and other workers.
-    told = all(note.queued is not None for run in lone for note in later(run))
-    crowd = max(0.0, 1.0 - found.cpus / max(1, lone[0].workers))
-    turns = 0.0 if told else stats.mean([run.others for run in lone]) / found.cpus + crowd
-    return per_run if waited > (NOTABLE_WAIT + turns) * whole else []
-
-
-def _waited(note: Note) -> list[float]:
-    """Per sample, the seconds in which it wanted no core: a batch's time on the run queue is shared out among them."""
-    waits = [max(0.0, wall - cpu) for wall, cpu in zip(note.wall, note.cpu, strict=True)]
-    whole = sum(waits)
-    kept = max(0.0, 1.0 - (note.queued or 0.0) / whole) if whole > 0 else 0.0
-    return [wait * kept for wait in waits]
 
 
 def _steps(found: Calibration, lone: Sequence[CalibrationRun], how: str) -> Iterator[Measurement]:
@@ -112,9 +81,9 @@ def _steps(found: Calibration, lone: Sequence[CalibrationRun], how: str) -> Iter
     if len(names) < 2:
         return
     totals = [
-        [sum(note.steps[place] for note in later(run) if note.steps) for place in range(len(names))] for run in lone
+        [sum(note.steps[place] for note in run.later if note.steps) for place in range(len(names))] for run in lone
     ]
-    cpu = [stats.mean([value for note in later(run) for value in note.cpu]) / slower(found, run) for run in lone]
+    cpu = [stats.mean([value for note in run.later for value in note.cpu]) / slower(found, run) for run in lone]
     for place, name in enumerate(names):
         shares = [spent[place] / sum(spent) * mean for spent, mean in zip(totals, cpu, strict=True) if sum(spent) > 0]
         if shares:
@@ -124,7 +93,7 @@ def _steps(found: Calibration, lone: Sequence[CalibrationRun], how: str) -> Iter
 
 def _batches(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:
     who = f"{found.subject.loader}, {lone[0].workers} worker"
-    collate = [[note.collate / slower(found, run) for note in later(run)] for run in lone]
+    collate = [[note.collate / slower(found, run) for note in run.later] for run in lone]
     yield Measurement("prepare.collate", "s/batch", _kept(collate), f"{who}; CPU seconds per batch, collation")
     if found.subject.threads or not lone[0].workers:
         return
@@ -156,7 +125,7 @@ def _turns(note: Note, after: Note) -> float:
 
 def _receiving(found: Calibration) -> Iterator[Measurement]:
     if found.subject.threads:
-        copies = [[note.copy / slower(found, run) for note in later(run)] for run in found.of(found.counts[0])]
+        copies = [[note.copy / slower(found, run) for note in run.later] for run in found.of(found.counts[0])]
         yield Measurement(
             "receive.cpu", "s/batch", _kept(copies), "CPU seconds to copy a batch, in a thread of its own"
         )
@@ -217,14 +186,14 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
 
 def _busy_cpu(run: CalibrationRun) -> float:
     kinds = [kind in (STREAMED, PACED_STEP) for kind in run.kinds]
-    notes = [note for note, busy in zip(run.trial.notes, kinds, strict=True) if busy] or later(run)
+    notes = [note for note, busy in zip(run.trial.notes, kinds, strict=True) if busy] or run.later
     return stats.mean([value for note in notes for value in note.cpu])
 
 
 def _thread_time(run: CalibrationRun) -> float:
     streamed = [step for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
     if len(streamed) < 2:  # of batches so slow that there are only a few, each tells for itself
-        return stats.mean([value for note in later(run) or run.trial.notes for value in note.wall])
+        return stats.mean([value for note in run.later or run.trial.notes for value in note.wall])
     span = streamed[-1].end - streamed[0].end
     return span / (len(streamed) - 1) * run.workers / len(run.trial.notes[0].wall)
 
@@ -256,7 +225,7 @@ def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Mea
 
 def _first(run: CalibrationRun) -> float:
     note = run.trial.warm_up[0]
-    usual = [sum(one.cpu) + one.collate for one in later(run)]
+    usual = [sum(one.cpu) + one.collate for one in run.later]
     return float(note.process + sum(note.cpu) + note.collate - stats.mean(usual))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration
-from coresim.measure.notes import Note
+from coresim.measure.notes import duty_of
 from coresim.measure.trial import Trial
 from coresim.model.handover import STATES, state_of
 
@@ -66,7 +66,7 @@ def waits_by_state(
         spans.setdefault(batch.worker, []).append((batch.began, batch.made))
     read: dict[int, float] = {}
     found: dict[str, list[float]] = {}
-    duty = _duty(trial.notes)
+    duty = duty_of(trial.notes)
     latest = max((note.made for note in trial.warm_up), default=-math.inf)
     for number, (step, moment, batch) in enumerate(zip(trial.steps, moments, batches, strict=True)):
         received, latest = batch.made < latest, max(latest, batch.made)
@@ -92,10 +92,3 @@ def _at_work(spans: Sequence[tuple[float, float]], moment: float) -> bool:
     """Whether a worker makes a batch at that moment."""
     place = bisect_left(spans, (moment,)) - 1
     return place >= 0 and spans[place][1] > moment
-
-
-def _duty(notes: Sequence[Note]) -> float:
-    """Share of the time of making a batch in which its maker wants a core; 1 for none."""
-    spent = sum(sum(note.cpu) + note.collate + (note.queued or 0.0) for note in notes)
-    passed = sum(note.made - note.began for note in notes)
-    return min(1.0, spent / passed) if passed > 0 else 1.0

@@ -45,7 +45,7 @@ def read_host(
     covered = topology.count_cores(allowed)
     cpu_groups, memory_groups = group_folders(system, "cpu"), group_folders(system, "memory")
     cache_bytes, caches = last_level_cache(system, topology.online)
-    shm_bytes, shm_free_bytes = _shm(statvfs, root)
+    shm_bytes, shm_free_bytes = shared_memory(statvfs, root)
     other_load, steal = _load(system, allowed, sleep, load_window)
     clock_base_hz, clock_max_hz = clock_range(system, topology.online)
     nodes = numa_cpus(system)
@@ -99,7 +99,10 @@ def _meminfo(system: SystemRoot, key: str) -> int | None:
     return None if kilobytes is None else kilobytes * 1024
 
 
-def _shm(statvfs: Callable[[str], os.statvfs_result], root: Path) -> tuple[int | None, int | None]:
+def shared_memory(
+    statvfs: Callable[[str], os.statvfs_result] = os.statvfs, root: Path = Path("/")
+) -> tuple[int | None, int | None]:
+    """Bytes of ``/dev/shm``, where loaders put their batches, and those of them that are free."""
     try:
         room = statvfs(str(root / "dev/shm"))
     except OSError:

@@ -59,6 +59,13 @@ class Note(NamedTuple):
     pickling: float = 0.0
 
 
+def duty_of(notes: Sequence[Note]) -> float:
+    """Share of the time of making a batch in which its maker wants a core; 1 for none."""
+    spent = sum(sum(note.cpu) + note.collate + (note.queued or 0.0) for note in notes)
+    passed = sum(note.made - note.began for note in notes)
+    return min(1.0, spent / passed) if passed > 0 else 1.0
+
+
 def queued_seconds() -> float | None:
     """Seconds that this thread has ever waited for a core; None where the system does not tell.
 

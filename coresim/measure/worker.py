@@ -6,14 +6,19 @@ BLAS are not limited.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
+from coresim.measure.bandwidth import available_memory
+from coresim.measure.host import shared_memory
+
 #: A thread counts that worked for this share of the time of the busiest: others started, waited or watched.
 WORKED = 0.1
+#: Share of the free memory that workers which are started beyond the cores may take with their batches.
+MOST_MEMORY = 0.25
 
 
 class WorkerMemory(NamedTuple):
@@ -33,6 +38,15 @@ def memory_of(pid: int) -> WorkerMemory | None:
     # Batches lie in shared memory that the trainer has not mapped yet; they are counted as batches.
     private = max(0, sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0) - sizes.get("Pss_Shmem", 0))
     return WorkerMemory(private, max(0, sizes.get("Rss", 0) - private - sizes.get("Pss_Shmem", 0)))
+
+
+def room_for(workers: Sequence[WorkerMemory], batches: int) -> int:
+    """How many workers like these, each with so many bytes of batches, a share of the free memory has room for."""
+    private = max((memory.private for memory in workers), default=0)
+    free, shared = available_memory(), shared_memory()[1]
+    return int(
+        MOST_MEMORY * min(free / max(1, private + batches), (free if shared is None else shared) / max(1, batches))
+    )
 
 
 def worked(before: Mapping[int, float], after: Mapping[int, float]) -> tuple[int, float]:

@@ -215,6 +215,31 @@ def test_a_crowd_is_run_only_where_it_is_notable_what_it_does_to_hand_overs(
     assert calibrate(line, budget_s=budget_s, rounds=1).counts == runs
 
 
+@pytest.mark.parametrize(
+    ("wait", "free", "crowd"),
+    [
+        (0.0, 1 << 40, None),  # nobody waits, and hand-overs cost nothing
+        (0.01, 1 << 40, 5),  # half of a sample's time: five workers want two and a half cores
+        (1.0, 1 << 40, module.MOST_WAITING),
+        (1.0, 4 * 4 * 160, 4),  # a quarter of the memory holds the batches of four, 160 bytes each
+        (1.0, 0, None),  # no room for more than the usual crowd, whose hand-overs cost nothing
+    ],
+)
+def test_where_samples_wait_a_crowd_is_as_many_as_want_one_core_more_than_there_are(
+    bench_of: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    wait: float,
+    free: int,
+    crowd: int | None,
+) -> None:
+    monkeypatch.setattr(module.worker, "available_memory", lambda: 1 << 40)
+    monkeypatch.setattr(module.worker, "shared_memory", lambda: (free, free))
+    line = bench_of(cpus=2, sample=lambda call: 0.01, wait=wait, handover=0.0, receive=0.0)
+    found = calibrate(line, budget_s=6000.0, rounds=2)
+    assert found.counts == ((1, 2) if crowd is None else (1, 2, crowd))
+    assert sum(run.workers == crowd for run in found.runs) == (0 if crowd is None else 2)
+
+
 def test_it_tells_how_far_it_is(bench_of: Make) -> None:  # noqa: F811
     told: list[float] = []
     line = bench_of(cpus=2)

@@ -268,3 +268,31 @@ def test_parts_that_do_not_make_up_a_batch_contradict_it() -> None:
     assert contradiction(calibration(held_up)) == pytest.approx(2.0, rel=0.01) and CONTRADICTION < 2.0
     assert whats(held_up) == ["the parts of a batch contradict what it took"]
     assert contradiction(calibration(run(workers=0))) == 0.0
+
+
+def waiting(*waits: float, workers: int = 1, round: int = 0, slower: float = 1.0, **other: Any) -> CalibrationRun:
+    """A run whose batches wait so many seconds for each of their two samples, and as many workers' first batch."""
+    notes = [note(n, wall=(0.3 + slower * wait,) * 2, queued=0.0) for n, wait in enumerate((1.0, *waits))]
+    kinds = (*[FIRST] * (workers - 1), *[STREAMED] * (len(waits) - workers + 1))
+    return run(*notes, workers=workers, round=round, kinds=kinds, **other)
+
+
+MORE = (0.5, 0.7, 0.9, 0.6, 2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, (0.7, 0.9, 0.6, 2.0, 3.0)),
+        ({"slower": 1.04}, tuple(1.04 * wait for wait in (0.7, 0.9, 0.6, 2.0, 3.0))),
+        ({"slower": 1.3}, (0.5, 0.7, 0.9, 0.6)),  # several slow one another down: what one waits is the cost
+        ({"others": 1.9}, (0.5, 0.7, 0.9, 0.6)),  # disturbed
+        ({"round": 1}, (0.5, 0.7, 0.9, 0.6)),  # other samples
+    ],
+)
+def test_waits_are_those_of_the_run_that_waited_most_often_and_as_long(
+    changes: dict[str, Any], told: tuple[float, ...]
+) -> None:
+    found = named(calibration(waiting(*MORE[:4]), waiting(*MORE, workers=2, **changes)))
+    assert found["prepare.wait"].values[0] == pytest.approx([wait for wait in told for _ in range(2)])
+    assert found["prepare.sample"].flat == pytest.approx((0.3,) * 8)

@@ -1,0 +1,68 @@
+"""What a sample waits for without a core, from the runs of a calibration: a network, a disk, a sleep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from coresim import stats
+from coresim.measure.calibrate import FIRST, Calibration, CalibrationRun
+from coresim.measure.notes import Note
+
+#: A sample waits for something else than a core where it does so for over this share of its time; what is less cannot
+#: be told from other programs' turns.
+NOTABLE_WAIT = 0.1
+#: Samples of runs with several workers wait as long as those with one within this share, or within the noise.
+AS_LONG = 0.05
+#: What a measurement of them says.
+HOW = "time without a core, of each round's run with the most samples that waited as long"
+
+
+def waits_of(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[float]]:
+    """Per sample and run, where it is notable; of threads, what their fetches took in threads of their own."""
+    if found.subject.threads:
+        per_run = [[note.fetch / len(note.wall) for note in run.later] for run in lone]
+        whole = sum(sum(note.wall) + note.fetch for run in lone for note in run.later)
+        waited = sum(note.fetch for run in lone for note in run.later)
+    else:
+        per_run = [[value for note in _longest(found, run).later for value in _waited(note)] for run in lone]
+        whole = sum(sum(note.wall) for run in lone for note in run.later)
+        waited = sum(value for run in lone for note in run.later for value in _waited(note))
+    # Where the system does not tell them apart, a sample's waits hold the turns of other programs and other workers.
+    told = all(note.queued is not None for run in lone for note in run.later)
+    crowd = max(0.0, 1.0 - found.cpus / max(1, lone[0].workers))
+    turns = 0.0 if told else stats.mean([run.others for run in lone]) / found.cpus + crowd
+    return per_run if waited > (NOTABLE_WAIT + turns) * whole else []
+
+
+def _longest(found: Calibration, lone: CalibrationRun) -> CalibrationRun:
+    """The run of the same round that waited for the most samples: waits differ widely, and workers wait side by side.
+
+    It counts only where the batches that both runs made waited as long; else storage, or a crowd, slows several down.
+    """
+    best, seen = lone, lone.later
+    for run in found.runs:
+        same = run.round == lone.round and run.workers > lone.workers and not found.disturbed(run)
+        if not same or len(run.later) <= len(best.later):
+            continue
+        kinds = zip(lone.trial.notes, run.trial.notes, lone.kinds, run.kinds, strict=False)
+        pairs = [(sum(_waited(a)), sum(_waited(b))) for a, b, *kind in kinds if FIRST not in kind]
+        told = all(note.queued is not None for note in (*seen, *run.later))
+        if told and len(pairs) > 1 and _as_long(pairs):
+            best = run
+    return best
+
+
+def _as_long(pairs: Sequence[tuple[float, float]]) -> bool:
+    """Whether the second of each pair is as long as the first on average, by the noise of their differences."""
+    differences = [second - first for first, second in pairs]
+    noise = 2.0 * math.sqrt(stats.variance(differences) / len(differences))
+    return abs(stats.mean(differences)) <= max(AS_LONG * stats.mean([first for first, _ in pairs]), noise)
+
+
+def _waited(note: Note) -> list[float]:
+    """Per sample, the seconds in which it wanted no core: a batch's time on the run queue is shared out among them."""
+    waits = [max(0.0, wall - cpu) for wall, cpu in zip(note.wall, note.cpu, strict=True)]
+    whole = sum(waits)
+    kept = max(0.0, 1.0 - (note.queued or 0.0) / whole) if whole > 0 else 0.0
+    return [wait * kept for wait in waits]
