@@ -152,12 +152,14 @@ def calibrate(
         InputError: the data set or the collate function failed, or a batch did not come.
     """
     cpus = len(os.sched_getaffinity(0))
+    # A stream may not be readable with many, and who says how many means so many.
+    waiting = MOST_WAITING if counts is None and subject.samples else 0
     counts = worker_counts(cpus, subject) if counts is None else counts
     # More are a crowd, which tells of hand-overs alone; unless the loader runs with no fewer.
     most = max(cpus, min(counts))
     share = budget_s / rounds / len(counts)
     with SpeedSampler(subject) as sampler:
-        made, began = _Maker(subject, sampler, share, pin_memory), time.perf_counter()
+        made, began = _Maker(subject, sampler, share, pin_memory, waiting), time.perf_counter()
         number, longest = 0, budget_s * MOST_ROUNDS / rounds
         # Slow batches need all of that time for the rounds that everything needs.
         while number < rounds or (number < MOST_ROUNDS and time.perf_counter() - began < longest):
@@ -182,6 +184,7 @@ class _Maker:
     sampler: SpeedSampler
     seconds: float
     pin_memory: bool
+    waiting: int
     runs: list[CalibrationRun] = field(default_factory=list)
     batch_facts: tuple[int, int] = (0, 0)
     crowded: int | None = None
@@ -233,7 +236,7 @@ class _Maker:
         if self.crowded is None:
             wanted = int(least / max(0.01, duty_of(run.trial.notes)))
             room = worker.room_for(run.memory, Layout.prefetch_factor * self.batch_facts[0])
-            self.crowded = max(least, min(MOST_WAITING, wanted, room))
+            self.crowded = max(least, min(self.waiting, wanted, room))
         taken = stats.mean([step.got - max(step.asked, step.ready) for step in run.trial.steps])
         period = stats.mean([note.made - note.began for note in run.trial.notes]) / run.workers
         return self.crowded if self.crowded > least or taken > NOTABLE_HANDOVER * period else None
