@@ -241,7 +241,7 @@ def test_where_samples_wait_a_crowd_is_as_many_as_want_one_core_more_than_there_
 
 
 def test_a_crowd_is_no_larger_where_the_loader_may_not_run_with_more(bench_of: Make) -> None:  # noqa: F811
-    line = bench_of(cpus=2, sample=lambda call: 0.01, wait=1.0)
+    line = bench_of(cpus=2, sample=lambda call: 0.01, wait=1.0, handover=1.0)
     assert calibrate(line, budget_s=6000.0, rounds=1, counts=(1, 2, 4)).counts == (1, 2, 4)
     line.samples = 0  # a stream, perhaps of few files
     assert calibrate(line, budget_s=6000.0, rounds=1).counts == (1, 2, 3)
