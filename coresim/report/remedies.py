@@ -11,7 +11,7 @@ from coresim.report.plain import answer_lines
 from coresim.report.words import option_words, percent, plural, ranged
 from coresim.units import format_bytes
 
-COLUMNS = ("remedy", "workers", "GPU idle", "samples/s", "cores needed", "memory", "rests on")
+COLUMNS = ("remedy", "GPU idle", "samples/s", "workers", "cores needed", "memory", "rests on")
 
 
 def what_if_text(found: WhatIf) -> str:
@@ -94,7 +94,7 @@ def _row(name: str, outcome: RemedyOutcome) -> tuple[str, ...]:
     memory = "" if outcome.memory is None else format_bytes(outcome.memory.total)
     memory = memory if outcome.possible else f"{memory} does not fit".strip()
     rests = "this job's numbers" if outcome.remedy is None else outcome.remedy.rests
-    return name, str(outcome.workers), idle, f"{outcome.throughput:.0f}", _cores(outcome), memory, rests
+    return name, idle, f"{outcome.throughput:.0f}", str(outcome.workers), _cores(outcome), memory, rests
 
 
 def _cores(outcome: RemedyOutcome) -> str:

@@ -91,7 +91,7 @@ def one_interval(answer: Answer) -> set[str]:
         there.add(TODAY)
     if result.meets_target:
         more = next(row for row in beside if row[0] == "more-cores")
-        assert more[1] == cell(point) and beside[0][3] == str(point.cores)
+        assert more[1] == cell(point) and beside[0][4] == str(point.cores)
         there.add(MET)
     if result.sure is not None and result.sure.option == chosen:
         assert by_cores[result.sure.cores] == cell(result.sure)
