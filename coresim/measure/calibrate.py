@@ -152,7 +152,7 @@ def calibrate(
         InputError: the data set or the collate function failed, or a batch did not come.
     """
     cpus = len(os.sched_getaffinity(0))
-    # A stream may not be readable with many, and who says how many means so many.
+    # A stream may fail with many workers, and numbers that the caller gives are kept.
     waiting = MOST_WAITING if counts is None and subject.samples else 0
     counts = worker_counts(cpus, subject) if counts is None else counts
     # More are a crowd, which tells of hand-overs alone; unless the loader runs with no fewer.
