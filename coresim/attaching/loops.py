@@ -21,6 +21,7 @@ class Period(NamedTuple):
         step: from then to the next ask.
         cpu, busy: CPU time within ``step``, of the asking thread and of the whole process; 0 where not taken.
         steps: optimizer steps within it.
+        place: its number since the epoch began or another loop came between, from 1.
     """
 
     wait: float
@@ -28,6 +29,7 @@ class Period(NamedTuple):
     cpu: float
     busy: float
     steps: int
+    place: int
 
 
 class Loop:
@@ -38,24 +40,24 @@ class Loop:
     """
 
     __slots__ = (
-        "_asked", "_beside", "_busy", "_cpu", "_first", "_got", "_open", "_others", "_steps",
+        "_asked", "_beside", "_busy", "_cpu", "_first", "_got", "_open", "_others", "_place", "_steps",
         "batches", "key", "loader", "periods", "proofs", "trains",
     )  # fmt: skip
 
     def __init__(self, key: tuple[int, int], proofs: int = 0) -> None:
         self.key, self.proofs = key, proofs
         self.loader: Any = None
-        self.periods: list[tuple[float, float, float, float, int]] = []
+        self.periods: list[tuple[float, float, float, float, int, int]] = []
         self.batches = 0
         #: Whether optimizers step between its batches.
         self.trains = proofs >= PROOF
         self._open, self._first = False, True
         self._asked = self._got = self._cpu = self._busy = self._beside = 0.0
-        self._steps = self._others = 0
+        self._steps = self._others = self._place = 0
 
     def begin(self, loader: Any) -> None:
         """An epoch begins or has ended: what came before the next batch is not the loop."""
-        self.loader, self._open, self._first = loader, False, True
+        self.loader, self._open, self._first, self._place = loader, False, True, 0
 
     @property
     def goes_on(self) -> bool:
@@ -90,9 +92,11 @@ class Loop:
                 self._first = False
             elif self._others == others:
                 counts, got, waited = True, self._got, beside - self._beside
-                self.periods.append(
-                    (got - self._asked + waited, now - got - waited, cpu - self._cpu, busy - self._busy, done)
-                )
+                self._place += 1
+                used = cpu - self._cpu, busy - self._busy
+                self.periods.append((got - self._asked + waited, now - got - waited, *used, done, self._place))
+            else:
+                self._place = 0
         self._open = False
         return counts
 

@@ -79,6 +79,26 @@ def steady(periods: Sequence[Period], workers: int | None) -> bool:
     return abs(means[1] - means[0]) <= max(STEADY * means[0], 2 * noise if noise < 0.25 * means[0] else 0.0)
 
 
+def settled(periods: Sequence[Period], workers: int | None, prefetch_factor: int | None) -> list[Period]:
+    """The periods of a loop that goes on, in whole turns of its workers; all of them where there are none.
+
+    Workers go on while an epoch begins or the loop evaluates, so that the batches that were out then are there at once.
+    And batches come in turns, one of each worker: a window of a few turns and a half shows too many or too few waits.
+    """
+    turn, ahead = max(1, workers or 1), (workers or 0) * (prefetch_factor or 1)
+    chosen: list[Period] = []
+    begun = 0
+    for number, period in enumerate(periods):
+        after = number + 1 == len(periods) or periods[number + 1].place <= period.place
+        if period.place > ahead:
+            begun += 1
+            chosen.append(period)
+        if after and begun % turn:
+            del chosen[-(begun % turn) :]
+        begun = 0 if after else begun
+    return chosen or list(periods)
+
+
 class Usage(NamedTuple):
     """CPU seconds so far.
 

@@ -14,7 +14,7 @@ from coresim.attaching.instrument import calibrate
 from coresim.attaching.line import SessionFiles
 from coresim.attaching.loops import Loop
 from coresim.attaching.session import FAILED, KEPT, LOADER, READY, TOGETHER, TRIAL, WATCH
-from coresim.attaching.trials import AttachedTrial
+from coresim.attaching.trials import DEFAULT_PREFETCH, AttachedTrial
 
 if TYPE_CHECKING:
     from coresim.attaching.rank import AttachedRank
@@ -104,9 +104,11 @@ class Phases:
         """The loop as it is, once it got steady, or is not going to, and was then watched for long enough."""
         plan, waited = self._plan, now - self._since
         if self._usage is not None:
-            if not self._enough(len(self._rank.periods()), now, plan.watch_s):
+            factor = self._line.found["settings"]["prefetch_factor"] or DEFAULT_PREFETCH
+            chosen = observe.settled(self._rank.periods(), workers, factor)
+            if not self._enough(len(chosen), now, plan.watch_s):
                 return None
-            return observe.observed(self._rank.periods(), self._usage, waited)
+            return observe.observed(chosen, self._usage, waited)
         late = waited > plan.watch_most_s / 2
         if waited >= plan.settle_s and (late or observe.steady(self._rank.periods(), workers)):
             if "steady" not in self._line.found:

@@ -14,7 +14,7 @@ from coresim.attaching.assemble import name_of
 from coresim.attaching.foreign import batch_of, hook_call, parts_of
 from coresim.attaching.launch import MODULE, SITE, environment
 from coresim.attaching.loops import Period
-from coresim.attaching.observe import steady
+from coresim.attaching.observe import settled, steady
 from coresim.attaching.rank import AttachedRank
 from coresim.attaching.session import Folder, SessionPlan
 from coresim.attaching.trials import twin
@@ -78,7 +78,8 @@ def test_a_period_is_a_wait_and_a_step_and_the_first_of_an_epoch_is_none(clock: 
     for _ in range(2):
         iterate(rank, clock, Batches(clock, 5, 0.25, loader), 0.5)
     assert rank.lead is not None and rank.lead.trains
-    assert rank.periods() == [Period(0.25, 0.5, 0.0, 0.0, 1)] * 8  # of 5, the first and what follows the last are none
+    one = [Period(0.25, 0.5, 0.0, 0.0, 1, place) for place in range(1, 5)]
+    assert rank.periods() == one * 2  # of 5, the first and what follows the last are none
 
 
 def test_an_evaluation_in_the_middle_of_an_epoch_is_no_part_of_a_step(clock: Clock, tmp_path: Path) -> None:
@@ -91,8 +92,8 @@ def test_an_evaluation_in_the_middle_of_an_epoch_is_no_part_of_a_step(clock: Clo
         if number == 5:
             iterate(rank, clock, Batches(clock, 3, 1.0, other), 2.0, trains=False)
     assert rank.lead is not None and rank.lead.key == (id(loader), id(loader))
-    assert set(rank.periods()) == {Period(0.25, 0.5, 0.0, 0.0, 1)}
-    assert len(rank.periods()) == 6  # the ninth is open, the first is the epoch's, and the sixth holds the evaluation
+    # The ninth is open, the first is the epoch's, and the sixth holds the evaluation.
+    assert rank.periods() == [Period(0.25, 0.5, 0.0, 0.0, 1, place) for place in (1, 2, 3, 4, 1, 2)]
 
 
 def test_a_loop_without_steps_never_leads(clock: Clock, tmp_path: Path) -> None:
@@ -112,12 +113,28 @@ def test_accumulated_gradients_are_fewer_steps_than_batches(clock: Clock, tmp_pa
 
 
 def test_steady_compares_whole_turns_of_all_workers() -> None:
-    flat = [Period(0.1, 0.2, 0, 0, 1)] * 40
-    falling = [Period(1.0 / (number + 1), 0.2, 0, 0, 1) for number in range(20)]
-    bursts = [Period(0.3 if number % 4 == 0 else 0.0, 0.2, 0, 0, 1) for number in range(64)]
+    flat = [Period(0.1, 0.2, 0, 0, 1, 1)] * 40
+    falling = [Period(1.0 / (number + 1), 0.2, 0, 0, 1, number) for number in range(20)]
+    bursts = [Period(0.3 if number % 4 == 0 else 0.0, 0.2, 0, 0, 1, number) for number in range(64)]
     assert steady(flat, 2) and not steady(flat[:15], 2)
     assert not steady(falling, 1)
     assert steady(bursts, 4)
+
+
+def test_what_is_observed_is_whole_turns_behind_what_was_out_when_the_loop_paused() -> None:
+    def wait(place: int) -> float:
+        """Four workers give four batches at once, then none for a while; what was out during a pause is there."""
+        return 0.0 if place <= 8 or place % 4 else 0.4
+
+    before = [Period(wait(place), 0.2, 0, 0, 1, place) for place in range(30, 41)]
+    after = [Period(wait(place), 0.2, 0, 0, 1, place) for place in range(1, 24)]
+    for seen, whole in ((before, 8), (after, 12), (before + after, 20)):
+        chosen = settled(seen, 4, 2)
+        assert len(chosen) == whole
+        assert sum(period.wait for period in chosen) / whole == pytest.approx(0.1)
+    assert settled(after, 0, 2) == after  # without workers nothing is out
+    assert settled(after[:8], 4, 2) == after[:8]  # a loop that pauses so often is as it is
+    assert settled(before[:3], 4, 2) == before[:3]
 
 
 def test_a_twin_has_all_of_a_loader_but_its_iterator() -> None:
