@@ -40,15 +40,18 @@ def state_of(maker: str, others: int, cores: Any, ranks: int = 1) -> int:
 
 
 def nearest(known: Mapping[str, T], state: str) -> T:
-    """What is known of a state, or of the most similar one: as crowded, then with the maker as far.
+    """What is known of a state, or of the most similar one: with the maker at rest or not, then as crowded.
+
+    Of 45 calibrations in ``calibration/`` that saw all three, ``rest_free`` was 0.5 ms from ``rest_shared`` in the
+    median and 1.0 on average; ``begin_shared`` 0.8 and 5.4.
 
     Raises:
         ValueError: nothing is known.
     """
 
-    def unlike(other: str) -> tuple[int, int]:
+    def unlike(other: str) -> tuple[bool, int, int]:
         (crowd, maker), (mine, own) = (divmod(STATES.index(name), len(MAKERS)) for name in (other, state))
-        return abs(crowd - mine), abs(maker - own)
+        return (maker == 0) != (own == 0), abs(crowd - mine), abs(maker - own)
 
     return known[min(known, key=unlike)]
 
