@@ -54,8 +54,9 @@ def conclusion(found: WhatIf) -> str:
     option = "" if found.scenario.stages else f", {option_words(found.option)},"
     where = f"n {plural(today.cores, 'core')} per GPU{option} the GPU idles {percent(today.idle)}"
     helps = other = ""
-    if best is not None:
-        helps = f" Best here: {_name(best)} ({best.throughput:.0f} samples/s, {percent(best.idle)} idle)."
+    if best is not None and best.remedy is not None:
+        gain = f"{best.throughput:.0f} samples/s, {percent(best.idle)} idle, {best.remedy.rests}"
+        helps = f" Best on these cores: {best.remedy.name} ({gain})."
     if option and found.chosen != found.option:
         other = f" Recommended is {option_words(found.chosen)}: --option {found.chosen} looks at that."
     if today.idle <= target:
