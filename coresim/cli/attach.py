@@ -19,6 +19,7 @@ from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
     from coresim.attaching.conduct import AttachRequest
+    from coresim.model.catalogue import StepChoice
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
 
@@ -29,6 +30,8 @@ _PROGRAMS = (
     "input", "workload", "dataset", "batch_size", "collate", "worker_init", "step", "device", "cpu_step",
     "build_timeout", "grid", "figure", "time", "cold",
 )  # fmt: skip
+#: Flags of another step than the program's own, which `coresim recommend` takes.
+_STEPS = ("step_time", "gpu", "model", "precision")
 #: What validate writes unless told otherwise, which a program's profile is not.
 DEFAULT_LEDGER = "ledger.json"
 _QUICK: dict[str, Any] = {"watch_s": 2.0, "kept_s": 2.0, "budget_s": 10.0}
@@ -60,11 +63,16 @@ def add_attach(parser: argparse.ArgumentParser, save: bool = False, hook: bool =
 
 
 def check_program(args: argparse.Namespace) -> None:
-    """InputError for a flag that says what the program says, before it is started."""
-    for name in _PROGRAMS:
+    """InputError for a flag that says what the program says, or a step that is not known, before it is started."""
+    other_step = getattr(args, "other_step", False)
+    for name in (*_PROGRAMS, *(() if other_step else _STEPS)):
         if getattr(args, name, None) not in (None, False, "cuda"):  # validate's own default of --device
             flag = getattr(args, name) if name == "input" else f"--{name.replace('_', '-')}"
             raise InputError(f"{flag}: the program after -- says what is measured; leave one of the two out")
+    if other_step:
+        recorded_step(args)
+        if args.step_time:
+            parse_duration(args.step_time, "--step-time")
 
 
 def measured(args: argparse.Namespace) -> Profile:
@@ -150,18 +158,28 @@ def source_of(args: argparse.Namespace) -> str:
     return shlex.join(args.command) if args.command else str(args.input)
 
 
-def step_settings(args: argparse.Namespace, batch_size: int) -> list[str]:
-    """``--step-time`` and ``--gpu`` as overrides of what the program's loop takes."""
-    from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, find_step
+def another_step(args: argparse.Namespace, profile: Profile) -> tuple[Profile, list[str]]:
+    """The profile with the step of ``--gpu`` for the program's own; and overrides: ``--step-time``, its device's."""
+    from coresim.measure.step_time import recorded_source
 
     if args.step_time:
-        return [f"accelerator.step={parse_duration(args.step_time, '--step-time')!r} s", *_DEVICE]
+        return profile, [f"accelerator.step={parse_duration(args.step_time, '--step-time')!r} s", *_DEVICE]
+    found = recorded_step(args, profile.batch_size)
+    return (profile, []) if found is None else (replace(profile, accelerator=recorded_source(found)), list(_DEVICE))
+
+
+def recorded_step(args: argparse.Namespace, batch_size: int | None = None) -> StepChoice | None:
+    """The record that ``--gpu``, ``--model`` and ``--precision`` name, if any.
+
+    Raises:
+        InputError: there is none of that name, or ``--step-time`` is given too.
+    """
+    from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, find_step
+
     if not (args.gpu or args.model or args.precision):
-        return []
-    found = find_step(args.gpu or DEFAULT_GPU, args.model or DEFAULT_MODEL, batch_size, args.precision)
-    print(f"coresim: the step: catalogue: {found.provenance}", file=sys.stderr)
-    table = f'{{mean = "{found.step_time_s!r} s", uncertainty = {found.uncertainty / 2!r}}}'
-    return [f"accelerator.step={table}", f'accelerator.name="{found.row.gpu}"', *_DEVICE]
+        return None
+    require(not args.step_time, "--step-time: gives the step's time, as --gpu does; leave one of the two out")
+    return find_step(args.gpu or DEFAULT_GPU, args.model or DEFAULT_MODEL, batch_size, args.precision)
 
 
 #: A device of its own does not hold the loop up, and the trainer waits for it as torch does unless told

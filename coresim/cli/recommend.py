@@ -6,7 +6,14 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.attach import add_attach, check_program, foreign_loader, measured, source_of, step_settings
+from coresim.cli.attach import (
+    add_attach,
+    another_step,
+    check_program,
+    foreign_loader,
+    measured,
+    source_of,
+)
 from coresim.cli.common import (
     check_storage,
     check_writable,
@@ -66,7 +73,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     add_arguments(parser)
     add_attach(parser, hook=True)
     add_flags(parser, "preset", "storage", "set", "json")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, other_step=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,24 +87,23 @@ def run(args: argparse.Namespace) -> int:
     require(not args.loader_hook or args.command, "--loader-hook: goes with a program; add -- python train.py")
     if args.loader_hook:
         return foreign_loader(args)
-    scenario, profile = _scenario(args)
+    scenario, profile, told = _scenario(args)
     asked = args.options or own_options(profile), args.max_cores, args.confidence
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), args.engine, progress) as study:
-        if profile and step_is_unknown(profile, args.settings):
-            _print_steps(args, for_steps(scenario, study, *asked), profile)
+        if told and step_is_unknown(told, args.settings):
+            _print_steps(args, for_steps(scenario, study, *asked), told)
             return EXIT_ANSWERED
         answer = recommend(scenario, study, *asked)
         checked = check_today(profile, study)
-    _print(args, answer, profile, checked)
+    _print(args, answer, told, checked)
     if checked and not checked.trusted:
         return EXIT_NOT_TRUSTED
     return EXIT_ANSWERED if answer.meets_target else EXIT_NO_CORE_COUNT
 
 
-def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
-    """What to recommend for, from the file or from measuring."""
+def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None, Profile | None]:
+    """What to recommend for, from the file or from measuring; its profile, and that with the step that is asked for."""
     from coresim.model.load import overridden, scenario_of
-    from coresim.model.rebatch import asked_batch
 
     settings = settings_of(args)
     if args.input:
@@ -106,7 +112,8 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
             flag = f"--{name.replace('_', '-')}"
             cure = f", or say {_INSTEAD[name]}" if name in _INSTEAD else ""
             require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out{cure}")
-        return read_input(args.input, settings, args.cold, args.storage, step_needed=False)
+        scenario, profile = read_input(args.input, settings, args.cold, args.storage, step_needed=False)
+        return scenario, profile, profile
     if args.command:
         check_program(args)
     # Bad overrides and an unwritable path must be told before a minute of measuring, not after.
@@ -118,10 +125,11 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None]:
     if args.save:
         save(args, profile, args.save)
     source = source_of(args) if args.command else "measured here"
+    told = profile
     if args.command:
-        step = step_settings(args, asked_batch(profile.batch_size, settings) or profile.batch_size)
+        told, step = another_step(args, profile)
         args.settings, settings = [*step, *args.settings], [*step, *settings]
-    return scenario_of(profile, source, settings, args.cold or None, args.storage), profile
+    return scenario_of(told, source, settings, args.cold or None, args.storage), profile, told
 
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, checked: Checked | None) -> None:

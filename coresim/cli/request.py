@@ -55,9 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     time.add_argument(
         "--quick",
         action="store_true",
-        help="about 10 s instead of 28 s; slow batches of a data set may be made smaller: a first look",
+        help="a first look: about 10 s instead of 28 s, slow batches of a data set may be made smaller; with a program"
+        " behind -- about 40 s",
     )
-    time.add_argument("--budget", metavar="TIME", help='time to measure the host\'s part, such as "2 min" (28 s)')
+    time.add_argument(
+        "--budget", metavar="TIME",
+        help='time to measure the host\'s part, such as "2 min" (28 s; 20 s for the loader of a program behind --)',
+    )  # fmt: skip
 
 
 def request_from(args: argparse.Namespace) -> Request:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.models import NETS
-from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family
+from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, StepRow, find_step, precision_family
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource
@@ -190,17 +190,22 @@ def _recorded(request: StepRequest, job: StepJob, instead: str | None = None) ->
     gpu, model = request.gpu or DEFAULT_GPU, request.model or DEFAULT_MODEL
     found = find_step(gpu, model, job.batch_size, request.precision)
     # Of a data set of the user's own nobody has said what is trained on it, nor on what.
-    unknown = job.own_data and request.gpu is None and request.model is None
-    source = AcceleratorSource(
-        kind="unknown" if unknown else "catalogue",
-        basis=f"not known; in its place the catalogue's {found.provenance}"
-        if unknown
-        else f"catalogue: {found.provenance}",
+    source = recorded_source(found)
+    if job.own_data and request.gpu is None and request.model is None:
+        basis = f"not known; in its place the catalogue's {found.provenance}"
+        source = replace(source, kind="unknown", basis=basis)
+    return StepTime(source, (), tuple(_stand_in_cautions(request, job, found.row, instead)))
+
+
+def recorded_source(found: StepChoice) -> AcceleratorSource:
+    """What a profile says of a step that is a record of the catalogue."""
+    return AcceleratorSource(
+        kind="catalogue",
+        basis=f"catalogue: {found.provenance}",
         uncertainty=found.uncertainty / _DEVIATIONS,
         step_time_s=found.step_time_s,
         name=found.row.gpu,
     )
-    return StepTime(source, (), tuple(_stand_in_cautions(request, job, found.row, instead)))
 
 
 def _stand_in_cautions(request: StepRequest, job: StepJob, row: StepRow, instead: str | None) -> Iterator[HostWarning]:

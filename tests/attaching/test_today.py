@@ -16,9 +16,10 @@ from made_up import profile
 from coresim.advise.sweep import Study
 from coresim.api import recommend
 from coresim.attaching.today import check, free_cores
-from coresim.cli.attach import step_settings
+from coresim.cli.attach import another_step
 from coresim.cli.common import study_of
 from coresim.cli.main import main
+from coresim.errors import InputError
 from coresim.model.load import scenario_of
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.option import Option
@@ -73,8 +74,32 @@ def test_pinned_memory_is_for_batches_that_are_copied_to_a_device() -> None:
     assert "pin_memory=False" in settings(cpu) and "pin_memory=True" in settings(cuda)
     assert "pin_memory=False" in settings(replace(cpu, today=today(pin_memory=True)))
     for given in ({"step_time": "9 ms"}, {"gpu": "h100"}):
-        assert "pin_memory=True" in settings(cpu, *step_settings(flags(**given), 32))
+        told, overrides = another_step(flags(**given), cpu)
+        assert "pin_memory=True" in settings(told, *overrides)
+    assert told.accelerator.basis.startswith("catalogue: ResNet-50") and told.today == cpu.today
+    assert another_step(flags(), cpu) == (cpu, [])
     assert "pin_memory=False" in settings(step_on("cpu")) and "pin_memory=True" in settings(step_on("some GPU"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("recommend --gpu nosuch", "unknown GPU 'nosuch'"),
+        ("recommend --precision odd", "odd"),
+        ("recommend --step-time soon", "--step-time"),
+        ("recommend --gpu a100 --step-time 9ms", "leave one of the two out"),
+        ("measure --gpu a100", "--gpu: the program after -- says what is measured"),
+        ("validate --step-time 9ms", "--step-time: the program after -- says what is measured"),
+    ],
+)
+def test_a_step_that_cannot_be_taken_is_told_before_the_program_is_started(
+    flags: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = tmp_path / "started"
+    assert main([*flags.split(), "--", "touch", str(started)]) == InputError.exit_code
+    found = capsys.readouterr()
+    assert words in found.err and found.out == "" and not started.exists()
+    assert len(found.err.strip().splitlines()) == 1
 
 
 def test_a_prediction_that_holds_names_no_term(scenario: Scenario, study: Study) -> None:
