@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from coresim.attaching.batches import Kept, tensors
@@ -15,6 +15,10 @@ from coresim.attaching.loops import Period
 STEADY = 0.05
 LEAST_WINDOW, MOST_WINDOW = 8, 64
 MOST_PERIODS = 1000
+#: Share of a period from which on the loop waits for its loader.
+NOTABLE_WAIT = 0.05
+#: What workers got ahead in a pause may last for so many times the batches that they can have out.
+DRAINED = 4
 
 
 def settings(loader: Any, iterator: Any, cuda: bool) -> dict[str, Any]:
@@ -82,21 +86,28 @@ def steady(periods: Sequence[Period], workers: int | None) -> bool:
 def settled(periods: Sequence[Period], workers: int | None, prefetch_factor: int | None) -> list[Period]:
     """The periods of a loop that goes on, in whole turns of its workers; all of them where there are none.
 
-    Workers go on while an epoch begins or the loop evaluates, so that the batches that were out then are there at once.
-    And batches come in turns, one of each worker: a window of a few turns and a half shows too many or too few waits.
+    Workers go on while an epoch begins or the loop evaluates, so that the batches that were out then are there at once;
+    what they are ahead is used up when the loop waits again. And batches come in turns, one of each worker: a window of
+    a few turns and a half shows too many or too few waits.
     """
     turn, ahead = max(1, workers or 1), (workers or 0) * (prefetch_factor or 1)
     chosen: list[Period] = []
-    begun = 0
-    for number, period in enumerate(periods):
-        after = number + 1 == len(periods) or periods[number + 1].place <= period.place
-        if period.place > ahead:
-            begun += 1
-            chosen.append(period)
-        if after and begun % turn:
-            del chosen[-(begun % turn) :]
-        begun = 0 if after else begun
+    for run in _runs(periods):
+        later = [period for period in run if period.place > ahead]
+        if run[0].place <= DRAINED * ahead:
+            waited = (number for number, one in enumerate(later, 1) if one.wait > NOTABLE_WAIT * (one.wait + one.step))
+            later = later[next(waited, 0) :]
+        chosen += later[: len(later) // turn * turn]
     return chosen or list(periods)
+
+
+def _runs(periods: Sequence[Period]) -> Iterator[list[Period]]:
+    """The periods between which the loop went on."""
+    begin = 0
+    for number, period in enumerate(periods, 1):
+        if number == len(periods) or periods[number].place <= period.place:
+            yield list(periods[begin:number])
+            begin = number
 
 
 class Usage(NamedTuple):

@@ -126,15 +126,18 @@ def test_what_is_observed_is_whole_turns_behind_what_was_out_when_the_loop_pause
         """Four workers give four batches at once, then none for a while; what was out during a pause is there."""
         return 0.0 if place <= 8 or place % 4 else 0.4
 
-    before = [Period(wait(place), 0.2, 0, 0, 1, place) for place in range(30, 41)]
+    before = [Period(wait(place), 0.2, 0, 0, 1, place) for place in range(40, 51)]
+    # What four workers are ahead is used up when the loop waits again: with the twelfth batch.
     after = [Period(wait(place), 0.2, 0, 0, 1, place) for place in range(1, 24)]
-    for seen, whole in ((before, 8), (after, 12), (before + after, 20)):
+    for seen, whole in ((before, 8), (after, 8), (before + after, 16)):
         chosen = settled(seen, 4, 2)
         assert len(chosen) == whole
         assert sum(period.wait for period in chosen) / whole == pytest.approx(0.1)
     assert settled(after, 0, 2) == after  # without workers nothing is out
     assert settled(after[:8], 4, 2) == after[:8]  # a loop that pauses so often is as it is
     assert settled(before[:3], 4, 2) == before[:3]
+    never = [period._replace(wait=0.0) for period in after]
+    assert settled(never, 4, 2) == never[8:20]  # one that never waits is as it is
 
 
 def test_a_twin_has_all_of_a_loader_but_its_iterator() -> None:
