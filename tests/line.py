@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from kit import Works
 
-from coresim.measure import calibrate, protocol, trial
+from coresim.measure import calibrate, pacing, protocol, trial
 from coresim.measure.notes import Note
 from coresim.measure.subject import Layout, Pipe, Subject
 from coresim.measure.trial import run_trial
@@ -157,7 +157,8 @@ def bench_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Line]:
     def make(cpus: int = 2, **costs: Any) -> Line:
         bench = Bench(Made(**costs))
         clock = {"wait": bench.wait, "clock": lambda: bench.works.now, "cpu_clock": lambda: bench.works.spent}
-        monkeypatch.setattr(calibrate, "time", bench.works.time)
+        for module in (calibrate, pacing):
+            monkeypatch.setattr(module, "time", bench.works.time)
         monkeypatch.setattr(trial, "time", bench.works.time)
         monkeypatch.setattr(calibrate, "run_trial", partial(run_trial, **clock))
         monkeypatch.setattr(calibrate, "SpeedSampler", _Sampler)

@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     time.add_argument(
         "--quick",
         action="store_true",
-        help="a first look: about 10 s instead of 28 s, slow batches of a data set may be made smaller; with a program"
-        " behind -- about 40 s",
+        help="a first look: measure for 6 s instead of 28, about 10 s in all; slow batches of a data set may be made"
+        " smaller; with a program behind -- about 40 s",
     )
     time.add_argument(
         "--budget", metavar="TIME",

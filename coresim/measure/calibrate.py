@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,33 +23,24 @@ from coresim import stats
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.notes import Note, duty_of
+from coresim.measure.pacing import FIRST, SLOW, Pacing
 from coresim.measure.protocol import Progress, others_seconds, part_of
-from coresim.measure.subject import Layout, Pipe, Subject
+from coresim.measure.subject import Layout, Subject
 from coresim.measure.trial import Trial, run_trial
 from coresim.workloads.base import batch_facts
 
 #: Wall seconds of a calibration. Slow batches take longer: a few of each are needed.
 BUDGET_S = 28.0
 ROUNDS, MOST_ROUNDS = 3, 5
-#: Shares of a run's time: without a pause, with steps in between; the rest of it goes to pauses.
-STREAM, PACED = 0.5, 0.3
 #: Step times over what the workers need for a batch. They change from round to round, so that hand-overs are seen in
 #: every state, and not always at the same place between two ticks of the scheduler's clock.
 RATIOS = (1.0, 0.8, 1.15, 0.7, 0.9)
-#: A pause over the time that one worker needs for a batch: afterwards all of them rest.
-PAUSE = 1.3
-MOST_BATCHES = 400
-#: Batches are slow where so many of one worker's take longer than a run is to take.
-SLOW = 3
 #: Share of the time between two batches from which on handing them over is notable.
 NOTABLE_HANDOVER = 0.01
 #: The most workers of a crowd whose samples wait, unless there are as many cores.
 MOST_WAITING = 8
 #: Cores that other programs may use during a run, as a share of all, before it is made again.
 MOST_OTHERS = 0.05
-
-#: What a batch was taken for.
-FIRST, STREAMED, PACED_STEP, RESTED, DRAINED = "first", "stream", "paced", "rest", "last"
 
 
 @dataclass(frozen=True)
@@ -203,7 +194,7 @@ class _Maker:
         start_s = time.perf_counter() - began
         try:
             ratio = RATIOS[number % len(RATIOS)]
-            pacing = _Pacing(max(1, workers), self.seconds, self._batch_s(), ratio, progress, pipe)
+            pacing = Pacing(max(1, workers), self.seconds, self._batch_s(), ratio, progress, pipe)
             trial = run_trial(pipe, pacing, warm_up=1, probe=self.probe)
             memory = tuple(filter(None, map(worker.memory_of, pipe.pids())))
         finally:
@@ -240,61 +231,3 @@ class _Maker:
         taken = stats.mean([step.got - max(step.asked, step.ready) for step in run.trial.steps])
         period = stats.mean([note.made - note.began for note in run.trial.notes]) / run.workers
         return self.crowded if self.crowded > least or taken > NOTABLE_HANDOVER * period else None
-
-
-@dataclass
-class _Pacing:
-    """The step times of one run, made up while it goes on: how many batches fit is known only then.
-
-    ``batch_s``: about how long a worker needs for a batch; None: not known yet. ``ratio``: step times over what the
-    workers need for a batch.
-    """
-
-    workers: int
-    seconds: float
-    batch_s: float | None
-    ratio: float
-    progress: Progress
-    pipe: Pipe
-    kinds: list[str] = field(default_factory=list)
-    before: dict[int, float] = field(default_factory=dict)
-    after: dict[int, float] = field(default_factory=dict)
-
-    def threads(self) -> tuple[int, float] | None:
-        """Threads at work in the first worker, and all their work over that of the busiest."""
-        return worker.worked(self.before, self.after) if self.after else None
-
-    def __iter__(self) -> Iterator[float]:
-        began = time.perf_counter()
-        # Of slow batches those count that are out when the loader starts: two of each worker.
-        if self.batch_s is None or SLOW * self.batch_s < self.seconds:
-            yield from self._steps(FIRST, self.workers, 0.0, 0.0)
-        self.before = self._task_times()
-        if SLOW * (time.perf_counter() - began) < self.seconds and self.kinds:
-            yield from self._batches()
-        # Stages in threads have no end to run to: slow batches are as few of them as a loader gives.
-        yield from self._steps(DRAINED, self.pipe.stop() or max(0, 2 * self.workers - len(self.kinds)), 0.0, 0.9)
-        self.after = self._task_times()
-
-    def _batches(self) -> Iterator[float]:
-        began, workers = time.perf_counter(), self.workers
-        yield from self._steps(STREAMED, 2 * workers, 0.0, 0.1)
-        period = max((time.perf_counter() - began) / (2 * workers), 1e-6)
-        yield from self._steps(STREAMED, self._fitting(STREAM, period, -2 * workers), 0.0, STREAM / 2)
-        step_s = self.ratio * period
-        yield from self._steps(PACED_STEP, self._fitting(PACED, max(period, step_s)), step_s, STREAM)
-        pause_s = PAUSE * period * workers
-        yield from self._steps(RESTED, self._fitting(1 - STREAM - PACED, pause_s), pause_s, STREAM + PACED)
-
-    def _fitting(self, share: float, period: float, more: int = 0) -> int:
-        return max(0, min(MOST_BATCHES, int(share * self.seconds / period) + more))
-
-    def _task_times(self) -> dict[int, float]:
-        pids = self.pipe.pids()
-        return worker.task_times(pids[0]) if pids else {}
-
-    def _steps(self, kind: str, count: int, step_s: float, done: float) -> Iterator[float]:
-        for _ in range(count):
-            self.kinds.append(kind if len(self.kinds) >= self.workers else FIRST)
-            self.progress(done)
-            yield step_s

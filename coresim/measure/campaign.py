@@ -42,7 +42,7 @@ from coresim.workloads.named import WorkloadSpec
 from coresim.workloads.registry import DEFAULT, target_of
 
 BUDGET = 28.0
-QUICK_BUDGET = 10.0
+QUICK_BUDGET = 6.0
 LEAST_BUDGET = 2.0
 SHARES = {"loader": 0.7, "pressure": 0.07, "spin": 0.03, "bandwidth": 0.1, "storage": 0.1}
 LABELS = {

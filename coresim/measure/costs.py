@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from coresim import stats
-from coresim.measure.calibrate import PACED_STEP, STREAMED, Calibration, CalibrationRun
+from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, pickled, waits_by_state
 from coresim.measure.notes import Note
+from coresim.measure.pacing import PACED_STEP, STREAMED
 from coresim.measure.subject import Layout
 from coresim.measure.waits import HOW, waits_of
 from coresim.model.measurement import Measurement

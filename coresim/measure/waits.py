@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from coresim import stats
-from coresim.measure.calibrate import FIRST, Calibration, CalibrationRun
+from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.notes import Note
+from coresim.measure.pacing import FIRST
 
 #: A sample waits for something else than a core where it does so for over this share of its time; what is less cannot
 #: be told from other programs' turns.

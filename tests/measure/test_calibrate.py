@@ -12,18 +12,10 @@ from line import Line, LinePipe, bench_of  # noqa: F401 (a fixture)
 
 from coresim.errors import InputError
 from coresim.measure import calibrate as module
-from coresim.measure.calibrate import (
-    DRAINED,
-    FIRST,
-    PACED_STEP,
-    RESTED,
-    ROUNDS,
-    STREAMED,
-    calibrate,
-    worker_counts,
-)
+from coresim.measure.calibrate import ROUNDS, calibrate, worker_counts
 from coresim.measure.cautions import cautions_of
 from coresim.measure.costs import measurements
+from coresim.measure.pacing import DRAINED, FIRST, PACED_STEP, PAUSE, RESTED, STREAMED
 from coresim.measure.subject import Subject
 from coresim.model.handover import STATES
 
@@ -124,15 +116,17 @@ def test_each_batch_is_taken_for_something(bench_of: Make) -> None:  # noqa: F81
         # Steps about as long as the two workers need for a batch, and pauses longer than one needs for its own.
         (paced,), (pause,) = ({round(value, 9) for value in by_kind[kind]} for kind in (PACED_STEP, RESTED))
         paces.add(paced)
-        assert pause > 0.065 and paced == pytest.approx(module.RATIOS[run.round] * pause / 2 / module.PAUSE)
+        assert pause > 0.065 and paced == pytest.approx(module.RATIOS[run.round] * pause / 2 / PAUSE)
     assert len(paces) == ROUNDS  # other ones in each round, so that hand-overs are seen in every state
 
 
-def test_a_calibration_keeps_to_its_time(bench_of: Make) -> None:  # noqa: F811
-    for budget in (6.0, 60.0):
-        line = bench_of(cpus=2)
+@pytest.mark.parametrize("later", [1.0, 4.0])
+def test_a_calibration_keeps_to_its_time(bench_of: Make, later: float) -> None:  # noqa: F811
+    """Also where the first few batches, from which the time of the others was once taken, are the quickest."""
+    for budget in (12.0, 60.0):
+        line = bench_of(cpus=2, sample=lambda call: 0.01 if call < 20 else later * 0.01)
         calibrate(line, budget_s=budget)
-        assert 0.6 * budget < line.bench.works.now < 1.6 * budget
+        assert 0.8 * budget < line.bench.works.now < 1.5 * budget
 
 
 @pytest.mark.parametrize("workers", [1, 2])

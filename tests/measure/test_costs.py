@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from kit import made_note
 
-from coresim.measure.calibrate import DRAINED, FIRST, PACED_STEP, RESTED, STREAMED, Calibration, CalibrationRun
+from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.cautions import CONTRADICTION, cautions_of, contradiction
 from coresim.measure.costs import MOST_VALUES, measurements
 from coresim.measure.notes import Note
+from coresim.measure.pacing import DRAINED, FIRST, PACED_STEP, RESTED, STREAMED
 from coresim.measure.subject import Subject
 from coresim.measure.trial import TimedStep, Trial
 from coresim.measure.worker import WorkerMemory

@@ -1,0 +1,93 @@
+"""The step times of one run of the calibration: no pause, then steps, then pauses in which the workers come to rest.
+
+What a run's batches are taken for decides what they tell, so each is noted by its kind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from coresim.measure import worker
+from coresim.measure.protocol import Progress
+from coresim.measure.subject import Pipe
+
+#: Shares of a run's time: without a pause, with steps in between; the rest of it goes to pauses.
+STREAM, PACED = 0.5, 0.3
+#: A pause over the time that one worker needs for a batch: afterwards all of them rest.
+PAUSE = 1.3
+MOST_BATCHES = 400
+#: Batches are slow where so many of one worker's take longer than a run is to take.
+SLOW = 3
+
+#: What a batch was taken for.
+FIRST, STREAMED, PACED_STEP, RESTED, DRAINED = "first", "stream", "paced", "rest", "last"
+
+
+@dataclass
+class Pacing:
+    """The step times of one run, made up while it goes on: how many batches fit is known only then.
+
+    ``batch_s``: about how long a worker needs for a batch; None: not known yet. ``ratio``: step times over what the
+    workers need for a batch.
+    """
+
+    workers: int
+    seconds: float
+    batch_s: float | None
+    ratio: float
+    progress: Progress
+    pipe: Pipe
+    began: float = 0.0
+    kinds: list[str] = field(default_factory=list)
+    before: dict[int, float] = field(default_factory=dict)
+    after: dict[int, float] = field(default_factory=dict)
+
+    def threads(self) -> tuple[int, float] | None:
+        """Threads at work in the first worker, and all their work over that of the busiest."""
+        return worker.worked(self.before, self.after) if self.after else None
+
+    def __iter__(self) -> Iterator[float]:
+        self.began = time.perf_counter()
+        # Of slow batches those count that are out when the loader starts: two of each worker.
+        if self.batch_s is None or SLOW * self.batch_s < self.seconds:
+            yield from self._steps(FIRST, self.workers)
+        self.before = self._task_times()
+        if SLOW * self._spent() < 1.0 and self.kinds:
+            yield from self._batches()
+        # Stages in threads have no end to run to: slow batches are as few of them as a loader gives.
+        yield from self._steps(DRAINED, self.pipe.stop() or max(0, 2 * self.workers - len(self.kinds)))
+        self.after = self._task_times()
+
+    def _batches(self) -> Iterator[float]:
+        began, before = self._spent(), len(self.kinds)
+        yield from self._steps_for(STREAM, STREAMED, least=2 * self.workers)
+        period = self.seconds * (self._spent() - began) / (len(self.kinds) - before)
+        step_s, pause_s = self.ratio * period, PAUSE * period * self.workers
+        yield from self._steps_for(PACED, PACED_STEP, step_s, max(period, step_s))
+        yield from self._steps_for(1 - STREAM - PACED, RESTED, pause_s, pause_s)
+
+    def _spent(self) -> float:
+        """The share of the run's time that is over, more than 1 where batches are slow."""
+        return (time.perf_counter() - self.began) / self.seconds
+
+    def _steps_for(
+        self, share: float, kind: str, step_s: float = 0.0, each_s: float = 0.0, least: int = 0
+    ) -> Iterator[float]:
+        """As many as fit into that share of the run's time, each of about ``each_s``: samples differ."""
+        ends = self._spent() + share - each_s / self.seconds
+        for taken in range(MOST_BATCHES):
+            if taken >= least and self._spent() >= ends:
+                return
+            yield from self._steps(kind, 1, step_s)
+
+    def _task_times(self) -> dict[int, float]:
+        pids = self.pipe.pids()
+        return worker.task_times(pids[0]) if pids else {}
+
+    def _steps(self, kind: str, count: int, step_s: float = 0.0) -> Iterator[float]:
+        for _ in range(count):
+            self.kinds.append(kind if len(self.kinds) >= self.workers else FIRST)
+            self.progress(min(0.9, self._spent()))
+            yield step_s
