@@ -23,7 +23,7 @@ from coresim import stats
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.notes import Note, duty_of
-from coresim.measure.pacing import FIRST, SLOW, Pacing
+from coresim.measure.pacing import FIRST, RATIOS, SLOW, Pacing
 from coresim.measure.protocol import Progress, others_seconds, part_of
 from coresim.measure.subject import Layout, Subject
 from coresim.measure.trial import Trial, run_trial
@@ -32,9 +32,6 @@ from coresim.workloads.base import batch_facts
 #: Wall seconds of a calibration. Slow batches take longer: a few of each are needed.
 BUDGET_S = 28.0
 ROUNDS, MOST_ROUNDS = 3, 5
-#: Step times over what the workers need for a batch. They change from round to round, so that hand-overs are seen in
-#: every state, and not always at the same place between two ticks of the scheduler's clock.
-RATIOS = (1.0, 0.8, 1.15, 0.7, 0.9)
 #: Share of the time between two batches from which on handing them over is notable.
 NOTABLE_HANDOVER = 0.01
 #: The most workers of a crowd whose samples wait, unless there are as many cores.
@@ -193,8 +190,8 @@ class _Maker:
         pipe = self.subject.open(layout, seed=number)
         start_s = time.perf_counter() - began
         try:
-            ratio = RATIOS[number % len(RATIOS)]
-            pacing = Pacing(max(1, workers), self.seconds, self._batch_s(), ratio, progress, pipe)
+            ratios = RATIOS[number % len(RATIOS)]
+            pacing = Pacing(max(1, workers), self.seconds, self._batch_s(), ratios, progress, pipe)
             trial = run_trial(pipe, pacing, warm_up=1, probe=self.probe)
             memory = tuple(filter(None, map(worker.memory_of, pipe.pids())))
         finally:

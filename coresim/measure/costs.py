@@ -139,12 +139,9 @@ def _receiving(found: Calibration) -> Iterator[Measurement]:
         values = [[step.cpu / slower(found, run) for step in run.trial.steps] for run in runs]
         name = "receive.cpu" if count == 1 else f"receive.cpu.{count}"
         yield Measurement(name, "s/batch", _kept(values), f"{how}, {count} workers; CPU seconds")
-    states: dict[str, list[list[float]]] = {}
-    for number in dict.fromkeys(run.round for run in found.runs):
-        for state, waits in _round_waits(found, number).items():
-            states.setdefault(state, []).append(waits)
-    often = {state: rounds for state, rounds in states.items() if sum(map(len, rounds)) >= LEAST_SEEN}
-    for state, rounds in (often or states).items():
+    # Without a pause a maker's threads that send have no time for it before they are asked. Where they share the
+    # interpreter's lock with its samples, a hand-over then takes up to three times as long as it does with steps.
+    for state, rounds in ({**_often(found), **_often(found, paced=True)} or _seen(found)).items():
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
     if found.pinned:
@@ -153,17 +150,22 @@ def _receiving(found: Calibration) -> Iterator[Measurement]:
         yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of its other threads: pinning")
 
 
-def _round_waits(found: Calibration, number: int) -> dict[str, list[float]]:
-    waits: dict[str, list[float]] = {}
+def _often(found: Calibration, paced: bool = False) -> dict[str, list[list[float]]]:
+    seen = _seen(found, paced)
+    return {state: rounds for state, rounds in seen.items() if sum(map(len, rounds)) >= LEAST_SEEN}
+
+
+def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]]]:
+    """What was waited for hand-overs, by state and round; ``paced``: without those between which was no step."""
+    states: dict[str, dict[int, list[float]]] = {}
     pickling = pickled(found)[1]
-    for count in found.counts:
-        for run in found.of(count):
-            if run.round == number:
-                others = run.others if found.disturbed(run) else 0.0
-                seen = waits_by_state(run.trial, count, Layout.prefetch_factor, found.cpus, others, pickling)
-                for state, values in seen.items():
-                    waits.setdefault(state, []).extend(values)
-    return waits
+    for run in (run for count in found.counts for run in found.of(count)):
+        others = run.others if found.disturbed(run) else 0.0
+        counts = [kind != STREAMED or not paced for kind in run.kinds]
+        seen = waits_by_state(run.trial, run.workers, Layout.prefetch_factor, found.cpus, others, pickling, counts)
+        for state, values in seen.items():
+            states.setdefault(state, {}).setdefault(run.round, []).extend(values)
+    return {state: list(rounds.values()) for state, rounds in states.items()}
 
 
 def _speeds(found: Calibration) -> Iterator[Measurement]:

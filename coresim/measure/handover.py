@@ -39,7 +39,13 @@ def pickled(found: Calibration) -> tuple[int, float]:
 
 
 def waits_by_state(
-    trial: Trial, workers: int, prefetch_factor: int, cpus: int, foreign: float = 0.0, pickling: float = 0.0
+    trial: Trial,
+    workers: int,
+    prefetch_factor: int,
+    cpus: int,
+    foreign: float = 0.0,
+    pickling: float = 0.0,
+    counts: Sequence[bool] = (),
 ) -> dict[str, list[float]]:
     """What receiving took beyond the trainer's own CPU time, s, by state (`coresim.model.handover.STATES`).
 
@@ -53,6 +59,8 @@ def waits_by_state(
     A batch is pickled by its maker's thread that sends, for ``pickling`` seconds, when the trainer has read the maker's
     batch before. One that was made earlier and is not pickled yet is not ready: with more workers more of them are
     pickled at once, so that this wait says nothing of a hand-over.
+
+    ``counts``: of each step, whether its hand-over is asked for; empty: all are.
     """
     moments = [max(step.asked, step.ready) for step in trial.steps]
     batches: list[_Made] = []
@@ -84,7 +92,8 @@ def waits_by_state(
         begun, read[batch.worker] = max(batch.made, read.get(batch.worker, batch.made)), step.got
         unpickled = 0.0 if begins else max(0.0, begun + pickling - moment)
         waited = max(0.0, step.got - moment - unpickled - step.cpu * (1.0 + sharing) - share * step.queued)
-        found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited)
+        if not counts or counts[number]:
+            found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited)
     return found
 
 

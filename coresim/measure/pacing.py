@@ -14,7 +14,11 @@ from coresim.measure.protocol import Progress
 from coresim.measure.subject import Pipe
 
 #: Shares of a run's time: without a pause, with steps in between; the rest of it goes to pauses.
-STREAM, PACED = 0.5, 0.3
+STREAM, PACED = 0.3, 0.5
+#: Step times over what the workers need for a batch: one that the trainer waits beside, and one about as long. They
+#: change from round to round, so that hand-overs are seen in every state, and not always at the same place between two
+#: ticks of the scheduler's clock.
+RATIOS = ((0.6, 1.0), (0.5, 0.8), (0.7, 1.15), (0.6, 0.9), (0.5, 1.0))
 #: A pause over the time that one worker needs for a batch: afterwards all of them rest.
 PAUSE = 1.3
 MOST_BATCHES = 400
@@ -29,14 +33,14 @@ FIRST, STREAMED, PACED_STEP, RESTED, DRAINED = "first", "stream", "paced", "rest
 class Pacing:
     """The step times of one run, made up while it goes on: how many batches fit is known only then.
 
-    ``batch_s``: about how long a worker needs for a batch; None: not known yet. ``ratio``: step times over what the
-    workers need for a batch.
+    ``batch_s``: about how long a worker needs for a batch; None: not known yet. ``ratios``: step times over what the
+    workers need for a batch, one after the other.
     """
 
     workers: int
     seconds: float
     batch_s: float | None
-    ratio: float
+    ratios: tuple[float, ...]
     progress: Progress
     pipe: Pipe
     began: float = 0.0
@@ -64,8 +68,9 @@ class Pacing:
         began, before = self._spent(), len(self.kinds)
         yield from self._steps_for(STREAM, STREAMED, least=2 * self.workers)
         period = self.seconds * (self._spent() - began) / (len(self.kinds) - before)
-        step_s, pause_s = self.ratio * period, PAUSE * period * self.workers
-        yield from self._steps_for(PACED, PACED_STEP, step_s, max(period, step_s))
+        for step_s in (ratio * period for ratio in self.ratios):
+            yield from self._steps_for(PACED / len(self.ratios), PACED_STEP, step_s, max(period, step_s))
+        pause_s = PAUSE * period * self.workers
         yield from self._steps_for(1 - STREAM - PACED, RESTED, pause_s, pause_s)
 
     def _spent(self) -> float:

@@ -15,7 +15,7 @@ from coresim.measure import calibrate as module
 from coresim.measure.calibrate import ROUNDS, calibrate, worker_counts
 from coresim.measure.cautions import cautions_of
 from coresim.measure.costs import measurements
-from coresim.measure.pacing import DRAINED, FIRST, PACED_STEP, PAUSE, RESTED, STREAMED
+from coresim.measure.pacing import DRAINED, FIRST, PACED_STEP, PAUSE, RATIOS, RESTED, STREAMED
 from coresim.measure.subject import Subject
 from coresim.model.handover import STATES
 
@@ -113,10 +113,12 @@ def test_each_batch_is_taken_for_something(bench_of: Make) -> None:  # noqa: F81
         by_kind = {kind: [s.end - s.start for s, of in zip(run.trial.steps, run.kinds, strict=True) if of == kind]
                    for kind in kinds}  # fmt: skip
         assert set(by_kind[STREAMED]) == set(by_kind[DRAINED]) == {0.0}
-        # Steps about as long as the two workers need for a batch, and pauses longer than one needs for its own.
-        (paced,), (pause,) = ({round(value, 9) for value in by_kind[kind]} for kind in (PACED_STEP, RESTED))
-        paces.add(paced)
-        assert pause > 0.065 and paced == pytest.approx(module.RATIOS[run.round] * pause / 2 / PAUSE)
+        # Steps shorter and about as long as the two workers need for a batch; pauses longer than one needs for its own.
+        steps = {kind: list(dict.fromkeys(round(value, 9) for value in by_kind[kind])) for kind in kinds}
+        paced, (pause,) = steps[PACED_STEP], steps[RESTED]
+        paces.add(tuple(paced))
+        assert pause > 0.065
+        assert paced == pytest.approx([ratio * pause / 2 / PAUSE for ratio in RATIOS[run.round]])
     assert len(paces) == ROUNDS  # other ones in each round, so that hand-overs are seen in every state
 
 

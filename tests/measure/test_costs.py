@@ -167,10 +167,25 @@ def test_scaling_is_work_without_a_pause_up_to_the_cores() -> None:
 def test_waiting_for_hand_overs_is_told_by_its_state_where_it_was_seen_often() -> None:
     found = named(calibration(run(receive=0.25), run(round=1, receive=0.25)))
     waits = {name: m for name, m in found.items() if name.startswith("receive.") and not name.startswith("receive.cpu")}
-    # 12 of 14 batches are picked up as they are made, and the next is begun; the last of each run has no next one.
-    assert {name: len(m.flat) for name, m in waits.items()} == {"receive.begin_free": 12}
+    # 6 of 8 behind the stream are picked up as they are made, and the next is begun; the last of a run has no next one.
+    assert {name: len(m.flat) for name, m in waits.items()} == {"receive.begin_free": 6}
     assert waits["receive.begin_free"].unit == "s/batch" and len(waits["receive.begin_free"].values) == 2
     assert set(waits["receive.begin_free"].flat) == {0.0}  # all of it was the trainer's own CPU time
+
+
+def test_a_hand_over_is_that_of_a_loop_with_steps_where_some_were_seen() -> None:
+    """Without a pause all of the maker's sending is in it, which in a training goes on while the device works."""
+
+    def later(wait: float, kind: str, of: CalibrationRun) -> CalibrationRun:
+        pairs = zip(of.trial.steps, of.kinds, strict=True)
+        steps = tuple(step._replace(got=step.got + wait) if own == kind else step for step, own in pairs)
+        return replace(of, trial=replace(of.trial, steps=steps))
+
+    kinds = (STREAMED,) * 6 + (PACED_STEP,) * 7
+    mixed = later(0.05, STREAMED, later(0.02, PACED_STEP, run(kinds=kinds)))
+    assert named(calibration(mixed))["receive.begin_free"].mean == pytest.approx(0.02)
+    streamed = later(0.05, STREAMED, run(kinds=(STREAMED,) * 8))
+    assert named(calibration(streamed))["receive.begin_free"].mean == pytest.approx(0.05)
 
 
 def test_what_was_seen_too_rarely_is_better_than_nothing() -> None:
