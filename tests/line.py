@@ -26,6 +26,7 @@ class Made:
     Attributes:
         sample, collate, send: CPU time of a worker, per sample and per batch.
         wait: of each sample, without a core.
+        inline: CPU time of the trainer to collate.
         first: CPU time of a new worker before its first batch.
         start: of the trainer to start one worker.
         receive, handover: the trainer's CPU time per batch, and its waiting.
@@ -37,6 +38,7 @@ class Made:
 
     sample: Callable[[int], float] = lambda call: 0.01
     collate: Callable[[int], float] = lambda call: 0.02
+    inline: float = 0.004
     send: float = 0.005
     wait: float = 0.0
     first: float = 0.3
@@ -81,7 +83,28 @@ class Line(Subject):
     def open(self, layout: Layout, seed: int) -> Pipe:
         self.bench.opened.append((layout.workers, seed))
         self.bench.taken.append(0)
-        return LinePipe(self.bench, layout)
+        return LinePipe(self.bench, layout) if layout.workers else InlinePipe(self.bench)
+
+
+class InlinePipe(Pipe):
+    """The trainer makes its batches, as many as it is asked for."""
+
+    inline = True
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench, self._calls = bench, 0
+
+    def next(self) -> tuple[Any, Note]:
+        made, began = self._bench.made, self._bench.works.now
+        cpu = made.sample(self._calls)
+        self._bench.spend(made.batch_size * cpu + made.inline, made.batch_size * made.wait)
+        self._calls += 1
+        self._bench.taken[-1] += 1
+        ended, many = self._bench.works.now, made.batch_size
+        return np.zeros(10), Note(began, ended, (cpu + made.wait,) * many, (cpu,) * many, made.inline, 100, 0, 0.0)
+
+    def close(self) -> None:
+        self._bench.closed += 1
 
 
 class LinePipe(Pipe):

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coresim import stats
+from coresim.errors import InputError
 from coresim.measure import worker
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.notes import Note, duty_of
@@ -32,6 +33,8 @@ from coresim.workloads.base import batch_facts
 #: Wall seconds of a calibration. Slow batches take longer: a few of each are needed.
 BUDGET_S = 28.0
 ROUNDS, MOST_ROUNDS = 3, 5
+#: Of a run's time, that of one in which the trainer prepares.
+INLINE = 0.2
 #: Share of the time between two batches from which on handing them over is notable.
 NOTABLE_HANDOVER = 0.01
 #: The most workers of a crowd whose samples wait, unless there are as many cores.
@@ -80,6 +83,7 @@ class Calibration:
             where CPUs share a physical core or a cache, the sampler's work too is slower beside busy ones.
         sampled: share of each CPU that sampling takes.
         batch_facts: bytes and arrays of one batch.
+        inline: short runs in which the trainer prepared, behind all others; empty: none was made.
     """
 
     subject: Subject
@@ -89,6 +93,7 @@ class Calibration:
     sampled: float
     batch_facts: tuple[int, int] = (0, 0)
     pinned: bool = False
+    inline: tuple[CalibrationRun, ...] = ()
 
     def of(self, workers: int) -> list[CalibrationRun]:
         """The runs with so many workers; those that others disturbed only where there are too few without."""
@@ -142,10 +147,11 @@ def calibrate(
     cpus = len(os.sched_getaffinity(0))
     # A stream may fail with many workers, and numbers that the caller gives are kept.
     waiting = MOST_WAITING if counts is None and subject.samples else 0
+    alone = 0.0 if subject.threads or counts is not None else INLINE
     counts = worker_counts(cpus, subject) if counts is None else counts
     # More are a crowd, which tells of hand-overs alone; unless the loader runs with no fewer.
     most = max(cpus, min(counts))
-    share = budget_s / rounds / len(counts)
+    share = budget_s / rounds / (len(counts) + alone)
     with SpeedSampler(subject) as sampler:
         made, began = _Maker(subject, sampler, share, pin_memory, waiting), time.perf_counter()
         number, longest = 0, budget_s * MOST_ROUNDS / rounds
@@ -160,10 +166,12 @@ def calibrate(
                     continue
                 made.run(workers, number, part_of(progress, number * len(counts) + place, rounds * len(counts)))
             number += 1
+        # Behind all others: what a data set opens at its first sample must not be forked.
+        inline = made.inline(rounds, alone * share, progress) if alone and not made.slow else ()
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
     ran = dict.fromkeys(run.workers for run in made.runs)
     usual = {count: stats.median([run.pace for run in made.runs if run.workers == count]) for count in ran}
-    return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, pin_memory)
+    return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, pin_memory, inline)
 
 
 @dataclass
@@ -183,15 +191,34 @@ class _Maker:
         clean = [run.workers for run in self.runs if run.others <= MOST_OTHERS * cpus]
         return [count for count in counts if clean.count(count) < rounds] if clean else []
 
+    @property
+    def slow(self) -> bool:
+        """Whether only a few batches of one worker's fit into a run."""
+        batch_s = self._batch_s()
+        return batch_s is not None and SLOW * batch_s >= self.seconds
+
+    def inline(self, rounds: int, seconds: float, progress: Progress) -> tuple[CalibrationRun, ...]:
+        """Runs in which the trainer prepares; none where the data set does so in workers alone.
+
+        One more comes before them: it takes the memory that the later ones have again.
+        """
+        try:
+            return tuple([self._ran(0, n, seconds, lambda done: progress(1.0)) for n in range(rounds + 1)][1:])
+        except InputError:
+            return ()
+
     def run(self, workers: int, number: int, progress: Progress) -> None:
         """One run with so many workers; ``number`` is that of its round."""
+        self.runs.append(self._ran(workers, number, self.seconds, progress))
+
+    def _ran(self, workers: int, number: int, seconds: float, progress: Progress) -> CalibrationRun:
         layout = Layout(workers, pin_memory=self.pin_memory)
         began, before = time.perf_counter(), others_seconds(self.sampler.cpu_s)
         pipe = self.subject.open(layout, seed=number)
         start_s = time.perf_counter() - began
         try:
             ratios = RATIOS[number % len(RATIOS)]
-            pacing = Pacing(max(1, workers), self.seconds, self._batch_s(), ratios, progress, pipe)
+            pacing = Pacing(max(1, workers), seconds, self._batch_s(), ratios, progress, pipe)
             trial = run_trial(pipe, pacing, warm_up=1, probe=self.probe)
             memory = tuple(filter(None, map(worker.memory_of, pipe.pids())))
         finally:
@@ -200,7 +227,7 @@ class _Maker:
         others = max(0.0, others_seconds(self.sampler.cpu_s) - before) / span
         pace = self.sampler.seen(trial.notes)
         kinds, threads = tuple(pacing.kinds[1:]), pacing.threads()
-        self.runs.append(CalibrationRun(workers, number, trial, kinds, start_s, pace, others, memory, threads))
+        return CalibrationRun(workers, number, trial, kinds, start_s, pace, others, memory, threads)
 
     def probe(self, batch: Any) -> None:
         """Note the bytes and the arrays of the very first batch."""
@@ -218,8 +245,8 @@ class _Maker:
         A crowd tells of hand-overs: where they are a notable part of the time between two batches. Where samples wait,
         many workers also tell more of the waits. With slow batches a crowd takes longer than all the rest.
         """
-        run, batch_s = self.runs[-1], self._batch_s()
-        if batch_s is not None and SLOW * batch_s >= self.seconds:
+        run = self.runs[-1]
+        if self.slow:
             return None
         if self.crowded is None:
             wanted = int(least / max(0.01, duty_of(run.trial.notes)))

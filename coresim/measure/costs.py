@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
@@ -96,6 +96,10 @@ def _batches(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Mea
     who = f"{found.subject.loader}, {lone[0].workers} worker"
     collate = [[note.collate / slower(found, run) for note in run.later] for run in lone]
     yield Measurement("prepare.collate", "s/batch", _kept(collate), f"{who}; CPU seconds per batch, collation")
+    if found.inline:
+        alone = [[note.collate for note in run.trial.notes] for run in found.inline]
+        text = f"{found.subject.loader}, no worker; CPU seconds per batch, collation in the trainer"
+        yield Measurement("inline.collate", "s/batch", _kept(alone), text)
     if found.subject.threads or not lone[0].workers:
         return
     send = [[value / slower(found, run) for value in beyond(run)] for run in lone]
@@ -139,9 +143,10 @@ def _receiving(found: Calibration) -> Iterator[Measurement]:
         values = [[step.cpu / slower(found, run) for step in run.trial.steps] for run in runs]
         name = "receive.cpu" if count == 1 else f"receive.cpu.{count}"
         yield Measurement(name, "s/batch", _kept(values), f"{how}, {count} workers; CPU seconds")
-    # Without a pause a maker's threads that send have no time for it before they are asked. Where they share the
-    # interpreter's lock with its samples, a hand-over then takes up to three times as long as it does with steps.
-    for state, rounds in ({**_often(found), **_often(found, paced=True)} or _seen(found)).items():
+    # Without a step the trainer asks before the maker's thread that sends has got the interpreter's lock from the next
+    # samples: the wait then includes sending, up to three times as long as a training waits (docs/frameworks.md).
+    seen = _seen(found)
+    for state, rounds in ({**_often(seen), **_often(_seen(found, paced=True))} or seen).items():
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
     if found.pinned:
@@ -150,19 +155,19 @@ def _receiving(found: Calibration) -> Iterator[Measurement]:
         yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of its other threads: pinning")
 
 
-def _often(found: Calibration, paced: bool = False) -> dict[str, list[list[float]]]:
-    seen = _seen(found, paced)
+def _often(seen: Mapping[str, list[list[float]]]) -> dict[str, list[list[float]]]:
     return {state: rounds for state, rounds in seen.items() if sum(map(len, rounds)) >= LEAST_SEEN}
 
 
 def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]]]:
-    """What was waited for hand-overs, by state and round; ``paced``: without those between which was no step."""
+    """What was waited for hand-overs, by state and round; ``paced``: of those alone before which was a step."""
     states: dict[str, dict[int, list[float]]] = {}
     pickling = pickled(found)[1]
     for run in (run for count in found.counts for run in found.of(count)):
         others = run.others if found.disturbed(run) else 0.0
-        counts = [kind != STREAMED or not paced for kind in run.kinds]
-        seen = waits_by_state(run.trial, run.workers, Layout.prefetch_factor, found.cpus, others, pickling, counts)
+        steps = run.trial.steps
+        wanted = [not paced, *(not paced or before.end > before.start for before in steps[:-1])]
+        seen = waits_by_state(run.trial, run.workers, Layout.prefetch_factor, found.cpus, others, pickling, wanted)
         for state, values in seen.items():
             states.setdefault(state, {}).setdefault(run.round, []).extend(values)
     return {state: list(rounds.values()) for state, rounds in states.items()}

@@ -45,7 +45,7 @@ def waits_by_state(
     cpus: int,
     foreign: float = 0.0,
     pickling: float = 0.0,
-    counts: Sequence[bool] = (),
+    wanted: Sequence[bool] = (),
 ) -> dict[str, list[float]]:
     """What receiving took beyond the trainer's own CPU time, s, by state (`coresim.model.handover.STATES`).
 
@@ -60,7 +60,7 @@ def waits_by_state(
     batch before. One that was made earlier and is not pickled yet is not ready: with more workers more of them are
     pickled at once, so that this wait says nothing of a hand-over.
 
-    ``counts``: of each step, whether its hand-over is asked for; empty: all are.
+    ``wanted``: of each step, whether its hand-over goes into the result; empty: all do.
     """
     moments = [max(step.asked, step.ready) for step in trial.steps]
     batches: list[_Made] = []
@@ -92,7 +92,7 @@ def waits_by_state(
         begun, read[batch.worker] = max(batch.made, read.get(batch.worker, batch.made)), step.got
         unpickled = 0.0 if begins else max(0.0, begun + pickling - moment)
         waited = max(0.0, step.got - moment - unpickled - step.cpu * (1.0 + sharing) - share * step.queued)
-        if not counts or counts[number]:
+        if not wanted or wanted[number]:
             found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited)
     return found
 

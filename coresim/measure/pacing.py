@@ -15,12 +15,13 @@ from coresim.measure.subject import Pipe
 
 #: Shares of a run's time: without a pause, with steps in between; the rest of it goes to pauses.
 STREAM, PACED = 0.3, 0.5
-#: Step times over what the workers need for a batch: one that the trainer waits beside, and one about as long. They
-#: change from round to round, so that hand-overs are seen in every state, and not always at the same place between two
-#: ticks of the scheduler's clock.
+#: Two step times of each run, over what the workers need for a batch: one clearly shorter, so that the trainer waits,
+#: and one about as long. They change from round to round, so that hand-overs are seen in every state, and not always at
+#: the same place between two ticks of the scheduler's clock.
 RATIOS = ((0.6, 1.0), (0.5, 0.8), (0.7, 1.15), (0.6, 0.9), (0.5, 1.0))
 #: A pause over the time that one worker needs for a batch: afterwards all of them rest.
 PAUSE = 1.3
+#: With one step time.
 MOST_BATCHES = 400
 #: Batches are slow where so many of one worker's take longer than a run is to take.
 SLOW = 3
@@ -60,8 +61,9 @@ class Pacing:
         self.before = self._task_times()
         if SLOW * self._spent() < 1.0 and self.kinds:
             yield from self._batches()
-        # Stages in threads have no end to run to: slow batches are as few of them as a loader gives.
-        yield from self._steps(DRAINED, self.pipe.stop() or max(0, 2 * self.workers - len(self.kinds)))
+        # Stages in threads have no end to run to, nor has the trainer by itself: slow batches are as few as a loader's.
+        out = 0 if self.pipe.inline else self.pipe.stop()
+        yield from self._steps(DRAINED, out or max(0, 2 * self.workers - len(self.kinds)))
         self.after = self._task_times()
 
     def _batches(self) -> Iterator[float]:
@@ -75,7 +77,7 @@ class Pacing:
 
     def _spent(self) -> float:
         """The share of the run's time that is over, more than 1 where batches are slow."""
-        return (time.perf_counter() - self.began) / self.seconds
+        return (time.perf_counter() - self.began) / max(self.seconds, 1e-9)
 
     def _steps_for(
         self, share: float, kind: str, step_s: float = 0.0, each_s: float = 0.0, least: int = 0

@@ -97,6 +97,9 @@ def _organise(
 ) -> tuple[tuple[Stage, ...], Trainer, int | None]:
     if scenario.stages:
         return tuple(_own_stage(table) for table in scenario.stages), _trainer(scenario), None
+    if option != Option.OVERLAPPED or scenario.loader.in_process:
+        # Only worker processes collate into new shared memory; others take memory that they have had before.
+        scenario = with_services(scenario, scenario.workload.in_process_collate, "collate")
     if option == Option.NO_OVERLAP:
         return (), replace(_trainer(scenario, _preparation(scenario), receives=False), run_ahead=0), None
     # Many senders keep the one receiver from its work: more wake-ups, more open files, colder caches.

@@ -149,8 +149,10 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         for state in STATES
         if (found := profile.get(f"receive.{state}")) is not None
     }
+    inline, collate = _mean(profile, "inline.collate"), _mean(profile, KEYS_PER_BATCH["collate"])
     known = {
         "handover": handover or None,
+        "in_process_collate": inline / collate if inline and collate else None,
         "startup": _duration(profile, "worker.start"),
         "worker_startup": _duration(profile, "worker.first"),
         "batch_bytes": profile.bytes_per_batch,

@@ -45,6 +45,7 @@ class WorkloadCosts:
     preprocess: Service = key(SERVICE, 'CPU time to prepare one sample on an unshared core, such as "5.2 ms"', ZERO)
     fetch: Service = key(SERVICE, "time to fetch one sample; holds no core", ZERO)
     collate: Service = key(SERVICE, "CPU time to collate one batch, in the worker", ZERO)
+    in_process_collate: float = key(POSITIVE, "collating in the trainer or a thread over that in a worker process", 1.0)
     send: Service = key(SERVICE, "CPU time of a worker process to hand one batch over, beyond collating", ZERO)
     consumer: Service = key(SERVICE, "CPU time of the trainer to receive one batch from a worker, serial", ZERO)
     consumer_growth: float = key(FRACTION, "share of it that each worker beyond the first adds", 0.0)

@@ -8,14 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from line import Line, LinePipe, bench_of  # noqa: F401 (a fixture)
+from line import InlinePipe, Line, LinePipe, bench_of  # noqa: F401 (a fixture)
 
 from coresim.errors import InputError
 from coresim.measure import calibrate as module
 from coresim.measure.calibrate import ROUNDS, calibrate, worker_counts
+from coresim.measure.campaign import QUICK_BUDGET, SHARES
 from coresim.measure.cautions import cautions_of
 from coresim.measure.costs import measurements
-from coresim.measure.pacing import DRAINED, FIRST, PACED_STEP, PAUSE, RATIOS, RESTED, STREAMED
+from coresim.measure.pacing import DRAINED, FIRST, PACED, PACED_STEP, PAUSE, RATIOS, RESTED, STREAM, STREAMED
 from coresim.measure.subject import Subject
 from coresim.model.handover import STATES
 
@@ -77,7 +78,9 @@ def test_at_least_three_rounds_of_newly_started_workers_stand_behind_every_cost(
     line = bench_of(cpus=2)
     found = calibrate(line, budget_s=60.0)
     # 1, 2 and 3 workers by turns, three times over; each round has an order of samples of its own.
-    assert line.bench.opened == [(workers, number) for number in range(ROUNDS) for workers in (1, 2, 3)]
+    # Behind them the trainer prepares by itself, once more often: what its first run takes of memory, it has then.
+    several = [(workers, number) for number in range(ROUNDS) for workers in (1, 2, 3)]
+    assert line.bench.opened == [*several, *((0, number) for number in range(ROUNDS + 1))]
     assert line.bench.closed == len(line.bench.opened)
     # A state of hand-overs may come up in some rounds alone.
     rounds = {
@@ -86,6 +89,47 @@ def test_at_least_three_rounds_of_newly_started_workers_stand_behind_every_cost(
     assert len(rounds) > 10 and set(rounds.values()) == {3}
     once = calibrate(bench_of(cpus=2), budget_s=60.0, rounds=1, counts=(2,))
     assert [run.workers for run in once.runs] == [2]
+
+
+def test_a_first_look_has_steps_too(bench_of: Make) -> None:  # noqa: F811
+    """What `--quick` leaves of its time for the loader is enough for all that a run is for, where batches are quick."""
+    line = bench_of(cpus=2, first=0.01, sample=lambda call: 0.001, collate=lambda call: 0.002)
+    found = calibrate(line, budget_s=SHARES["loader"] * QUICK_BUDGET)
+    assert all({STREAMED, PACED_STEP, RESTED, DRAINED} <= set(run.kinds) for run in found.runs)
+    assert line.bench.works.now < 1.3 * SHARES["loader"] * QUICK_BUDGET
+
+
+def test_more_of_a_run_has_steps_than_none(bench_of: Make) -> None:  # noqa: F811
+    run = calibrate(bench_of(cpus=2), budget_s=60.0, counts=(1,)).runs[0]
+    ends = [step.end for step in run.trial.steps]
+    streamed, paced = (
+        [end for end, of in zip(ends, run.kinds, strict=True) if of == kind] for kind in (STREAMED, PACED_STEP)
+    )
+    shares = [(found[-1] - found[0]) / 20.0 for found in (streamed, paced)]
+    assert shares == pytest.approx([STREAM, PACED], abs=0.03)
+
+
+def test_what_collating_takes_in_the_trainer_is_measured_apart(bench_of: Make) -> None:  # noqa: F811
+    """A worker collates into new shared memory, which may take ten times as long."""
+    made = means(calibrate(bench_of(cpus=2, inline=0.002), budget_s=60.0))
+    assert made["inline.collate"] == pytest.approx(0.002) and made["prepare.collate"] == pytest.approx(0.02)
+    # Few batches fit into a run: not for that, and not where the numbers of workers are given.
+    slow = calibrate(bench_of(cpus=2, sample=lambda call: 1.0), budget_s=12.0)
+    given = calibrate(bench_of(cpus=2), budget_s=60.0, counts=(1, 2))
+    assert slow.inline == given.inline == ()
+
+
+def test_a_data_set_that_needs_a_worker_is_measured_without_a_trainer_that_prepares(
+    bench_of: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def next_batch(self: InlinePipe) -> None:
+        raise InputError("no worker info")
+
+    monkeypatch.setattr(InlinePipe, "next", next_batch)
+    line = bench_of(cpus=2)
+    found = calibrate(line, budget_s=60.0)
+    assert found.inline == () and "inline.collate" not in named(found) and line.bench.closed == len(line.bench.opened)
 
 
 def test_first_calls_are_apart_from_later_ones(bench_of: Make) -> None:  # noqa: F811

@@ -98,6 +98,13 @@ def test_round_trip(tmp_path: Path) -> None:
     assert Profile.from_dict(document) == profile()
 
 
+def test_collating_in_the_trainer_is_told_as_a_share_of_that_in_a_worker() -> None:
+    assert profile().scenario_tables()["workload"].get("in_process_collate") is None
+    tables = profile(inline__collate=((0.001,), (0.002,))).scenario_tables()
+    assert tables["workload"]["in_process_collate"] == pytest.approx(0.25)
+    assert read_scenario(tables).workload.in_process_collate == pytest.approx(0.25)
+
+
 def test_access_by_name() -> None:
     found = profile()
     assert found["prepare.step.decode"].mean == pytest.approx(0.016) and found.get("storage.cold.read") is None

@@ -18,8 +18,9 @@ def test_a_service_grows_and_keeps_its_spread_in_seconds():
     assert Service(0.0).longer(Service(0.0)) == Service(0.0)
 
 
-def collate_of(option: int, **loader: object) -> float:
-    workload = WorkloadCosts(batch_size=4, preprocess=Service(0.001), collate=Service(0.002), send=Service(0.003))
+def collate_of(option: int, in_process_collate: float = 1.0, **loader: object) -> float:
+    costs = {"preprocess": Service(0.001), "collate": Service(0.002), "send": Service(0.003)}
+    workload = WorkloadCosts(batch_size=4, in_process_collate=in_process_collate, **costs)
     scenario = Scenario(workload, Accelerator(Service(0.1)), loader=Loader(**loader))  # type: ignore[arg-type]
     phases = {phase.name: phase for _, phase, _ in build(scenario, option, 4, 2).phases()}
     return phases["collate"].service.mean
@@ -30,3 +31,8 @@ def test_worker_processes_send_and_nobody_else():
     assert collate_of(2) == pytest.approx(0.005)
     assert collate_of(3) == pytest.approx(0.002)
     assert collate_of(2, in_process=True) == pytest.approx(0.002)
+
+
+def test_only_worker_processes_collate_into_new_shared_memory():
+    assert collate_of(2, 0.1) == pytest.approx(0.005)
+    assert collate_of(1, 0.1) == collate_of(3, 0.1) == collate_of(2, 0.1, in_process=True) == pytest.approx(0.0002)
