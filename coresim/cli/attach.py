@@ -131,7 +131,9 @@ def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> AttachRequest
     if getattr(args, "quick", False):
         request = replace(request, **_QUICK)
     if getattr(args, "budget", None):
-        request = replace(request, budget_s=parse_duration(args.budget, "--budget", LONG))
+        budget_s = parse_duration(args.budget, "--budget", LONG)
+        require(budget_s > 0, "--budget: must be more than nothing")
+        request = replace(request, budget_s=budget_s)
     return request
 
 

@@ -55,7 +55,7 @@ def _entries(told: Answered, warnings: Sequence[str]) -> list[str]:
     measure_first = doubt.doubt_line(answer)
     about = "; ".join(f"GPU {value}" if name == "GPU" else value for name, value in told.subject if name != "measured")
     settings = text.loader_text(answer)
-    if f"({plural(answer.point.cores, 'core')}, " in settings:
+    if answer.point.option == answer.scenario.preset.usual_option:
         settings = re.sub(r" \([^)]*\):", ":", settings, count=1)  # the first line says so already
     entries = [f"Warning: {warning}" for warning in warnings]
     *before, last = [headline, *nearest[-1:]]

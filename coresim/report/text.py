@@ -125,6 +125,8 @@ def loader_text(answer: Recommendation) -> str:
     if answer.point.option == best.option:
         best = answer.point
     idle = percent(best.estimate.gpu_idle)
+    if answer.meets_target and best.estimate.gpu_idle > scenario.target.gpu_idle:
+        idle += ", over the target"
     parts = [
         f"With {scenario.preset.system} ({plural(best.cores, 'core')}, GPU idle {idle}):"
         f" {loader_settings(scenario, best.workers, best.prefetch_factor)}"

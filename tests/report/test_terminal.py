@@ -108,3 +108,16 @@ def test_lines_of_any_words_are_cut_to_their_number() -> None:
         entries = [" ".join("x" * length for length in words) for words in lengths]
         found = _within(entries)
         assert len(found) <= max(LINES, len(entries)) and all(len(line) <= WIDTH for line in found)
+
+
+def test_settings_of_a_loader_that_misses_the_target_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """They stand there to be copied; of this job three stages meet the target, and two do not with any cores."""
+    job = str(Path(__file__).parents[2] / "docs" / "job.toml")
+
+    def first_screen(*more: str) -> str:
+        assert main(["recommend", job, *more]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    missed = first_screen("--set", "accelerator.step=49ms")
+    assert "option 3 (staged)" in missed and "over the target): num_workers=" in missed
+    assert "With a DataLoader: num_workers=" in first_screen()
