@@ -77,8 +77,14 @@ class _Numbers:
 
 def _shared(rng: random.Random, number: _Numbers) -> dict[str, Any]:
     streams = rng.choice((None, 1, 2, Fraction(3, 2)))
+    cores = rng.choice((1, 1, 2, 3, 4, Fraction(1, 2), Fraction(3, 2), Fraction(5, 2)))
+    quota = {
+        "cpus": number.kind(cores + rng.choice((Fraction(1, 2), 1, 2, 5))),
+        "quota_period": number.kind(rng.choice((Fraction(1, 10), Fraction(1, 3), 1, 2, 7))),
+    }
     return {
-        "cores": number.kind(rng.choice((1, 1, 2, 3, 4, Fraction(1, 2), Fraction(3, 2), Fraction(5, 2)))),
+        "cores": number.kind(cores),
+        **(quota if rng.random() < 0.25 else {}),
         "speed": number.table(rng.choice((1, 1, 2)), Fraction(3, 4), Fraction(2, 3), Fraction(1, 2)),
         "slowdown": number.table(1, Fraction(5, 4), Fraction(3, 2), 2),
         "storage_streams": None if streams is None else number.kind(streams),

@@ -10,7 +10,7 @@ from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, pickled, waits_by_state
 from coresim.measure.notes import Note
-from coresim.measure.pacing import PACED_STEP, STREAMED
+from coresim.measure.pacing import STREAMED
 from coresim.measure.subject import Layout
 from coresim.measure.waits import HOW, waits_of
 from coresim.model.measurement import Measurement
@@ -174,7 +174,7 @@ def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]
 
 
 def _speeds(found: Calibration) -> Iterator[Measurement]:
-    """s(k) as the time of the same work with k workers without a pause, in CPU time.
+    """s(k) as the time of the same work with k workers without a pause, in CPU time: samples and collation.
 
     Threads also wait for the interpreter's lock, which is no CPU time, so theirs is what all get done.
     """
@@ -193,9 +193,9 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
 
 
 def _busy_cpu(run: CalibrationRun) -> float:
-    kinds = [kind in (STREAMED, PACED_STEP) for kind in run.kinds]
-    notes = [note for note, busy in zip(run.trial.notes, kinds, strict=True) if busy] or run.later
-    return stats.mean([value for note in notes for value in note.cpu])
+    # With steps in between, workers rest now and then, and those that do not have the memory to themselves.
+    notes = [note for note, kind in zip(run.trial.notes, run.kinds, strict=True) if kind == STREAMED] or run.later
+    return stats.mean([(sum(note.cpu) + note.collate) / len(note.cpu) for note in notes])
 
 
 def _thread_time(run: CalibrationRun) -> float:

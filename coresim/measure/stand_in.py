@@ -21,6 +21,7 @@ import numpy as np
 from coresim.errors import CoresimError, InputError, MissingPartError
 from coresim.measure.notes import Note, Prepared, Reader, message_of, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
+from coresim.measure.worker import leave_inherited
 from coresim.workloads.base import DatasetWorkload, Workload, blamed, mapped
 
 _STOP_S = 5.0
@@ -135,6 +136,7 @@ class _Pipe(Pipe):
 
 def _work(reader: tuple[Any, ...], indices: Any, results: Any, parent: int) -> None:
     """A worker's life: prepare what is dealt, while the trainer lives."""
+    leave_inherited()
     prepares, sent = Reader(*reader), False
     while os.getppid() == parent:
         try:

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from coresim.errors import InputError
 from coresim.measure.notes import Note, Prepared, Reader, message_of, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
+from coresim.measure.worker import leave_inherited
 from coresim.units import short
 from coresim.workloads.base import DatasetWorkload, Workload, blamed, default_collate, describe
 
@@ -130,11 +131,12 @@ def _collated(samples: list[Any]) -> Any:
         return default_collate(samples)
 
 
-def _start(own: Callable[[int], None] | None, worker: int) -> None:
+def _start(own: Callable[[int], None] | None, number: int) -> None:
     """A ``worker_init_fn``: the job's own, and then the fetcher that notes."""
+    leave_inherited()
     if own is not None:
         with blamed("the loader's worker_init_fn", "fix it"):
-            own(worker)
+            own(number)
     _FACTORY.create_fetcher = staticmethod(_Fetcher)
 
 

@@ -6,6 +6,7 @@ BLAS are not limited.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,16 @@ class WorkerMemory(NamedTuple):
 
     private: int
     shared: int
+
+
+def leave_inherited() -> None:
+    """Let the worker's garbage collector leave alone what the worker inherited; called once, in the worker.
+
+    Its first full collection visits every inherited object and copies the pages, once in a worker's life: 107 to 136 ms
+    with the 174,000 objects of ``import torch``, while nothing is handed over. A run of seconds would tell it as a cost
+    of every batch.
+    """
+    gc.freeze()
 
 
 def memory_of(pid: int) -> WorkerMemory | None:

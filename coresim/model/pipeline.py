@@ -19,6 +19,10 @@ one goes to the server whose batch was just picked up. Each server serves its ow
 progresses at ``storage_rate(m)`` with ``m`` such phases under way. A ``wait`` phase takes its time and holds no
 core. A phase with ``split`` > 1 consists of that many parallel tasks and ends with the last of them.
 
+*Quota.* With ``cpus``, more than ``cores``, tasks run on that many cores, and in each ``quota_period`` (the first
+begins at 0) they have ``cores * quota_period`` core-seconds, as in a container with a CPU limit. When these are used
+up, no core is busy and no ``cores`` phase progresses until the next period. ``cpus`` below is ``cores`` without it.
+
 *Hand-over.* ``buffer`` is the number of items that may stand ready behind a stage. With ``None`` a finished item
 is handed over at once. With a number, a finished item stays in its server, which is *blocked*, until there is room;
 in an ``ordered`` stage also until all earlier items of the stage have been handed over, in others until those
@@ -55,7 +59,7 @@ for the accelerator and the trainer this time is waiting. When the turn of that 
 *State of a hand-over.* The maker of a batch is the server of stage 0 that served it. At the instant of the pick-up it
 ``rest``s if it serves nothing, ``begin``s if it took the item that it serves at this very instant, and else it is at
 ``work``. With ``m`` other servers of stage 0 that start up or perform a cores phase then, on the whole host, ``m + 1 +
-ranks`` want a core: the cores are ``free`` if that is at most ``cores``, ``crowded`` if it is at least twice as many,
+ranks`` want a core: the cores are ``free`` if that is at most ``cpus``, ``crowded`` if it is at least twice as many,
 and else ``shared``.
 
 **Accelerator.** Step ``i`` starts when step ``i - 1`` has finished, the launch of ``i`` has begun and the copy of
@@ -178,6 +182,7 @@ class Trainer:
 class Pipeline:
     """A whole job: the line of stages, the trainer, the accelerator, and the host that they share.
 
+    ``cpus`` and ``quota_period`` (s) belong to a quota, which ``cores`` then is; None: there is none.
     ``speed_uncertainty`` is the relative standard uncertainty of ``speed`` beyond one core; engines do not read it.
     ``siblings`` is the share of a core that a second hardware thread adds to each core when all are busy.
     ``cores``, ``speed``, ``siblings``, ``slowdown``, ``storage_streams``, ``startup``, ``worker_startup`` and
@@ -203,6 +208,8 @@ class Pipeline:
     startup: Number = 0.0
     worker_startup: Number = 0.0
     speed_uncertainty: float = 0.0
+    cpus: Number | None = None
+    quota_period: Number = 0.1
 
     __hash__ = kept_hash
 
@@ -213,6 +220,7 @@ class Pipeline:
         check_count(1 if self.credits is None else self.credits, "credits")
         check_count(1 if self.epoch_batches is None else self.epoch_batches, "epoch_batches")
         check(is_finite(self.cores) and self.cores > 0, "cores {!r}: must be positive", self.cores)
+        check((self.cpus is None or self.cpus > 0) and self.quota_period > 0, "cpus, quota_period: must be positive")
         check(are_positive(self.speed), "speed: must be positive")
         check(are_positive(self.slowdown), "slowdown: positive")
         check(self.storage_streams is None or self.storage_streams > 0, "storage_streams: must be positive")
@@ -230,6 +238,16 @@ class Pipeline:
         takes_time = bool(self.trainer.handover) or not self.trainer.consumer.service.is_zero
         last = self.stages[-1] if self.stages else None
         return takes_time and last is not None and last.ordered and last.buffer is None and last.grain == "batch"
+
+    @property
+    def has_quota(self) -> bool:
+        """Whether tasks run on more cores at once than they have for long."""
+        return self.cpus is not None and self.cpus > self.cores
+
+    @property
+    def width(self) -> Number:
+        """Cores on which tasks run."""
+        return self.cpus if self.has_quota else self.cores
 
     @property
     def total_ranks(self) -> int:
@@ -258,13 +276,13 @@ class Pipeline:
         return 1.0 if isinstance(self.cores, float) else Fraction(1)
 
     def core_rate(self, tasks: int) -> Number:
-        """Progress per second of each of ``tasks`` runnable tasks: s(k) k / tasks with k = min(tasks, cores).
+        """Progress per second of each of ``tasks`` runnable tasks: s(k) k / tasks with k = min(tasks, width).
 
-        Tasks beyond the cores, up to one more for each, add what a second hardware thread of a core adds.
+        Tasks beyond the width, up to one more for each, add what a second hardware thread of a core adds.
         """
-        work = self.core_work(min(tasks, self.cores))
-        if self.siblings and tasks > self.cores:
-            work = work * (1 + self.siblings * min(1, (tasks - self.cores) / self.cores))
+        work = self.core_work(min(tasks, self.width))
+        if self.siblings and tasks > self.width:
+            work = work * (1 + self.siblings * min(1, (tasks - self.width) / self.width))
         return work / tasks
 
     def core_work(self, busy: Number) -> Number:
@@ -279,4 +297,4 @@ class Pipeline:
 
     def accelerator_rate(self, tasks: int) -> Number:
         """Progress per second of a step while ``tasks`` are runnable: 1 / slowdown at that many busy cores."""
-        return self.one / at(self.slowdown, min(tasks, self.cores))
+        return self.one / at(self.slowdown, min(tasks, self.width))

@@ -102,6 +102,9 @@ class HostResources:
     """``[host]``: what the stages share."""
 
     cores: float | None = key(POSITIVE, "physical cores that the job may use, on the whole host", None)
+    cpus: float | None = key(
+        POSITIVE, "cores that run at once where a CPU quota gives fewer: cores are the quota; absent: no quota", None
+    )
     threads_per_core: int = key(PARTS, "hardware threads per physical core", 1)
     speed: tuple[float, ...] = key(TABLE, "s(k): speed of each of k = 1, 2, ... busy cores; the last holds on", (1.0,))
     speed_uncertainty: tuple[float, ...] = key(UNCERTAINTIES, "relative, of each s(k), or one for all k > 1", (0.0,))

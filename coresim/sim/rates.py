@@ -32,7 +32,7 @@ def _rates(pipeline: Pipeline, number: Any) -> tuple[NDArray[Any], ...]:
     object. None is ever read for a population of none; the filler keeps the index equal to the population.
     """
     at = np.arange(pipeline.busiest() + 1)
-    one, tasks, cores = pipeline.one, at.astype(number), pipeline.cores
+    one, tasks, cores = pipeline.one, at.astype(number), pipeline.width
     speed, slowdown = (np.array(table, number) for table in (pipeline.speed, pipeline.slowdown))
     crowded, tasks[0] = tasks > cores, 1
     core = speed[np.minimum(np.maximum(at - 1, 0), len(speed) - 1)] * tasks * one / tasks

@@ -2,12 +2,12 @@
 
 It is for exactness and for reading beside that text, not for speed: numbers stay what the pipeline and the draws hold,
 so a run on Fractions is exact. Here are the ties rule, the trainer, the accelerator, and the accounts, which are taken
-when the run is over, from the record of all that happened; `coresim.sim.reference_line` has the line and the host.
+when the run is over, from the record of all that happened; `coresim.sim.reference_line` has the line, and
+`coresim.sim.reference_host` what lines share.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
@@ -21,7 +21,8 @@ from coresim.model.pipeline import Number, Phase, Pipeline
 from coresim.sim import run as found
 from coresim.sim.draws import Draws
 from coresim.sim.reference_accounts import account, trace
-from coresim.sim.reference_line import Feed, Gatherer, Host, Item, Outlet, Process, Splitter, StageServers
+from coresim.sim.reference_host import Host, Process
+from coresim.sim.reference_line import Feed, Gatherer, Item, Outlet, Splitter, StageServers
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: found.RunLength) -> found.Run:
@@ -56,7 +57,7 @@ def play(env: simpy.Environment, ranks: list[Rank]) -> None:
                 station.hand_over()
             if any(move() for move in turns):
                 continue
-            if env.peek() == math.inf:
+            if all(rank.host.is_over() for rank in ranks):
                 raise InputError("the line stops: an ordered stage waits for an item that cannot enter")
         env.step()
 
@@ -150,7 +151,7 @@ class Rank:
         own = [visit for visit in visits if visit.done is None and visit.server == batch.owner]
         maker = "rest" if not own else "begin" if own[0].taken == self.env.now else "work"
         on_cores, of_own = ([visit.works[-1][0] for visit in some].count("cores") for some in (served, own))
-        return state_of(maker, on_cores - of_own, self.pipeline.cores, self.pipeline.ranks)
+        return state_of(maker, on_cores - of_own, self.pipeline.width, self.pipeline.ranks)
 
     def _train(self) -> Process:
         trainer = self.pipeline.trainer

@@ -1,113 +1,21 @@
-"""The reference engine's line, and what all lines of a host share: cores and storage.
+"""The reference engine's line: what stands between the batches of one rank and its trainer.
 
-What stands between the batches of one rank and its trainer takes items from what stands before it (`has`, `take`) when
-it may (`move`). Everything that happens stays on record.
+Each takes items from what stands before it (`has`, `take`) when it may (`move`). All that happens stays on record.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import defaultdict, deque
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
-
-import simpy
+from typing import TypeAlias
 
 from coresim.model.pipeline import Number, Phase, Pipeline, Stage
+from coresim.sim.reference_host import Host, Process
 
-Process: TypeAlias = Generator[simpy.Event, Any, None]
 Outlet: TypeAlias = "Feed | StageServers | Splitter | Gatherer"
-
-
-class Pool:
-    """Tasks that progress at one common rate; the remaining work of each is brought up to date at every change."""
-
-    def __init__(self, env: simpy.Environment, rate: Callable[[int], Number]) -> None:
-        self.env, self.rate = env, rate
-        self.changed: Callable[[], None] = lambda: None
-        self.left: dict[simpy.Event, Number] = {}
-        self.endless = 0
-        self.speed: Number = 0
-        self.since = self.progress = env.now
-        self.alarm: simpy.Event | None = None
-        self.times: dict[int, Number] = defaultdict(lambda: env.now * 0)  # by the number of tasks
-
-    def tasks(self) -> int:
-        """Tasks under way."""
-        return len(self.left) + self.endless
-
-    def start(self, work: Number) -> simpy.Event:
-        """A task of so much work; the event is its end."""
-        self.clock()
-        done = self.env.event()
-        self.left[done] = work
-        self.refresh()
-        return done
-
-    def hold(self, change: int) -> None:
-        """Start (1) or stop (-1) a task that has no end of its own."""
-        self.clock()
-        self.endless += change
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Go on at the rate that holds from now on."""
-        self.clock()
-        self.speed = self.rate(self.tasks()) if self.tasks() else 0
-        self.alarm = None
-        if self.left:
-            self.alarm = self.env.timeout(max(min(self.left.values()) / self.speed, 0))
-            self.alarm.callbacks.append(self._finish)
-        self.changed()
-
-    def clock(self) -> Number:
-        """Work that a task present from the beginning would have had done by now."""
-        passed, self.since = self.env.now - self.since, self.env.now
-        if passed > 0:
-            self.times[self.tasks()] += passed
-            self.progress += self.speed * passed
-            self.left = {task: left - self.speed * passed for task, left in self.left.items()}
-        return self.progress
-
-    def _finish(self, alarm: simpy.Event) -> None:
-        if alarm is not self.alarm:  # set before the rate changed
-            return
-        self.clock()
-        least = min(self.left.values())
-        for task in [task for task, work in self.left.items() if work == least]:
-            del self.left[task]
-            task.succeed()
-        self.refresh()
-
-
-class Host:
-    """What the ranks of one host share; accelerators share nothing but the cores that slow them down."""
-
-    def __init__(self, env: simpy.Environment, pipeline: Pipeline) -> None:
-        self.env, self.pipeline, self.events = env, pipeline, 0
-        self.cores, storage = Pool(env, pipeline.core_rate), Pool(env, pipeline.storage_rate)
-        accelerators = Pool(env, lambda _: pipeline.accelerator_rate(self.cores.tasks()))
-        self.cores.changed = accelerators.refresh
-        self.pools = {"cores": self.cores, "storage": storage, "accelerator": accelerators}
-
-    def perform(self, resource: str, works: list[Number]) -> Process:
-        """Parallel tasks, to the end of the last."""
-        if resource == "wait":
-            yield self.env.timeout(max(works))
-        else:
-            yield self.env.all_of([self.pools[resource].start(work) for work in works])
-        self.events += len(works)
-
-    def busy(self) -> Number:
-        """Core-seconds so far."""
-        self.cores.clock()
-        return sum(min(tasks, self.pipeline.cores) * seconds for tasks, seconds in self.cores.times.items())
-
-    def clocks(self) -> dict[str, Number]:
-        """Clocks that advance with what one task of each resource gets done."""
-        return {"wait": self.env.now, **{name: pool.clock() for name, pool in self.pools.items()}}
 
 
 @dataclass

@@ -70,4 +70,5 @@ def _is_undisturbed(pipeline: Pipeline) -> bool:
     """Each at full speed, however many are at work; start-up is over in the long run."""
     tasks = range(1, pipeline.busiest() + 1)
     rates = (pipeline.core_rate, pipeline.storage_rate, pipeline.accelerator_rate)
-    return pipeline.accelerator_rate(0) == 1 and all(rate(count) == 1 for count in tasks for rate in rates)
+    full = pipeline.accelerator_rate(0) == 1 and all(rate(count) == 1 for count in tasks for rate in rates)
+    return full and not pipeline.has_quota

@@ -29,7 +29,7 @@ import numpy as np
 
 from coresim.errors import InputError
 from coresim.model.pipeline import Phase, Pipeline, Stage
-from coresim.theory.capacity import most_work
+from coresim.theory.capacity import capacity, sustained
 
 _COPIER = {"sync": "wait", "stream": "accelerator", "overlap": "copy engine", "none": "none"}
 # Name, capacity, seconds per batch, formula, explanation (made only where it is read).
@@ -163,7 +163,7 @@ def _reachable(pipeline: Pipeline, idle: float) -> LowerBound:
     generic = _in_words(pipeline, idle, cores)
     if bound.name not in ("cores", "cores with spinning"):
         return generic
-    needed = _capacity(pipeline, pipeline.busiest())
+    needed = sustained(pipeline)
     each = needed * step / (1 - idle) / pipeline.ranks
     same = math.isclose(needed, cores, rel_tol=1e-6)
     left, right = ("cores", "") if same else ("cores x s(cores)", f", so cores >= {cores:.5g}")
@@ -186,22 +186,22 @@ def _trainer_rows(pipeline: Pipeline) -> Iterator[_Row]:
 
 def _core_rows(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[_Row]:
     tasks, ranks, held = pipeline.busiest(), pipeline.ranks, _held(pipeline)
-    capacity, launch = _capacity(pipeline, tasks), f"trainer.{pipeline.trainer.launch.name}"
+    most, launch = sustained(pipeline), f"trainer.{pipeline.trainer.launch.name}"
     costs = {row.name: row.seconds for row in needed if row.resource == "cores"}
 
     def listed() -> str:
         return "CPU per batch: " + " + ".join(f"{name} {_s(cost)}" for name, cost in costs.items())
 
-    yield "cores", capacity, ranks * sum(costs.values()), "cores x s(cores) / (ranks x CPU per batch)", listed
-    if held:
+    yield "cores", most, ranks * sum(costs.values()), "cores x s(cores) / (ranks x CPU per batch)", listed
+    if held and not pipeline.has_quota:  # with one, it may be stopped instead
         in_spin = costs.get(launch, 0.0) if pipeline.trainer.run_ahead == 0 else 0.0
-        cost = sum(costs.values()) - in_spin + held * capacity / tasks
+        cost = sum(costs.values()) - in_spin + held * most / tasks
         formula = "cores x s(cores) / (ranks x (CPU per batch - launch + spin x cores x s(cores) / tasks))"
 
         def why() -> str:
             return f"the trainer is one of at most {tasks} tasks for {_s(held)} per batch; {listed()}"
 
-        yield "cores with spinning", capacity, ranks * cost, formula, why
+        yield "cores with spinning", most, ranks * cost, formula, why
 
 
 def _line_rows(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[_Row]:
@@ -222,10 +222,6 @@ def _bound(name: str, capacity: float, seconds: float, formula: str, why: str | 
     return Bound(name, limit, f"X <= {formula}", numbers, why if isinstance(why, str) else why())
 
 
-def _capacity(pipeline: Pipeline, tasks: int) -> float:
-    return most_work(pipeline.speed, float(pipeline.cores), tasks, float(pipeline.siblings))
-
-
 def _work(phase: Phase) -> float:
     """Mean work of one item, s; that of a pool is the time between its completions."""
     return phase.service.mean * phase.repeats / (phase.pooled if phase.split == 1 else 1)
@@ -235,7 +231,7 @@ def _least(pipeline: Pipeline, phase: Phase) -> float:
     """Least mean time of one item in a phase, s: its longest task alone, and all its tasks on the cores."""
     longest = _work(phase) if phase.split == 1 else phase.service.mean * math.ceil(phase.repeats / phase.split)
     if phase.resource == "cores":
-        return max(longest / _capacity(pipeline, 1), _work(phase) / _capacity(pipeline, phase.split))
+        return max(longest / capacity(pipeline, 1), _work(phase) / capacity(pipeline, phase.split))
     streams = pipeline.storage_streams if phase.resource == "storage" else None
     return longest if streams is None else longest / min(1.0, float(streams))
 
@@ -290,7 +286,7 @@ def _step(pipeline: Pipeline) -> float:
 
 def _slow_step(pipeline: Pipeline) -> float:
     """Mean time of a step at the worst slowdown that the busy cores can cause, s."""
-    busy, table = min(float(pipeline.cores), pipeline.busiest()), np.asarray(pipeline.slowdown, dtype=float)
+    busy, table = min(float(pipeline.width), pipeline.busiest()), np.asarray(pipeline.slowdown, dtype=float)
     reached = np.append(table[: math.floor(busy) + 1], np.interp(busy, np.arange(len(table)), table))
     return _work(pipeline.step) * float(reached.max())
 

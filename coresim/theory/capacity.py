@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from coresim.model.pipeline import Number
+from coresim.model.pipeline import Number, Pipeline
 
 
 def saturation(speed: tuple[Number, ...]) -> int | None:
@@ -22,6 +22,18 @@ def saturation(speed: tuple[Number, ...]) -> int | None:
 
 
 @lru_cache(maxsize=4096)
+def capacity(pipeline: Pipeline, tasks: int) -> float:
+    """CPU seconds per second that so many tasks get at most while they run."""
+    return most_work(pipeline.speed, float(pipeline.width), tasks, float(pipeline.siblings))
+
+
+def sustained(pipeline: Pipeline) -> float:
+    """And all tasks in the long run: by a quota, a core-second is one of the quickest core's at most."""
+    most = capacity(pipeline, pipeline.busiest())
+    quickest = max(pipeline.speed) * (1 + pipeline.siblings)
+    return min(most, float(pipeline.cores * quickest)) if pipeline.has_quota else most
+
+
 def most_work(speed: tuple[Number, ...], cores: float, tasks: int, siblings: float = 0.0) -> float:
     """Most CPU seconds per second that ``tasks`` tasks can get: the maximum of min(tasks, x) s(x) over x <= cores.
 

@@ -146,7 +146,10 @@ def scenario_of(costs: Costs, setting: Setting, dealt_late: bool = True) -> Scen
     )
     # A trial is one endless epoch that starts with a warm-up.
     workload = replace(scenario.workload, samples_per_epoch=None, startup=0.0, worker_startup=0.0)
-    scenario = replace(scenario, loader=loader, workload=workload)
+    host = scenario.host
+    if setting.limit == "quota":  # its processes may run on all CPUs
+        host = replace(host, cpus=host.cores)
+    scenario = replace(scenario, loader=loader, workload=workload, host=host)
     if setting.option == Option.OVERLAPPED and setting.prefetch_factor == 1 and dealt_late:
         received = workload.consumer.mean + usual(workload.handover).mean
         later = workload.fetch.longer(Service(received / workload.batch_size))

@@ -85,7 +85,7 @@ def test_first_batches_are_no_cost_but_a_start() -> None:
 def test_costs_are_told_at_the_usual_speed_of_the_machine() -> None:
     slow = [note(n, cpu=(0.6, 0.6), collate=0.4) for n in range(8)]
     found = named(calibration(run(), run(*slow, round=1, pace=2.0, receive=0.02)))
-    for name, value in (("prepare.sample", 0.3), ("prepare.collate", 0.2), ("receive.cpu", 0.01), ("scaling.1", 0.3)):
+    for name, value in (("prepare.sample", 0.3), ("prepare.collate", 0.2), ("receive.cpu", 0.01), ("scaling.1", 0.4)):
         assert found[name].process_means == pytest.approx((value, value))
     assert found["machine.speed"].values == ((1.0,), (0.5,))
     assert found["worker.start"].flat == (0.05, 0.05)  # wall seconds
@@ -155,11 +155,15 @@ def test_sending_is_what_is_between_batches_of_a_worker_that_had_the_next_to_mak
 def test_scaling_is_work_without_a_pause_up_to_the_cores() -> None:
     def crowd(workers: int, cpu: float) -> CalibrationRun:
         notes = [note(n, worker=n % workers, cpu=(cpu, cpu)) for n in range(8)]
-        rested = notes[5]._replace(cpu=(9.0, 9.0))  # kind RESTED
-        return run(*notes[:5], rested, *notes[6:], workers=workers)
+        # In front of it and behind it are batches without a pause; these follow a step, and a rest.
+        paused = [note._replace(cpu=(9.0, 9.0), collate=9.0) for note in notes[4:6]]
+        return run(*notes[:4], *paused, *notes[6:], workers=workers, kinds=kinds)
+
+    kinds = (FIRST, STREAMED, STREAMED, PACED_STEP, RESTED, STREAMED, STREAMED)
 
     found = named(calibration(crowd(1, 0.3), crowd(2, 0.4), crowd(3, 0.9)))
-    assert found["scaling.1"].mean == 0.3 and found["scaling.2"].mean == pytest.approx(0.4)
+    # Two samples, which take so long each, and 0.2 s of collation.
+    assert found["scaling.1"].mean == pytest.approx(0.4) and found["scaling.2"].mean == pytest.approx(0.5)
     assert "scaling.3" not in found  # more than there are cores
     assert {"receive.cpu", "receive.cpu.2", "receive.cpu.3"} <= set(found)
 

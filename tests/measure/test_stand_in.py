@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections import OrderedDict
@@ -75,6 +76,21 @@ def test_the_steps_of_a_built_in_workload_are_seen(tmp_path: Path):
     with running(subject, workers=1) as pipe:
         _, note = pipe.next()
     assert len(note.steps) == 3 and sum(note.steps) > 0
+
+
+class _Frozen:
+    """Its samples say how many objects the process's garbage collector leaves alone."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return gc.get_freeze_count()
+
+
+def test_the_first_full_garbage_collection_of_a_worker_does_not_visit_what_it_inherited():
+    with running(subject_of("stand-in", _Frozen(), 2), workers=1) as pipe:
+        assert min(pipe.next()[0]) > gc.get_freeze_count() + 1000
 
 
 def test_it_needs_no_torch():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -73,6 +74,23 @@ def test_a_loader_without_workers_leaves_torch_as_it_was():
         # Another loader of the same process knows nothing of notes.
         assert [part.tolist() for part in data.DataLoader(range(2), batch_size=2)] == [[0, 1]]
     assert batch.tolist() == [0, 1, 2, 3] and len(note.wall) == 4
+
+
+class _Frozen:
+    """Its samples say how many objects the process's garbage collector leaves alone."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return gc.get_freeze_count()
+
+
+def test_the_first_full_garbage_collection_of_a_worker_does_not_visit_what_it_inherited():
+    here = gc.get_freeze_count()
+    with running(job(_Frozen(), batch_size=2), workers=1) as pipe:
+        assert min(pipe.next()[0].tolist()) > here + 1000
+    assert gc.get_freeze_count() == here
 
 
 def test_samples_are_asked_for_all_at_once_where_the_data_set_can(tmp_path: Path):

@@ -78,7 +78,7 @@ def _close(a: Any, b: Any, scale: float) -> bool:
 def exactly(job: Job) -> Job:
     """The same job in Fractions of the very floats."""
     pipeline, draws, length = job
-    names = ("cores", "storage_streams", "allreduce", "startup", "worker_startup")
+    names = ("cores", "cpus", "quota_period", "storage_streams", "allreduce", "startup", "worker_startup")
     changes: dict[str, Any] = {name: getattr(pipeline, name) for name in names}
     changes = {name: None if value is None else F(value) for name, value in changes.items()}
     tables = {name: tuple(map(F, getattr(pipeline, name))) for name in ("speed", "slowdown")}
@@ -166,6 +166,32 @@ def test_fewer_cores_than_workers(cores: Fraction) -> None:
     times = {"load.pre": (3, 1, 2), "accelerator.step": (F(1, 4),)}
     case = job(line, Trainer(spin=False), times, 9, credits=6, cores=cores)
     assert 0.9 * cores <= agreed(case).busy_cores[0] <= cores
+
+
+def test_a_quota_stops_all_until_its_next_period() -> None:
+    """Half a core by a quota of 1 s: 1 s of work takes until 1.5 s (0.5 s, a stop, 0.5 s), then 3.5 and 5.5."""
+    trainer = Trainer((Phase("pre"),), spin=False)
+    case = job((), trainer, {"trainer.pre": (1,)}, 3, cores=F(1, 2), cpus=F(2), quota_period=F(1))
+    result = agreed(case)
+    assert result.traces[0].end == (F(3, 2), F(7, 2), F(11, 2))
+    assert result.busy_cores == (F(6, 11),)
+
+
+def test_a_quota_lets_tasks_run_beside_each_other_as_long_as_it_lasts() -> None:
+    """A worker and a trainer that launches, 1 s each: one core takes 2 s a batch, a quota of one on two cores 1 s."""
+    line = (replace(LOADER, servers=1, dispatch="shared", buffer=1),)
+    times = {"load.pre": (1,), "trainer.launch": (1,)}
+    shared = job(line, Trainer(), times, 6, cores=F(1))
+    quota = job(line, Trainer(), times, 6, cores=F(1), cpus=F(2), quota_period=F(100))
+    # The first batch is made alone, and the worker makes two more than the trainer has launched.
+    assert agreed(shared).makespan > 11 and agreed(quota).makespan == 7
+
+
+def test_a_quota_of_as_many_cores_as_there_are_is_none() -> None:
+    line = (replace(LOADER, servers=6),)
+    times = {"load.pre": (3, 1, 2), "accelerator.step": (F(1, 4),)}
+    alone = job(line, Trainer(), times, 9, credits=6, cores=F(2))
+    assert agreed(job(line, Trainer(), times, 9, credits=6, cores=F(2), cpus=F(2))) == agreed(alone)
 
 
 @pytest.mark.parametrize("stages", [(), (LOADER,), (replace(LOADER, grain="sample", dispatch="shared", buffer=1),)])

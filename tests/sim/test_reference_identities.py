@@ -42,7 +42,7 @@ def _every_second_is_accounted_for_once(job: Job, result: Run) -> None:
             assert min(station.busy, station.blocked, station.work, station.items) >= 0
             assert station.busy + station.blocked <= station.servers * window
             assert station.work <= station.busy * max(pipeline.speed)
-    assert all(0 <= busy <= pipeline.cores for busy in result.busy_cores)
+    assert all(0 <= busy <= pipeline.width for busy in result.busy_cores)
 
 
 def _steps_items_and_credits_keep_their_order(job: Job, result: Run) -> None:
@@ -127,7 +127,8 @@ def _clip(rank: RankAccount) -> Any:
 
 def _twice_the_times_take_twice_the_time(job: Job, once: Run) -> None:
     pipeline, draws, length = job
-    double = {name: 2 * getattr(pipeline, name) for name in ("allreduce", "startup", "worker_startup")}
+    durations = ("allreduce", "startup", "worker_startup", "quota_period")
+    double = {name: 2 * getattr(pipeline, name) for name in durations}
     service_times = {key: values * 2 for key, values in draws.service_times.items()}
     twice = simulate(replace(pipeline, **double), Draws(service_times), length)
     assert twice.makespan == 2 * once.makespan

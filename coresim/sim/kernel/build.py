@@ -82,7 +82,10 @@ def describe(job: Job, pipeline: described.Pipeline, length: RunLength) -> None:
     job.handover_count = len(trainer.handover)
     job.own_phases = job.inline_count + (1 if job.handover_count > 0 else 0)
     job.receives_early = pipeline.receives_early
-    job.cores = pipeline.cores
+    job.cpus = pipeline.width
+    if pipeline.has_quota:
+        job.quota = pipeline.cores * pipeline.quota_period
+        job.quota_period = pipeline.quota_period
     job.segment_count = sum([len(stage.phases) + 1 for stage in pipeline.stages]) + 1
     job.item_room = item_room(pipeline)
     job.batch_size = pipeline.batch_size
@@ -149,6 +152,8 @@ def lay_host(memory: Memory, job: Job, host: Host, first_rank: int, pipeline: de
     for number in range(CLOCKS):
         host.clocks[number].deadlines = memory.numbers(most_tasks)
         host.clocks[number].actors = memory.no_actors(most_tasks)
+    host.quota_left = job.quota
+    host.period_end = job.quota_period
     host.wait = host.clocks[WAIT]
     host.cores = host.clocks[CORES]
     host.storage = host.clocks[STORAGE]

@@ -10,9 +10,14 @@ from coresim.model.pipeline import Number
 from coresim.sim.kernel.records import CLOCKS, Actor, Clock, Host
 
 
-def runnable(host: Host) -> int:
-    """Tasks that want a core now, spinning trainers included."""
-    return host.cores.size + host.spinning
+def is_stopped(host: Host) -> bool:
+    """Whether the quota of this period is used up."""
+    return bool(host.job.quota > 0 and host.quota_left <= 0)
+
+
+def running(host: Host) -> int:
+    """Tasks that share the cores now, spinning trainers included; none where the quota stops them."""
+    return 0 if is_stopped(host) else host.cores.size + host.spinning
 
 
 def push_at(clock: Clock, deadline: Number, actor: Actor | None) -> None:
@@ -71,33 +76,78 @@ def seconds_to(host: Host, clock: Clock) -> Number:
     """Seconds until the clock's first deadline at today's rate."""
     left = clock.deadlines[0] - clock.now
     if clock is host.cores:
-        return left / host.job.core_rate[runnable(host)]
+        return left / host.job.core_rate[running(host)]
     if clock is host.storage:
         return left / host.job.storage_rate[clock.size]
     if clock is host.accelerator:
-        return left / host.job.accelerator_rate[runnable(host)]
+        return left / host.job.accelerator_rate[running(host)]
     return left
 
 
-def advance(host: Host) -> Clock | None:
-    """Let the time pass until a task ends; the clock of that task."""
-    soonest: Clock | None = None
+def soonest(host: Host) -> Clock | None:
+    """The clock of which a task ends first at today's rates."""
+    first: Clock | None = None
     least: Number = 0
     for number in range(CLOCKS):
         clock = host.clocks[number]
-        if clock.size > 0:
+        if clock.size > 0 and not (clock is host.cores and is_stopped(host)):
             seconds = seconds_to(host, clock)
-            if soonest is None or seconds < least:
-                soonest, least = clock, seconds
-    if least > 0:
-        let_pass(host, least)
-    return soonest
+            if first is None or seconds < least:
+                first, least = clock, seconds
+    return first
+
+
+def advance(host: Host) -> Clock | None:
+    """Let the time pass until a task ends; the clock of that task, or None if nothing can happen any more."""
+    first = soonest(host)
+    while host.job.quota > 0 and turns_before(host, first):
+        pass_turn(host)
+        first = soonest(host)
+    if first is not None:
+        seconds = seconds_to(host, first)
+        if seconds > 0:
+            let_pass(host, seconds)
+    return first
+
+
+def seconds_to_end(host: Host) -> Number:
+    """Seconds until the next period of the quota begins."""
+    return host.period_end - host.wait.now
+
+
+def is_used_up(host: Host) -> bool:
+    """Whether the running tasks use up the quota before its next period begins."""
+    return bool(running(host) > 0 and host.quota_left < seconds_to_end(host) * host.job.busy_cores[running(host)])
+
+
+def turns_before(host: Host, first: Clock | None) -> bool:
+    """Whether the quota stops or starts the tasks before one of that clock ends; with None, whether it ever does."""
+    if first is None:
+        return host.cores.size > 0
+    ahead = seconds_to_end(host)
+    if is_used_up(host):
+        ahead = host.quota_left / host.job.busy_cores[running(host)]
+    return bool(ahead < seconds_to(host, first))
+
+
+def pass_turn(host: Host) -> None:
+    """Let the time pass until the quota is used up, or until its next period begins."""
+    if is_used_up(host):
+        let_pass(host, host.quota_left / host.job.busy_cores[running(host)])
+        host.quota_left = 0
+        return
+    let_pass(host, seconds_to_end(host))
+    host.wait.now = host.period_end  # exactly, whatever rounding made of it
+    host.period_end += host.job.quota_period
+    host.quota_left = host.job.quota
 
 
 def let_pass(host: Host, seconds: Number) -> None:
     """Move every clock on at its rate."""
-    job, tasks = host.job, runnable(host)
-    host.busy += job.busy_cores[tasks] * seconds
+    job, tasks = host.job, running(host)
+    used = job.busy_cores[tasks] * seconds
+    host.busy += used
+    host.quota_left -= used
     if tasks > 0:
         host.cores.now += job.core_rate[tasks] * seconds
     if host.storage.size > 0:

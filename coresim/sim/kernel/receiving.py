@@ -38,7 +38,7 @@ def handover_state(rank: Rank, maker: Actor) -> int:
     if maker.busy and maker.pending > 0:
         wanted -= holds_core(maker.stage, maker.phase)
         doing = BEGINS if maker.began == host.wait.now else WORKS
-    crowd = 0 if wanted <= job.cores else 1 if wanted < 2 * job.cores else 2
+    crowd = 0 if wanted <= job.cpus else 1 if wanted < 2 * job.cpus else 2
     return MAKERS * crowd + doing
 
 

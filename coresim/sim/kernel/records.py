@@ -85,7 +85,9 @@ class Job:
     handover_count: int = 0
     own_phases: int = 0  # of the trainer before consumer: the inline ones, or the hand-over
     receives_early: bool = False
-    cores: Number = 0
+    cpus: Number = 0  # cores on which tasks run at once
+    quota: Number = 0  # core-seconds of a period; 0: no limit
+    quota_period: Number = 0
     consumer: Phase = NOTHING
     copy: Phase = NOTHING
     launch: Phase = NOTHING
@@ -119,6 +121,8 @@ class Host:
     accelerator: Clock = NOTHING
     spinning: int = 0  # trainers that hold a core while they wait
     busy: Number = 0  # core-seconds
+    quota_left: Number = 0  # of this period, core-seconds
+    period_end: Number = 0
     events: int = 0
     arrived: int = 0  # ranks at the barrier
     paused: bool = False  # all of them are
