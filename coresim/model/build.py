@@ -11,7 +11,7 @@ from typing import NamedTuple
 from coresim.errors import InputError
 from coresim.model import lock
 from coresim.model.crowding import crowding
-from coresim.model.handover import STATES, usual
+from coresim.model.handover import STATES, after_spinning, usual
 from coresim.model.option import Option, read_option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
@@ -170,6 +170,8 @@ def _handover(scenario: Scenario) -> tuple[Phase, ...]:
     if scenario.loader.grain not in ("batch", "split"):
         return ()
     services = scenario.workload.handover.services()
+    if scenario.accelerator.sync == "spin":
+        services = after_spinning(services)
     return tuple(Phase(f"handover.{state}", "wait", service) for state, service in zip(STATES, services, strict=False))
 
 
