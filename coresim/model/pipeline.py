@@ -15,9 +15,9 @@ lets any free server take the next item. In a ``round_robin`` stage 0, batch ``i
 one goes to the server whose batch was just picked up. Each server serves its own batches first come, first served.
 
 *Service.* A server performs the phases of an item one after another. A ``cores`` phase is a runnable task: with
-``n`` runnable tasks on the host, each progresses at ``core_rate(n)``. A ``storage`` phase holds no core and
-progresses at ``storage_rate(m)`` with ``m`` such phases under way. A ``wait`` phase takes its time and holds no
-core. A phase with ``split`` > 1 consists of that many parallel tasks and ends with the last of them.
+``n`` runnable tasks on the host, ``p`` of them spinning, each progresses at ``core_rate(n, p)``. A ``storage`` phase
+holds no core and progresses at ``storage_rate(m)`` with ``m`` such phases under way. A ``wait`` phase takes its time
+and holds no core. A phase with ``split`` > 1 is that many parallel tasks and ends with the last of them.
 
 *Quota.* With ``cpus``, more than ``cores``, tasks run on that many cores, and in each ``quota_period`` (the first
 begins at 0) they have ``cores * quota_period`` core-seconds, as in a container with a CPU limit. When these are used
@@ -275,19 +275,18 @@ class Pipeline:
         """The number 1 of the kind that the host is described in: by it, whole numbers divide exactly."""
         return 1.0 if isinstance(self.cores, float) else Fraction(1)
 
-    def core_rate(self, tasks: int) -> Number:
-        """Progress per second of each of ``tasks`` runnable tasks: s(k) k / tasks with k = min(tasks, width).
+    def core_rate(self, tasks: int, spinning: int = 0) -> Number:
+        """Progress per second of each of ``tasks`` runnable tasks: s(k) min(tasks, width) / tasks.
 
-        Tasks beyond the width, up to one more for each, add what a second hardware thread of a core adds.
+        Of ``spinning`` ones, which wait for a device, none moves memory: k is the cores at work for the others. Tasks
+        beyond the width, up to one more for each, add what a second hardware thread of a core adds.
         """
-        work = self.core_work(min(tasks, self.width))
+        busy = min(tasks, self.width)
+        at_work = busy * (tasks - spinning) * self.one / tasks if spinning else busy
+        work = at(self.speed, max(at_work - 1, 0)) * busy * self.one
         if self.siblings and tasks > self.width:
             work = work * (1 + self.siblings * min(1, (tasks - self.width) / self.width))
         return work / tasks
-
-    def core_work(self, busy: Number) -> Number:
-        """CPU seconds per second that so many busy cores do together: s(k) k."""
-        return at(self.speed, busy - 1) * busy * self.one
 
     def storage_rate(self, reads: int) -> Number:
         """Progress per second of each of ``reads`` storage phases: all at full speed up to ``storage_streams``."""

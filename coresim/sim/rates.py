@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coresim.model import checks
 from coresim.model.pipeline import Pipeline
 
 
@@ -26,7 +27,8 @@ def _kept(pipeline: Pipeline) -> tuple[NDArray[Any], ...]:
 
 
 def _rates(pipeline: Pipeline, number: Any) -> tuple[NDArray[Any], ...]:
-    """Rates by population: of core tasks, storage phases, accelerators; and busy cores.
+    """Rates by population: of core tasks (a row for each number of spinning ones), storage phases, accelerators; and
+    busy cores.
 
     These are the pipeline's own `core_rate`, `storage_rate` and `accelerator_rate`; ``number`` is the dtype, float64 or
     object. None is ever read for a population of none; the filler keeps the index equal to the population.
@@ -36,9 +38,12 @@ def _rates(pipeline: Pipeline, number: Any) -> tuple[NDArray[Any], ...]:
     speed, slowdown = (np.array(table, number) for table in (pipeline.speed, pipeline.slowdown))
     crowded, tasks[0] = tasks > cores, 1
     core = speed[np.minimum(np.maximum(at - 1, 0), len(speed) - 1)] * tasks * one / tasks
-    core[crowded] = pipeline.core_work(cores) / tasks[crowded]
+    core[crowded] = checks.at(pipeline.speed, cores - 1) * cores * one / tasks[crowded]
     if pipeline.siblings:
         core[crowded] = [pipeline.core_rate(int(count)) for count in at[crowded]]
+    core = np.tile(core, (pipeline.ranks * pipeline.trainer.spin + 1, 1))
+    for spinning in range(1, len(core)) if len(set(pipeline.speed)) > 1 else ():
+        core[spinning, spinning:] = [pipeline.core_rate(int(count), spinning) for count in at[spinning:]]
     storage, streams = np.full(len(at), one, number), pipeline.storage_streams
     if streams is not None:
         storage[tasks > streams] = streams * one / tasks[tasks > streams]

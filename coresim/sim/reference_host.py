@@ -86,7 +86,7 @@ class Cores(Pool):
     """The cores, with their quota if there is one."""
 
     def __init__(self, env: simpy.Environment, pipeline: Pipeline) -> None:
-        super().__init__(env, pipeline.core_rate)
+        super().__init__(env, lambda tasks: pipeline.core_rate(tasks, self.endless))
         self.pipeline, self.limited = pipeline, pipeline.has_quota
         self.quota = self.unused = pipeline.cores * pipeline.quota_period
         self.period_end = pipeline.quota_period

@@ -7,10 +7,11 @@ only cost more. With R ranks on a host, N = `Pipeline.busiest` tasks at most, C 
 * *Capacity.* n runnable tasks do k s(k) CPU seconds per second, k = min(n, C): at most F, the maximum of min(N, x) s(x)
   over x <= C. Hence X <= F / (R D). With j for N the same bounds any j tasks, and so the least time of a phase.
 * *Spinning.* While it launches, spins for the accelerator or copies, a spinning trainer is one of n tasks and takes
-  1 / n of their work. With m such trainers, all others get (n - m) / n F <= (1 - m / N) F. A trainer that cannot run
+  1 / n of their cores. Spinning moves no memory, so that all cores do G CPU seconds per second at most, the largest s
+  on min(N, C) of them. With m such trainers, all others get (n - m) / n G <= (1 - m / N) G. A trainer that cannot run
   ahead is so from its launch to the end of the step, and in a synchronous copy: h seconds per batch or more, so that m
-  averages R X h or more. Hence R X (D + h F / N) <= F, with D without the launch, which is part of h. A spinning
-  trainer so costs a core where cores abound, but only the share F / N of one where N tasks crowd them. A trainer that
+  averages R X h or more. Hence R X (D + h G / N) <= G, with D without the launch, which is part of h. A spinning
+  trainer so costs a core where cores abound, but only the share G / N of one where N tasks crowd them. A trainer that
   runs ahead need not wait at all (the loader may be just in time), so only its synchronous copies count.
 * *Little's law* (1961): X <= credits / (mean time from dispatch to pick-up), which is at least the services' sum.
 
@@ -29,7 +30,7 @@ import numpy as np
 
 from coresim.errors import InputError
 from coresim.model.pipeline import Phase, Pipeline, Stage
-from coresim.theory.capacity import capacity, sustained
+from coresim.theory.capacity import capacity, most_at_once, sustained
 
 _COPIER = {"sync": "wait", "stream": "accelerator", "overlap": "copy engine", "none": "none"}
 # Name, capacity, seconds per batch, formula, explanation (made only where it is read).
@@ -195,8 +196,9 @@ def _core_rows(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[_Row]
     yield "cores", most, ranks * sum(costs.values()), "cores x s(cores) / (ranks x CPU per batch)", listed
     if held and not pipeline.has_quota:  # with one, it may be stopped instead
         in_spin = costs.get(launch, 0.0) if pipeline.trainer.run_ahead == 0 else 0.0
+        most = most_at_once(pipeline)
         cost = sum(costs.values()) - in_spin + held * most / tasks
-        formula = "cores x s(cores) / (ranks x (CPU per batch - launch + spin x cores x s(cores) / tasks))"
+        formula = "cores x s(1) / (ranks x (CPU per batch - launch + spin x cores x s(1) / tasks))"
 
         def why() -> str:
             return f"the trainer is one of at most {tasks} tasks for {_s(held)} per batch; {listed()}"

@@ -34,6 +34,12 @@ def sustained(pipeline: Pipeline) -> float:
     return min(most, float(pipeline.cores * quickest)) if pipeline.has_quota else most
 
 
+def most_at_once(pipeline: Pipeline) -> float:
+    """CPU seconds per second that all cores do at most, whatever they do: at the largest s."""
+    busy = min(float(pipeline.busiest()), float(pipeline.width))
+    return float(max(pipeline.speed)) * busy * (1.0 + float(pipeline.siblings))
+
+
 def most_work(speed: tuple[Number, ...], cores: float, tasks: int, siblings: float = 0.0) -> float:
     """Most CPU seconds per second that ``tasks`` tasks can get: the maximum of min(tasks, x) s(x) over x <= cores.
 

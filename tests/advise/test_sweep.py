@@ -102,7 +102,8 @@ def test_rates_of_all_populations_at_once_are_those_of_each() -> None:
         line = build(read_scenario(tables), 2, cores, 9)
         core, storage, accelerator, busy = (table.tolist() for table in rates(line, float))
         tasks = range(1, line.busiest() + 1)
-        assert core[1:] == [line.core_rate(task) for task in tasks]
+        for spinning in (0, 1):  # the trainer spins
+            assert core[spinning][1:] == [line.core_rate(task, spinning) for task in tasks]
         assert storage[1:] == [line.storage_rate(task) for task in tasks]
         assert accelerator == [line.accelerator_rate(task) for task in (0, *tasks)]
         assert busy == [min(task, cores) for task in (0, *tasks)]

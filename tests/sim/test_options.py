@@ -212,10 +212,20 @@ def test_busy_cores_are_never_more_than_there_are(tool: Tool) -> None:
 
 
 def test_a_spinning_trainer_is_a_busy_core(tool: Tool) -> None:
-    # Two workers, two steps of 4 ms per round: 8 ms of it three cores are busy, at half speed: 4 + 6 of 10 ms done.
+    # Two workers, two steps of 4 ms per round: 8 ms of it three tasks share two cores: 16 / 3 of 10 ms done.
+    path = tool.scenario(PLAIN, {"accelerator.step": "4 ms", "accelerator.sync": "spin"})
+    round_s = 0.008 + 0.010 - 0.016 / 3
+    check(tool.simulate(path, "--workers", 2, "--cores", 2, "--steps", 40), 1 - 0.008 / round_s, 20 / round_s)
+
+
+def test_a_spinning_trainer_takes_no_memory_bandwidth_from_the_workers(tool: Tool) -> None:
+    # On three cores, of which the workers have two; three that move memory would be at half speed.
     path = tool.scenario(PLAIN, {"accelerator.step": "4 ms", "accelerator.sync": "spin", "host.speed": [1.0, 1.0, 0.5]})
-    answer = tool.simulate(path, "--workers", 2, "--cores", 3, "--steps", 40)
-    check(answer, 1 - 8 / 14, 20_000 / 14)
+    check(tool.simulate(path, "--workers", 2, "--cores", 3, "--steps", 40), 1 - 8 / 10, 20_000 / 10)
+    # On two cores, they have four thirds of one for 8 ms, at 5 / 6 of the speed, and then both, at half.
+    path = tool.scenario(PLAIN, {"accelerator.step": "4 ms", "accelerator.sync": "spin", "host.speed": [1.0, 0.5]})
+    round_s = 0.008 + (0.010 - 0.008 * (5 / 6) * (2 / 3)) / 0.5
+    check(tool.simulate(path, "--workers", 2, "--cores", 2, "--steps", 40), 1 - 0.008 / round_s, 20 / round_s)
 
 
 def test_fetching_holds_no_core(tool: Tool) -> None:

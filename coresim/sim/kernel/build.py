@@ -40,6 +40,7 @@ def build(memory: Memory, pipeline: described.Pipeline, draws: Draws, length: Ru
     describe(job, pipeline, length)
     core_rate, storage_rate, accelerator_rate, busy_cores = rates(pipeline, memory.number)
     job.core_rate = memory.values(core_rate)
+    job.core_rates = core_rate.shape[1]
     job.storage_rate = memory.values(storage_rate)
     job.accelerator_rate = memory.values(accelerator_rate)
     job.busy_cores = memory.values(busy_cores)

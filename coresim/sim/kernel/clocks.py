@@ -20,6 +20,11 @@ def running(host: Host) -> int:
     return 0 if is_stopped(host) else host.cores.size + host.spinning
 
 
+def core_rate(host: Host) -> Number:
+    """Progress per second of each running task."""
+    return host.job.core_rate[host.spinning * host.job.core_rates + running(host)]
+
+
 def push_at(clock: Clock, deadline: Number, actor: Actor | None) -> None:
     """Start a task that ends when the clock shows ``deadline``."""
     deadlines, actors = clock.deadlines, clock.actors
@@ -76,7 +81,7 @@ def seconds_to(host: Host, clock: Clock) -> Number:
     """Seconds until the clock's first deadline at today's rate."""
     left = clock.deadlines[0] - clock.now
     if clock is host.cores:
-        return left / host.job.core_rate[running(host)]
+        return left / core_rate(host)
     if clock is host.storage:
         return left / host.job.storage_rate[clock.size]
     if clock is host.accelerator:
@@ -145,12 +150,12 @@ def pass_turn(host: Host) -> None:
 def let_pass(host: Host, seconds: Number) -> None:
     """Move every clock on at its rate."""
     job, tasks = host.job, running(host)
-    used = job.busy_cores[tasks] * seconds
-    host.busy += used
-    host.quota_left -= used
     if tasks > 0:
-        host.cores.now += job.core_rate[tasks] * seconds
+        host.cores.now += core_rate(host) * seconds
     if host.storage.size > 0:
         host.storage.now += job.storage_rate[host.storage.size] * seconds
     host.accelerator.now += job.accelerator_rate[tasks] * seconds
     host.wait.now += seconds
+    used = job.busy_cores[tasks] * seconds
+    host.busy += used
+    host.quota_left -= used

@@ -92,7 +92,8 @@ class Job:
     copy: Phase = NOTHING
     launch: Phase = NOTHING
     step: Phase = NOTHING
-    core_rate: list[Number] = NOTHING  # by the number of runnable tasks
+    core_rate: list[Number] = NOTHING  # rows by the number of spinning tasks, in each by that of runnable ones
+    core_rates: int = 0  # of a row
     storage_rate: list[Number] = NOTHING  # by the number of storage phases under way
     accelerator_rate: list[Number] = NOTHING  # by the number of runnable tasks
     busy_cores: list[Number] = NOTHING  # by the number of runnable tasks
