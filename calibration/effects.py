@@ -22,6 +22,7 @@ from coresim.validate.predict import Costs, pipeline_of, runs_of, scenario_of
 Change = Callable[[Scenario], Scenario]
 #: An effect that is more than another scenario.
 DEALT = "dealt when the last is received"
+SPUN = "turns of others after spinning"
 #: The name of all points together, beside those of workloads.
 ALL = "all"
 
@@ -57,6 +58,8 @@ def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engi
     pipeline = pipeline_of(scenario, setting)
     if effect == "core sharing":
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))
+    if effect == SPUN:
+        pipeline = replace(pipeline, trainer=replace(pipeline.trainer, spin=setting.sync == "spin"))
     return stats.mean([idle_of(run) for run in runs_of(pipeline, length, engine, 1, setting.straggler)])
 
 
@@ -95,6 +98,8 @@ _COMMON: dict[str, Change] = {
     "collation and sending": _changed(workload={"collate": ZERO, "send": ZERO}),
     DEALT: _changed(),
     "the trainer's own core": _changed(accelerator={"sync": "block"}),
+    SPUN: _changed(accelerator={"sync": "block"}),
+    "a quota's periods": _changed(host={"cpus": None}),
 }
 #: What real training can show besides.
 _TRAINING: dict[str, Change] = {

@@ -97,7 +97,9 @@ def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Pop
             preexec_fn=family.end_with_parent,
         )
     except OSError as error:
-        raise InputError(f"cannot start {command[0]!r}: {error.strerror}; check the command after --") from None
+        script = isinstance(error, PermissionError) and command[0].endswith(".py")
+        remedy = f"start it with its interpreter: -- python {command[0]}" if script else "check the command after --"
+        raise InputError(f"cannot start {command[0]!r}: {error.strerror}; {remedy}") from None
 
 
 @contextmanager

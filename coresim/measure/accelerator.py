@@ -144,8 +144,7 @@ def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
 
 
 def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
-    # A compiler's cache among the temporary files serves the next process too: it keeps them.
-    with Child(_job, config, limited=False, own_files=False) as child:
+    with Child(_job, config, limited=False) as child:
         try:
             _, result = child.receive(TIMEOUT)
         except HangError as error:

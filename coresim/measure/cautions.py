@@ -22,9 +22,8 @@ def cautions_of(found: Calibration) -> list[HostWarning]:
     result = []
     if found.busy:
         cores = stats.mean([run.others for run in found.runs if found.disturbed(run)])
-        result.append(
-            HostWarning("the machine was busy all the while", f"other programs used {cores:.1f} cores", remedy)
-        )
+        value = f"other programs used {cores:.1f} cores"
+        result.append(HostWarning("the machine was busy while costs were measured", value, remedy))
     paces = [run.pace / found.usual_pace[run.workers] for run in found.runs]
     if max(paces) - min(paces) > CONTRADICTION:
         value = f"{min(paces):.2f} to {max(paces):.2f} of its usual CPU time for the same work"

@@ -37,6 +37,7 @@ ChildJob = Callable[..., Any]
 #: The longest path of a Unix socket, bytes (sun_path in linux/un.h, less its end), and what the names of our folder
 #: and of the folder and the socket of multiprocessing in it take.
 _SOCKET_PATH, _SOCKET_NAMES = 107, len("/coresim-12345678/pymp-12345678/listener-12345678")
+_COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 #: What is read of the last that a process said.
 _LAST_BYTES = 4000
 #: What Python says of an object that cannot be pickled: ``TypeError: cannot pickle '_thread.lock' object`` or
@@ -100,7 +101,7 @@ class Child:
         self._read = 0
         # What multiprocessing keeps in files (sockets of a loader's workers) must not outlive a process that is killed.
         self._room = _room() if own_files else None
-        files = {"TMPDIR": self._room.name} if self._room else {}
+        files = {"TMPDIR": self._room.name, _COMPILED: _compiled()} if self._room else {}
         boot = _BOOT.format(path=[entry or os.getcwd() for entry in sys.path], link=theirs.fileno(), life=life.fileno())
         self._process = subprocess.Popen(
             [sys.executable, "-c", boot],
@@ -198,6 +199,11 @@ class Child:
         last = lines[-1].strip()[:200] if lines else ""
         said = f"; it last said: {last}" if last else ""
         return DeathError(f"{self.doing}: the worker process {how}{hint}{said}", code, last)
+
+
+def _compiled() -> str:
+    """Where torch's compiler keeps what it made: it serves the next process too, and so is not this one's own."""
+    return os.environ.get(_COMPILED) or os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")
 
 
 def _room() -> tempfile.TemporaryDirectory[str]:

@@ -212,7 +212,8 @@ class Profile:
         try:
             return read_section(cls, body, "profile")
         except InputError as error:
-            raise type(error)(f"{source}: {error}") from None
+            remedy = "" if "again" in str(error) else "; this is no whole profile: measure again, with -o FILE"
+            raise type(error)(f"{source}: {error}{remedy}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile; whole or not at all."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from coresim.advise.recommend import Recommendation
 from coresim.model import lock
+from coresim.model.handover import AFTER_SPINNING
 from coresim.model.option import Option
 from coresim.model.overrides import provenance_after
 from coresim.model.profile import Profile
@@ -72,6 +73,7 @@ def input_lines(
         if known:
             gain = f"{100 * host.siblings:.0f} % of a core"
             yield f"a second hardware thread adds {gain} where all cores are busy: {known}"
+    yield from _cores_lines(answer, given, settings)
     if workload.consumer_growth and not workload.consumer.is_zero and answer.point.option != Option.NO_OVERLAP:
         known = provenance_after(settings, "workload.consumer_growth", given)
         growth = f"{100 * workload.consumer_growth:.2g} %"
@@ -87,6 +89,22 @@ def input_lines(
         share = provenance_after(settings, "loader.gil", given)
         yield f"{100 * loader.gil:.0f} % of preprocessing holds the interpreter's lock: {share}"
         yield f"passing the lock between threads adds up to {100 * loader.lock_passing:.0f} % to that: {passing}"
+
+
+def _cores_lines(answer: Recommendation, given: str, settings: Sequence[str]) -> Iterator[str]:
+    """How the answer's cores are limited, and what a spinning trainer waits for them."""
+    scenario, point = answer.scenario, answer.point
+    host, count = scenario.host, scenario.accelerator.count
+    if host.cpus and host.cpus > point.cores * count:
+        known = provenance_after(settings, "host.cpus", given)
+        yield f"cores are a quota of CPU time in each 100 ms, used on up to {host.cpus:g} CPUs at once: {known}"
+    spins = scenario.accelerator.sync == "spin" and scenario.workload.handover.services()
+    if spins and point.option == Option.OVERLAPPED and point.workers >= point.cores:
+        more = f"{1e3 * AFTER_SPINNING.mean:.1f} ms, \u00b1{200 * AFTER_SPINNING.uncertainty:.0f} %"
+        yield (
+            f"a trainer that spins waits {more} longer for a batch where more want a core than there are: measured"
+            " on one host by calibration/probe_spinning.py"
+        )
 
 
 def _busy_line(answer: Recommendation, profile: Profile | None, given: str, settings: Sequence[str]) -> Iterator[str]:

@@ -26,7 +26,7 @@ CHANGING = (
     "libraries run threads",
     "the quota stops",
     "affinity is far below",
-    "the machine was busy all the while",
+    "the machine was busy while costs were measured",
     "/dev/shm is small",
 )
 #: How entries begin that are of little use in part.

@@ -125,7 +125,7 @@ def settings_words(today: Today) -> str:
     if today.batches_per_step > 1.05:
         words.append(f"{today.batches_per_step:.2g} batches per step of the optimizer")
     if today.other_cores >= 0.1:
-        words.append(f"other programs used {today.other_cores:.1f} cores")
+        words.append(f"other programs used {today.other_cores:.1f} cores while it trained")
     words.append(f"a batch is waited for {format_duration(today.wait)} and worked on {format_duration(today.step)}")
     if today.ranks > 1:
         words.append("idle by rank " + ", ".join(percent(1.0 - busy) for busy in today.rank_busy))

@@ -226,7 +226,7 @@ def test_a_machine_that_is_never_quiet_is_measured_as_it_is_and_told(bench_of: M
     found = calibrate(bench_of(cpus=2, others=lambda run: 1.0), budget_s=60.0, counts=(1,))
     assert len(found.runs) == ROUNDS == len(named(found)["prepare.sample"].values)
     (told,) = cautions_of(found)
-    assert told.what == "the machine was busy all the while" and "1.0 cores" in told.value and told.remedy
+    assert told.what == "the machine was busy while costs were measured" and "1.0 cores" in told.value and told.remedy
 
 
 def test_costs_are_told_at_the_usual_pace_beside_as_many_busy_cpus(bench_of: Make) -> None:  # noqa: F811

@@ -280,7 +280,9 @@ def whats(*runs: CalibrationRun) -> list[str]:
 
 def test_what_makes_a_calibration_less_certain_is_told_with_the_remedy() -> None:
     assert whats(run(), run(round=1)) == []
-    assert whats(run(others=0.5), run(round=1, others=0.5), run(round=2)) == ["the machine was busy all the while"]
+    assert whats(run(others=0.5), run(round=1, others=0.5), run(round=2)) == [
+        "the machine was busy while costs were measured"
+    ]
     assert whats(run(pace=0.9), run(round=1, pace=1.2)) == ["the machine changed its speed"]
     assert whats(run(threads=(4, 3.0))) == ["libraries run threads inside workers"]
     assert whats(run(threads=(4, 1.1))) == whats(run(threads=(1, 3.0))) == []

@@ -67,6 +67,21 @@ def test_siblings_are_named() -> None:
     assert any(line.startswith("a second hardware thread adds 12 % of a core") and "(--set)" in line for line in found)
 
 
+def test_a_quota_is_named_where_the_cores_are_fewer_than_its_cpus() -> None:
+    line = "cores are a quota of CPU time in each 100 ms, used on up to 16 CPUs at once: given by the setting"
+    assert any(found.startswith(line) for found in provenance(tomllib.loads(JOB), "host.cpus=16"))
+    assert not any("quota" in found for found in provenance(tomllib.loads(JOB), "host.cpus=1"))
+
+
+def test_waits_after_spinning_are_named_where_a_trainer_spins_in_a_crowd() -> None:
+    tables = tomllib.loads(JOB)
+    tables["workload"]["handover"] = {"rest_free": "1 ms"}
+    line = "a trainer that spins waits 1.3 ms"  # on one core, beside a worker at least
+    assert any(found.startswith(line) for found in provenance(tables, max_cores=1))
+    assert not any("spins" in found for found in provenance(tables, "accelerator.sync=block", max_cores=1))
+    assert not any("spins" in found for found in provenance(tomllib.loads(JOB), max_cores=1))
+
+
 def test_what_is_assumed_of_cores_beyond_the_table_is_said() -> None:
     inside, beyond = (provenance(tomllib.loads(JOB), f"accelerator.count={count}")[0] for count in (1, 4))
     assert inside.startswith("each of ") and inside.endswith("of its speed alone, ±4 %: as given")
