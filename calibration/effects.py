@@ -59,7 +59,9 @@ def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engi
     if effect == "core sharing":
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))
     if effect == SPUN:
-        pipeline = replace(pipeline, trainer=replace(pipeline.trainer, spin=setting.sync == "spin"))
+        pipeline = replace(
+            pipeline, trainer=replace(pipeline.trainer, spin=scenario_of(costs, setting).accelerator.sync == "spin")
+        )
     return stats.mean([idle_of(run) for run in runs_of(pipeline, length, engine, 1, setting.straggler)])
 
 

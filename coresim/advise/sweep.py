@@ -96,7 +96,7 @@ def predict(
     pipeline = pipeline_of(scenario, option, cores, workers, prefetch_factor)
     # Cores beyond those that can be busy change nothing: option 1 is the same at every count.
     if pipeline.cores > pipeline.busiest():
-        pipeline = replace(pipeline, cores=float(pipeline.busiest()))
+        pipeline = replace(pipeline, cores=float(pipeline.busiest()), cpus=None)
     key = (study.plan, pipeline)
     if key not in study.cache:
         study.cache[key] = estimate(pipeline, study.plan, study.engine, study.cache, bound_of(pipeline))

@@ -45,7 +45,7 @@ def per_rate(scenario: Scenario, point: Point) -> PerRate:
     A trainer that spins while it waits takes one more, however many samples there are.
     """
     line = _line(scenario, point)
-    cores = float(line.cores)
+    cores = float(line.width)
     speed = most_work(line.speed, cores, max(1, math.ceil(cores))) / cores
     needed = 1000.0 * math.fsum(_costs(line).values()) / line.batch_size / speed
     spread = math.sqrt(math.fsum(_variances(line).values()))
@@ -56,7 +56,7 @@ def per_rate(scenario: Scenario, point: Point) -> PerRate:
 def uncertain(scenario: Scenario, point: Point) -> tuple[Uncertain, ...]:
     """The inputs that leave the number of cores uncertain, what adds most first; none: it is known."""
     line = _line(scenario, point)
-    step, speed = line.step.service.uncertainty, line.speed_uncertainty if float(line.cores) > 1 else 0.0
+    step, speed = line.step.service.uncertainty, line.speed_uncertainty if float(line.width) > 1 else 0.0
     variances = {"step": step**2, **_variances(line)}
     total = math.fsum(variances.values())
     known = {phase.name: phase.service.uncertainty for _, phase, _ in line.phases()}
@@ -79,7 +79,7 @@ def _variances(line: Pipeline) -> dict[str, float]:
     costs = _costs(line)
     total = math.fsum(costs.values())
     names = {key: (phase.name, phase.service.uncertainty) for key, phase, _ in line.phases()}
-    found = {"speed": line.speed_uncertainty**2 if float(line.cores) > 1 else 0.0}
+    found = {"speed": line.speed_uncertainty**2 if float(line.width) > 1 else 0.0}
     for key, cost in costs.items() if total > 0.0 else ():
         name, spread = names[key]
         found[name] = found.get(name, 0.0) + (spread * cost / total) ** 2

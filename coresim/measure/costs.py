@@ -188,7 +188,7 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
             f"scaling.{count}",
             "s/sample",
             values,
-            f"{found.subject.loader}, {count} workers without a pause; per sample",
+            f"{found.subject.loader}, {count} workers without a pause; per sample, with its part of the collation",
         )
 
 
@@ -201,7 +201,7 @@ def _busy_cpu(run: CalibrationRun) -> float:
 def _thread_time(run: CalibrationRun) -> float:
     streamed = [step for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
     if len(streamed) < 2:  # of batches so slow that there are only a few, each tells for itself
-        return stats.mean([value for note in run.later or run.trial.notes for value in note.wall])
+        return stats.mean([(sum(note.wall) + note.collate) / len(note.wall) for note in run.later or run.trial.notes])
     span = streamed[-1].end - streamed[0].end
     return span / (len(streamed) - 1) * run.workers / len(run.trial.notes[0].wall)
 

@@ -9,6 +9,7 @@ last line of an error.
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import re
 import signal
@@ -202,8 +203,16 @@ class Child:
 
 
 def _compiled() -> str:
-    """Where torch's compiler keeps what it made: it serves the next process too, and so is not this one's own."""
-    return os.environ.get(_COMPILED) or os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")
+    """Where torch's compiler keeps what it made: it serves the next process too, and so is not this one's own.
+
+    The folder is named as in ``torch/_inductor/runtime/cache_dir_utils.py``.
+    """
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid_{os.getuid()}"
+    usual = os.path.join(tempfile.gettempdir(), "torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))
+    return os.environ.get(_COMPILED) or usual
 
 
 def _room() -> tempfile.TemporaryDirectory[str]:

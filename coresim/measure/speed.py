@@ -3,7 +3,7 @@
 =================== =====================================================================================
 measurement          what it is
 =================== =====================================================================================
-``scaling.K``        CPU time of one sample with K cores at work on the job
+``scaling.K``        CPU time of one sample, with its part of the collation, with K cores at work
 ``bandwidth.triad.K``  bytes per second of K streaming cores together
 ``pressure.P``       the job's CPU time on one core beside streams that are worth P % of one core's
 ``spin.K``           CPU time of a loop that touches no memory, on K cores at once

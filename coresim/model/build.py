@@ -57,7 +57,7 @@ def build(
         persistent=scenario.loader.persistent_workers,
         startup=workload.startup * workers if starts else 0.0,
         worker_startup=workload.worker_startup if starts else 0.0,
-        speed_uncertainty=host.speed_uncertainty_at(cores),
+        speed_uncertainty=host.speed_uncertainty_at(host.width(cores)),
     )
 
 

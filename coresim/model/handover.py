@@ -23,7 +23,8 @@ CROWDS = ("free", "shared", "crowded")
 STATES = tuple(f"{maker}_{crowd}" for crowd in CROWDS for maker in MAKERS)
 
 #: How much longer a hand-over keeps a trainer that has spun, where more want a core than there are: it has used up its
-#: share of the cores, and waits for the turns of others. Measured by ``calibration/probe_spinning.py``, on Linux 6.18.
+#: share of the cores, and waits for the turns of others. Median and spread of the rounds of
+#: ``calibration/probe_spinning.py`` with two and three workers on two CPUs.
 AFTER_SPINNING = Service(0.00127, uncertainty=0.7)
 
 T = TypeVar("T")
@@ -90,9 +91,12 @@ NO_HANDOVER = Handover()
 
 
 def after_spinning(services: Sequence[Service]) -> tuple[Service, ...]:
-    """What is waited in each of `STATES` by a trainer that spins for the device; measured with one that sleeps."""
-    free = len(MAKERS)  # states with a core for everyone
-    return (*services[:free], *(service.longer(AFTER_SPINNING) for service in services[free:]))
+    """What a trainer that spins for the device waits in each of `STATES`; ``services`` is of one that sleeps.
+
+    One that waited for the batch, which its maker has at this instant, slept.
+    """
+    spun = [MAKERS[number % len(MAKERS)] != "begin" and number >= len(MAKERS) for number in range(len(STATES))]
+    return tuple(one.longer(AFTER_SPINNING) if late else one for one, late in zip(services, spun, strict=True))
 
 
 def usual(handover: Handover) -> Service:

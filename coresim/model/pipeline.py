@@ -21,7 +21,7 @@ and holds no core. A phase with ``split`` > 1 is that many parallel tasks and en
 
 *Quota.* With ``cpus``, more than ``cores``, tasks run on that many cores, and in each ``quota_period`` (the first
 begins at 0) they have ``cores * quota_period`` core-seconds, as in a container with a CPU limit. When these are used
-up, no core is busy and no ``cores`` phase progresses until the next period. ``cpus`` below is ``cores`` without it.
+up, no core is busy and no ``cores`` phase progresses until the next period. Without one, ``cpus`` below is ``cores``.
 
 *Hand-over.* ``buffer`` is the number of items that may stand ready behind a stage. With ``None`` a finished item
 is handed over at once. With a number, a finished item stays in its server, which is *blocked*, until there is room;
@@ -182,11 +182,11 @@ class Trainer:
 class Pipeline:
     """A whole job: the line of stages, the trainer, the accelerator, and the host that they share.
 
-    ``cpus`` and ``quota_period`` (s) belong to a quota, which ``cores`` then is; None: there is none.
+    With ``cpus``, more than ``cores``, these are a CPU quota: of each ``quota_period`` (s).
     ``speed_uncertainty`` is the relative standard uncertainty of ``speed`` beyond one core; engines do not read it.
     ``siblings`` is the share of a core that a second hardware thread adds to each core when all are busy.
-    ``cores``, ``speed``, ``siblings``, ``slowdown``, ``storage_streams``, ``startup``, ``worker_startup`` and
-    ``allreduce`` may be floats, integers or Fractions; times are in seconds.
+    ``cores``, ``cpus``, ``quota_period``, ``speed``, ``siblings``, ``slowdown``, ``storage_streams``, ``startup``,
+    ``worker_startup`` and ``allreduce`` may be floats, integers or Fractions; times are in seconds.
     """
 
     stages: tuple[Stage, ...]

@@ -212,7 +212,7 @@ class Profile:
         try:
             return read_section(cls, body, "profile")
         except InputError as error:
-            remedy = "" if "again" in str(error) else "; this is no whole profile: measure again, with -o FILE"
+            remedy = "; measure again: coresim measure -o FILE" if "missing" in str(error) else ""
             raise type(error)(f"{source}: {error}{remedy}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -102,9 +102,7 @@ class HostResources:
     """``[host]``: what the stages share."""
 
     cores: float | None = key(POSITIVE, "physical cores that the job may use, on the whole host", None)
-    cpus: float | None = key(
-        POSITIVE, "cores that run at once where a CPU quota gives fewer: cores are the quota; absent: no quota", None
-    )
+    cpus: float | None = key(POSITIVE, "physical cores of the machine, of which cores are a CPU quota", None)
     threads_per_core: int = key(PARTS, "hardware threads per physical core", 1)
     speed: tuple[float, ...] = key(TABLE, "s(k): speed of each of k = 1, 2, ... busy cores; the last holds on", (1.0,))
     speed_uncertainty: tuple[float, ...] = key(UNCERTAINTIES, "relative, of each s(k), or one for all k > 1", (0.0,))
@@ -115,6 +113,10 @@ class HostResources:
     storage: str | None = key(
         choice(*tiers()), "a recorded tier that samples are read from; workload.fetch wins where it is given", None
     )
+
+    def width(self, cores: float) -> float:
+        """Cores on which tasks run: more than ``cores`` where these are a quota."""
+        return max(cores, self.cpus or 0.0)
 
     def speed_uncertainty_at(self, cores: float) -> float:
         """The relative standard uncertainty of s(k) with so many cores."""
@@ -289,10 +291,7 @@ def scenario_schema() -> dict[str, Any]:
 
 
 def with_services(scenario: Scenario, factor: float, *names: str, spread: float = 0.0) -> Scenario:
-    """The scenario with the named times of the workload (or ``step``, ``launch``) multiplied by ``factor``.
-
-    ``spread`` is the factor's own relative standard uncertainty.
-    """
+    """The named times of the workload (or ``step``, ``launch``) times ``factor``, with its relative ``spread``."""
     workload = {name: getattr(scenario.workload, name).scaled(factor, spread) for name in names if name in _TIMES}
     device = {name: getattr(scenario.accelerator, name).scaled(factor, spread) for name in names if name not in _TIMES}
     return replace(

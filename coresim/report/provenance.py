@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from coresim.advise.recommend import Recommendation
 from coresim.model import lock
+from coresim.model.build import build
 from coresim.model.handover import AFTER_SPINNING
 from coresim.model.option import Option
 from coresim.model.overrides import provenance_after
@@ -98,19 +99,18 @@ def _cores_lines(answer: Recommendation, given: str, settings: Sequence[str]) ->
     if host.cpus and host.cpus > point.cores * count:
         known = provenance_after(settings, "host.cpus", given)
         yield f"cores are a quota of CPU time in each 100 ms, used on up to {host.cpus:g} CPUs at once: {known}"
-    spins = scenario.accelerator.sync == "spin" and scenario.workload.handover.services()
-    if spins and point.option == Option.OVERLAPPED and point.workers >= point.cores:
-        more = f"{1e3 * AFTER_SPINNING.mean:.1f} ms, \u00b1{200 * AFTER_SPINNING.uncertainty:.0f} %"
+    line = build(scenario, point.option, point.cores * count, point.workers, point.prefetch_factor)
+    if line.trainer.spin and line.trainer.handover and line.busiest() > line.width:
         yield (
-            f"a trainer that spins waits {more} longer for a batch where more want a core than there are: measured"
-            " on one host by calibration/probe_spinning.py"
+            f"a trainer that spins waits {1e3 * AFTER_SPINNING.mean:.1f} ms longer for a batch that is ready where more"
+            " want a core than there are: measured on one host by calibration/probe_spinning.py"
         )
 
 
 def _busy_line(answer: Recommendation, profile: Profile | None, given: str, settings: Sequence[str]) -> Iterator[str]:
     """s(k) where all of the answer's cores are busy, and what it is beyond those that were measured."""
     host, count = answer.scenario.host, answer.scenario.accelerator.count
-    cores, known = answer.point.cores * count, len(host.speed)
+    cores, known = round(host.width(answer.point.cores * count)), len(host.speed)
     if known == 1 or cores == 1:
         return
     most = min(cores, known)

@@ -43,10 +43,19 @@ def _rates(pipeline: Pipeline, number: Any) -> tuple[NDArray[Any], ...]:
         core[crowded] = [pipeline.core_rate(int(count)) for count in at[crowded]]
     core = np.tile(core, (pipeline.ranks * pipeline.trainer.spin + 1, 1))
     for spinning in range(1, len(core)) if len(set(pipeline.speed)) > 1 else ():
-        core[spinning, spinning:] = [pipeline.core_rate(int(count), spinning) for count in at[spinning:]]
+        core[spinning, spinning:] = _beside(pipeline, spinning, at[spinning:], number)
     storage, streams = np.full(len(at), one, number), pipeline.storage_streams
     if streams is not None:
         storage[tasks > streams] = streams * one / tasks[tasks > streams]
     accelerator = one / slowdown[np.minimum(at, len(slowdown) - 1)]
     accelerator[crowded] = pipeline.accelerator_rate(len(at))
     return core, storage, accelerator, np.minimum(at.astype(number), cores)
+
+
+def _beside(pipeline: Pipeline, spinning: int, tasks: NDArray[Any], number: Any) -> Any:
+    """`Pipeline.core_rate` beside so many spinning tasks; in floats for all populations at once."""
+    if number != np.float64 or pipeline.siblings:
+        return [pipeline.core_rate(int(count), spinning) for count in tasks]
+    busy = np.minimum(tasks, float(pipeline.width))
+    at_work = busy * (tasks - spinning) / tasks
+    return np.interp(at_work - 1, np.arange(len(pipeline.speed)), pipeline.speed) * busy / tasks

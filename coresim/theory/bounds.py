@@ -15,6 +15,8 @@ only cost more. With R ranks on a host, N = `Pipeline.busiest` tasks at most, C 
   runs ahead need not wait at all (the loader may be just in time), so only its synchronous copies count.
 * *Little's law* (1961): X <= credits / (mean time from dispatch to pick-up), which is at least the services' sum.
 
+By a quota of C cores on more, F is also at most C times the largest s, and spinning is left out.
+
 Balanced job bounds need a product form, which few lines have: see `coresim.theory.balanced`.
 """
 
@@ -164,10 +166,11 @@ def _reachable(pipeline: Pipeline, idle: float) -> LowerBound:
     generic = _in_words(pipeline, idle, cores)
     if bound.name not in ("cores", "cores with spinning"):
         return generic
-    needed = sustained(pipeline)
+    needed = next(row[1] for row in _rows(pipeline) if row[0] == bound.name)
     each = needed * step / (1 - idle) / pipeline.ranks
     same = math.isclose(needed, cores, rel_tol=1e-6)
-    left, right = ("cores", "") if same else ("cores x s(cores)", f", so cores >= {cores:.5g}")
+    speed = "s(cores)" if bound.name == "cores" and not pipeline.has_quota else "s(1)"
+    left, right = ("cores", "") if same else (f"cores x {speed}", f", so cores >= {cores:.5g}")
     ranks, r = ("ranks x ", f"{pipeline.ranks} x ") if pipeline.ranks > 1 else ("", "")
     cpu = "CPU per batch" if bound.name == "cores" else "(CPU per batch + the spinning trainer's share)"
     formula = f"{left} >= {ranks}(1 - idle) x {cpu} / step"
@@ -194,7 +197,7 @@ def _core_rows(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[_Row]
         return "CPU per batch: " + " + ".join(f"{name} {_s(cost)}" for name, cost in costs.items())
 
     yield "cores", most, ranks * sum(costs.values()), "cores x s(cores) / (ranks x CPU per batch)", listed
-    if held and not pipeline.has_quota:  # with one, it may be stopped instead
+    if held and pipeline.cpus is None:  # by a quota, it may be stopped instead
         in_spin = costs.get(launch, 0.0) if pipeline.trainer.run_ahead == 0 else 0.0
         most = most_at_once(pipeline)
         cost = sum(costs.values()) - in_spin + held * most / tasks

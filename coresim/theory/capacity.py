@@ -21,14 +21,16 @@ def saturation(speed: tuple[Number, ...]) -> int | None:
     return found if len(speed) > 1 and found < 0.9 * len(speed) else None
 
 
-@lru_cache(maxsize=4096)
 def capacity(pipeline: Pipeline, tasks: int) -> float:
     """CPU seconds per second that so many tasks get at most while they run."""
     return most_work(pipeline.speed, float(pipeline.width), tasks, float(pipeline.siblings))
 
 
 def sustained(pipeline: Pipeline) -> float:
-    """And all tasks in the long run: by a quota, a core-second is one of the quickest core's at most."""
+    """CPU seconds per second that all tasks get at most in the long run.
+
+    By a quota, each core-second does the work of the quickest core at most.
+    """
     most = capacity(pipeline, pipeline.busiest())
     quickest = max(pipeline.speed) * (1 + pipeline.siblings)
     return min(most, float(pipeline.cores * quickest)) if pipeline.has_quota else most
@@ -40,6 +42,7 @@ def most_at_once(pipeline: Pipeline) -> float:
     return float(max(pipeline.speed)) * busy * (1.0 + float(pipeline.siblings))
 
 
+@lru_cache(maxsize=4096)
 def most_work(speed: tuple[Number, ...], cores: float, tasks: int, siblings: float = 0.0) -> float:
     """Most CPU seconds per second that ``tasks`` tasks can get: the maximum of min(tasks, x) s(x) over x <= cores.
 

@@ -221,9 +221,10 @@ def test_integers_stay_exact() -> None:
     assert result.makespan.denominator >= 1 and not isinstance(result.makespan, float)
 
 
-def test_both_engines_say_that_a_line_stops() -> None:
+@pytest.mark.parametrize("cpus", [None, F(8)])  # with a quota, whose periods go on
+def test_both_engines_say_that_a_line_stops(cpus: Fraction | None) -> None:
     line = (Stage("a", 2, (Phase("p"),), ordered=False), Stage("b", 1, (Phase("p"),), buffer=1, ordered=False))
-    case = job(line, Trainer(), {"a.p": (5, 1), "accelerator.step": (1,)}, 2, credits=2)
+    case = job(line, Trainer(), {"a.p": (5, 1), "accelerator.step": (1,)}, 2, credits=2, cpus=cpus)
     # A pipeline refuses this; the engines must still not hang or answer.
     object.__setattr__(line[1], "ordered", True)
     with pytest.raises(InputError, match="stops"):

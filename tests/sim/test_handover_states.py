@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from coresim.errors import InputError
-from coresim.model.handover import STATES, Handover, nearest, state_of
+from coresim.model.build import build
+from coresim.model.handover import AFTER_SPINNING, STATES, Handover, nearest, state_of
+from coresim.model.option import Option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
+from coresim.model.scenario import read_scenario
 from coresim.model.service import Service
 from coresim.sim import fast, reference
 from coresim.sim.draws import Draws
@@ -137,3 +140,22 @@ def test_a_hand_over_needs_batches_and_all_states():
     with pytest.raises(InputError, match="stages that make batches"):
         Pipeline((samples,), Trainer(handover=HANDOVER), Phase("step"))
     assert Pipeline((loader,), Trainer(handover=HANDOVER), Phase("step")).trainer.handover == HANDOVER
+
+
+def test_a_trainer_that_spun_waits_for_the_turns_of_others():
+    tables = {
+        "workload": {"batch_size": 4, "preprocess": "1 ms", "handover": {"rest_free": "2 ms", "begin_free": "3 ms"}},
+        "accelerator": {"step": "20 ms", "sync": "block"},
+    }
+    asleep, spun = (
+        build(replace(one, accelerator=replace(one.accelerator, sync=sync)), Option.OVERLAPPED, 2.0, 2)
+        for one in [read_scenario(tables)]
+        for sync in ("block", "spin")
+    )
+    more = [
+        after.service.mean - before.service.mean
+        for before, after in zip(asleep.trainer.handover, spun.trainer.handover, strict=True)
+    ]
+    # In the order of STATES; one that waited for its batch slept, and free cores need no turns.
+    late = AFTER_SPINNING.mean
+    assert more == pytest.approx([0, 0, 0, late, 0, late, late, 0, late])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -43,6 +44,9 @@ def _every_second_is_accounted_for_once(job: Job, result: Run) -> None:
             assert station.busy + station.blocked <= station.servers * window
             assert station.work <= station.busy * max(pipeline.speed)
     assert all(0 <= busy <= pipeline.width for busy in result.busy_cores)
+    if pipeline.has_quota:
+        quota, periods = pipeline.cores * pipeline.quota_period, math.ceil(result.makespan / pipeline.quota_period)
+        assert all(busy * result.makespan <= quota * periods for busy in result.busy_cores)
 
 
 def _steps_items_and_credits_keep_their_order(job: Job, result: Run) -> None:

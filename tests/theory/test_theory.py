@@ -144,6 +144,28 @@ def test_saturation():
     assert saturation((1.0, 0.5, 0.34)) == 1
 
 
+def test_a_quota_bounds_what_all_cores_do_and_not_a_phase():
+    falling = replace(loader(workers=4, cores=2.5), cpus=16.0, speed=(1.0, 0.9, 0.8))
+    found = limits(falling)
+    assert found["cores"] == pytest.approx(2.5 / 1.3412)  # by the quickest core
+    assert found["servers of worker"] == pytest.approx(4 / 1.4366) and "cores with spinning" not in found
+    alone = limits(replace(falling, cores=16.0))  # as many as there are
+    assert alone["cores"] == pytest.approx(min(16, 5) * 0.8 / 1.3412)
+    few = lower_bound_cores(replace(falling, trainer=replace(falling.trainer, spin=False)), 0.75)
+    assert few.cores == pytest.approx(0.25 * 1.3412 / 0.098) and few.binding == "cores"
+
+
+def test_spinning_does_not_slow_the_others_by_their_memory():
+    falling = replace(loader(), speed=(1.0, 0.9))
+    found = limits(falling)
+    assert found["cores"] == pytest.approx(16 * 0.9 / 1.3412)
+    assert found["cores with spinning"] == pytest.approx(16 / (1.3362 + 0.0995 * 16 / 33))
+    steep = lower_bound_cores(replace(loader(workers=14), speed=(1.0,) * 13 + (0.99,) * 2), 0.05)
+    each, cores = 1.3362 + 0.0995 * steep.cores / 15, steep.cores
+    assert steep.binding == "cores with spinning" and f"{each:.4g} s" in steep.numbers
+    assert cores == pytest.approx(0.95 / 0.098 * each, rel=1e-4)
+
+
 def test_lower_bound_without_spinning_is_the_work_alone():
     found = lower_bound_cores(loader(spin=False), 0.05)
     assert found.cores == pytest.approx(0.95 * 1.3412 / 0.098)
