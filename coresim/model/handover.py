@@ -91,12 +91,14 @@ NO_HANDOVER = Handover()
 
 
 def after_spinning(services: Sequence[Service]) -> tuple[Service, ...]:
-    """What a trainer that spins for the device waits in each of `STATES`; ``services`` is of one that sleeps.
+    """What a trainer that spins for the device waits in each of `STATES`, if any; ``services`` is of one that sleeps.
 
     One that waited for the batch, which its maker has at this instant, slept.
     """
-    spun = [MAKERS[number % len(MAKERS)] != "begin" and number >= len(MAKERS) for number in range(len(STATES))]
-    return tuple(one.longer(AFTER_SPINNING) if late else one for one, late in zip(services, spun, strict=True))
+    return tuple(
+        one.longer(AFTER_SPINNING) if number >= len(MAKERS) and MAKERS[number % len(MAKERS)] != "begin" else one
+        for number, one in enumerate(services)
+    )
 
 
 def usual(handover: Handover) -> Service:
