@@ -101,7 +101,7 @@ _COMMON: dict[str, Change] = {
     DEALT: _changed(),
     "the trainer's own core": _changed(accelerator={"sync": "block"}),
     SPUN: _changed(accelerator={"sync": "block"}),
-    "a quota's periods": _changed(host={"cpus": None}),
+    "a quota's periods": _changed(host={"machine_cores": None}),
 }
 #: What real training can show besides.
 _TRAINING: dict[str, Change] = {

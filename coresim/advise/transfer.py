@@ -71,7 +71,7 @@ class Transferred:
             base.accelerator, step=self.step, launch=self._cpu(base.accelerator.launch), count=self.gpu_count
         )
         spread = tuple(math.hypot(own, self.speed_uncertainty) for own in base.host.speed_uncertainty)
-        host = replace(base.host, cores=None, cpus=None, speed_uncertainty=spread)
+        host = replace(base.host, cores=None, machine_cores=None, speed_uncertainty=spread)
         return replace(base, workload=replace(workload, **times), accelerator=device, host=host)
 
     def _housed(self, base: Scenario) -> Scenario:

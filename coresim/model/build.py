@@ -42,7 +42,7 @@ def build(
         trainer=trainer,
         step=Phase("step", service=device.step.scaled(1.0 + workload.device_preprocess / device.step.mean)),
         cores=float(cores),
-        cpus=host.cpus,
+        cpus=host.machine_cores,
         batch_size=workload.batch_size,
         credits=credits,
         speed=host.speed,

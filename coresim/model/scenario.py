@@ -102,7 +102,7 @@ class HostResources:
     """``[host]``: what the stages share."""
 
     cores: float | None = key(POSITIVE, "physical cores that the job may use, on the whole host", None)
-    cpus: float | None = key(POSITIVE, "physical cores of the machine, of which cores are a CPU quota", None)
+    machine_cores: float | None = key(POSITIVE, "physical cores of the machine, of which cores are a CPU quota", None)
     threads_per_core: int = key(PARTS, "hardware threads per physical core", 1)
     speed: tuple[float, ...] = key(TABLE, "s(k): speed of each of k = 1, 2, ... busy cores; the last holds on", (1.0,))
     speed_uncertainty: tuple[float, ...] = key(UNCERTAINTIES, "relative, of each s(k), or one for all k > 1", (0.0,))
@@ -116,7 +116,7 @@ class HostResources:
 
     def width(self, cores: float) -> float:
         """Cores on which tasks run: more than ``cores`` where these are a quota."""
-        return max(cores, self.cpus or 0.0)
+        return max(cores, self.machine_cores or 0.0)
 
     def speed_uncertainty_at(self, cores: float) -> float:
         """The relative standard uncertainty of s(k) with so many cores."""

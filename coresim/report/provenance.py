@@ -96,9 +96,9 @@ def _cores_lines(answer: Recommendation, given: str, settings: Sequence[str]) ->
     """How the answer's cores are limited, and what a spinning trainer waits for them."""
     scenario, point = answer.scenario, answer.point
     host, count = scenario.host, scenario.accelerator.count
-    if host.cpus and host.cpus > point.cores * count:
-        known = provenance_after(settings, "host.cpus", given)
-        yield f"cores are a quota of CPU time in each 100 ms, used on up to {host.cpus:g} CPUs at once: {known}"
+    if host.machine_cores and host.machine_cores > point.cores * count:
+        known = provenance_after(settings, "host.machine_cores", given)
+        yield f"cores are a quota of CPU time in each 100 ms, on up to {host.machine_cores:g} cores at once: {known}"
     line = build(scenario, point.option, point.cores * count, point.workers, point.prefetch_factor)
     if line.trainer.spin and line.trainer.handover and line.busiest() > line.width:
         yield (

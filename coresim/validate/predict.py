@@ -148,7 +148,7 @@ def scenario_of(costs: Costs, setting: Setting, dealt_late: bool = True) -> Scen
     workload = replace(scenario.workload, samples_per_epoch=None, startup=0.0, worker_startup=0.0)
     host = scenario.host
     if setting.limit == "quota":  # its processes may run on all cores
-        host = replace(host, cpus=host.cores)
+        host = replace(host, machine_cores=host.cores)
     scenario = replace(scenario, loader=loader, workload=workload, host=host)
     if setting.option == Option.OVERLAPPED and setting.prefetch_factor == 1 and dealt_late:
         received = workload.consumer.mean + usual(workload.handover).mean

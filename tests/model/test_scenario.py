@@ -50,7 +50,7 @@ FULL: dict[str, Any] = {
     },
     "host": {
         "cores": 3.5, "threads_per_core": 2, "speed": [1, 0.9], "speed_uncertainty": 0.05, "siblings": 0.1,
-        "storage_streams": 8, "cpus": 12.0, "memory_bytes": 64e9, "shm_bytes": 32e9, "storage": "ssd-nvme",
+        "storage_streams": 8, "machine_cores": 12.0, "memory_bytes": 64e9, "shm_bytes": 32e9, "storage": "ssd-nvme",
     },
     "loader": {
         "preset": "pytorch-unordered", "dispatch": "shared", "ordered": True, "workers": 3, "prefetch_factor": 5,

@@ -68,9 +68,9 @@ def test_siblings_are_named() -> None:
 
 
 def test_a_quota_is_named_where_the_cores_are_fewer_than_its_cpus() -> None:
-    line = "cores are a quota of CPU time in each 100 ms, used on up to 16 CPUs at once: given by the setting"
-    assert any(found.startswith(line) for found in provenance(tomllib.loads(JOB), "host.cpus=16"))
-    assert not any("quota" in found for found in provenance(tomllib.loads(JOB), "host.cpus=1"))
+    line = "cores are a quota of CPU time in each 100 ms, on up to 16 cores at once: given by the setting"
+    assert any(found.startswith(line) for found in provenance(tomllib.loads(JOB), "host.machine_cores=16"))
+    assert not any("quota" in found for found in provenance(tomllib.loads(JOB), "host.machine_cores=1"))
 
 
 def test_waits_after_spinning_are_named_where_a_trainer_spins_in_a_crowd() -> None:
