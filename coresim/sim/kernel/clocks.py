@@ -10,14 +10,9 @@ from coresim.model.pipeline import Number
 from coresim.sim.kernel.records import CLOCKS, Actor, Clock, Host
 
 
-def is_stopped(host: Host) -> bool:
-    """Whether the quota of this period is used up."""
-    return bool(host.job.quota > 0 and host.quota_left <= 0)
-
-
 def running(host: Host) -> int:
     """Tasks that share the cores now, spinning trainers included; none where the quota stops them."""
-    return 0 if is_stopped(host) else host.cores.size + host.spinning
+    return 0 if host.stopped else host.cores.size + host.spinning
 
 
 def core_rate(host: Host) -> Number:
@@ -90,15 +85,16 @@ def seconds_to(host: Host, clock: Clock) -> Number:
 
 
 def soonest(host: Host) -> Clock | None:
-    """The clock of which a task ends first at today's rates."""
+    """The clock of which a task ends first at today's rates; ``host.ahead`` says in how many seconds."""
     first: Clock | None = None
     least: Number = 0
     for number in range(CLOCKS):
         clock = host.clocks[number]
-        if clock.size > 0 and not (clock is host.cores and is_stopped(host)):
+        if clock.size > 0 and not (host.stopped and clock is host.cores):
             seconds = seconds_to(host, clock)
             if first is None or seconds < least:
                 first, least = clock, seconds
+    host.ahead = least
     return first
 
 
@@ -108,10 +104,8 @@ def advance(host: Host) -> Clock | None:
     while host.job.quota > 0 and turns_before(host, first):
         pass_turn(host)
         first = soonest(host)
-    if first is not None:
-        seconds = seconds_to(host, first)
-        if seconds > 0:
-            let_pass(host, seconds)
+    if host.ahead > 0:
+        let_pass(host, host.ahead)
     return first
 
 
@@ -132,30 +126,33 @@ def turns_before(host: Host, first: Clock | None) -> bool:
     ahead = seconds_to_end(host)
     if is_used_up(host):
         ahead = host.quota_left / host.job.busy_cores[running(host)]
-    return bool(ahead < seconds_to(host, first))
+    return bool(ahead < host.ahead)
 
 
 def pass_turn(host: Host) -> None:
     """Let the time pass until the quota is used up, or until its next period begins."""
     if is_used_up(host):
         let_pass(host, host.quota_left / host.job.busy_cores[running(host)])
-        host.quota_left = 0
+        host.stopped = True
         return
     let_pass(host, seconds_to_end(host))
     host.wait.now = host.period_end  # exactly, whatever rounding made of it
     host.period_end += host.job.quota_period
     host.quota_left = host.job.quota
+    host.stopped = False
 
 
 def let_pass(host: Host, seconds: Number) -> None:
     """Move every clock on at its rate."""
     job, tasks = host.job, running(host)
     if tasks > 0:
-        host.cores.now += core_rate(host) * seconds
+        host.cores.now += job.core_rate[host.spinning * job.core_rates + tasks] * seconds
     if host.storage.size > 0:
         host.storage.now += job.storage_rate[host.storage.size] * seconds
     host.accelerator.now += job.accelerator_rate[tasks] * seconds
     host.wait.now += seconds
     used = job.busy_cores[tasks] * seconds
     host.busy += used
-    host.quota_left -= used
+    if job.quota > 0:
+        host.quota_left -= used
+        host.stopped = host.quota_left <= 0

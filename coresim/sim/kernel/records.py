@@ -123,6 +123,8 @@ class Host:
     spinning: int = 0  # trainers that hold a core while they wait
     busy: Number = 0  # core-seconds
     quota_left: Number = 0  # of this period, core-seconds
+    stopped: bool = False  # it is used up
+    ahead: Number = 0  # seconds until the first task ends
     period_end: Number = 0
     events: int = 0
     arrived: int = 0  # ranks at the barrier
