@@ -15,11 +15,6 @@ def running(host: Host) -> int:
     return 0 if host.stopped else host.cores.size + host.spinning
 
 
-def core_rate(host: Host) -> Number:
-    """Progress per second of each running task."""
-    return host.job.core_rate[host.spinning * host.job.core_rates + running(host)]
-
-
 def push_at(clock: Clock, deadline: Number, actor: Actor | None) -> None:
     """Start a task that ends when the clock shows ``deadline``."""
     deadlines, actors = clock.deadlines, clock.actors
@@ -72,15 +67,15 @@ def due(host: Host) -> Clock | None:
     return None
 
 
-def seconds_to(host: Host, clock: Clock) -> Number:
-    """Seconds until the clock's first deadline at today's rate."""
+def seconds_to(host: Host, clock: Clock, tasks: int) -> Number:
+    """Seconds until the clock's first deadline at today's rate, with so many tasks running."""
     left = clock.deadlines[0] - clock.now
     if clock is host.cores:
-        return left / core_rate(host)
+        return left / host.job.core_rate[host.spinning * host.job.core_rates + tasks]
     if clock is host.storage:
         return left / host.job.storage_rate[clock.size]
     if clock is host.accelerator:
-        return left / host.job.accelerator_rate[running(host)]
+        return left / host.job.accelerator_rate[tasks]
     return left
 
 
@@ -88,10 +83,11 @@ def soonest(host: Host) -> Clock | None:
     """The clock of which a task ends first at today's rates; ``host.ahead`` says in how many seconds."""
     first: Clock | None = None
     least: Number = 0
+    tasks = running(host)
     for number in range(CLOCKS):
         clock = host.clocks[number]
         if clock.size > 0 and not (host.stopped and clock is host.cores):
-            seconds = seconds_to(host, clock)
+            seconds = seconds_to(host, clock, tasks)
             if first is None or seconds < least:
                 first, least = clock, seconds
     host.ahead = least
