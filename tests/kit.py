@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import threading
@@ -24,6 +25,16 @@ needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 #: The loaders with worker processes, and the one with threads.
 PROCESSES = (pytest.param("torch", marks=needs_torch), "stand-in")
 ALL = (*PROCESSES, "staged")
+
+
+class Frozen:
+    """A data set whose samples say how many objects the process's garbage collector leaves alone."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return gc.get_freeze_count()
 
 
 def subject_of(

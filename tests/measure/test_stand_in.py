@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit import running, subject_of
+from kit import Frozen, running, subject_of
 
 from coresim.measure.stand_in import StandInSubject
 from coresim.workloads.base import Workload
@@ -78,18 +78,8 @@ def test_the_steps_of_a_built_in_workload_are_seen(tmp_path: Path):
     assert len(note.steps) == 3 and sum(note.steps) > 0
 
 
-class _Frozen:
-    """Its samples say how many objects the process's garbage collector leaves alone."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> int:
-        return gc.get_freeze_count()
-
-
 def test_the_first_full_garbage_collection_of_a_worker_does_not_visit_what_it_inherited():
-    with running(subject_of("stand-in", _Frozen(), 2), workers=1) as pipe:
+    with running(subject_of("stand-in", Frozen(), 2), workers=1) as pipe:
         assert min(pipe.next()[0]) > gc.get_freeze_count() + 1000
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit import Lines, numbers, running
+from kit import Frozen, Lines, numbers, running
 
 from coresim.errors import InputError
 from coresim.measure.handover import PIPE_BYTES
@@ -76,19 +76,9 @@ def test_a_loader_without_workers_leaves_torch_as_it_was():
     assert batch.tolist() == [0, 1, 2, 3] and len(note.wall) == 4
 
 
-class _Frozen:
-    """Its samples say how many objects the process's garbage collector leaves alone."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> int:
-        return gc.get_freeze_count()
-
-
 def test_the_first_full_garbage_collection_of_a_worker_does_not_visit_what_it_inherited():
     here = gc.get_freeze_count()
-    with running(job(_Frozen(), batch_size=2), workers=1) as pipe:
+    with running(job(Frozen(), batch_size=2), workers=1) as pipe:
         assert min(pipe.next()[0].tolist()) > here + 1000
     assert gc.get_freeze_count() == here
 
