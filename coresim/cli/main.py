@@ -22,6 +22,12 @@ MODULES = (
     "schema",
 )  # fmt: skip
 
+#: What other verbs have a flag for, as an override.
+AS_SETTING = {
+    "--step-time": "accelerator.step=98 ms",
+    "--batch-size": "workload.batch_size=256",
+    "--gpus": "accelerator.count=8",
+}
 #: Characters of a message.
 LONGEST = 1200
 
@@ -31,6 +37,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with the code for bad usage."""
+        if message.endswith("expected one argument"):
+            message += " (a value that begins with - is joined to its flag by =)"
         self.exit(2, f"{self.prog}: error: {one_line(message)}; see {self.prog} --help\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -120,8 +128,11 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(words)
     if unknown:
         verb, program = words[0], args.__dict__.get("input")
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], args.parser._option_string_actions, 1)
+        flag = unknown[0].partition("=")[0]
+        near = difflib.get_close_matches(flag, args.parser._option_string_actions, 1)
         cure = f"; did you mean {near[0]}" if near else ""
+        if flag in AS_SETTING and "--set" in args.parser._option_string_actions:
+            cure = f"; {verb} takes it as --set '{AS_SETTING[flag]}'"
         if program and not command and verb in VERBS_WITH_COMMAND and not unknown[0].startswith("-"):
             cure = f"; a program goes behind --: coresim {verb} -- {program} {unknown[0]}"
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{cure}")

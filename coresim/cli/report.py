@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
     from coresim.sim.estimate import Plan
     from coresim.validate.latest import latest
 
+    check_writable(args.output)  # a folder has no form to speak of
     format_of(args.output)
-    check_writable(args.output)
     scenario, profile = read_job(args, settings_of(args))
     source = source_of(args)
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:

@@ -12,7 +12,7 @@ from coresim.measure.handover import LEAST_SEEN, pickled, waits_by_state
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED
 from coresim.measure.subject import Layout
-from coresim.measure.waits import HOW, waits_of
+from coresim.measure.waits import HOW, busiest, waits_of
 from coresim.model.measurement import Measurement
 
 #: Values that are kept of one round.
@@ -28,8 +28,27 @@ def measurements(found: Calibration) -> list[Measurement]:
     Times are CPU seconds at the calibration's usual machine speed, but for waits and starts, which are wall seconds.
     """
     lone = found.of(_fewest(found))
-    parts = (_samples(found, lone), _batches(found, lone), _receiving(found), _speeds(found), _workers(found, lone))
-    return [*itertools.chain.from_iterable(parts), *_machine(found)]
+    waits = waits_of(found, lone)
+    runs = _telling(found, lone, waits)
+    parts = (_samples(found, runs, waits), _batches(found, runs), _receiving(found, runs), _speeds(found))
+    return [*itertools.chain.from_iterable(parts), *_workers(found, lone), *_machine(found)]
+
+
+def usual_paces(found: Calibration) -> Mapping[int, float]:
+    """CPU seconds of the sampler's work when costs are as told, by the CPUs that are busy.
+
+    Where samples wait, it is that of the runs that told them, however many CPUs are busy.
+    """
+    lone = found.of(_fewest(found))
+    telling = _telling(found, lone, waits_of(found, lone))
+    if telling == lone:
+        return found.usual_pace
+    return {1: stats.median([found.usual_pace[run.workers] for run in telling])}
+
+
+def _telling(found: Calibration, lone: list[CalibrationRun], waits: Sequence[Sequence[float]]) -> list[CalibrationRun]:
+    """The runs that tell what work costs."""
+    return busiest(found, lone) if waits and not found.subject.threads else lone
 
 
 def _fewest(found: Calibration) -> int:
@@ -62,29 +81,35 @@ def slower(found: Calibration, run: CalibrationRun) -> float:
     return min(MOST_SLOWER, max(1.0 / MOST_SLOWER, run.pace / found.usual_pace[run.workers]))
 
 
-def _samples(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:
-    how = f"{found.subject.loader}, {lone[0].workers} worker; per sample, in the worker"
+def _who(found: Calibration, runs: Sequence[CalibrationRun]) -> str:
+    counts = sorted({run.workers for run in runs})
+    return f"{found.subject.loader}, {' or '.join(map(str, counts))} worker{'s' * (counts != [1])}"
+
+
+def _samples(
+    found: Calibration, runs: Sequence[CalibrationRun], waits: Sequence[Sequence[float]]
+) -> Iterator[Measurement]:
+    how = f"{_who(found, runs)}; per sample, in the worker"
     threads = found.subject.threads
     values = [
         [value / slower(found, run) for note in run.later for value in (note.wall if threads else note.cpu)]
-        for run in lone
+        for run in runs
     ]
     yield Measurement("prepare.sample", "s/sample", _kept(values), f"{how}; {'wall' if threads else 'CPU'} time")
-    waits = waits_of(found, lone)
     if waits:
         yield Measurement("prepare.wait", "s/sample", _kept(waits), f"{how}; {HOW}")
-    yield from _steps(found, lone, how)
+    yield from _steps(found, runs, how)
 
 
-def _steps(found: Calibration, lone: Sequence[CalibrationRun], how: str) -> Iterator[Measurement]:
+def _steps(found: Calibration, runs: Sequence[CalibrationRun], how: str) -> Iterator[Measurement]:
     """The steps of a sample where the data set shows them: its CPU time, in the proportions of the samples split."""
     names = found.subject.steps
     if len(names) < 2:
         return
     totals = [
-        [sum(note.steps[place] for note in run.later if note.steps) for place in range(len(names))] for run in lone
+        [sum(note.steps[place] for note in run.later if note.steps) for place in range(len(names))] for run in runs
     ]
-    cpu = [stats.mean([value for note in run.later for value in note.cpu]) / slower(found, run) for run in lone]
+    cpu = [stats.mean([value for note in run.later for value in note.cpu]) / slower(found, run) for run in runs]
     for place, name in enumerate(names):
         shares = [spent[place] / sum(spent) * mean for spent, mean in zip(totals, cpu, strict=True) if sum(spent) > 0]
         if shares:
@@ -92,17 +117,17 @@ def _steps(found: Calibration, lone: Sequence[CalibrationRun], how: str) -> Iter
             yield Measurement(f"prepare.step.{name}", "s/sample", tuple((share,) for share in shares), text)
 
 
-def _batches(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:
-    who = f"{found.subject.loader}, {lone[0].workers} worker"
-    collate = [[note.collate / slower(found, run) for note in run.later] for run in lone]
+def _batches(found: Calibration, runs: Sequence[CalibrationRun]) -> Iterator[Measurement]:
+    who = _who(found, runs)
+    collate = [[note.collate / slower(found, run) for note in run.later] for run in runs]
     yield Measurement("prepare.collate", "s/batch", _kept(collate), f"{who}; CPU seconds per batch, collation")
     if found.inline:
         alone = [[note.collate for note in run.trial.notes] for run in found.inline]
         text = f"{found.subject.loader}, no worker; CPU seconds per batch, collation in the trainer"
         yield Measurement("inline.collate", "s/batch", _kept(alone), text)
-    if found.subject.threads or not lone[0].workers:
+    if found.subject.threads or not runs[0].workers:
         return
-    send = [[value / slower(found, run) for value in beyond(run)] for run in lone]
+    send = [[value / slower(found, run) for value in beyond(run)] for run in runs]
     text = "busy time of a worker without a pause per batch beyond its samples and collation: sending it"
     yield Measurement("prepare.send", "s/batch", _kept(send), f"{who}; {text}")
 
@@ -128,7 +153,7 @@ def _turns(note: Note, after: Note) -> float:
     return after.waited - note.waited - note.queued
 
 
-def _receiving(found: Calibration) -> Iterator[Measurement]:
+def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterator[Measurement]:
     if found.subject.threads:
         copies = [[note.copy / slower(found, run) for note in run.later] for run in found.of(found.counts[0])]
         yield Measurement(
@@ -139,10 +164,12 @@ def _receiving(found: Calibration) -> Iterator[Measurement]:
         return
     how = f"{found.subject.loader}; per batch, in the trainer"
     for count in found.counts:
-        runs = found.of(count)
+        runs = telling if count == _fewest(found) else found.of(count)
         values = [[step.cpu / slower(found, run) for step in run.trial.steps] for run in runs]
         name = "receive.cpu" if count == 1 else f"receive.cpu.{count}"
-        yield Measurement(name, "s/batch", _kept(values), f"{how}, {count} workers; CPU seconds")
+        yield Measurement(
+            name, "s/batch", _kept(values), f"{_who(found, runs)}; per batch, in the trainer; CPU seconds"
+        )
     # Without a step the trainer asks before the maker's thread that sends has got the interpreter's lock from the next
     # samples: the wait then includes sending, up to three times as long as a training waits (docs/frameworks.md).
     seen = _seen(found)
@@ -150,8 +177,7 @@ def _receiving(found: Calibration) -> Iterator[Measurement]:
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
     if found.pinned:
-        lone = found.of(_fewest(found))
-        pins = [[run.trial.side_cpu / slower(found, run)] for run in lone]
+        pins = [[run.trial.side_cpu / slower(found, run)] for run in telling]
         yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of its other threads: pinning")
 
 

@@ -39,8 +39,9 @@ IMPORTING, BUILDING = "importing your module", "building the data set"
 class Calibrated(NamedTuple):
     """What a calibration found, see `coresim.measure.costs` and `coresim.measure.cautions`.
 
-    ``usual_pace``, ``sampled`` and ``busy`` are those of `coresim.measure.calibrate.Calibration`, for the trials that
-    follow. ``batch_size``: samples of a batch that ran; None: as many as were asked for.
+    ``usual_pace`` is `coresim.measure.costs.usual_paces`; ``sampled`` and ``busy`` are those of
+    `coresim.measure.calibrate.Calibration`, for the trials that follow. ``batch_size``: samples of a batch that ran;
+    None: as many as were asked for.
     """
 
     measurements: list[Measurement]
@@ -167,7 +168,9 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]
     size = subject.batch_size if ask.light else None
-    return Calibrated(measurements, cautions, found.usual_pace, found.sampled, *found.batch_facts, found.busy, size)
+    return Calibrated(
+        measurements, cautions, costs.usual_paces(found), found.sampled, *found.batch_facts, found.busy, size
+    )
 
 
 def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> list[Measurement]:

@@ -1,4 +1,9 @@
-"""What a sample waits for without a core, from the runs of a calibration: a network, a disk, a sleep."""
+"""What a sample waits for without a core, from the runs of a calibration: a network, a disk, a sleep.
+
+And what follows from that: one worker whose samples wait lets the CPUs rest nearly all the time. Work after a rest is
+slower (cold caches, a clock that has to rise, a virtual CPU that has to be woken), up to four times in
+``calibration/workers-epyc-again.note.md``. Cores matter where they are busy.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Sequence
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
-from coresim.measure.notes import Note
+from coresim.measure.notes import Note, duty_of
 from coresim.measure.pacing import FIRST
 
 #: A sample waits for something else than a core where it does so for over this share of its time; what is less cannot
@@ -34,6 +39,21 @@ def waits_of(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[fl
     crowd = max(0.0, 1.0 - found.cpus / max(1, lone[0].workers))
     turns = 0.0 if told else stats.mean([run.others for run in lone]) / found.cpus + crowd
     return per_run if waited > (NOTABLE_WAIT + turns) * whole else []
+
+
+def busiest(found: Calibration, lone: Sequence[CalibrationRun]) -> list[CalibrationRun]:
+    """The runs that tell CPU times where samples wait, for each of those with the fewest workers.
+
+    It is that of the same round with the most workers which together want one core at the most: more slow one another
+    down, which s(k) tells. Of each worker it has a batch after its first, which tells what sending takes.
+    """
+    best = []
+    for one in lone:
+        more = [run for run in found.runs if run.round == one.round and run.workers > one.workers]
+        long = [run for run in more if len(run.later) > run.workers and not found.disturbed(run)]
+        able = [run for run in long if run.workers * duty_of(run.later) <= 1.0]
+        best.append(max(able, key=lambda run: run.workers, default=one))
+    return best
 
 
 def _longest(found: Calibration, lone: CalibrationRun) -> CalibrationRun:

@@ -6,7 +6,7 @@ from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.advise.uncertain import PerRate
 from coresim.model.option import Option
-from coresim.report.words import percent, plural
+from coresim.report.words import option_words, percent, plural
 
 _LONGER = "measure again, for longer and on a quiet machine (--budget '2 min')"
 #: What makes each input better known.
@@ -28,10 +28,9 @@ def sure_words(answer: Recommendation) -> str:
     words, sure = sureness(answer.confidence), answer.sure
     if sure is None:
         return f"no core count tried is {words}"
-    other = "" if sure.option == answer.point.option else f" with option {sure.option} ({sure.option.label})"
-    if sure.cores == answer.point.cores:
-        return f"{words}{other}"
-    return f"{sure.cores}{other} to be {words}"
+    other = [] if sure.cores == answer.point.cores else [plural(sure.cores, "core")]
+    other += [] if sure.option == answer.point.option else [option_words(sure.option)]
+    return f"{words} with {', '.join(other)}" if other else words
 
 
 def recorded_words(answer: Recommendation, step_provenance: str | None) -> str:

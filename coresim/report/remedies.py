@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
+from coresim.advise.remedies import RESTS
 from coresim.advise.what_if import RemedyOutcome, WhatIf
 from coresim.report.content import Items, Paragraph, Section, Table
 from coresim.report.plain import answer_lines
@@ -55,7 +56,7 @@ def conclusion(found: WhatIf) -> str:
     where = f"n {plural(today.cores, 'core')} per GPU{option} the GPU idles {percent(today.idle)}"
     helps = other = ""
     if best is not None and best.remedy is not None:
-        gain = f"{best.throughput:.0f} samples/s, {percent(best.idle)} idle, {best.remedy.rests}"
+        gain = f"{best.throughput:.0f} samples/s, {percent(best.idle)} idle, {_rests(best)}"
         helps = f" Best on these cores: {best.remedy.name} ({gain})."
     if option and found.chosen != found.option:
         other = f" Recommended is {option_words(found.chosen)}: --option {found.chosen} looks at that."
@@ -94,8 +95,13 @@ def _row(name: str, outcome: RemedyOutcome) -> tuple[str, ...]:
     idle = ranged(outcome.idle, outcome.idle_low, outcome.idle_high)
     memory = "" if outcome.memory is None else format_bytes(outcome.memory.total)
     memory = memory if outcome.possible else f"{memory} does not fit".strip()
-    rests = "this job's numbers" if outcome.remedy is None else outcome.remedy.rests
-    return name, idle, f"{outcome.throughput:.0f}", str(outcome.workers), _cores(outcome), memory, rests
+    return name, idle, f"{outcome.throughput:.0f}", str(outcome.workers), _cores(outcome), memory, _rests(outcome)
+
+
+def _rests(outcome: RemedyOutcome) -> str:
+    """What an outcome rests on; a scenario that was written measured nothing."""
+    remedy = outcome.remedy
+    return "this job's numbers" if remedy is None or remedy.rests == RESTS[0] else remedy.rests
 
 
 def _cores(outcome: RemedyOutcome) -> str:

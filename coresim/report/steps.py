@@ -55,7 +55,7 @@ def _line(found: Recommendation) -> str:
     head = f"  with steps of {format_duration(step):>6} ({rate:,.0f} samples/s): "
     if not found.meets_target:
         return f"{head}no core count tried; {found.verdict.name} (GPU idle {percent(found.point.estimate.gpu_idle)})"
-    return f"{head}{plural(found.point.cores, 'core')} per GPU; {sure_words(found)}, {setting_words(found.point)}"
+    return f"{head}{plural(found.point.cores, 'core')} per GPU, {setting_words(found.point)}; {sure_words(found)}"
 
 
 _STEP = Record(

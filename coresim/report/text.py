@@ -25,7 +25,7 @@ def chosen_option(answer: Recommendation) -> OptionAnswer:
 
 
 def headline(answer: Recommendation, step_provenance: str | None = None) -> str:
-    """The answer in a sentence; where no core count meets the target, what would, and what comes nearest.
+    """The answer in two sentences; where no core count meets the target, what would, and what comes nearest.
 
     ``step_provenance``: where the step time comes from; a record is named.
     """
@@ -42,10 +42,10 @@ def headline(answer: Recommendation, step_provenance: str | None = None) -> str:
             f"What would: {verdict.advice} (GPU idle without it: {percent(verdict.idle_without)}).\n"
             f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}: {idle}."
         )
-    span = core_range(answer).removeprefix("interval ")
+    sure = sure_words(answer)
     return (
-        f"{node_words(answer)}{plural(point.cores, 'CPU core')} per GPU{recorded_words(answer, step_provenance)};"
-        f" {sure_words(answer)} ({span}), {setting_words(point)}: {idle}, target {percent(target)}."
+        f"{node_words(answer)}{plural(point.cores, 'CPU core')} per GPU{recorded_words(answer, step_provenance)},"
+        f" {setting_words(point)}: {idle}, target {percent(target)}. {sure[0].upper()}{sure[1:]}; {core_range(answer)}."
     )
 
 

@@ -152,7 +152,7 @@ def test_a_set_that_does_not_fit_in_memory_is_not_cached():
     names = ["cache-in-ram"]
     fits, too_large = what_if(roomy, STUDY, names), what_if(small, STUDY, names)
     assert by_name(fits)["cache-in-ram"].possible and not by_name(too_large)["cache-in-ram"].possible
-    assert "Best on these cores: cache-in-ram" in conclusion(fits) and "idle, measured)" in conclusion(fits)
+    assert "Best on these cores: cache-in-ram" in conclusion(fits) and "idle, this job's numbers)" in conclusion(fits)
     assert "Best on" not in conclusion(too_large)
     assert "100 GB of 64 GB, which does NOT fit" in what_if_text(too_large)
     assert "100 GB of 200 GB" in what_if_text(fits)

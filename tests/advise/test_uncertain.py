@@ -34,7 +34,7 @@ def test_an_uncertain_step_is_told_first_with_what_to_run() -> None:
     assert found.uncertain[0].name == "step" and found.uncertain[0].share == pytest.approx(0.09 / 0.0909)
     told = doubt_line(found)
     assert told is not None and "--step" in told and "99 % of the doubt" in told
-    assert sure_words(found) == f"{found.sure.cores} to be nine in ten sure"
+    assert sure_words(found) == f"nine in ten sure with {found.sure.cores} cores"
 
 
 def test_what_another_option_surely_does_is_told_with_its_name() -> None:

@@ -10,7 +10,7 @@ from kit import made_note
 
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.cautions import CONTRADICTION, cautions_of, contradiction
-from coresim.measure.costs import MOST_VALUES, measurements
+from coresim.measure.costs import MOST_VALUES, measurements, usual_paces
 from coresim.measure.notes import Note
 from coresim.measure.pacing import DRAINED, FIRST, PACED_STEP, RESTED, STREAMED
 from coresim.measure.subject import Subject
@@ -329,3 +329,39 @@ def test_waits_are_those_of_the_run_that_waited_most_often_and_as_long(
     found = named(calibration(waiting(*MORE[:4]), waiting(*MORE, workers=2, **changes)))
     assert found["prepare.wait"].values[0] == pytest.approx([wait for wait in told for _ in range(2)])
     assert found["prepare.sample"].flat == pytest.approx((0.3,) * 8)
+
+
+def resting(workers: int, cpu: float, pace: float = 1.0, **other: Any) -> CalibrationRun:
+    """A run whose batches wait for 0.6 s and work for four times ``cpu`` seconds: two samples, collation, receiving."""
+    waits = {"wall": (0.3 + cpu,) * 2, "cpu": (cpu, cpu), "collate": cpu, "queued": 0.0}
+    notes, kinds = [note(n, **waits) for n in range(2 * workers + 2)], (STREAMED,) * (2 * workers + 1)
+    return run(*notes, workers=workers, receive=cpu, kinds=kinds, pace=pace, **other)
+
+
+@pytest.mark.parametrize(
+    ("more", "told", "pace"),
+    [
+        ([resting(8, 0.02)], 0.02, 1.3),
+        ([resting(2, 0.03), resting(8, 0.02)], 0.02, 1.3),
+        # More than one core's work: there they slow one another down, which s(k) tells.
+        ([resting(2, 0.03), resting(16, 0.02)], 0.03, 1.3),
+        ([resting(8, 0.02, others=1.9)], 0.04, 1.0),
+        ([resting(8, 0.02, round=1)], 0.04, 1.0),
+    ],
+)
+def test_where_samples_wait_work_costs_what_it_does_on_the_busiest_core(
+    more: list[CalibrationRun], told: float, pace: float
+) -> None:
+    """One worker that sleeps lets the CPUs rest, and work after a rest takes up to four times the CPU time."""
+    made = calibration(resting(1, 0.04), *more)
+    made = replace(made, usual_pace={1: 1.0, 2: 1.3, 8: 1.3, 16: 1.4})
+    made = replace(made, runs=tuple(replace(one, pace=made.usual_pace[one.workers]) for one in made.runs))
+    found = named(made)
+    for name in ("prepare.sample", "prepare.collate", "receive.cpu"):
+        assert found[name].mean == pytest.approx(told)
+    assert usual_paces(made)[1] == pace
+
+
+def test_where_no_sample_waits_work_costs_what_one_worker_showed() -> None:
+    made = calibration(run(), run(*(note(n, cpu=(0.2, 0.2), wall=(0.2, 0.2)) for n in range(8)), workers=2))
+    assert named(made)["prepare.sample"].mean == pytest.approx(0.3) and usual_paces(made) is made.usual_pace

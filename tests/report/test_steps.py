@@ -77,7 +77,7 @@ def test_the_json_is_as_its_schema_says(path: str, capsys: pytest.CaptureFixture
 def test_a_step_that_is_given_makes_it_one_number(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend", path, *QUICKLY, "--set", "accelerator.step=98 ms"]) == 0
     out = capsys.readouterr().out
-    assert "Step time unknown" not in out and "CPU cores per GPU; " in out.splitlines()[0]
+    assert "Step time unknown" not in out and "CPU cores per GPU, option " in out.splitlines()[0]
 
 
 @pytest.mark.parametrize("verb", [["simulate"], ["whatif"], ["report", "-o", "plan.md"]])
@@ -100,4 +100,4 @@ def test_the_headline_names_a_record(tmp_path: Path, capsys: pytest.CaptureFixtu
     profile().save(tmp_path / "builtin.json")
     main(["recommend", str(tmp_path / "builtin.json"), *QUICKLY])
     first = capsys.readouterr().out.splitlines()[0]
-    assert "for the 3,413 samples/s recorded of ResNet-50 v1.5 on A100;" in first
+    assert "for the 3,413 samples/s recorded of ResNet-50 v1.5 on A100," in first
