@@ -148,7 +148,17 @@ class _Conductor:
             raise CoresimError(
                 f"{shlex.join(self._program.command)}: ended {how} before all was measured ({self._seen()})"
                 + (f"; its last line: {line}" if line else "")
+                + (f"; {self._remedy()}" if code == 0 else "")
             )
+
+    def _remedy(self) -> str:
+        """What to do about a program that did all it had to, and was not measured."""
+        if self._folder.ranks():
+            return "let it train for longer: more epochs, or more of its data"
+        return (
+            "measure its data set apart (recommend --dataset FILE:NAME), or name the call that gives its batches"
+            " (recommend --loader-hook MODULE:CLASS.METHOD)"
+        )
 
     def _exit_code(self) -> int | None:
         """The command's exit code when it has ended and no rank of it is left.

@@ -38,7 +38,7 @@ INLINE = 0.2
 #: Share of the time between two batches from which on handing them over is notable.
 NOTABLE_HANDOVER = 0.01
 #: The most workers of a crowd whose samples wait, unless there are as many cores.
-MOST_WAITING = 8
+MOST_WAITING = 16
 #: Cores that other programs may use during a run, as a share of all, before it is made again.
 MOST_OTHERS = 0.05
 

@@ -56,6 +56,12 @@ def test_a_program_that_is_killed_is_told_with_the_signal() -> None:
         attach(AttachRequest((sys.executable, "-c", kills)), bytearray().extend)
 
 
+def test_a_program_that_does_not_train_is_told_what_can_be_measured() -> None:
+    remedy = r"no DataLoader was iterated\); measure its data set apart \(recommend --dataset FILE:NAME\), or name the call"
+    with pytest.raises(CoresimError, match=remedy):
+        attach(AttachRequest((sys.executable, "-c", "pass")), bytearray().extend)
+
+
 def test_what_a_program_leaves_running_is_not_waited_for() -> None:
     """The end of the program is told although another process has its output still open; and that is ended too."""
     with pytest.raises(
