@@ -57,7 +57,7 @@ def test_a_program_that_is_killed_is_told_with_the_signal() -> None:
 
 
 def test_a_program_that_does_not_train_is_told_what_can_be_measured() -> None:
-    remedy = r"no DataLoader was iterated\); measure its data set apart \(recommend --dataset FILE:NAME\), or name the call"
+    remedy = r"no DataLoader was iterated\); measure its data set apart \(recommend --dataset FILE:NAME\), or name"
     with pytest.raises(CoresimError, match=remedy):
         attach(AttachRequest((sys.executable, "-c", "pass")), bytearray().extend)
 
