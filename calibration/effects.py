@@ -12,12 +12,11 @@ from coresim import stats
 from coresim.model.handover import NO_HANDOVER, Handover, usual
 from coresim.model.scenario import Scenario
 from coresim.model.service import ZERO, Service
-from coresim.sim.accounts import idle_of
 from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, RecordedPoint
-from coresim.validate.predict import Costs, pipeline_of, runs_of, scenario_of
+from coresim.validate.predict import Costs, pipeline_of, runs_of, scenario_of, trial_idle
 
 Change = Callable[[Scenario], Scenario]
 #: An effect that is more than another scenario.
@@ -62,7 +61,7 @@ def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engi
         pipeline = replace(
             pipeline, trainer=replace(pipeline.trainer, spin=scenario_of(costs, setting).accelerator.sync == "spin")
         )
-    return stats.mean([idle_of(run) for run in runs_of(pipeline, length, engine, 1, setting.straggler)])
+    return stats.mean([trial_idle(run) for run in runs_of(pipeline, length, engine, 1, setting.straggler)])
 
 
 def _constant(service: Service) -> Service:

@@ -153,12 +153,12 @@ class _Conductor:
 
     def _remedy(self) -> str:
         """What to do about a program that did all it had to, and was not measured."""
-        if self._folder.ranks():
+        ranks, apart = self._folder.ranks(), "measure its data set apart (recommend --dataset FILE:NAME)"
+        if any(found["steps"] for found in ranks.values()):
             return "let it train for longer: more epochs, or more of its data"
-        return (
-            "measure its data set apart (recommend --dataset FILE:NAME), or name the call that gives its batches"
-            " (recommend --loader-hook MODULE:CLASS.METHOD)"
-        )
+        if ranks or self._request.hook is not None:
+            return apart
+        return f"{apart}, or name the call that gives its batches (recommend --loader-hook MODULE:CLASS.METHOD)"
 
     def _exit_code(self) -> int | None:
         """The command's exit code when it has ended and no rank of it is left.

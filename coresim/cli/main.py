@@ -7,7 +7,9 @@ import difflib
 import errno
 import importlib
 import os
+import re
 import sys
+from itertools import pairwise
 from typing import Any, NoReturn
 
 from coresim.cli.attach import VERBS as VERBS_WITH_COMMAND
@@ -37,8 +39,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with the code for bad usage."""
-        if message.endswith("expected one argument"):
-            message += " (a value that begins with - is joined to its flag by =)"
         self.exit(2, f"{self.prog}: error: {one_line(message)}; see {self.prog} --help\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -125,6 +125,9 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
         parser.error("--: no command behind it; write it there, such as -- python train.py, or leave -- out")
     if command and not set(words[:1]) <= set(VERBS_WITH_COMMAND):
         parser.error(f"-- {command[0]}: a command goes with {', '.join(VERBS_WITH_COMMAND)}")
+    for flag, value in pairwise(words):
+        if flag.startswith("--") and re.match(r"-\.?\d.*[a-z]", value):
+            parser.error(f"{flag} {value}: a value that begins with - is joined to its flag: {flag}={value}")
     args, unknown = parser.parse_known_args(words)
     if unknown:
         verb, program = words[0], args.__dict__.get("input")

@@ -35,15 +35,15 @@ def measurements(found: Calibration) -> list[Measurement]:
 
 
 def usual_paces(found: Calibration) -> Mapping[int, float]:
-    """CPU seconds of the sampler's work when costs are as told, by the CPUs that are busy.
+    """The pace at which the costs are told: CPU seconds of the sampler's work, by the number of busy CPUs.
 
-    Where samples wait, it is that of the runs that told them, however many CPUs are busy.
+    Where samples wait, it is one pace for any number, that of the runs that told the costs.
     """
     lone = found.of(_fewest(found))
     telling = _telling(found, lone, waits_of(found, lone))
     if telling == lone:
         return found.usual_pace
-    return {1: stats.median([found.usual_pace[run.workers] for run in telling])}
+    return {1: found.usual_pace[telling[0].workers]}
 
 
 def _telling(found: Calibration, lone: list[CalibrationRun], waits: Sequence[Sequence[float]]) -> list[CalibrationRun]:
@@ -82,8 +82,8 @@ def slower(found: Calibration, run: CalibrationRun) -> float:
 
 
 def _who(found: Calibration, runs: Sequence[CalibrationRun]) -> str:
-    counts = sorted({run.workers for run in runs})
-    return f"{found.subject.loader}, {' or '.join(map(str, counts))} worker{'s' * (counts != [1])}"
+    count = runs[0].workers
+    return f"{found.subject.loader}, {count} worker{'' if count == 1 else 's'}"
 
 
 def _samples(

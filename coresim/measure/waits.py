@@ -2,7 +2,7 @@
 
 And what follows from that: one worker whose samples wait lets the CPUs rest nearly all the time. Work after a rest is
 slower (cold caches, a clock that has to rise, a virtual CPU that has to be woken), up to four times in
-``calibration/workers-epyc-again.note.md``. Cores matter where they are busy.
+``calibration/workers-epyc-again.note.md``.
 """
 
 from __future__ import annotations
@@ -42,18 +42,17 @@ def waits_of(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[fl
 
 
 def busiest(found: Calibration, lone: Sequence[CalibrationRun]) -> list[CalibrationRun]:
-    """The runs that tell CPU times where samples wait, for each of those with the fewest workers.
+    """The runs that tell CPU times where samples wait: with the most workers that together want one core at the most.
 
-    It is that of the same round with the most workers which together want one core at the most: more slow one another
-    down, which s(k) tells. Of each worker it has a batch after its first, which tells what sending takes.
+    More slow one another down. Each worker made a batch after its first. All runs have as many workers, and there are
+    two at least where there are two with the fewest workers; else these tell it.
     """
-    best = []
-    for one in lone:
-        more = [run for run in found.runs if run.round == one.round and run.workers > one.workers]
-        long = [run for run in more if len(run.later) > run.workers and not found.disturbed(run)]
-        able = [run for run in long if run.workers * duty_of(run.later) <= 1.0]
-        best.append(max(able, key=lambda run: run.workers, default=one))
-    return best
+    for count in sorted(found.counts, reverse=True):
+        runs = [run for run in found.runs if run.workers == count and len(run.later) > count]
+        able = [run for run in runs if not found.disturbed(run) and count * duty_of(run.later) <= 1.0]
+        if count > lone[0].workers and len(able) >= min(2, len(lone)):
+            return able
+    return list(lone)
 
 
 def _longest(found: Calibration, lone: CalibrationRun) -> CalibrationRun:

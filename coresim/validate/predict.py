@@ -23,7 +23,7 @@ from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Accelerator, Scenario, read_scenario, with_services
 from coresim.model.service import ZERO, Service, empirical
-from coresim.sim.accounts import idle_of
+from coresim.sim.accounts import duration_of, idle_of
 from coresim.sim.draws import Draws, draw, perturb_speed
 from coresim.sim.estimate import LEAST_ROWS, Engine
 from coresim.sim.run import Run, RunLength
@@ -190,8 +190,18 @@ def long_enough(costs: Costs, setting: Setting, length: RunLength, engine: Engin
 def chance(costs: Costs, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> float:
     """Standard deviation of a trial's idle, a share, if all costs are as the calibration says: samples differ."""
     pipeline = pipeline_of(scenario_of(costs, setting), setting)
-    idles = [idle_of(run) for run in runs_of(pipeline, length, engine, seed, setting.straggler)]
+    idles = [trial_idle(run) for run in runs_of(pipeline, length, engine, seed, setting.straggler)]
     return math.sqrt(stats.variance(idles))
+
+
+def trial_idle(run: Run) -> float:
+    """GPU idle of one run as a trial measures it: the time that no step covers.
+
+    A step covers its own launch, as the device's events tell it. Of a device that waits for a launch to end, `idle_of`
+    says that it idles.
+    """
+    waited = math.fsum(rank.accelerator["launch"] for rank in run.ranks)
+    return idle_of(run) - waited / duration_of(run)
 
 
 def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> Prediction:
@@ -202,9 +212,9 @@ def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, s
     """
     pipeline = pipeline_of(scenario_of(costs, setting), setting)
     runs = runs_of(pipeline, length, engine, seed, setting.straggler)
-    idles = [idle_of(run) for run in runs_of(pipeline, length, engine, seed, setting.straggler, PERTURBED)]
+    idles = [trial_idle(run) for run in runs_of(pipeline, length, engine, seed, setting.straggler, PERTURBED)]
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return Prediction(stats.mean([idle_of(run) for run in runs]), low, high, _period(runs, length))
+    return Prediction(stats.mean([trial_idle(run) for run in runs]), low, high, _period(runs, length))
 
 
 def by_rates(costs: Costs, setting: Setting) -> float:

@@ -252,7 +252,10 @@ def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(short_folder, p
         (["recommend", "--datset", "a:b"], "--datset; did you mean --dataset; see coresim recommend --help"),
         (["recommend", "--quik"], "did you mean --quick; see"),
         (["whatif", "FILE", "--step-time", "98ms"], "whatif takes it as --set 'accelerator.step=98 ms'; see"),
-        (["recommend", "--budget", "-2s"], "expected one argument (a value that begins with - is joined to its flag"),
+        (
+            ["recommend", "--budget", "-2s"],
+            "--budget -2s: a value that begins with - is joined to its flag: --budget=-2s",
+        ),
         (["report", "FILE", "-o", "."], "cannot write .: it is a folder; name a file"),
         (["recomend", "FILE"], "did you mean 'recommend'; see coresim --help"),
         (["recommend", "FILE", "--"], "--: no command behind it; write it there, such as -- python train.py"),

@@ -15,11 +15,12 @@ import pytest
 from coresim.errors import InputError
 from coresim.measure import host, neighbours, topology, worker_pool
 from coresim.measure.protocol import Context
-from coresim.measure.speed import channels_of, evidence, is_whole, speed_table
+from coresim.measure.speed import BANDWIDTH_DEVIATION, channels_of, evidence, is_whole, speed_table
 from coresim.measure.system_root import SystemRoot
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.machines import Machine
 from coresim.model.measurement import Measurement
+from coresim.model.profile_tables import relative_error
 
 CPUS = worker_pool.physical_cpus()[:2]
 HOST = HostFacts(
@@ -232,3 +233,12 @@ def test_an_interruption_leaves_no_work_on_the_other_thread() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         neighbours.measure_siblings(work, (CPUS[0], CPUS[-1]), Context(600.0))
+
+
+def test_a_bandwidth_is_known_no_better_than_it_repeats() -> None:
+    scaling = measured("scaling.", {1: 0.01})
+    found = evidence(scaling + measured("bandwidth.triad.", {1: 10e9, 2: 19e9}), HOST)
+    assert [point.uncertainty for point in found.bandwidth] == [BANDWIDTH_DEVIATION] * 2
+    noisy = Measurement("bandwidth.triad.1", "", ((10e9,), (15e9,)), "made up")
+    known = evidence([*scaling, noisy], HOST).bandwidth
+    assert known[0].uncertainty == pytest.approx(relative_error(noisy.values)) and known[0].uncertainty > 0.1

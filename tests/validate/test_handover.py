@@ -61,7 +61,6 @@ def test_a_loader_in_the_trainer_hands_nothing_over():
     ("effect", "workers", "costs", "more"),
     [
         ("copying to the device", 8, {"copy_pinned": (0.005,)}, 0.005 / 0.0152),
-        ("launch", 8, {"launch": (0.0204,)}, 0.5),
         # One worker makes a batch in 25 ms. A step that takes twice as long beside it idles less.
         ("busy-host slowdown", 1, {"slowdown": (1.0, 2.0)}, -0.0102 / 0.025),
     ],
