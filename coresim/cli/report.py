@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from coresim.sim.estimate import Plan
     from coresim.validate.latest import latest
 
-    check_writable(args.output)  # a folder has no form to speak of
+    check_writable(args.output)  # before its form: the name of a folder tells none
     format_of(args.output)
     scenario, profile = read_job(args, settings_of(args))
     source = source_of(args)
