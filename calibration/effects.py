@@ -9,7 +9,9 @@ from typing import Any
 from accuracy import at_pace
 
 from coresim import stats
+from coresim.model.build import DISPATCH
 from coresim.model.handover import NO_HANDOVER, Handover, usual
+from coresim.model.pipeline import Stage
 from coresim.model.scenario import Scenario
 from coresim.model.service import ZERO, Service
 from coresim.sim.estimate import Engine
@@ -20,7 +22,7 @@ from coresim.validate.predict import Costs, pipeline_of, runs_of, scenario_of, t
 
 Change = Callable[[Scenario], Scenario]
 #: An effect that is more than another scenario.
-DEALT = "dealt when the last is received"
+DISPATCHED = "dispatched when the last is received"
 SPUN = "turns of others after spinning"
 #: The name of all points together, beside those of workloads.
 ALL = "all"
@@ -53,8 +55,10 @@ def _without(effect: str, ledger: Ledger, point: RecordedPoint, engine: Engine) 
 
 def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engine: Engine) -> float:
     """Predicted idle with one of the `effects_of` these costs switched off."""
-    scenario = effects_of(costs)[effect](scenario_of(costs, setting, dealt_late=effect != DEALT))
+    scenario = effects_of(costs)[effect](scenario_of(costs, setting))
     pipeline = pipeline_of(scenario, setting)
+    if effect == DISPATCHED:
+        pipeline = replace(pipeline, stages=tuple(map(_dispatched_at_once, pipeline.stages)))
     if effect == "core sharing":
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))
     if effect == SPUN:
@@ -62,6 +66,10 @@ def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engi
             pipeline, trainer=replace(pipeline.trainer, spin=scenario_of(costs, setting).accelerator.sync == "spin")
         )
     return stats.mean([trial_idle(run) for run in runs_of(pipeline, length, engine, 1, setting.straggler)])
+
+
+def _dispatched_at_once(stage: Stage) -> Stage:
+    return replace(stage, phases=tuple(phase for phase in stage.phases if phase.name != DISPATCH))
 
 
 def _constant(service: Service) -> Service:
@@ -97,7 +105,7 @@ _COMMON: dict[str, Change] = {
     "variance": _without_variance,
     "order": _changed(loader={"ordered": False}),
     "collation and sending": _changed(workload={"collate": ZERO, "send": ZERO}),
-    DEALT: _changed(),
+    DISPATCHED: _changed(),
     "the trainer's own core": _changed(accelerator={"sync": "block"}),
     SPUN: _changed(accelerator={"sync": "block"}),
     "a quota's periods": _changed(host={"machine_cores": None}),

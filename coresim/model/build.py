@@ -11,11 +11,14 @@ from typing import NamedTuple
 from coresim.errors import InputError
 from coresim.model import lock
 from coresim.model.crowding import crowding
-from coresim.model.handover import STATES, after_spinning, usual
+from coresim.model.handover import BEFORE_DISPATCH, STATES, after_spinning, usual
 from coresim.model.option import Option, read_option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
-from coresim.model.service import ZERO
+from coresim.model.service import ZERO, Service
+
+#: The phase in which a worker waits for its next batch.
+DISPATCH = "dispatch"
 
 
 def build(
@@ -109,6 +112,8 @@ def _organise(
     if option == Option.STAGED:
         return _staged(scenario, workers), _trainer(scenario, receives=False, copies=False), None
     stages, copied = _loader(scenario, workers)
+    if prefetch_factor == 1:
+        stages = _dispatched_late(scenario, stages)
     receives = not (copied or scenario.loader.in_process)
     trainer = _trainer(scenario, receives=receives, copies=not copied)
     return stages, trainer, batches_out(scenario, workers, prefetch_factor)
@@ -209,6 +214,19 @@ def _workers(scenario: Scenario, workers: int, ordered: bool) -> Iterator[Stage]
     if loader.grain == "sample":
         # Even where it takes no time: it clears the place in which a batch is gathered, for the next one.
         yield Stage("batch", 1, (Phase("collate", "cores", workload.collate),))
+
+
+def _dispatched_late(scenario: Scenario, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """A worker with one batch out is dealt the next only when the trainer has received that one, and waits until then.
+
+    A DataLoader does so; with more batches out the worker has another meanwhile.
+    """
+    loader, workload = scenario.loader, scenario.workload
+    received = usual(workload.handover).mean + BEFORE_DISPATCH * workload.consumer.mean
+    if loader.credits != "per_worker" or loader.in_process or not received:
+        return stages
+    workers, *later = stages
+    return (replace(workers, phases=(Phase(DISPATCH, "wait", Service(received)), *workers.phases)), *later)
 
 
 def _with_sending(scenario: Scenario) -> Scenario:

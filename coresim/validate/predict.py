@@ -18,7 +18,6 @@ import numpy as np
 from coresim import stats
 from coresim.measure.subject import Layout
 from coresim.model.build import build
-from coresim.model.handover import usual
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Accelerator, Scenario, read_scenario, with_services
@@ -131,11 +130,8 @@ def trial_length(costs: Costs, setting: Setting, seconds: float) -> RunLength:
     return RunLength(warm_up + cycle * round(wanted / cycle), warm_up)
 
 
-def scenario_of(costs: Costs, setting: Setting, dealt_late: bool = True) -> Scenario:
-    """The scenario of a trial.
-
-    ``dealt_late``: whether a worker with one batch out is dealt the next only when the trainer has received that one.
-    """
+def scenario_of(costs: Costs, setting: Setting) -> Scenario:
+    """The scenario of a trial."""
     scenario = costs.scenario
     loader = replace(
         scenario.loader,
@@ -150,10 +146,6 @@ def scenario_of(costs: Costs, setting: Setting, dealt_late: bool = True) -> Scen
     if setting.limit == "quota":  # its processes may run on all cores
         host = replace(host, machine_cores=host.cores)
     scenario = replace(scenario, loader=loader, workload=workload, host=host)
-    if setting.option == Option.OVERLAPPED and setting.prefetch_factor == 1 and dealt_late:
-        received = workload.consumer.mean + usual(workload.handover).mean
-        later = workload.fetch.longer(Service(received / workload.batch_size))
-        scenario = replace(scenario, workload=replace(workload, fetch=later))
     if costs.training is not None:
         return _in_training(scenario, costs, costs.training, setting.run_ahead)
     device = Accelerator(step=Service(step_time(costs, setting)), sync=setting.sync, count=setting.ranks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from coresim.model.build import build
+from coresim.model.handover import BEFORE_DISPATCH
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import read_scenario
 from coresim.sim.draws import Draws, draw
@@ -100,3 +102,10 @@ def test_spdl_runs_ahead_as_far_as_the_model(run: dict[str, Any]) -> None:
     beyond = [real - model for real, model in zip(run["started"], found, strict=True)]
     whole = run["workers"] // run["batch_size"] * run["batch_size"]
     assert beyond == [run["workers"] + 2 - whole] * len(beyond)
+
+
+def test_the_share_of_receiving_before_the_next_index_is_dealt_is_the_probe_s() -> None:
+    *each, summary = json.loads((PROBES / "dispatch.json").read_text())["runs"]
+    middle = statistics.median(share for run in each for share in run["share"])
+    assert middle == pytest.approx(BEFORE_DISPATCH, abs=5e-3)
+    assert summary["share"] == pytest.approx(BEFORE_DISPATCH, abs=5e-3)

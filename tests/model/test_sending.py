@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from coresim import simulate
 from coresim.model.build import build
+from coresim.model.handover import Handover
 from coresim.model.scenario import Accelerator, Loader, Scenario, WorkloadCosts
 from coresim.model.service import Service, empirical
 
@@ -36,3 +38,30 @@ def test_worker_processes_send_and_nobody_else():
 def test_only_worker_processes_collate_into_new_shared_memory():
     assert collate_of(2, 0.1) == pytest.approx(0.005)
     assert collate_of(1, 0.1) == collate_of(3, 0.1) == collate_of(2, 0.1, in_process=True) == pytest.approx(0.0002)
+
+
+def dispatch_of(prefetch_factor: int = 1, **loader: object) -> float:
+    """Seconds for which a worker waits for its next batch."""
+    handover = Handover(rest_free=Service(0.004))
+    workload = WorkloadCosts(batch_size=4, preprocess=Service(0.001), consumer=Service(0.01), handover=handover)
+    scenario = Scenario(workload, Accelerator(Service(0.1)), loader=Loader(**loader))  # type: ignore[arg-type]
+    phases = {phase.name: phase for _, phase, _ in build(scenario, 2, 4, 2, prefetch_factor).phases()}
+    return phases["dispatch"].service.mean if "dispatch" in phases else 0.0
+
+
+def test_with_one_batch_out_a_worker_waits_until_the_trainer_has_received_it():
+    assert dispatch_of() == pytest.approx(0.004 + 0.56 * 0.01)
+    assert dispatch_of(prefetch_factor=2) == 0.0
+    assert dispatch_of(in_process=True) == 0.0
+    assert dispatch_of(credits="queue", dispatch="shared") == 0.0
+
+
+def test_the_wait_for_a_dispatch_lengthens_the_time_of_a_batch_and_holds_no_core():
+    workload = {"preprocess": "1 ms", "batch_size": 10}
+    times = {}
+    for consumer in ("0 ms", "10 ms"):
+        tables = {"workload": workload | {"consumer": consumer}, "accelerator": {"step": "1 ms"}}
+        found = simulate(tables, option=2, workers=1, cores=4, prefetch_factor=1, steps=200)
+        times[consumer] = 10 / found.result.throughput_samples_per_s
+    assert times["0 ms"] == pytest.approx(0.010, rel=0.02)
+    assert times["10 ms"] == pytest.approx(0.0156, rel=0.02)
