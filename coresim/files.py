@@ -115,6 +115,8 @@ def read_text(path: str | os.PathLike[str]) -> str:
     Raises:
         InputError: missing, unreadable, no regular file, larger than `MOST_BYTES`, or not text.
     """
+    if not os.fspath(path):
+        raise InputError("'': an empty name, and a file is needed; name one")
     try:
         # Never waits: a pipe without a writer is opened at once, and refused.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

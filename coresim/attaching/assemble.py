@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -46,13 +47,13 @@ def profile_of(
     cpus = set(chain.from_iterable(told["settings"]["cpus"] for told in found))
     host = read_host(affinity=lambda: cpus)
     step = _step(found)
-    measured = [step, *_beside(found), *_costs(first["loader"])]
+    measured = [step, *_beside(found), *costs_of(first)]
     speed = speed_table(measured, host)
     return Profile(
         workload=name_of(command),
         loader=first["loader"]["loader"],
         batch_size=size_of(first),
-        samples=first["settings"]["samples"],
+        samples=_samples(first),
         bytes_per_batch=first["step"]["batch_bytes"],
         arrays_per_batch=first["step"]["batch_arrays"],
         host=host,
@@ -216,8 +217,32 @@ def _source(found: Found, step: Measurement) -> AcceleratorSource:
     )
 
 
-def _costs(loader: dict[str, Any]) -> list[Measurement]:
-    return [Measurement(m["name"], m["unit"], tuple(map(tuple, m["values"])), m["how"]) for m in loader["measurements"]]
+def costs_of(told: dict[str, Any]) -> list[Measurement]:
+    """What a rank's loader costs.
+
+    A data set that gives whole batches was run item by item: what an item took is shared by the samples in it.
+    """
+    size = items_of(told)
+    costs = [
+        Measurement(m["name"], m["unit"], tuple(map(tuple, m["values"])), m["how"])
+        for m in told["loader"]["measurements"]
+    ]
+    return [_of_each(cost, size) if size > 1 and cost.unit == "s/sample" else cost for cost in costs]
+
+
+def items_of(told: dict[str, Any]) -> int:
+    """Samples of what the data set gives for one index."""
+    return 1 if told["settings"]["batched"] else size_of(told)
+
+
+def _of_each(cost: Measurement, size: int) -> Measurement:
+    values = tuple(tuple(value / size for value in each) for each in cost.values)
+    return replace(cost, values=values, how=f"{cost.how}; of each of the {size} samples in what the data set gives")
+
+
+def _samples(told: dict[str, Any]) -> int | None:
+    count: int | None = told["settings"]["samples"]
+    return None if count is None else count * items_of(told)
 
 
 def _cautions(found: Found) -> list[HostWarning]:

@@ -89,6 +89,13 @@ class Kept:
         """Tensors of the first batch."""
         return sum(1 for _ in tensors(self._own[0]))
 
+    @property
+    def length(self) -> int | None:
+        """Samples of a batch by its first tensor, the mean of those that are kept; None where none has a length."""
+        firsts = [next(tensors(batch), None) for batch in self._own]
+        lengths = [len(first) for first in firsts if first is not None and first.dim()]
+        return round(sum(lengths) / len(lengths)) if lengths else None
+
     def keep(self, batch: Any) -> None:
         """Keep a copy: the batch itself is the program's."""
         self._own.append(rebuilt(batch, copied))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from coresim.attaching.batches import Kept, tensors
+from coresim.attaching.batches import Kept
 from coresim.attaching.device import DeviceEvents
 from coresim.attaching.loops import Period
 
@@ -32,6 +32,7 @@ def settings(loader: Any, iterator: Any, cuda: bool) -> dict[str, Any]:
         "dataset": type(iterator._dataset).__name__,
         "samples": _length(iterator._dataset),
         "batch_size": size,
+        "batched": getattr(loader, "batch_sampler", None) is not None,
         "workers": iterator._num_workers,
         "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
         "pin_memory": bool(iterator._pin_memory),
@@ -183,14 +184,13 @@ def step(periods: Sequence[Period], kept: Kept, device: DeviceEvents) -> dict[st
     """The loop without waiting, per batch, in seconds, and the size of a batch."""
     chosen = periods[-MOST_PERIODS:]
     batch = kept.give()
-    first = next(tensors(batch), None)
     return {
         "steps": [period.step for period in chosen],
         "cpu": [period.cpu for period in chosen],
         "busy": [period.busy for period in chosen],
         "batch_bytes": kept.bytes,
         "batch_arrays": kept.arrays,
-        "batch_length": None if first is None or not first.dim() else len(first),
+        "batch_length": kept.length,
         "changed_in_place": bool(kept.changes),
         "device": device.seconds(len(chosen)),
         "synchronises": device.synchronises,

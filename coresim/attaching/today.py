@@ -24,6 +24,8 @@ TRUSTED = 0.05
 NOTABLE_LOAD = 0.03
 #: A term that explains less than this share of a miss is not named.
 EXPLAINS = 0.5
+#: Names of terms.
+THE_STEP, HANDING_OVER = "the step", "handing batches over"
 
 
 class Term(NamedTuple):
@@ -109,7 +111,7 @@ def _likeliest(scenario: Scenario, checked: Checked, cores: float, study: Study)
     if abs(nearest.idle - observed) <= (1.0 - EXPLAINS) * abs(checked.miss):
         return nearest
     return Term(
-        "handing batches over",
+        HANDING_OVER,
         "the step and the workers cost what they cost apart; what is left is handing batches over, or waiting for"
         " storage or other programs",
         checked.predicted,
@@ -120,7 +122,7 @@ def _terms(scenario: Scenario, today: Today, cores: float, study: Study) -> Iter
     workload, step = scenario.workload, scenario.accelerator.step.mean
     changed = with_services(scenario, today.step / step, "step")
     yield Term(
-        "the step",
+        THE_STEP,
         f"it took {format_duration(today.step)} as it is and {format_duration(step)} without waiting",
         predict(changed, *_setting(scenario, today, cores), study).gpu_idle,
     )

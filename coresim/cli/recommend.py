@@ -106,10 +106,10 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None, Profi
     from coresim.model.load import overridden, scenario_of
 
     settings = settings_of(args)
-    if args.input:
+    if args.input is not None:
         for name in _MEASURING:
             given = getattr(args, name)
-            flag = f"--{name.replace('_', '-')}"
+            flag = "-o (--save)" if name == "save" else f"--{name.replace('_', '-')}"
             cure = f", or say {_INSTEAD[name]}" if name in _INSTEAD else ""
             require(not given, f"{flag}: goes with measuring, but {args.input} is given; leave one out{cure}")
         scenario, profile = read_input(args.input, settings, args.cold, args.storage, step_needed=False)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coresim.advise.own_host import OwnHost
-from coresim.attaching.today import Checked
+from coresim.attaching.today import HANDING_OVER, THE_STEP, Checked, Term
 from coresim.model.loader_settings import LoaderSettings
-from coresim.model.today import Today
+from coresim.model.today import CPU, Today
 from coresim.report.content import Section, Table
 from coresim.report.plain import section_text
 from coresim.report.records import Key, Record, keys
@@ -24,11 +24,21 @@ def today_text(checked: Checked) -> str:
     if checked.term is not None:
         lines.append(
             f"Not to be trusted: the prediction misses today by {100 * abs(checked.miss):.1f} points, and"
-            f" {100 * checked.allowed:.1f} are stated. Likeliest term: {checked.term.name}: {checked.term.words}."
+            f" {100 * checked.allowed:.1f} are stated. Likeliest term: {checked.term.name}: {checked.term.words}"
+            f"{_explained(checked.term, today)}"
         )
     if not today.steady:
         lines.append("The loop was not steady yet when it was observed: its steps or waits still changed.")
     return "\n".join(wrapped(line, "", "  ") for line in lines)
+
+
+def _explained(term: Term, today: Today) -> str:
+    """What is predicted with what the term says, and why it differs where the net trains on the workers' cores."""
+    if term.name == HANDING_OVER:
+        return "."
+    why = " The net trains on the cores that the workers use; a GPU does not."
+    shared = term.name == THE_STEP and today.device == CPU and today.workers
+    return f"; with that, the prediction is {percent(term.idle)}.{why if shared else ''}"
 
 
 def settings_text(settings: LoaderSettings, own: OwnHost | None) -> str:

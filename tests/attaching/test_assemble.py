@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coresim.attaching.assemble import failures_of, size_of, today_of, trials_of
+from coresim.attaching.assemble import costs_of, failures_of, size_of, today_of, trials_of
 
 COMMAND = ("python", "train.py")
 
@@ -15,7 +15,7 @@ def told(wait: float = 0.75, step: float = 0.25, cpu: float = 0.0, alone: float 
     """A rank whose batches are waited for and worked on so long; ``alone``: what a step takes without waiting."""
     settings = {
         "workers": 2, "prefetch_factor": 2, "pin_memory": False, "persistent_workers": True, "in_order": True,
-        "context": None, "batch_size": 16, "cuda": False,
+        "context": None, "batch_size": 16, "batched": True, "cuda": False,
     }  # fmt: skip
     return {
         "settings": settings | other.pop("settings", {}),
@@ -68,3 +68,16 @@ def test_a_number_of_workers_that_failed_in_one_rank_is_no_trial() -> None:
     (tried,) = trials_of([first, second], COMMAND, 8)
     assert (tried.workers, tried.ranks, tried.gpu_idle) == (1, 2, 0.75)
     assert failures_of([first]) == {} and len(trials_of([first], COMMAND, 8)) == 2
+
+
+def test_a_data_set_that_gives_whole_batches_costs_a_sample_its_part_of_one() -> None:
+    measurements = [
+        {"name": "prepare.sample", "unit": "s/sample", "values": [[0.32, 0.48], [0.16]], "how": "run"},
+        {"name": "prepare.collate", "unit": "s/batch", "values": [[0.002]], "how": "run"},
+    ]
+    loader = {"measurements": measurements}
+    sample, collate = costs_of(told(settings={"batched": False, "batch_size": None}, loader=loader))
+    assert sample.values == ((0.02, 0.03), (0.01,)) and "each of the 16 samples" in sample.how
+    assert collate.values == ((0.002,),)
+    sample, collate = costs_of(told(loader=loader))
+    assert sample.values == ((0.32, 0.48), (0.16,)) and collate.values == ((0.002,),)

@@ -77,3 +77,13 @@ def test_a_batch_of_any_kind_is_rebuilt_as_it_was() -> None:
     assert twin["list"][1][1:] == ("text", 3)
     assert twin["graph"] is not graph and (twin["graph"].nodes.tolist(), twin["graph"].name) == ([6.0, 6.0], "graph")
     assert graph.nodes.tolist() == [1.0, 1.0]
+
+
+def test_a_batch_is_as_long_as_the_first_tensors_are_on_average() -> None:
+    found = Kept()
+    for length in (4, 4, 7):
+        found.keep({"x": torch.zeros(length, 2), "y": torch.zeros(9)})
+    assert found.length == 5
+    scalar = Kept()
+    scalar.keep(torch.tensor(1.0))
+    assert scalar.length is None

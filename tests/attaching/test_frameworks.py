@@ -66,6 +66,7 @@ CASES = {
         samples=None,
         environ={"PATH": os.pathsep.join([str(BIN), os.environ["PATH"]])},
     ),
+    "a data set that gives whole batches": Case(script("whole.py"), dataset="Batches", samples=100),
     "a data set that is slow to build, in a module": Case(
         (sys.executable, "-m", "slow_build"),
         dataset="Built",

@@ -126,7 +126,11 @@ def test_a_miss_names_the_term_that_explains_it(
     assert checked.predicted == pytest.approx(0.375, abs=0.005)  # nothing that was observed went into it
     assert not checked.trusted
     assert checked.term is not None and checked.term.name == term
-    assert f"Likeliest term: {term}" in " ".join(today_text(checked).split())
+    text = " ".join(today_text(checked).split())
+    assert f"Likeliest term: {term}" in text
+    explained = f"; with that, the prediction is {100 * checked.term.idle:.1f} %." in text
+    assert explained == (term != "handing batches over")
+    assert ("The net trains on the cores that the workers use" in text) == (term == "the step")
     told = today_document(checked)
     assert (told["trusted"], told["likeliest_term"]["name"]) == (False, term)
 

@@ -259,6 +259,9 @@ def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(short_folder, p
         (["report", "FILE", "-o", "."], "cannot write .: it is a folder; name a file"),
         (["recomend", "FILE"], "did you mean 'recommend'; see coresim --help"),
         (["recommend", "FILE", "--"], "--: no command behind it; write it there, such as -- python train.py"),
+        (["recommend", "FILE", "-o", "a.json"], "-o (--save): goes with measuring, but"),
+        (["recommend", ""], "'': an empty name, and a file is needed; name one"),
+        (["simulate", ""], "'': an empty name, and a file is needed; name one"),
         (["recommend", "FOLDER"], "a folder, and a file is needed; name a file in it"),
         (
             ["recommend", "CUT"],
