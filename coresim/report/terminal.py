@@ -43,7 +43,8 @@ def answer_text(answer: Answered, verbose: bool = False) -> str:
     if verbose:
         full = tuple(fact for fact in facts(answer) if fact[0] != "Today")  # which the answer begins with
         return answer_lines(block, Section("The answer in full", (Facts(full),)), *evidence(answer))
-    more = [note for note in told if note not in first]
+    shown = " ".join(block.split())
+    more = [note for note in told if note not in first or " ".join(note.split()) not in shown]
     more.append("--verbose shows the options, the curve and the evidence")
     return "\n".join([block, "", *(wrapped(line, "  ", "    ") for line in more)])
 
@@ -111,7 +112,7 @@ def _within(entries: Sequence[str], whole: Set[int] = frozenset()) -> list[str]:
     most = [WIDTH * 3] * len(entries)
 
     def lines() -> list[list[str]]:
-        cut = [textwrap.shorten(entry, size, placeholder=" ...") for entry, size in zip(entries, most, strict=True)]
+        cut = [_cut(entry, size) for entry, size in zip(entries, most, strict=True)]
         return [wrapped(line, "" if place == 0 else "  ", "    ").splitlines() for place, line in enumerate(cut)]
 
     while sum(map(len, found := lines())) > LINES:
@@ -124,3 +125,11 @@ def _within(entries: Sequence[str], whole: Set[int] = frozenset()) -> list[str]:
         # Long words may need more lines than their letters do: cut further until there is one line less.
         most[longest] = min(most[longest] - 8, WIDTH * fewer - 4 * (fewer + 1))
     return [line for part in found for line in part]
+
+
+def _cut(entry: str, size: int) -> str:
+    """At most so many characters of an entry: whole clauses, unless they are less than half of that."""
+    if len(entry) <= size:
+        return entry
+    clauses = entry[: size - len(" ...")].rpartition("; ")[0]
+    return f"{clauses}; ..." if 2 * len(clauses) >= size else textwrap.shorten(entry, size, placeholder=" ...")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import coresim
 from coresim.cli.main import main
-from coresim.report.terminal import CHANGING, LINES, _within, merged
+from coresim.report.terminal import CHANGING, LINES, _cut, _within, merged
 from coresim.report.words import WIDTH
 
 PROFILE = Path(__file__).parents[2] / "notebooks" / "profile.json"
@@ -108,6 +109,28 @@ def test_lines_of_any_words_are_cut_to_their_number() -> None:
         entries = [" ".join("x" * length for length in words) for words in lengths]
         found = _within(entries)
         assert len(found) <= max(LINES, len(entries)) and all(len(line) <= WIDTH for line in found)
+
+
+def test_an_entry_is_cut_at_the_end_of_a_clause() -> None:
+    entry = "How sure: within the target; the step is recorded; not checked against a real run here"
+    assert _cut(entry, 200) == entry
+    assert _cut(entry, 60) == "How sure: within the target; the step is recorded; ..."
+    assert _cut(entry, 45) == "How sure: within the target; ..."
+    assert _cut("How sure: " + "word " * 20, 40) == "How sure: word word word word word ..."
+    assert all(len(_cut(entry, size)) <= size for size in range(8, 100))
+
+
+def test_a_warning_that_is_cut_is_told_in_full_below(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["recommend", str(PROFILE), "--max-cores", "3", "--options", "2"]
+    document = json.loads(PROFILE.read_text())
+    long = ["the machine was busy while costs were measured", "by others " * 40 + "that is all", "measure again"]
+    document["cautions"] = [dict(zip(("what", "value", "remedy"), long, strict=True))]
+    busy = tmp_path / "busy.json"
+    busy.write_text(json.dumps(document))
+    assert main([*words[:1], str(busy), *words[2:]]) == 4
+    lines = capsys.readouterr().out.splitlines()
+    assert "that is all" not in " ".join(block(lines)) and "..." in block(lines)[1]
+    assert "that is all" in " ".join(lines) and "measure again" in " ".join(lines)
 
 
 def test_settings_of_a_loader_that_misses_the_target_say_so(capsys: pytest.CaptureFixture[str]) -> None:
