@@ -54,7 +54,8 @@ def waits_by_state(
     a batch, those count that want a core: as large a share of them as of the time that making a batch takes.
 
     A batch that was there before an earlier one was received while the trainer waited for that one, so that its own
-    turn shows nothing.
+    turn shows nothing. While the trainer did something else, batches queue up as they are made: those that are ahead of
+    the one that it asks for come out with it, and what is waited then is shared by all of them.
 
     A batch is pickled by its maker's thread that sends, for ``pickling`` seconds, when the trainer has read the maker's
     batch before. One that was made earlier and is not pickled yet is not ready: with more workers more of them are
@@ -77,8 +78,8 @@ def waits_by_state(
     duty = duty_of(trial.notes)
     latest = max((note.made for note in trial.warm_up), default=-math.inf)
     for number, (step, moment, batch) in enumerate(zip(trial.steps, moments, batches, strict=True)):
-        received, latest = batch.made < latest, max(latest, batch.made)
-        if received:
+        known, latest = latest, max(latest, batch.made)
+        if batch.made < known:
             continue
         at_work = sum(_at_work(own, moment) for worker, own in spans.items() if worker != batch.worker)
         others = round(duty * at_work)
@@ -93,7 +94,9 @@ def waits_by_state(
         unpickled = 0.0 if begins else max(0.0, begun + pickling - moment)
         waited = max(0.0, step.got - moment - unpickled - step.cpu * (1.0 + sharing) - share * step.queued)
         if not wanted or wanted[number]:
-            found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited)
+            later = batches[number + 1 : number + workers * prefetch_factor] if moment > batch.made else []
+            along = sum(known < other.made < batch.made for other in later)
+            found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited / (1 + along))
     return found
 
 

@@ -104,3 +104,17 @@ def test_a_batch_that_was_received_before_its_turn_shows_nothing() -> None:
     # So is one that was there before the last batch of the warm-up.
     after = Trial(0.0, steps[1:], notes[1:], warm_up=notes[:1])
     assert almost(waits_by_state(after, 2, 1, 8)) == {"rest_free": [0.01]}
+
+
+def test_batches_that_are_ahead_in_the_queue_share_what_is_waited() -> None:
+    # All of it was made while the trainer was at a step: batch 0 last, so that 1 and 2 come out of the queue with it.
+    notes = (made_note(0.0, 3.0), made_note(0.0, 1.0, worker=1), made_note(0.0, 2.0, worker=2), made_note(3.0, 9.0))
+    steps = (step(5.0, 3.0, 5.07), step(6.0, 1.0, 6.0, cpu=0.0), step(6.5, 2.0, 6.5, cpu=0.0), step(9.5, 9.0, 9.52))
+    assert almost(waits_by_state(Trial(0.0, steps, notes), 3, 1, 8)) == {"rest_free": [0.02, 0.01]}
+    # One that the trainer waits for comes alone: it took the others while it waited.
+    waiting = (step(0.5, 3.0, 3.07), *steps[1:])
+    assert almost(waits_by_state(Trial(0.0, waiting, notes), 3, 1, 8)) == {"rest_free": [0.06, 0.01]}
+    # Those that were made later are behind it.
+    behind = (notes[0], made_note(0.0, 4.0, worker=1), *notes[2:])
+    found = waits_by_state(Trial(0.0, (steps[0], step(6.0, 4.0, 6.02), *steps[2:]), behind), 3, 1, 8)
+    assert almost(found) == {"rest_free": [0.03, 0.01, 0.01]}
