@@ -14,6 +14,8 @@ from coresim.theory.capacity import saturation
 GPU_BOUND = "GPU-bound"
 #: Times of what workers do.
 WORK = ("preprocess", "collate", "send")
+#: Removing a cause helps little where it takes away less than this share of what the target is missed by.
+LITTLE = 0.1
 #: What is left where the target is missed and no run sees why: a few samples that take very much longer than others.
 RARE_STALLS = ("rare stalls", "shorten or drop the samples that take longest, or deliver batches out of order")
 
@@ -103,15 +105,15 @@ def judge(setting: JudgedSetting, target: float, study: Study, met: bool) -> Ver
         name, _, _ = _worst(faster, faster.idle(study), study)
         return Verdict(GPU_BOUND, name, idle, "more cores will not help: a faster step would")
     name, without, advice = _worst(setting, idle, study)
-    if name == GPU_BOUND:
-        # Two causes bind alike, so that removing either helps nothing: take cores out of the way, name the other.
+    if idle - without <= LITTLE * (idle - target):
+        # Two causes bind alike, so that removing either helps little: take cores out of the way, name the other.
         ample = _more_cores(setting)
-        name, without, advice = _worst(ample, ample.idle(study), study)
-        if name == GPU_BOUND:
+        other = _worst(ample, ample.idle(study), study)
+        if other[0] != GPU_BOUND and other[1] < without - NOISE:
+            setting, (name, without, advice) = ample, other
+        elif name == GPU_BOUND:
             # So near the target that no cause is worth more than noise: the one that is worth most.
             name, without, advice = _worst(setting, idle, study, noise=0.0)
-        else:
-            setting = ample
     if name == GPU_BOUND:
         name, advice = RARE_STALLS
     remaining = next((remove(setting) for cause, remove, _ in CAUSES if cause == name), setting)
