@@ -105,7 +105,7 @@ def judge(setting: JudgedSetting, target: float, study: Study, met: bool) -> Ver
         name, _, _ = _worst(faster, faster.idle(study), study)
         return Verdict(GPU_BOUND, name, idle, "more cores will not help: a faster step would")
     name, without, advice = _worst(setting, idle, study)
-    if idle - without <= LITTLE * (idle - target):
+    if name == GPU_BOUND or idle - without <= LITTLE * (idle - target):
         # Two causes bind alike, so that removing either helps little: take cores out of the way, name the other.
         ample = _more_cores(setting)
         other = _worst(ample, ample.idle(study), study)
