@@ -36,7 +36,7 @@ NOMINAL, PERTURBED = 8, 40
 LEAST_STEPS, MOST_STEPS = 12, 500
 #: A trial is up to so many times as long where chance alone would change its idle by more than this standard deviation,
 #: a share: then two trials differ by more than the model is held to.
-LONGEST, MOST_CHANCE = 4.0, 0.0125
+LONGEST, MOST_CHANCE = 12.0, 0.0125
 ENDLESS = 1e12
 #: CPU times of a scenario: they change with the machine's speed.
 WORK = ("preprocess", "collate", "send", "consumer", "pin")
