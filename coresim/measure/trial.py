@@ -102,7 +102,7 @@ def run_trial(
         steps_s: seconds of each step on the device.
         warm_up: steps that do not count, at least one.
         wait: blocks until a moment of the clock.
-        join: of several ranks, waits for all and gives the latest moment at which one's device was done.
+        join: of several ranks, waits for all and gives the latest moment at which one's device will be done.
         probe: told the first batch.
         clock, cpu_clock, queue_clock: wall seconds; those of the trainer's thread on a core, and waiting for one.
     """
@@ -124,8 +124,9 @@ def run_trial(
         if pipe.inline and end is not None:
             start = end + (got - asked)
         end = start + step_s
-        wait(end)
+        # A step's end is known as it begins, so ranks tell it one another while their devices are busy.
         end = join(end)
+        wait(end)
         found.append(TimedStep(asked, ready, got, start, end, used, queued))
         notes.append(note)
     side = (_side_cpu() - side) / len(found)

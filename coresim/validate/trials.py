@@ -2,8 +2,8 @@
 
 A trial runs the same subject as the calibration, with other settings, and feeds an accelerator that blocks for the step
 time, or real training. Several ranks have a loader each, and a barrier ends every step, gloo's, as in data-parallel
-training on CPUs: they tell one another when their devices are done, and the latest of these moments ends the step of
-all. What passing the barrier takes beyond that is lateness, which is taken out (`coresim.measure.trial`).
+training on CPUs: as its step begins, each tells the others when its device will be done, and the latest of these
+moments ends the step of all. Passing the barrier costs a rank nothing, because its device is busy meanwhile.
 """
 
 from __future__ import annotations
