@@ -12,6 +12,7 @@ from coresim.measure.handover import LEAST_SEEN, pickled, waits_by_state
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED
 from coresim.measure.subject import Layout
+from coresim.measure.trial import TimedStep
 from coresim.measure.waits import HOW, busiest, waits_of
 from coresim.model.measurement import Measurement
 
@@ -122,14 +123,38 @@ def _batches(found: Calibration, runs: Sequence[CalibrationRun]) -> Iterator[Mea
     collate = [[note.collate / slower(found, run) for note in run.later] for run in runs]
     yield Measurement("prepare.collate", "s/batch", _kept(collate), f"{who}; CPU seconds per batch, collation")
     if found.inline:
-        alone = [[note.collate for note in run.trial.notes] for run in found.inline]
-        text = f"{found.subject.loader}, no worker; CPU seconds per batch, collation in the trainer"
+        alone = [list(map(_beyond_samples, run.trial.steps, run.trial.notes)) for run in found.inline]
+        text = f"{found.subject.loader}, no worker; CPU seconds of the trainer per batch beyond its samples: collation"
         yield Measurement("inline.collate", "s/batch", _kept(alone), text)
     if found.subject.threads or not runs[0].workers:
         return
-    send = [[value / slower(found, run) for value in beyond(run)] for run in runs]
-    text = "busy time of a worker without a pause per batch beyond its samples and collation: sending it"
+    send = [[value / slower(found, run) for value in _sending(run)] for run in runs]
+    text = "time of a worker without a pause, or of all its threads, per batch beyond samples and collation: sending it"
     yield Measurement("prepare.send", "s/batch", _kept(send), f"{who}; {text}")
+
+
+def _beyond_samples(step: TimedStep, note: Note) -> float:
+    """Of a trainer that prepares: the collation, what the loader itself takes, and freeing the batch before."""
+    return max(0.0, step.cpu - float(sum(note.cpu)))
+
+
+def _sending(run: CalibrationRun) -> list[float]:
+    """`beyond`, or as many times more as the CPU time of all of a worker's threads is beyond samples and collation.
+
+    While a worker prepares its next batch, its other threads send this one. That takes little of its time where a core
+    is free, and all of it where none is.
+    """
+    found, by_worker = beyond(run), itertools.groupby(sorted(run.later, key=_place), lambda note: note.worker)
+    pairs = [pair for _, notes in by_worker for pair in itertools.pairwise(notes)]
+    work = [after.process - note.process - sum(note.cpu) - note.collate for note, after in pairs]
+    if not work or not sum(found):
+        return found
+    more = max(1.0, stats.mean(work) / stats.mean(found))
+    return [more * value for value in found]
+
+
+def _place(note: Note) -> tuple[int, float]:
+    return note.worker, note.began
 
 
 def beyond(run: CalibrationRun) -> list[float]:

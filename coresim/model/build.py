@@ -11,7 +11,7 @@ from typing import NamedTuple
 from coresim.errors import InputError
 from coresim.model import lock
 from coresim.model.crowding import crowding
-from coresim.model.handover import BEFORE_DISPATCH, STATES, after_spinning, usual
+from coresim.model.handover import BEFORE_DISPATCH, STATES, after_spinning, usual, while_undealt
 from coresim.model.option import Option, read_option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
@@ -112,10 +112,11 @@ def _organise(
     if option == Option.STAGED:
         return _staged(scenario, workers), _trainer(scenario, receives=False, copies=False), None
     stages, copied = _loader(scenario, workers)
-    if prefetch_factor == 1:
-        stages = _dispatched_late(scenario, stages)
     receives = not (copied or scenario.loader.in_process)
     trainer = _trainer(scenario, receives=receives, copies=not copied)
+    if prefetch_factor == 1 and scenario.loader.credits == "per_worker" and not scenario.loader.in_process:
+        stages = _dispatched_late(scenario, stages)
+        trainer = replace(trainer, handover=_handover(scenario, True)) if receives else trainer
     return stages, trainer, batches_out(scenario, workers, prefetch_factor)
 
 
@@ -170,11 +171,13 @@ def _trainer(scenario: Scenario, inline: tuple[Phase, ...] = (), receives: bool 
     )
 
 
-def _handover(scenario: Scenario) -> tuple[Phase, ...]:
+def _handover(scenario: Scenario, dispatched_late: bool = False) -> tuple[Phase, ...]:
     """Waiting for a batch by state, where whole batches come from a maker that can be told."""
     if scenario.loader.grain not in ("batch", "split"):
         return ()
     services = scenario.workload.handover.services()
+    if dispatched_late:
+        services = while_undealt(services, scenario.workload.consumer, scenario.host.cores)
     if scenario.accelerator.sync == "spin":
         services = after_spinning(services)
     return tuple(Phase(f"handover.{state}", "wait", service) for state, service in zip(STATES, services, strict=False))
@@ -221,9 +224,9 @@ def _dispatched_late(scenario: Scenario, stages: tuple[Stage, ...]) -> tuple[Sta
 
     A DataLoader does so; with more batches out the worker has another meanwhile.
     """
-    loader, workload = scenario.loader, scenario.workload
+    workload = scenario.workload
     received = usual(workload.handover).mean + BEFORE_DISPATCH * workload.consumer.mean
-    if loader.credits != "per_worker" or loader.in_process or not received:
+    if not received:
         return stages
     workers, *later = stages
     return (replace(workers, phases=(Phase(DISPATCH, "wait", Service(received)), *workers.phases)), *later)

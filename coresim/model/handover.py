@@ -105,6 +105,18 @@ def after_spinning(services: Sequence[Service]) -> tuple[Service, ...]:
     )
 
 
+def while_undealt(services: Sequence[Service], consumer: Service, cores: float | None) -> tuple[Service, ...]:
+    """What a trainer waits in each of `STATES` if the maker begins no batch meanwhile, because none is dealt to it.
+
+    ``services`` were told of makers that do: what the trainer's own work, ``consumer``, takes longer where all of them
+    share the ``cores`` of the machine was taken off. It now shares them with one task fewer, so that much is left.
+    """
+    if not cores:
+        return tuple(services)
+    longer = Service(consumer.mean / cores)
+    return tuple(one if number < len(MAKERS) else one.longer(longer) for number, one in enumerate(services))
+
+
 def usual(handover: Handover) -> Service:
     """The waiting where the maker rests and cores are free, or in the state most like it that is known."""
     return (handover.services() or (ZERO,))[0]

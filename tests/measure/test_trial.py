@@ -56,6 +56,20 @@ def test_the_lateness_of_the_timer_is_taken_out(late: float):
         assert found.idle == pytest.approx(idle)
 
 
+def test_passing_the_barrier_costs_nothing_while_the_device_is_busy():
+    pipe = Scripted([0.0] * 12, receive=0.25)
+
+    def join(end: float) -> float:
+        pipe.now += 0.5
+        return end
+
+    found = run_trial(
+        pipe, [1.0] * 12, 2, wait=pipe.wait, join=join, clock=lambda: pipe.now, cpu_clock=lambda: pipe.now
+    )
+    assert found.lateness == pytest.approx(0.0)
+    assert found.seconds_per_step == pytest.approx(1.25)
+
+
 def test_an_inline_loader_is_late_by_no_more_than_its_work():
     pipe = Scripted([0.0] * 12, inline=0.5)
     pipe.late = 0.2
