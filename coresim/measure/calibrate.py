@@ -13,15 +13,17 @@ repeats. CPU times are taken at the machine speed that was sampled during the ru
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import worker
+from coresim.measure.forked import run_forked
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.notes import Note, duty_of
 from coresim.measure.pacing import FIRST, RATIOS, SLOW, Pacing
@@ -166,7 +168,6 @@ def calibrate(
                     continue
                 made.run(workers, number, part_of(progress, number * len(counts) + place, rounds * len(counts)))
             number += 1
-        # Behind all others: what a data set opens at its first sample must not be forked.
         inline = made.inline(rounds, alone * share, progress) if alone and not made.slow else ()
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
     ran = dict.fromkeys(run.workers for run in made.runs)
@@ -198,20 +199,26 @@ class _Maker:
         return batch_s is not None and SLOW * batch_s >= self.seconds
 
     def inline(self, rounds: int, seconds: float, progress: Progress) -> tuple[CalibrationRun, ...]:
-        """Runs in which the trainer prepares; none where the data set does so in workers alone.
+        """Runs in which the trainer prepares, in a fork; none where the data set does so in workers alone.
 
         One more comes before them: it takes the memory that the later ones have again.
         """
+        progress(1.0)
         try:
-            return tuple([self._ran(0, n, seconds, lambda done: progress(1.0)) for n in range(rounds + 1)][1:])
+            [runs] = run_forked([lambda: [self._ran(0, n, seconds) for n in range(rounds + 1)]], "the loader")
         except InputError:
             return ()
+        return tuple(map(self._told, runs[1:]))
 
     def run(self, workers: int, number: int, progress: Progress) -> None:
         """One run with so many workers; ``number`` is that of its round."""
-        self.runs.append(self._ran(workers, number, self.seconds, progress))
+        self.runs.append(self._told(self._ran(workers, number, self.seconds, progress)))
 
-    def _ran(self, workers: int, number: int, seconds: float, progress: Progress) -> CalibrationRun:
+    def _told(self, run: CalibrationRun) -> CalibrationRun:
+        """The run with the pace that was sampled meanwhile, which only this process can ask for."""
+        return replace(run, pace=self.sampler.seen(run.trial.notes))
+
+    def _ran(self, workers: int, number: int, seconds: float, progress: Progress = lambda done: None) -> CalibrationRun:
         layout = Layout(workers, pin_memory=self.pin_memory)
         began, before = time.perf_counter(), others_seconds(self.sampler.cpu_s)
         pipe = self.subject.open(layout, seed=number)
@@ -225,9 +232,8 @@ class _Maker:
             pipe.close()
         span = time.perf_counter() - began
         others = max(0.0, others_seconds(self.sampler.cpu_s) - before) / span
-        pace = self.sampler.seen(trial.notes)
         kinds, threads = tuple(pacing.kinds[1:]), pacing.threads()
-        return CalibrationRun(workers, number, trial, kinds, start_s, pace, others, memory, threads)
+        return CalibrationRun(workers, number, trial, kinds, start_s, math.nan, others, memory, threads)
 
     def probe(self, batch: Any) -> None:
         """Note the bytes and the arrays of the very first batch."""

@@ -224,8 +224,7 @@ def _dispatched_late(scenario: Scenario, stages: tuple[Stage, ...]) -> tuple[Sta
 
     A DataLoader does so; with more batches out the worker has another meanwhile.
     """
-    workload = scenario.workload
-    received = usual(workload.handover).mean + BEFORE_DISPATCH * workload.consumer.mean
+    received = usual(scenario.workload.handover).mean + BEFORE_DISPATCH * scenario.workload.consumer.mean
     if not received:
         return stages
     workers, *later = stages

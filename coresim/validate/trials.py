@@ -8,7 +8,6 @@ moments ends the step of all. Passing the barrier costs a rank nothing, because 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import tempfile
 import time
@@ -17,14 +16,14 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coresim.errors import CoresimError, InputError
+from coresim.errors import InputError
 from coresim.measure.calibrate import BUDGET_S, ROUNDS
+from coresim.measure.forked import run_forked
 from coresim.measure.machine_speed import SpeedSampler
-from coresim.measure.processes import DeathError, Link, single_threaded
+from coresim.measure.processes import Link
 from coresim.measure.protocol import others_seconds
 from coresim.measure.rig import Rig
 from coresim.measure.subject import PATIENCE, Layout
@@ -36,11 +35,8 @@ from coresim.validate.grid import Setting
 from coresim.validate.ledger import MeasuredTrial
 from coresim.validate.limits import QuotaGroup
 from coresim.validate.training import StepCost, Training, is_own, run_training
-from coresim.workloads.base import describe
 from coresim.workloads.images import EncodedImageWorkload
 
-#: How long the ranks may take to end, s.
-STOP_S = 10.0
 TRIAL_S = 2.5
 
 
@@ -138,25 +134,21 @@ def _tried(rig: Rig, layout: Layout, order: Order, training: Training | None) ->
     wait, step_s = spin_until if setting.sync == "spin" else sleep_until, [order.step_s] * steps
     if setting.ranks > 1:
         return run_ranks(rig, layout, setting.ranks, step_s, warm_up, wait, setting.straggler)
-    seed = time.perf_counter_ns() % 2**32
-    with closing(rig.subject(threads=setting.option == Option.STAGED).open(layout, seed)) as pipe:
-        if training is None:
-            return [run_trial(pipe, step_s, warm_up, wait=wait)]
-        return [run_training(pipe, training, warm_up, steps - warm_up, run_ahead=setting.run_ahead)]
+
+    def trial() -> Trial:
+        seed = time.perf_counter_ns() % 2**32
+        with closing(rig.subject(threads=setting.option == Option.STAGED).open(layout, seed)) as pipe:
+            if training is None:
+                return run_trial(pipe, step_s, warm_up, wait=wait)
+            return run_training(pipe, training, warm_up, steps - warm_up, run_ahead=setting.run_ahead)
+
+    # A device cannot be used in a fork.
+    alone = layout.workers == 0 and training is None and setting.option == Option.NO_OVERLAP
+    return run_forked([trial], "the trial") if alone else [trial()]
 
 
 def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
     return tuple(round((moment - trial.before) * 1e6) for moment in moments)
-
-
-def _live(link: Connection, trial: Callable[[], Trial]) -> None:
-    single_threaded()
-    try:
-        link.send(trial())
-    except CoresimError as error:
-        link.send(type(error)(str(error)))
-    except Exception as error:
-        link.send(CoresimError(f"a rank of the trial raised {describe(error)}"))
 
 
 def _rank(rig: Rig, layout: Layout, rank: int, ranks: int, folder: str, straggler: float, **trial: Any) -> Trial:
@@ -194,42 +186,10 @@ def run_ranks(
     """
     if straggler != 1.0 and not hasattr(rig.workload, "stretch"):
         raise InputError(f"straggler = {straggler:g}: {rig.workload.name} has no waits to stretch; use slow-reads")
-    fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory(prefix="coresim-ranks-") as folder:
-        links, processes = [], []
-        try:
-            for rank in range(ranks):
-                mine, theirs = fork.Pipe(duplex=False)
-                known: dict[str, Any] = {"steps_s": step_s, "warm_up": warm_up, "wait": wait}
-                trial = partial(_rank, rig, layout, rank, ranks, folder, straggler, **known)
-                process = fork.Process(target=_live, args=(theirs, trial))
-                process.start()
-                theirs.close()
-                links.append(mine)
-                processes.append(process)
-            told = [_received(link, process) for link, process in zip(links, processes, strict=True)]
-            for process in processes:
-                process.join(STOP_S)
-        finally:
-            for process in processes:
-                process.kill()
-                process.join(STOP_S)
-    # Where one fails, the barrier fails in the others: what began it is told.
-    errors = [one for kind in (InputError, DeathError, CoresimError) for one in told if isinstance(one, kind)]
-    if errors:
-        raise errors[0]
-    return [one for one in told if isinstance(one, Trial)]
-
-
-def _received(link: Connection, process: multiprocessing.process.BaseProcess) -> Trial | CoresimError:
-    if not link.poll(PATIENCE):
-        return CoresimError(f"a rank of the trial said nothing for {PATIENCE:g} s, so it was stopped")
-    try:
-        found: Trial | CoresimError = link.recv()
-    except EOFError:
-        process.join(STOP_S)
-        return DeathError(f"a rank of the trial ended with exit code {process.exitcode}; is memory short?")
-    return found
+        known: dict[str, Any] = {"steps_s": step_s, "warm_up": warm_up, "wait": wait}
+        calls = [partial(_rank, rig, layout, rank, ranks, folder, straggler, **known) for rank in range(ranks)]
+        return run_forked(calls, "a rank of the trial")
 
 
 def latest(moment: float) -> float:
