@@ -73,10 +73,7 @@ def known_exactly(second: float, cores: int | None) -> str:
 
 CAUSE = (
     "five uncertainties add up, none of them most of it. What two cores lose may be memory time or overhead, and the"
-    " two part beyond: overhead hardly grows, memory time grows above the ceiling. Two other ways were tried. With 16"
-    " times as many draws it is ±15.1%. If the misfit seen at 2 cores held beyond them exactly, as its middle is"
-    " taken to, it would be ±12.3%, and the interval would hold 74% of the points from two given values, where 80%"
-    " are wanted."
+    " two part beyond: overhead hardly grows, memory time grows above the ceiling."
 )
 
 HEAD = """# Beyond the measured cores: predicted and published

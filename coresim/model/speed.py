@@ -67,20 +67,16 @@ def fit(evidence: Evidence, cores: int = 64, assumed: Assumed = ASSUMED) -> Spee
     for count in range(2, cores + 1):
         host = draws.at_least(count) if evidence.cores is None else draws
         value, deviation = draws.middle(np.log(host.speed(count)))
-        off = float(np.interp(count, list(known), [offset.value for offset in known.values()]))
-        values.append(min(values[-1], math.exp(value + off)))
-        left = known[count].deviation if count in known else assumed.misfit
-        uncertainties.append(math.hypot(deviation, left))
+        off = known.get(count) or _unmeasured(known, count, assumed)
+        values.append(min(values[-1], math.exp(value + off.value)))
+        uncertainties.append(math.hypot(deviation, off.deviation))
     full = evidence.cores or cores
     gain, spread = draws.middle(draws.sibling_gain(full)) if evidence.threads_per_core > 1 else (0.0, 0.0)
     return SpeedTable(tuple(values), tuple(uncertainties), gain, spread, _provenance(draws, evidence))
 
 
 def _offsets(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> dict[int, Spread]:
-    """By cores: how far the measured curve leaves the model, as much of it as is not measurement noise.
-
-    That is a constant beyond the last measured, as the published curves bear out: what s(2) lacks, s(8) lacks too.
-    """
+    """By cores: how far the measured curve leaves the model, as much of it as is not measurement noise."""
     first = evidence.speeds[0] if evidence.speeds else SpeedPoint(1, 1.0, assumed.misfit)
     found = {int(first.at): Spread(0.0, 0.0)}
     alone = draws.middle(np.log(draws.speed(first.at)))[0]
@@ -90,6 +86,18 @@ def _offsets(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> dict[in
         share = assumed.misfit**2 / (assumed.misfit**2 + noise**2)
         found[int(point.at)] = Spread(share * off, assumed.misfit * math.sqrt(1.0 - share))
     return found
+
+
+def _unmeasured(known: dict[int, Spread], count: int, assumed: Assumed) -> Spread:
+    """How far a curve leaves the model at a count that was not measured, given where it does so at those that were.
+
+    What s(2) lacks, s(8) lacks in part: misfits are correlated (`Assumed.kept`), so the likely value follows the
+    nearest measured one, and what is left is less than without it (a conditional normal distribution).
+    """
+    nearest = known[min(known, key=lambda other: (abs(other - count), -other))]
+    off = float(np.interp(count, list(known), [offset.value for offset in known.values()]))
+    told = 1.0 - (nearest.deviation / assumed.misfit) ** 2 if len(known) > 1 else 0.0
+    return Spread(assumed.kept * off, assumed.misfit * math.sqrt(1.0 - assumed.kept**2 * told))
 
 
 def _provenance(draws: SpeedDraws, evidence: Evidence) -> tuple[str, ...]:

@@ -32,13 +32,19 @@ SAME, MOVED = 0.005, {"ranks": 0.009, "ranks-again": 0.006, "workers-whole": 0.0
 MOVED |= {"device": 0.015, "xeon-2cpu": 0.023}
 # Since these, a step covers its own launch in predictions, as the device's events tell it in trials.
 MOVED |= {"device-epyc": 0.05, "device-whole": 0.05}
+#: Since then a maker that is dealt no batch shares no core with the trainer: several workers with one batch out for
+#: each idle up to 8 points more in predictions.
+UNDEALT = "2026-11-24T22"
 
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
 def test_recorded_predictions_come_out_again(path: Path):
     """They were made by the coresim of their day: the model may have changed since, by less than a point on average."""
     recorded = read(path)
-    some = replace(recorded, points=recorded.points[::11])
+    points = recorded.points[::11]
+    if recorded.time_utc < UNDEALT:
+        points = tuple(p for p in points if p.setting.prefetch_factor > 1 or p.setting.workers < 2)
+    some = replace(recorded, points=points)
     pairs = list(zip(some.points, repredict(some, simulate).points, strict=True))
     changes = [abs(now.prediction.idle - before.prediction.idle) for before, now in pairs]
     most = MOVED.get(path.name.removesuffix(".ledger.json"), SAME)

@@ -72,6 +72,30 @@ def test_what_one_worker_s_later_batches_cost_is_the_cost() -> None:
     assert "1 worker" in found["prepare.sample"].how and "a loader" in found["prepare.sample"].how
 
 
+def test_what_a_worker_s_other_threads_do_to_send_counts_where_it_is_more() -> None:
+    """All threads of the worker take 1.1 s of CPU time a batch: 0.3 s beyond its samples and collation."""
+    found = named(calibration(run(*(note(n, process=1.1 * n) for n in range(8)))))
+    assert found["prepare.send"].mean == pytest.approx(0.3)
+    found = named(calibration(run(*(note(n, process=0.9 * n) for n in range(8)))))
+    assert found["prepare.send"].mean == pytest.approx(0.2)  # the worker itself waits for them
+
+
+def test_the_threads_of_several_workers_are_told_apart() -> None:
+    """Batches alternate between two workers; all threads of one take 2.3 s a batch, 1.5 s beyond samples and collation.
+
+    What its CPU time was when it began has nothing to do with the other's.
+    """
+    notes = [note(n, worker=n % 2, process=100.0 * (n % 2) + 2.3 * (n // 2)) for n in range(8)]
+    found = named(calibration(run(*notes, workers=2), cpus=4))
+    assert found["prepare.send"].mean == pytest.approx(1.5)
+
+
+def test_a_trainer_that_prepares_takes_all_that_is_beyond_samples() -> None:
+    alone = run(workers=0, receive=1.0)
+    found = named(replace(calibration(run()), inline=(alone,)))
+    assert found["inline.collate"].flat == pytest.approx((0.4,) * 7)
+
+
 def test_first_batches_are_no_cost_but_a_start() -> None:
     slow = note(0, process=0.5, cpu=(1.0, 0.3), wall=(1.0, 0.3), collate=2.2)
     second = note(1, cpu=(9.0, 9.0), collate=9.0)  # of another worker's first batch

@@ -6,8 +6,8 @@ import pytest
 
 from coresim import simulate
 from coresim.model.build import build
-from coresim.model.handover import Handover
-from coresim.model.scenario import Accelerator, Loader, Scenario, WorkloadCosts
+from coresim.model.handover import STATES, Handover
+from coresim.model.scenario import Accelerator, HostResources, Loader, Scenario, WorkloadCosts
 from coresim.model.service import Service, empirical
 
 
@@ -54,6 +54,24 @@ def test_with_one_batch_out_a_worker_waits_until_the_trainer_has_received_it():
     assert dispatch_of(prefetch_factor=2) == 0.0
     assert dispatch_of(in_process=True) == 0.0
     assert dispatch_of(credits="queue", dispatch="shared") == 0.0
+
+
+def waits_of(prefetch_factor: int, cores: float | None = 2.0, **loader: object) -> dict[str, float]:
+    """Seconds that a trainer waits for a hand-over, by state; all states were told as 4 ms."""
+    handover = Handover(**{state: Service(0.004) for state in STATES})
+    workload = WorkloadCosts(batch_size=4, preprocess=Service(0.001), consumer=Service(0.01), handover=handover)
+    device, host = Accelerator(Service(0.1), sync="block"), HostResources(cores=cores)
+    scenario = Scenario(workload, device, host, Loader(**loader))  # type: ignore[arg-type]
+    return {phase.name: phase.service.mean for phase in build(scenario, 2, 4, 2, prefetch_factor).trainer.handover}
+
+
+def test_a_maker_that_is_dealt_no_batch_shares_no_core_with_the_trainer():
+    """Where more want a core than there are, the trainer's 10 ms were told to take 5 ms longer for each task more."""
+    late, usual = waits_of(prefetch_factor=1), waits_of(prefetch_factor=2)
+    assert set(usual.values()) == {0.004}
+    for name, wait in late.items():
+        assert wait == pytest.approx(0.004 if name.endswith("free") else 0.009)
+    assert waits_of(1, cores=None) == waits_of(1, credits="queue", dispatch="shared") == usual
 
 
 def test_the_wait_for_a_dispatch_lengthens_the_time_of_a_batch_and_holds_no_core():
