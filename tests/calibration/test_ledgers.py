@@ -27,7 +27,7 @@ STRUCTURE, PAUSED = 0.045, "workers.ledger.json"
 WORSE = {PAUSED: 0.19, "workers-whole.ledger.json": 0.055}
 #: By how much predictions moved on average, a share: since a trainer that waits receives later batches meanwhile, and
 #: workers that sleep do not crowd the cores. Elsewhere the model predicts what it did when the ledger was recorded.
-SAME, MOVED = 0.005, {"ranks": 0.009, "ranks-again": 0.006, "workers-whole": 0.006, "workers": 0.045}
+SAME, MOVED = 0.005, {"ranks": 0.009, "ranks-again": 0.006, "workers-whole": 0.006, "workers": 0.047}
 # Since these, a trainer that spins takes no memory bandwidth and waits for turns, and a quota is one.
 MOVED |= {"device": 0.015, "xeon-2cpu": 0.023}
 # Since these, a step covers its own launch in predictions, as the device's events tell it in trials.
@@ -43,7 +43,8 @@ def test_recorded_predictions_come_out_again(path: Path):
     recorded = read(path)
     points = recorded.points[::11]
     if recorded.time_utc < UNDEALT:
-        points = tuple(p for p in points if p.setting.prefetch_factor > 1 or p.setting.workers < 2)
+        # Where many workers wait the share of a core is small, and nothing moved much.
+        points = tuple(p for p in points if p.setting.prefetch_factor > 1 or p.setting.workers < 2) or points
     some = replace(recorded, points=points)
     pairs = list(zip(some.points, repredict(some, simulate).points, strict=True))
     changes = [abs(now.prediction.idle - before.prediction.idle) for before, now in pairs]
