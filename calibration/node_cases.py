@@ -147,7 +147,8 @@ def rows(cases: Sequence[Case]) -> list[Row]:
 HEAD = """## From one GPU to a node: predicted and published
 
 Written from `calibration/node_cases.csv` by `calibration/node_cases.py`, which says how. Loss is what a node loses of
-its GPUs' single rates. Given are the rate of one GPU, the cores and the workers of each GPU; the rest is assumed.
+its GPUs' single rates. Given are the rate of one GPU, the cores and the workers of each GPU; the rest is assumed, and
+was chosen with these rows in view too.
 """
 WHY = """A row that is bound by the loader is as good as s(k) and the siblings are: its loss is the work that all
 workers of the node lack. In a row that is bound by the step, the published loss holds the all-reduce too, whose time no

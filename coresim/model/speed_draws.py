@@ -50,7 +50,8 @@ class Assumed(NamedTuple):
     """What is taken for granted before anything is measured, and why.
 
     Attributes:
-        droop: D. Published boost tables lose 10 to 15 % from one core to all.
+        droop: D. Published boost tables lose 10 to 15 % from one core to all, of which this is the middle; servers that
+            hold one clock lose less.
         memory: f, a ratio. Decoding and augmenting touch memory little; held against published curves in
             `calibration/scaling.py`.
         ceiling: c over the host's cores, a ratio. The middle of the 44 processors in ``coresim/data/machines.csv`` has
