@@ -3,7 +3,7 @@
 A trial runs the same subject as the calibration, with other settings, and feeds an accelerator that blocks for the step
 time, or real training. Several ranks have a loader each, and a barrier ends every step, gloo's, as in data-parallel
 training on CPUs: as its step begins, each tells the others when its device will be done, and the latest of these
-moments ends the step of all. Passing the barrier costs a rank nothing, because its device is busy meanwhile.
+moments ends the step of all. Passing the barrier delays a rank only where it takes longer than the step.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _tried(rig: Rig, layout: Layout, order: Order, training: Training | None) ->
             return run_training(pipe, training, warm_up, steps - warm_up, run_ahead=setting.run_ahead)
 
     # A device cannot be used in a fork.
-    alone = layout.workers == 0 and training is None and setting.option == Option.NO_OVERLAP
+    alone = setting.option == Option.NO_OVERLAP and training is None
     return run_forked([trial], "the trial") if alone else [trial()]
 
 
