@@ -10,17 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coresim import __version__
-from coresim.advise.fleet import plan_fleet
+from coresim.fleet.plan import plan_fleet
 from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.refine import CONFIDENCE
 from coresim.advise.steps import for_steps
 from coresim.advise.sweep import Study
-from coresim.advise.task import FLEET_PLAN
+from coresim.fleet.task import FLEET_PLAN
 from coresim.attaching import here
 from coresim.attaching.today import check_today, own_options
 from coresim.measure.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
-from coresim.model.fleet import Fleet, load_fleet
+from coresim.fleet.description import Fleet, load_fleet
 from coresim.model.load import load_input, scenario_of, with_profile
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, read_scenario
@@ -210,7 +210,7 @@ def plan(
     """Plan a fleet: every workload on every machine or site, and the best of them.
 
     Args:
-        fleet: what `coresim.model.fleet.load_fleet` reads, or its path.
+        fleet: what `coresim.fleet.description.load_fleet` reads, or its path.
         executor: where pairs are simulated: a process pool, a Dask client's ``get_executor()``, any other; None: here.
         results: CSV file that takes each pair as it is finished; pairs that are in it already are not simulated.
         confidence: how sure the cores needed are to meet the target, on hosts that have so many.

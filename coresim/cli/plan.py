@@ -18,8 +18,8 @@ from coresim.cli.flags import add_flags, whole_number
 from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, CoresimError, InputError, MissingPartError
 
 if TYPE_CHECKING:
-    from coresim.advise.fleet import FleetPlan
-    from coresim.model.fleet import Fleet
+    from coresim.fleet.plan import FleetPlan
+    from coresim.fleet.description import Fleet
     from coresim.report.results import ResultFile
 
 #: Objects that a process makes before it looks for cycles among them.
@@ -52,7 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan and print; exit code 0 (a pair without a prediction is part of the answer), 1 if a file is not whole."""
-    from coresim.model.fleet import load_fleet
+    from coresim.fleet.description import load_fleet
     from coresim.report.fleet import fleet_document, fleet_text
     from coresim.report.results import ResultFile, read_results
 
@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _planned(args: argparse.Namespace, fleet: Fleet, results: ResultFile | None) -> FleetPlan:
-    from coresim.advise.fleet import plan_fleet
-    from coresim.advise.task import FLEET_PLAN
+    from coresim.fleet.plan import plan_fleet
+    from coresim.fleet.task import FLEET_PLAN
 
     if results and results.problem:
         print(f"coresim: {results.problem}; no row is kept, the plan is made all the same", file=sys.stderr)

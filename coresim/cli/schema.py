@@ -18,7 +18,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the schema or schemas; exit code 0."""
-    from coresim.model.fleet import fleet_schema
+    from coresim.fleet.description import fleet_schema
     from coresim.model.scenario import scenario_schema
     from coresim.report.schemas import schemas
 

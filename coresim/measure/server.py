@@ -10,6 +10,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from coresim.errors import InputError
 from coresim.measure import costs
 from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
 from coresim.measure.cautions import cautions_of
+from coresim.measure.forked import run_forked
 from coresim.measure.machine_speed import OWN_WORK
 from coresim.measure.neighbours import measure_pressure, measure_siblings, sibling_cpus
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
@@ -150,7 +152,8 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
         if isinstance(message, Ask):
             link.send("calibrated", _calibrated(link, rig, message))
         elif isinstance(message, Path):
-            _store(rig.batch(), message)
+            # In a fork: a batch that is prepared here would make later workers faster.
+            run_forked([partial(_store, rig, message)], "the data set")
             link.send("stored")
         elif more is not None:
             more(link, rig, message)
@@ -194,9 +197,9 @@ def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> l
     return [*measure_pressure(work, Context((1.0 - SIBLINGS) * seconds, cautions=cautions)), *shared]
 
 
-def _store(batch: Any, path: Path) -> None:
+def _store(rig: Rig, path: Path) -> None:
     if importlib.util.find_spec("torch") is not None:
         import torch  # noqa: PLC0415 (torch is optional and heavy)
         from torch.utils.data import default_convert  # noqa: PLC0415
 
-        torch.save(default_convert(batch), path)  # type: ignore[no-untyped-call]
+        torch.save(default_convert(rig.batch()), path)  # type: ignore[no-untyped-call]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from coresim.advise.decide import OptionAnswer
-    from coresim.advise.fleet import FleetPlan
+    from coresim.fleet.plan import FleetPlan
     from coresim.advise.recommend import Recommendation
     from coresim.model.pipeline import Pipeline
     from coresim.model.profile import Profile

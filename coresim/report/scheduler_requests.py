@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from coresim.advise.fleet import Row
+from coresim.fleet.plan import Row
 from coresim.advise.memory import memory_of
 from coresim.model.option import Option
 from coresim.report.settings import pins_memory

@@ -16,7 +16,7 @@ from coresim.report.results import COLUMNS, ROW
 from coresim.report.simulated import estimate_shares
 
 if TYPE_CHECKING:
-    from coresim.advise.fleet import FleetPlan
+    from coresim.fleet.plan import FleetPlan
     from coresim.advise.recommend import Recommendation
     from coresim.model.profile import Profile
     from coresim.sim.estimate import Estimate

@@ -20,7 +20,7 @@ FLOORS = (
     ("model", "workloads"),
     ("measure", "sim", "theory"),
     ("advise", "validate"),
-    ("attaching",),
+    ("attaching", "fleet"),
     ("report",),
     ("cli", "api", "callbacks"),
     ("__main__",),

@@ -14,7 +14,7 @@ from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.refine import CONFIDENCE, LIKELY
 from coresim.advise.starved import SEARCHED, SIMULATED, predicted, short_of_cores, uncertainty
 from coresim.advise.sweep import Point, Study, pipeline_of
-from coresim.advise.transfer import Transferred
+from coresim.fleet.transfer import Transferred
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario, with_services
 from coresim.sim.engines import engine_named
@@ -54,7 +54,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Cores:
-    """The cores per GPU that a candidate has or may be asked for; see `coresim.model.fleet.Candidate`."""
+    """The cores per GPU that a candidate has or may be asked for; see `coresim.fleet.description.Candidate`."""
 
     had: float | None
     most: float | None

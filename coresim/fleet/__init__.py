@@ -1,0 +1,1 @@
+"""Many jobs on many kinds of hosts: the fleet file, a job transferred to another host, and which host suits each."""
