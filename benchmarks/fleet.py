@@ -15,12 +15,12 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from coresim.fleet.plan import _Book, plan_fleet
 from coresim.advise.refine import CONFIDENCE
-from coresim.fleet.task import FLEET_PLAN
 from coresim.cli.plan import begin
-from coresim.model.catalogue import chip
 from coresim.fleet.description import Fleet, FleetWorkload, candidate_of
+from coresim.fleet.plan import _Book, plan_fleet
+from coresim.fleet.task import FLEET_PLAN
+from coresim.model.catalogue import chip
 from coresim.model.machines import load_machines
 from coresim.model.scenario import read_scenario
 

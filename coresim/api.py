@@ -10,17 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coresim import __version__
-from coresim.fleet.plan import plan_fleet
 from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.refine import CONFIDENCE
 from coresim.advise.steps import for_steps
 from coresim.advise.sweep import Study
-from coresim.fleet.task import FLEET_PLAN
 from coresim.attaching import here
 from coresim.attaching.today import check_today, own_options
+from coresim.fleet.description import Fleet, load_fleet
+from coresim.fleet.plan import plan_fleet
+from coresim.fleet.task import FLEET_PLAN
 from coresim.measure.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
-from coresim.fleet.description import Fleet, load_fleet
 from coresim.model.load import load_input, scenario_of, with_profile
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, read_scenario

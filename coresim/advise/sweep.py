@@ -238,7 +238,9 @@ def _allowed(scenario: Scenario, option: Option, cores: float) -> tuple[float, f
     The bounds of servers and credits are in proportion to them (`coresim.theory.bounds`), and all others are loosest
     where there are most. More workers also make the work longer, so a bound of all is without that.
     """
-    loader, workload = replace(scenario.loader, library_threads=1), replace(scenario.workload, consumer_growth=0.0)
+    loader, workload = replace(scenario.loader, library_threads=1), scenario.workload
+    quickest = min(workload.consumer_by_workers)
+    workload = replace(workload, consumer_growth=0.0, consumer_by_workers=(quickest,))
     alone = replace(scenario, loader=loader, workload=workload)
     one = widest(alone, option, cores)
     line = pipeline_of(alone, option, cores, max(1, one.workers), one.prefetch_factor)

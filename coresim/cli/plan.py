@@ -18,8 +18,8 @@ from coresim.cli.flags import add_flags, whole_number
 from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, CoresimError, InputError, MissingPartError
 
 if TYPE_CHECKING:
-    from coresim.fleet.plan import FleetPlan
     from coresim.fleet.description import Fleet
+    from coresim.fleet.plan import FleetPlan
     from coresim.report.results import ResultFile
 
 #: Objects that a process makes before it looks for cycles among them.

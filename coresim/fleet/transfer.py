@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coresim.errors import InputError
-from coresim.model.catalogue import find_step
 from coresim.fleet.description import Candidate, FleetWorkload
+from coresim.model.catalogue import find_step
 from coresim.model.machines import same_gpu
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service

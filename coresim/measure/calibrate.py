@@ -26,10 +26,10 @@ from coresim.measure import worker
 from coresim.measure.forked import run_forked
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.notes import Note, duty_of
-from coresim.measure.pacing import FIRST, RATIOS, SLOW, Pacing
+from coresim.measure.pacing import DRAINED, FIRST, RATIOS, SLOW, Pacing
 from coresim.measure.protocol import Progress, others_seconds, part_of
 from coresim.measure.subject import Layout, Subject
-from coresim.measure.trial import Trial, run_trial
+from coresim.measure.trial import TimedStep, Trial, run_trial
 from coresim.workloads.base import batch_facts
 
 #: Wall seconds of a calibration. Slow batches take longer: a few of each are needed.
@@ -74,6 +74,15 @@ class CalibrationRun:
     def later(self) -> list[Note]:
         """The notes of all batches but the first of each worker."""
         return [note for note, kind in zip(self.trial.notes, self.kinds, strict=True) if kind != FIRST]
+
+    @property
+    def received(self) -> list[TimedStep]:
+        """The steps whose batches were neither a worker's first nor, where there are others, among the last.
+
+        The last batches are all there when the loader stops, and are received one after the other: that is quicker.
+        """
+        kinds = [kind for kind in self.kinds if kind not in (FIRST, DRAINED)] or self.kinds
+        return [step for step, kind in zip(self.trial.steps, self.kinds, strict=True) if kind in kinds]
 
 
 @dataclass(frozen=True)

@@ -189,8 +189,8 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         return
     how = f"{found.subject.loader}; per batch, in the trainer"
     for count in found.counts:
-        runs = telling if count == _fewest(found) else found.of(count)
-        values = [[step.cpu / slower(found, run) for step in run.trial.steps] for run in runs]
+        runs = found.of(count)
+        values = [[step.cpu / slower(found, run) for step in run.received] for run in runs]
         name = "receive.cpu" if count == 1 else f"receive.cpu.{count}"
         yield Measurement(
             name, "s/batch", _kept(values), f"{_who(found, runs)}; per batch, in the trainer; CPU seconds"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from coresim.errors import InputError
 from coresim.model import lock
 from coresim.model.crowding import crowding
-from coresim.model.handover import BEFORE_DISPATCH, STATES, after_spinning, usual, while_undealt
+from coresim.model.handover import BEFORE_DISPATCH, STATES, after_spinning, receiving, usual, while_undealt
 from coresim.model.option import Option, read_option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
@@ -106,9 +106,9 @@ def _organise(
         scenario = with_services(scenario, scenario.workload.in_process_collate, "collate")
     if option == Option.NO_OVERLAP:
         return (), replace(_trainer(scenario, _preparation(scenario), receives=False), run_ahead=0), None
-    # Many senders keep the one receiver from its work: more wake-ups, more open files, colder caches.
-    growth = 1.0 + scenario.workload.consumer_growth * (workers - 1)
-    scenario = with_services(scenario, growth, "consumer") if growth > 1.0 else scenario
+    workload = scenario.workload
+    longer = receiving(workers, workload.consumer_growth, workload.consumer_by_workers)
+    scenario = with_services(scenario, longer, "consumer")
     if option == Option.STAGED:
         return _staged(scenario, workers), _trainer(scenario, receives=False, copies=False), None
     stages, copied = _loader(scenario, workers)

@@ -117,6 +117,20 @@ def while_undealt(services: Sequence[Service], consumer: Service, cores: float |
     return tuple(one if number < len(MAKERS) else one.longer(longer) for number, one in enumerate(services))
 
 
+def receiving(workers: int, growth: float, by_workers: Sequence[float]) -> float:
+    """How many times as long a trainer's own CPU time for a batch is as with one worker.
+
+    Many senders keep the one receiver from its work: more wake-ups, more open files, colder caches. Where batches come
+    more often the trainer rests less, and what it does after a rest takes longer.
+
+    Args:
+        workers: of its loader.
+        growth: share that each of them beyond the first adds.
+        by_workers: measured with 1, 2, ... workers, over that with one; the last holds on.
+    """
+    return (1.0 + growth * (workers - 1)) * by_workers[min(workers, len(by_workers)) - 1]
+
+
 def usual(handover: Handover) -> Service:
     """The waiting where the maker rests and cores are free, or in the state most like it that is known."""
     return (handover.services() or (ZERO,))[0]

@@ -25,7 +25,7 @@ What is decided here, and why:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ MODEL, HANDOVER = 0.03, 0.3
 #: How many times as far as in the runs of its calibration a shared machine's speed is off in other minutes. Seen in 55
 #: calibrations and the trials after them; `calibration/README.md` begins with what the ledgers there show.
 DRIFT = 2.35
-BUSY = "accelerator.step.busy."
+BUSY, SENDERS = "accelerator.step.busy.", "receive.cpu."
 Values = Sequence[Sequence[float]]
 
 
@@ -152,6 +152,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
     inline, collate = _mean(profile, "inline.collate"), _mean(profile, KEYS_PER_BATCH["collate"])
     known = {
         "handover": handover or None,
+        "consumer_by_workers": by_workers if len(by_workers := receiving_table(profile)) > 1 else None,
         "in_process_collate": inline / collate if inline and collate else None,
         "startup": _duration(profile, "worker.start"),
         "worker_startup": _duration(profile, "worker.first"),
@@ -222,15 +223,27 @@ def _accelerator(profile: Profile) -> dict[str, Any]:
 def slowdown_table(step: Measurement, measurements: Sequence[Measurement]) -> list[float]:
     """Relative step time beside 0, 1, 2, ... busy cores, by medians; interpolated; under 1 is noise and given as 1."""
     alone = stats.median(step.flat)
-    points = {0: 1.0}
-    for found in measurements:
-        if found.name.startswith(BUSY):
-            points[int(found.name.removeprefix(BUSY))] = max(1.0, stats.median(found.flat) / alone)
+    found = {int(m.name.removeprefix(BUSY)): m for m in measurements if m.name.startswith(BUSY)}
+    return _interpolated({0: 1.0} | {k: max(1.0, stats.median(m.flat) / alone) for k, m in found.items()})
+
+
+def receiving_table(profile: Profile) -> list[float]:
+    """Receiving a batch with 1, 2, 3, ... workers over that with one, by means; interpolated by their logarithm.
+
+    Half the time between two batches is as much less rest with two workers instead of one as with 16 instead of 8.
+    """
+    one = _mean(profile, KEYS_PER_BATCH["consumer"])
+    found = {m.name.removeprefix(SENDERS): m.mean for m in profile.measurements if m.name.startswith(SENDERS)}
+    return _interpolated({1: 1.0} | {int(k): mean / one for k, mean in found.items()}, math.log) if one else [1.0]
+
+
+def _interpolated(points: Mapping[int, float], place: Callable[[float], float] = float) -> list[float]:
+    """The values at all whole numbers from the first point to the last, in between linear in their ``place``."""
     known = sorted(points)
-    table = [1.0]
+    table = [points[known[0]]]
     for low, high in pairwise(known):
-        slope = (points[high] - points[low]) / (high - low)
-        table += [points[low] + slope * (k - low) for k in range(low + 1, high + 1)]
+        slope = (points[high] - points[low]) / (place(high) - place(low))
+        table += [points[low] + slope * (place(k) - place(low)) for k in range(low + 1, high + 1)]
     return table
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from coresim.advise.decide import OptionAnswer
-    from coresim.fleet.plan import FleetPlan
     from coresim.advise.recommend import Recommendation
+    from coresim.fleet.plan import FleetPlan
     from coresim.model.pipeline import Pipeline
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from coresim.fleet.plan import FleetPlan, Mix, Row, Unknown
 from coresim.advise.refine import LIKELY
 from coresim.fleet.description import FleetWorkload
+from coresim.fleet.plan import FleetPlan, Mix, Row, Unknown
 from coresim.report.content import Block, Items, Paragraph, Section, Table, Verbatim
 from coresim.report.doubt import sureness
 from coresim.report.plain import answer_lines

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from coresim.advise.recommend import Recommendation
 from coresim.model import lock
 from coresim.model.build import build
-from coresim.model.handover import AFTER_SPINNING
+from coresim.model.handover import AFTER_SPINNING, receiving
 from coresim.model.option import Option
 from coresim.model.overrides import provenance_after
 from coresim.model.profile import Profile
@@ -75,10 +75,8 @@ def input_lines(
             gain = f"{100 * host.siblings:.0f} % of a core"
             yield f"a second hardware thread adds {gain} where all cores are busy: {known}"
     yield from _cores_lines(answer, given, settings)
-    if workload.consumer_growth and not workload.consumer.is_zero and answer.point.option != Option.NO_OVERLAP:
-        known = provenance_after(settings, "workload.consumer_growth", given)
-        growth = f"{100 * workload.consumer_growth:.2g} %"
-        yield f"each worker beyond the first adds {growth} to the time to receive a batch: {known}"
+    if not workload.consumer.is_zero and answer.point.option != Option.NO_OVERLAP:
+        yield from _receiving_lines(answer, given if profile is None else "measured in the running loader", settings)
     if (
         loader.gil
         and (loader.in_process or answer.point.option == Option.STAGED)
@@ -90,6 +88,18 @@ def input_lines(
         share = provenance_after(settings, "loader.gil", given)
         yield f"{100 * loader.gil:.0f} % of preprocessing holds the interpreter's lock: {share}"
         yield f"passing the lock between threads adds up to {100 * loader.lock_passing:.0f} % to that: {passing}"
+
+
+def _receiving_lines(answer: Recommendation, given: str, settings: Sequence[str]) -> Iterator[str]:
+    workload, workers = answer.scenario.workload, max(1, answer.point.workers)
+    if workload.consumer_growth:
+        known = provenance_after(settings, "workload.consumer_growth", given)
+        growth = f"{100 * workload.consumer_growth:.2g} %"
+        yield f"each worker beyond the first adds {growth} to the time to receive a batch: {known}"
+    factor = receiving(workers, 0.0, workload.consumer_by_workers)
+    if factor != 1.0:
+        known = provenance_after(settings, "workload.consumer_by_workers", given)
+        yield f"receiving a batch from {workers} workers takes {factor:.2f} times as long as from one: {known}"
 
 
 def _cores_lines(answer: Recommendation, given: str, settings: Sequence[str]) -> Iterator[str]:

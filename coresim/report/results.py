@@ -10,10 +10,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from coresim.fleet.plan import Row
-from coresim.fleet.task import Outcome
 from coresim.errors import CoresimError, InputError
 from coresim.files import read_text, write_text
+from coresim.fleet.plan import Row
+from coresim.fleet.task import Outcome
 from coresim.report.records import Key, Record, keys
 from coresim.units import in_bounds
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from coresim.fleet.plan import Row
 from coresim.advise.memory import memory_of
+from coresim.fleet.plan import Row
 from coresim.model.option import Option
 from coresim.report.settings import pins_memory
 from coresim.units import format_bytes

@@ -16,8 +16,8 @@ from coresim.report.results import COLUMNS, ROW
 from coresim.report.simulated import estimate_shares
 
 if TYPE_CHECKING:
-    from coresim.fleet.plan import FleetPlan
     from coresim.advise.recommend import Recommendation
+    from coresim.fleet.plan import FleetPlan
     from coresim.model.profile import Profile
     from coresim.sim.estimate import Estimate
     from coresim.validate.ledger import Ledger

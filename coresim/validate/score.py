@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coresim import stats
+from coresim.model.handover import receiving
 from coresim.model.option import Option
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, RecordedJob, RecordedPoint
@@ -104,7 +105,8 @@ def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
         speed = speeds[min(point.setting.busy, len(speeds)) - 1]
         found[SAMPLE] = stats.mean([t.sample_s for t in trials]) * speed / workload.preprocess.mean - 1.0
     if point.setting.option == Option.OVERLAPPED and workload.consumer.mean > 0:
-        found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / workload.consumer.mean - 1.0
+        longer = receiving(point.setting.workers, workload.consumer_growth, workload.consumer_by_workers)
+        found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / (longer * workload.consumer.mean) - 1.0
     return found
 
 

@@ -24,6 +24,7 @@ from coresim.advise.sweep import (
 from coresim.model.build import build
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario, read_scenario
+from coresim.model.service import Service
 from coresim.sim.draws import draw
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
@@ -189,6 +190,8 @@ def test_what_is_decided_by_few_runs_takes_no_more(cores: int, fewer: bool) -> N
 def test_the_bound_of_a_setting_in_a_moment_is_never_above_that_of_its_pipeline() -> None:
     jobs = [scenario(), scenario(copy="3 ms", step="8 ms"), scenario(mean="10 ms", cv=2)]
     jobs.append(replace(jobs[0], workload=replace(jobs[0].workload, consumer_growth=0.05)))
+    quicker = replace(jobs[0].workload, consumer=Service(0.015), consumer_by_workers=(1.0, 1.3, 0.4))
+    jobs.append(replace(jobs[0], workload=quicker))
     jobs.append(replace(jobs[0], loader=replace(jobs[0].loader, library_threads=4)))
     jobs.append(replace(jobs[0], accelerator=replace(jobs[0].accelerator, sync="block")))
     for job in jobs:

@@ -27,8 +27,8 @@ from coresim.advise.starved import uncertainty
 from coresim.cli.main import LONGEST, build_parser, main, one_line
 from coresim.errors import CoresimError, InputError
 from coresim.files import read_json
-from coresim.model.build import build, resolve_setting
 from coresim.fleet.description import load_fleet
+from coresim.model.build import build, resolve_setting
 from coresim.model.machines import read_machines
 from coresim.model.overrides import override
 from coresim.model.profile import Profile, load_document, profile_tables

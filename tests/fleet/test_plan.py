@@ -16,17 +16,17 @@ from jsonschema import validate
 from matplotlib.figure import Figure
 
 import coresim
-from coresim.advise import fleet as fleets
-from coresim.fleet.plan import FleetPlan, Row, plan_fleet
 from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.recommend import recommend
 from coresim.advise.starved import BOUNDED, SEARCHED, SIMULATED, brief
 from coresim.advise.sweep import Study, best_point, pipeline_of
-from coresim.fleet.task import FLEET_PLAN, Outcome
-from coresim.fleet.transfer import OTHER_CPU, OTHER_FORM, condensed, transfer
 from coresim.cli.main import main
 from coresim.errors import InputError, UnknownKeyError
+from coresim.fleet import plan as fleets
 from coresim.fleet.description import Candidate, Fleet, FleetWorkload, fleet_schema, load_fleet
+from coresim.fleet.plan import FleetPlan, Row, plan_fleet
+from coresim.fleet.task import FLEET_PLAN, Outcome
+from coresim.fleet.transfer import OTHER_CPU, OTHER_FORM, condensed, transfer
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import read_scenario
 from coresim.model.service import Service, empirical

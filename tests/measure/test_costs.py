@@ -67,7 +67,7 @@ def test_what_one_worker_s_later_batches_cost_is_the_cost() -> None:
     assert found["prepare.sample"].values == ((0.3,) * 14,) * 3
     assert found["prepare.collate"].values == ((0.2,) * 7,) * 3
     assert found["prepare.send"].flat == pytest.approx((0.2,) * len(found["prepare.send"].flat))
-    assert found["receive.cpu"].values == ((0.01,) * 7,) * 3
+    assert found["receive.cpu"].values == ((0.01,) * 5,) * 3  # the last two were there already
     assert found["worker.start"].values == ((0.05,),) * 3
     assert "1 worker" in found["prepare.sample"].how and "a loader" in found["prepare.sample"].how
 
@@ -380,9 +380,11 @@ def test_where_samples_wait_work_costs_what_it_does_on_the_busiest_core(
     made = replace(made, usual_pace={1: 1.0, 2: 1.3, 8: 1.3, 16: 1.4})
     made = replace(made, runs=tuple(replace(one, pace=made.usual_pace[one.workers]) for one in made.runs))
     found = named(made)
-    for name in ("prepare.sample", "prepare.collate", "receive.cpu"):
+    for name in ("prepare.sample", "prepare.collate"):
         assert found[name].mean == pytest.approx(told)
     assert usual_paces(made)[1] == pace
+    # A trainer that receives from few workers rests as long in a training.
+    assert found["receive.cpu"].mean == pytest.approx(0.04)
 
 
 def test_runs_with_few_workers_and_with_many_are_not_mixed() -> None:

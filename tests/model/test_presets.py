@@ -94,6 +94,13 @@ def test_receiving_grows_with_the_senders() -> None:
     assert alone == pytest.approx(job.workload.consumer.mean) and many == pytest.approx(2 * alone)
 
 
+def test_receiving_takes_as_long_as_it_was_measured_to_with_so_many_workers() -> None:
+    job = scenario("pytorch")
+    job = replace(job, workload=replace(job.workload, consumer_by_workers=(1.0, 1.5, 0.5), consumer_growth=0.1))
+    times = [build(job, 2, 64.0, workers).trainer.consumer.service.mean for workers in (1, 2, 3, 11)]
+    assert times == pytest.approx([factor * job.workload.consumer.mean for factor in (1.0, 1.65, 0.6, 1.0)])
+
+
 def test_dali_s_threads_share_each_batch() -> None:
     # 8 samples of 4 ms in 4 threads: 8 ms a batch; a fifth thread leaves one with two samples still.
     assert throughput("dali", 4) == pytest.approx(1000, rel=0.02)

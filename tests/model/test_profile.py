@@ -83,6 +83,13 @@ def profile(source: AcceleratorSource = GIVEN, **more: tuple[tuple[float, ...], 
     )
 
 
+def test_receiving_with_more_workers_is_interpolated_by_their_logarithm() -> None:
+    assert "consumer_by_workers" not in profile().scenario_tables()["workload"]
+    made = profile(receive__cpu__2=((0.006,),), receive__cpu__8=((0.012, 0.012),))
+    found = read_scenario(made.scenario_tables()).workload.consumer_by_workers
+    assert [found[k - 1] for k in (1, 2, 4, 8)] == pytest.approx([1, 2, 3, 4]) and len(found) == 8
+
+
 def with_steps(source: AcceleratorSource = TIMED, **more: tuple[tuple[float, ...], ...]) -> Profile:
     found = profile(source, **STEPS, **more)
     assert all(name in {m.name for m in found.measurements} for name in STEPS)

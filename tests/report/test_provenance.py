@@ -45,6 +45,8 @@ def test_growth_of_receiving_is_named_with_its_origin() -> None:
     assert f"{line}as given" in provenance(tables)
     given = "given by the setting workload.consumer_growth=0.02 (--set)"
     assert f"{line}{given}" in provenance(tomllib.loads(JOB), "workload.consumer_growth=0.02")
+    tables["workload"] |= {"consumer": "1 ms", "consumer_by_workers": [0.5]}
+    assert any(found.endswith("workers takes 0.50 times as long as from one: as given") for found in provenance(tables))
     # Without workers nothing is received.
     assert not any("receive" in found for found in provenance(tables, options=(1,)))
 
