@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from accuracy import at_pace, by_chance, grouped, headline, kind_of, repredict, wandering, with_own_costs
@@ -43,14 +44,20 @@ a device, `calibration/cuda_campaign.py` records one."""
 def main() -> None:
     """Write the README and one figure for each ledger."""
     paths = sorted(HERE.glob("*.ledger.json"))
-    ledgers = {path.name: load_ledger(path) for path in paths}
-    parts = [head(ledgers)]
-    for path, (name, ledger) in zip(paths, ledgers.items(), strict=True):
-        save_figure(plot_validation(ledger), str(HERE / picture_of(name)))
-        # What a person has to say of a ledger stands beside it.
-        note = path.with_name(name.replace(".ledger.json", ".note.md"))
-        parts.append(section(name, ledger, note.read_text() if note.exists() else ""))
+    # A section takes up to a minute: all of its trials are predicted anew, several times.
+    with ProcessPoolExecutor() as pool:
+        sections = pool.map(shown, paths)
+        parts = [head({path.name: load_ledger(path) for path in paths}), *sections]
     (HERE / "README.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def shown(path: Path) -> str:
+    """The section of one ledger; its figure is written."""
+    ledger = load_ledger(path)
+    save_figure(plot_validation(ledger), str(HERE / picture_of(path.name)))
+    # What a person has to say of a ledger stands beside it.
+    note = path.with_name(path.name.replace(".ledger.json", ".note.md"))
+    return section(path.name, ledger, note.read_text() if note.exists() else "")
 
 
 def head(ledgers: Mapping[str, Ledger]) -> str:
