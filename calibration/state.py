@@ -44,7 +44,7 @@ a device, `calibration/cuda_campaign.py` records one."""
 def main() -> None:
     """Write the README and one figure for each ledger."""
     paths = sorted(HERE.glob("*.ledger.json"))
-    # A section takes up to a minute: all of its trials are predicted anew, several times.
+    # A section takes up to a minute, because all of its trials are predicted again several times.
     with ProcessPoolExecutor() as pool:
         sections = pool.map(shown, paths)
         parts = [head({path.name: load_ledger(path) for path in paths}), *sections]

@@ -1,1 +1,1 @@
-"""Many jobs on many kinds of hosts: the fleet file, a job transferred to another host, and which host suits each."""
+"""Many jobs on many kinds of hosts: the fleet file, a job transferred to another host, the best host of each job."""

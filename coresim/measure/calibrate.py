@@ -77,9 +77,10 @@ class CalibrationRun:
 
     @property
     def received(self) -> list[TimedStep]:
-        """The steps whose batches were neither a worker's first nor, where there are others, among the last.
+        """The steps that tell what receiving costs: without each worker's first batch and without the last ones.
 
-        The last batches are all there when the loader stops, and are received one after the other: that is quicker.
+        The last batches are all ready when the loader stops. The trainer receives them without a pause, which is faster
+        than in a training. Where a run has no other batches, all of them count.
         """
         kinds = [kind for kind in self.kinds if kind not in (FIRST, DRAINED)] or self.kinds
         return [step for step, kind in zip(self.trial.steps, self.kinds, strict=True) if kind in kinds]

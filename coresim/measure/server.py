@@ -152,7 +152,7 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
         if isinstance(message, Ask):
             link.send("calibrated", _calibrated(link, rig, message))
         elif isinstance(message, Path):
-            # In a fork: a batch that is prepared here would make later workers faster.
+            # In a fork, because a batch that this process prepares makes its later workers faster.
             run_forked([partial(_store, rig, message)], "the data set")
             link.send("stored")
         elif more is not None:

@@ -118,10 +118,10 @@ def while_undealt(services: Sequence[Service], consumer: Service, cores: float |
 
 
 def receiving(workers: int, growth: float, by_workers: Sequence[float]) -> float:
-    """How many times as long a trainer's own CPU time for a batch is as with one worker.
+    """The trainer's CPU time to receive a batch, over that with one worker.
 
-    Many senders keep the one receiver from its work: more wake-ups, more open files, colder caches. Where batches come
-    more often the trainer rests less, and what it does after a rest takes longer.
+    Many senders make it longer: more wake-ups, more open files, colder caches. It is shorter where batches come more
+    often: the trainer rests less, and work after a rest takes longer. Both show in ``calibration/``.
 
     Args:
         workers: of its loader.

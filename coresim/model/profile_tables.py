@@ -228,9 +228,10 @@ def slowdown_table(step: Measurement, measurements: Sequence[Measurement]) -> li
 
 
 def receiving_table(profile: Profile) -> list[float]:
-    """Receiving a batch with 1, 2, 3, ... workers over that with one, by means; interpolated by their logarithm.
+    """Time to receive a batch with 1, 2, 3, ... workers over that with one worker, by means.
 
-    Half the time between two batches is as much less rest with two workers instead of one as with 16 instead of 8.
+    Between the numbers that ran it is linear in the logarithm of the workers: each doubling of them halves the time
+    between two batches, in which the trainer rests.
     """
     one = _mean(profile, KEYS_PER_BATCH["consumer"])
     found = {m.name.removeprefix(SENDERS): m.mean for m in profile.measurements if m.name.startswith(SENDERS)}

@@ -49,7 +49,7 @@ class WorkloadCosts:
     send: Service = key(SERVICE, "CPU time of a worker process to hand one batch over, beyond collating", ZERO)
     consumer: Service = key(SERVICE, "CPU time of the trainer to receive one batch from a worker, serial", ZERO)
     consumer_growth: float = key(FRACTION, "share of it that each worker beyond the first adds", 0.0)
-    consumer_by_workers: tuple[float, ...] = key(TABLE, "times that with 1, 2, ... workers; the last holds on", (1.0,))
+    consumer_by_workers: tuple[float, ...] = key(TABLE, "factor on it with 1, 2, ... workers; last holds on", (1.0,))
     handover: Handover = key(HANDOVER, "waiting for a batch that is ready, beyond consumer; holds no core", NO_HANDOVER)
     pin: Service = key(SERVICE, "CPU time to copy one batch to pinned memory, in the pin thread", ZERO)
     copy: Service = key(SERVICE, "time to copy one batch from host to device", ZERO)
