@@ -6,13 +6,23 @@ import re
 from collections.abc import Sequence
 
 from accuracy import grouped, headline, kind_of, near_knee
-from choosing import NEAR, NEAR_SHARE, choices_of_rules, core_choices
+from choosing import (
+    CHEAP,
+    NEAR,
+    NEAR_SHARE,
+    choices_of_rules,
+    choices_of_sweeps,
+    core_choices,
+    cost_text,
+    spent,
+    within_deviation,
+)
 from pages import table
 
-from coresim.report.validation import cost_text, points, sweeps_agree
+from coresim.report.validation import points
 from coresim.report.words import percent
 from coresim.validate.ledger import Ledger, RecordedPoint
-from coresim.validate.score import CHEAP, choices, score, spent
+from coresim.validate.score import HELD, Choice, choices, score
 
 #: What the declared grid is held to, on a two-core machine with an emulated accelerator; shares.
 BOUNDS = (
@@ -37,6 +47,13 @@ BOUNDS_TEXT = (
     " costs times what a fixed piece of the same kind of work cost during the trial on the CPUs that its workers were"
     " on, over what it cost in the calibration. It is sampled by a process of its own; of the trial it takes only when"
     " its workers were on which CPU."
+)
+
+NOISE_TEXT = (
+    f"Within the noise: numbers of workers that are in truth equally good would count so in {HELD:.0%} of the scans."
+    " Within one deviation, or one point, is how pages before this one counted. Where repeats differ by a point or"
+    " more, equally good numbers fail that in a quarter of the scans, because the best measured is the luckiest of"
+    " several. More idle: than the best measured."
 )
 
 
@@ -68,8 +85,6 @@ def bounds(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str
         rows.append([what, "95 %", *(f"{percent(share)} {_met(share >= 0.95)}" for share in shares)])
     rows += _cores(seen)
     notes = [rules] if (rules := rules_of(ledger)) else []
-    if sweeps := sweeps_agree(ledger.scored):
-        notes.append(f"Recommended workers best, or within the noise, in {sweeps}.")
     if cost := spent(ledger):
         share = cost.answer_s / cost.sweep_s
         what = f"the answers' cost, over the scans' own {cost.sweep_s:.0f} s"
@@ -96,11 +111,18 @@ def rules_of(ledger: Ledger) -> str:
     rules = {"recommended, predicted ahead": choices(ledger.scored)} | choices_of_rules(ledger.scored, ledger.cpus)
     if not all(rules.values()):
         return ""
+    if sweeps := choices_of_sweeps(ledger.scored):
+        rules["one pass of the sweep itself, judged by another"] = sweeps
     rows = [
-        [rule, str(len(made)), str(sum(c.agrees for c in made)), points(sum(c.lost for c in made) / len(made))]
+        [rule, *map(str, (len(made), sum(c.agrees for c in made), sum(map(within_deviation, made)))), _lost(made)]
         for rule, made in rules.items()
     ]
-    return table(["workers", "scans", "best measured, or within the noise", "more idle than the best, mean"], rows)
+    head = ["workers", "scans", "best measured, or within the noise", "within one deviation", "more idle, mean"]
+    return f"{table(head, rows)}\n\n{NOISE_TEXT}"
+
+
+def _lost(made: Sequence[Choice]) -> str:
+    return points(sum(choice.lost for choice in made) / len(made))
 
 
 def _cores(seen: Sequence[Sequence[RecordedPoint]]) -> list[list[str]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from coresim.measure.device_queue import DeviceHost
-from coresim.measure.devices import Emulated, EmulatedDevice
+from coresim.device.emulated import Emulated, EmulatedDevice
+from coresim.device.queues import DeviceHost
 
 STEP, LAUNCH, COPY = 0.5, 0.0625, 0.25
 #: Bytes of a batch that takes `COPY` to get there.

@@ -7,7 +7,7 @@ from typing import Any
 
 from coresim import stats
 from coresim.attaching.batches import tensors
-from coresim.measure.device import CudaDevice, Device
+from coresim.device.interface import CudaDevice, Device
 
 #: Copies of a batch that are timed.
 COPIES = 8

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from coresim.device import models
+from coresim.device.emulated import open_device
+from coresim.device.interface import Device, batch_bytes, to_device
 from coresim.errors import CoresimError, InputError
-from coresim.measure import models, training_step
-from coresim.measure.device import Device, batch_bytes, to_device
-from coresim.measure.devices import open_device
+from coresim.measure import training_step
 from coresim.measure.processes import Child, DeathError, HangError, Link
 from coresim.model.measurement import Measurement
 
@@ -31,8 +32,8 @@ class AcceleratorConfig:
     """What to measure.
 
     Attributes:
-        device: one of `coresim.measure.devices.open_device`'s.
-        model: one of `coresim.measure.models.NETS`; not used with ``step``.
+        device: one of `coresim.device.emulated.open_device`'s.
+        model: one of `coresim.device.models.NETS`; not used with ``step``.
         batch_size, image_size: samples in a synthetic batch, and pixels along each side of a synthetic image.
         precision: ``fp32`` (torch's default) or ``bf16``; a user's own step sets its own.
         step: ``package.module:name`` of the user's step or of a factory of one, see ``models.as_step``.

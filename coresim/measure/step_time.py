@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from coresim.device.models import NETS
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.models import NETS
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, StepRow, find_step, precision_family
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement

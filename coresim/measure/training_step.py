@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from coresim import stats
-from coresim.measure.device import Device, batch_bytes, map_tensors, to_device
-from coresim.measure.models import Step
+from coresim.device.interface import Device, batch_bytes, map_tensors, to_device
+from coresim.device.models import Step
 from coresim.measure.processes import Link
 from coresim.measure.worker_pool import worker_pool
 from coresim.model.measurement import Measurement

@@ -10,18 +10,7 @@ from coresim.report.content import Block, Facts, Items, Paragraph, Section, Tabl
 from coresim.report.plain import answer_lines, section_text
 from coresim.report.words import percent
 from coresim.validate.ledger import Ledger, RecordedPoint
-from coresim.validate.score import (
-    CHEAP,
-    EPOCHS,
-    Score,
-    Spent,
-    cause,
-    choices,
-    choices_of_sweeps,
-    missing_term,
-    score,
-    spent,
-)
+from coresim.validate.score import Score, cause, choices, missing_term, score
 
 #: Mean absolute error of GPU idle, a share, above which a recommendation is not to be trusted.
 MOST_ERROR = 0.05
@@ -46,7 +35,6 @@ def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
         Section("", (Facts(tuple(_numbers(score(ledger.scored)))),)),
         Section("", tuple(_table(ledger))),
         _choices(ledger),
-        Section("", tuple(Paragraph(f"Cost: {cost_text(cost)}") for cost in [spent(ledger)] if cost)),
         Section("", (Paragraph(_about(ledger)), Paragraph(_STAR))),
     )
 
@@ -77,8 +65,7 @@ def validation_document(ledger: Ledger, most_error: float = MOST_ERROR) -> dict[
         "missing_term": None if not scored or trusted(ledger, most_error) else missing_term(ledger),
         "score": asdict(score(scored)) if scored else None,
         "points": [_point_document(point) for point in scored],
-        "choices": [asdict(choice) | {"agrees": choice.agrees} for choice in choices(scored)],
-        "spent": (cost := spent(ledger)) and asdict(cost),
+        "choices": [asdict(choice) | {"noise": choice.noise, "agrees": choice.agrees} for choice in choices(scored)],
     }
 
 
@@ -215,33 +202,14 @@ def _choices(ledger: Ledger) -> Section:
     found = choices(ledger.scored)
     if not found:
         return Section("", ())
-    agree, sweeps = sum(choice.agrees for choice in found), sweeps_agree(ledger.scored)
+    agree = sum(choice.agrees for choice in found)
     said = f"Workers: the recommended number was the best measured, or as good, in {agree} of {len(found)} scans"
     lines = tuple(
         f"{c.setting.workload}: recommended {c.recommended}, best {c.best}, {points(c.lost)} more idle"
         for c in found
         if not c.agrees or len(found) <= FEW
     )
-    return Section("", (Paragraph(said + (f" ({sweeps})" if sweeps else "")), Items(lines)))
-
-
-def sweeps_agree(points: Sequence[RecordedPoint]) -> str:
-    """How often a sweep itself would have chosen well, or nothing where no scan is repeated."""
-    found = choices_of_sweeps(points)
-    if not found:
-        return ""
-    return f"{sum(c.agrees for c in found)} of {len(found)} if one pass of the sweep itself chooses, judged by another"
-
-
-def cost_text(cost: Spent) -> str:
-    """What answers cost beside the scans' own trials, and beside the sweep that people run."""
-    # To two significant digits.
-    sizes = ", ".join(f"{workload} {int(float(f'{samples:.1e}')):,}" for workload, samples in cost.samples.items())
-    return (
-        f"the answers took {cost.answer_s:.0f} s, the trials of their scans {cost.sweep_s:.0f} s. Reading the whole"
-        f" data set {EPOCHS} times with each number of workers, as published sweeps do, takes {1 / CHEAP:.0f} times as"
-        f" long as the answer from so many samples on: {sizes}."
-    )
+    return Section("", (Paragraph(said), Items(lines)))
 
 
 def _about(ledger: Ledger) -> str:

@@ -1,7 +1,6 @@
 """How good the predictions were, what a miss shows of its cause, and which numbers of workers would have been chosen.
 
-A scan is every number of workers at one step time, all else equal: which of them is recommended, which measured best,
-and what an answer costs beside a sweep.
+A scan is every number of workers at one step time, all else equal: which of them is recommended, which measured best.
 """
 
 from __future__ import annotations
@@ -19,14 +18,11 @@ from coresim.validate.predict import Costs
 
 #: Idle, as a share, by which two settings may differ and count as equally good.
 SAME = 0.01
-#: How often the sweeps that people run read the whole data set for each number of workers: what most copies do of a
-#: script that many public repositories have, such as ``nodule_segmentation_v1/test.py`` in github.com/vinibfr/lung_seg.
-EPOCHS = 2
-#: What an answer should cost at most, as a share of the sweep that it stands in for.
-CHEAP = 0.1
+#: Share of the scans in which numbers of workers that are in truth equally good would count so.
+HELD = 0.9
 #: Relative change that an input must show before it is named as a cause.
 NOTABLE = 0.05
-SAMPLE, RECEIVING = "a sample's CPU time", "receiving a batch"
+WORK, RECEIVING = "the CPU time to prepare a batch", "receiving a batch"
 
 
 @dataclass(frozen=True)
@@ -94,16 +90,22 @@ def cause(point: RecordedPoint, job: RecordedJob) -> str:
 def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
     """Relative change of what the sampler, the workers and the trainer noted against what was predicted with.
 
-    A sample beside other busy cores is held against the calibrated one over s(k), as the prediction has it.
+    A batch, its samples and their joining, beside other busy cores is held against the calibrated one over s(k), as the
+    prediction has it.
     """
     found = {}
     trials, scenario = point.clean, costs.at(1.0).scenario
     workload, speeds = scenario.workload, scenario.host.speed
     found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
+    joining = workload.collate.mean
+    if point.setting.option == Option.NO_OVERLAP:
+        joining *= workload.in_process_collate
+    work = point.setting.batch_size * workload.preprocess.mean + joining
     # In option 3 the calibration has the time that a thread needs for a sample, which trials do not note.
-    if point.setting.option != Option.STAGED and workload.preprocess.mean > 0:
+    if point.setting.option != Option.STAGED and work > 0:
         speed = speeds[min(point.setting.busy, len(speeds)) - 1]
-        found[SAMPLE] = stats.mean([t.sample_s for t in trials]) * speed / workload.preprocess.mean - 1.0
+        noted = stats.mean([t.sample_s * point.setting.batch_size + t.collate_s for t in trials])
+        found[WORK] = noted * speed / work - 1.0
     if point.setting.option == Option.OVERLAPPED and workload.consumer.mean > 0:
         longer = receiving(point.setting.workers, workload.consumer_growth, workload.consumer_by_workers)
         found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / (longer * workload.consumer.mean) - 1.0
@@ -136,16 +138,34 @@ def missing_term(ledger: Ledger) -> str:
 class Choice:
     """One scan of workers at one step time: what is recommended and what measured best.
 
-    ``lost``: how much more idle the recommended workers were; ``noise``: about the standard deviation of such a
-    difference, from the spread of the scan's repeats. ``rule``: what chose, such as "recommended".
+    Attributes:
+        lost: how much more idle the recommended workers were.
+        deviation: the standard deviation of such a difference, from the repeats of the whole scan.
+        degrees: degrees of freedom that it rests on.
+        others: the numbers of workers that could have measured better.
+        rule: what chose, such as "recommended".
     """
 
     setting: Setting
     recommended: int
     best: int
     lost: float
-    noise: float
+    deviation: float
+    degrees: int
+    others: int
     rule: str = "recommended"
+
+    @property
+    def noise(self) -> float:
+        """What a choice that is in truth as good as the others loses at most in `HELD` of the scans.
+
+        The best measured is the luckiest of several, so it is a one-sided comparison with each of the others by
+        Student's t, after Bonferroni (Hsu, *Multiple Comparisons*, 1996, on comparisons with the best). 0 without
+        repeats.
+        """
+        if not self.degrees:
+            return 0.0
+        return self.deviation * stats.t_quantile(1.0 - (1.0 - HELD) / self.others, self.degrees)
 
     @property
     def agrees(self) -> bool:
@@ -155,25 +175,9 @@ class Choice:
 
 def choices(points: Iterable[RecordedPoint]) -> list[Choice]:
     """Of every scan of three or more worker counts: fewest workers predicted within `SAME` of the best."""
-    found = []
-    for scan in scans_of(points):
-        predicted = {point.setting.workers: point.prediction.idle for point in scan}
-        found.append(choice_of(scan, predicted, {point.setting.workers: point.idle for point in scan}))
-    return found
-
-
-def choices_of_sweeps(points: Iterable[RecordedPoint]) -> list[Choice]:
-    """What a sweep would choose: by the same rule from one pass of a scan's trials, judged by its other pass.
-
-    It is what a recommendation can reach at best where the machine makes two passes differ.
-    """
-    found = []
-    for scan in scans_of(points):
-        if min(len(point.clean) for point in scan) < 2:
-            continue
-        first, second = ({p.setting.workers: p.clean[number].idle for p in scan} for number in (0, 1))
-        found += [choice_of(scan, first, second, trials=1), choice_of(scan, second, first, trials=1)]
-    return found
+    return [
+        choice_of(scan, {point.setting.workers: point.prediction.idle for point in scan}) for scan in scans_of(points)
+    ]
 
 
 def scans_of(points: Iterable[RecordedPoint]) -> list[list[RecordedPoint]]:
@@ -185,57 +189,16 @@ def scans_of(points: Iterable[RecordedPoint]) -> list[list[RecordedPoint]]:
     return [found for found in scans.values() if len(found) >= 3]
 
 
-def choice_of(
-    scan: Sequence[RecordedPoint], expected: Mapping[int, float], measured: Mapping[int, float], trials: int = 2
-) -> Choice:
-    """By idle, workers to share, as expected and as measured in so many trials."""
+def choice_of(scan: Sequence[RecordedPoint], expected: Mapping[int, float], judges: slice = slice(None)) -> Choice:
+    """What is chosen by expected idle (workers to share), judged by all of each setting's trials, or by some."""
+    idles = {point.setting.workers: [trial.idle for trial in point.clean[judges]] for point in scan}
+    measured = {workers: stats.mean(found) for workers, found in idles.items()}
     least = min(expected.values())
     chosen = min(workers for workers, idle in expected.items() if idle <= least + SAME)
     best = min(measured, key=lambda workers: measured[workers])
-    spreads = [point.spread for point in scan if point.spread is not None]
-    # Two trials of one setting differ by about as much as the means of two trials each of two settings.
-    noise = stats.mean(spreads) * math.sqrt(2.0 / trials) if spreads else 0.0
+    repeats = [[trial.idle for trial in point.clean] for point in scan]
+    degrees = sum(len(found) - 1 for found in repeats)
+    pooled = sum((len(found) - 1) * stats.variance(found) for found in repeats) / max(1, degrees)
+    deviation = math.sqrt(pooled * (1.0 / len(idles[chosen]) + 1.0 / len(idles[best])))
     setting = replace(scan[0].setting, workers=1, repeats=1)
-    return Choice(setting, chosen, best, measured[chosen] - measured[best], noise)
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What answers cost beside the sweeps that they stand in for.
-
-    Attributes:
-        answer_s: wall seconds of the calibrations and predictions of all jobs that have scans.
-        sweep_s: wall seconds of the scans' own trials.
-        samples: by workload, the samples of the data set from which on an answer costs `CHEAP` of the sweep that
-            people run: the loader alone, `EPOCHS` passes over the data for each number of workers, as fast as these
-            workers were in the scans.
-    """
-
-    answer_s: float
-    sweep_s: float
-    samples: Mapping[str, float]
-
-
-def spent(ledger: Ledger) -> Spent | None:
-    """What the ledger's answers cost; None without a scan, or where the ledger does not say it."""
-    scans = scans_of(ledger.scored)
-    jobs = {found[0].job for found in scans}
-    answers = {number: ledger.jobs[number].seconds for number in jobs}
-    if not answers or not all(answers.values()):
-        return None
-    sweep_s = sum((p.warm_up + p.steps) * trial.seconds_per_step for found in scans for p in found for trial in p.clean)
-    samples = {
-        ledger.jobs[number].workload: seconds / CHEAP / EPOCHS / _pass_s([s for s in scans if s[0].job == number])
-        for number, seconds in answers.items()
-    }
-    return Spent(sum(answers.values()), sweep_s, samples)
-
-
-def _pass_s(scans: Sequence[Sequence[RecordedPoint]]) -> float:
-    """Wall seconds per sample of one pass with each number of workers, summed: each as in its fastest scan."""
-    fastest: dict[int, float] = {}
-    for point in (point for found in scans for point in found):
-        seconds = point.seconds_per_step / point.setting.batch_size
-        workers = point.setting.workers
-        fastest[workers] = min(fastest.get(workers, seconds), seconds)
-    return sum(fastest.values())
+    return Choice(setting, chosen, best, measured[chosen] - measured[best], deviation, degrees, len(scan) - 1)

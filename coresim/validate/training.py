@@ -1,8 +1,8 @@
 """Training as the accelerator of a trial: what a step takes is between events on the device's own line of time.
 
-GPU idle = wall time not covered by a step. The device is any of `coresim.measure.device`: a CUDA device, the CPU, or an
-emulated one. The trainer runs one step ahead of it, as a loop does that reads the loss of the step before, or as far as
-it is told to; where it prepares the batches itself (option 1, no overlap) it waits for each step.
+GPU idle = wall time not covered by a step. The device is any of `coresim.device.interface`: a CUDA device, the CPU, or
+an emulated one. The trainer runs one step ahead of it, as a loop does that reads the loss of the step before, or as far
+as it is told to; where it prepares the batches itself (option 1, no overlap) it waits for each step.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from coresim.device.emulated import open_device
+from coresim.device.interface import Device, map_tensors, to_device
+from coresim.device.models import load_torch, synthetic_batch, user_step
 from coresim.errors import MissingPartError
-from coresim.measure.device import Device, map_tensors, to_device
-from coresim.measure.devices import open_device
-from coresim.measure.models import load_torch, synthetic_batch, user_step
 from coresim.measure.notes import Note
 from coresim.measure.staged import StagedPipe
 from coresim.measure.subject import Pipe
@@ -64,7 +64,7 @@ class Training:
     """A model in training on a device; every batch that a pipe gives is copied there and trained on.
 
     Args:
-        model: one of `coresim.measure.models.NETS`, which trains on the batch's images; or the user's own step, which
+        model: one of `coresim.device.models.NETS`, which trains on the batch's images; or the user's own step, which
             gets the whole batch and has a precision of its own.
         precision, device: as `coresim.measure.accelerator.AcceleratorConfig` has them.
         encoded: a batch of undecoded JPEG files, where the device decodes; its decoding is then part of the step.

@@ -15,7 +15,7 @@ from still import COPY, LAUNCH, SIZE, STEP, still
 from coresim import stats
 from coresim.attaching.device import COPIES, DeviceEvents, device_of_program
 from coresim.cli.measure import summary
-from coresim.measure.device import CudaDevice
+from coresim.device.interface import CudaDevice
 from coresim.model.profile import profile_tables
 
 OWN_WORK = 0.125

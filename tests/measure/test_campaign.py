@@ -18,11 +18,12 @@ from coresim.cli import measure as verb
 from coresim.cli.common import check_writable, progress_on_stderr
 from coresim.cli.main import main
 from coresim.cli.request import request_from
+from coresim.device import models
+from coresim.device.models import NETS
 from coresim.errors import InputError, MissingPartError
-from coresim.measure import campaign, models
+from coresim.measure import campaign
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, run_campaign
-from coresim.measure.models import NETS
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
 from coresim.measure.speed import speed_table

@@ -18,6 +18,7 @@ FILES = sorted((ROOT / "coresim").rglob("*.py"))
 FLOORS = (
     ("errors", "units", "stats", "files", "__init__"),
     ("model", "workloads"),
+    ("device",),
     ("measure", "sim", "theory"),
     ("advise", "validate"),
     ("attaching", "fleet"),
@@ -43,15 +44,15 @@ HOMES = {
     "h5py": ("coresim/workloads/packages.py",),
     "soundfile": ("coresim/workloads/packages.py",),
     "torch": (
-        "coresim/measure/models.py",
-        "coresim/measure/networks.py",
-        "coresim/measure/device.py",
+        "coresim/device/models.py",
+        "coresim/device/networks.py",
+        "coresim/device/interface.py",
         "coresim/measure/server.py",
         "coresim/measure/torch_loader.py",
         "coresim/validate/",
         "coresim/workloads/base.py",
     ),
-    "torchvision": ("coresim/measure/models.py", "coresim/validate/training.py"),
+    "torchvision": ("coresim/device/models.py", "coresim/validate/training.py"),
     "pynvml": ("coresim/measure/watch.py",),
     "psutil": ("coresim/measure/",),
     "tqdm": ("coresim/cli/",),
@@ -248,7 +249,7 @@ def test_the_rule(here: str, there: str, good: bool) -> None:
 def test_the_checks_see_what_they_look_for() -> None:
     source = ast.parse("def f():\n    import torch.nn\n    from coresim.measure.host import g\n    print(sys.argv)\n")
     assert strangers(source, "coresim/sim/draws.py") == ["torch"]
-    assert strangers(source, "coresim/measure/models.py") == []
+    assert strangers(source, "coresim/device/models.py") == []
     assert list(rooms_used(source)) == ["measure"]
     assert noises(source) == ["print", "sys.argv"]
     assert list(rooms_used(ast.parse("from coresim import stats, __version__"))) == ["stats", "__init__"]

@@ -9,10 +9,9 @@ from accuracy import at_pace, with_own_costs
 from made_up import with_work
 from validate.test_validate import COSTS, SETTING, ledger, measured, point
 
-from coresim.report.validation import validation_document, validation_text
 from coresim.sim.fast import simulate
 from coresim.validate.predict import predict, scenario_of, step_time, trial_length
-from coresim.validate.score import cause, cost_changes, spent
+from coresim.validate.score import cause, cost_changes
 from coresim.validate.session import judged
 from coresim.validate.training import StepCost
 
@@ -66,23 +65,6 @@ def test_a_trial_on_a_slower_machine_counts_where_the_sampler_knew():
     slow = measured(0.2, sample_s=0.003, collate_s=0.0015, pace=1.5)
     known = judged(replace(point(SETTING, 0.3), trials=(measured(0.3), slow)))
     assert [trial.dirty for trial in known.trials] == ["", ""]
-
-
-def test_the_answer_s_cost_is_held_beside_the_sweep_it_stands_in_for():
-    scan = [replace(point(replace(SETTING, workers=n, at=2), 0.3, 0.3), warm_up=10, steps=90) for n in (1, 2, 3)]
-    found = ledger(*scan)
-    found = replace(found, jobs=(replace(found.jobs[0], seconds=12.0),))
-    cost = spent(found)
-    assert cost is not None and cost.answer_s == 12.0
-    assert cost.sweep_s == pytest.approx(3 * 100 * 0.01 / 0.7)
-    # Two passes over the data with each of three numbers of workers, each sample at the scans' measured pace.
-    sample_s = 0.01 / 0.7 / SETTING.batch_size
-    (samples,) = cost.samples.values()
-    assert 2 * 3 * samples * sample_s == pytest.approx(10 * 12.0)
-    assert f"{float(f'{samples:.1e}'):,.0f}" in validation_text(found)
-    assert validation_document(found)["spent"]["answer_s"] == 12.0
-    assert spent(ledger(scan[0])) is None
-    assert spent(ledger(*scan)) is None  # what does not say how long its calibration took
 
 
 def test_option_3_s_threads_are_no_cause_that_a_trial_notes():

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from still import StillHost, still
 
+from coresim.device.emulated import EmulatedDevice
 from coresim.errors import InputError
 from coresim.measure import training_step
-from coresim.measure.devices import EmulatedDevice
 from coresim.measure.notes import Note
 from coresim.measure.staged import StagedSubject
 from coresim.measure.subject import Layout, Pipe

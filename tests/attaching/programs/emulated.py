@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from work import BATCH, Data
 
 from coresim.attaching import device as attached
-from coresim.measure.devices import open_device
+from coresim.device.emulated import open_device
 
 #: A copy of a batch of 24832 bytes takes 5 ms.
 LIKE = "emulated:step=25ms,launch=2ms,bus=4966400,sync=block"

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
+from coresim.device.interface import CudaDevice, Device
+from coresim.device.models import Step, load_torch
+from coresim.device.queues import DeviceHost, Queue, Work
 from coresim.errors import InputError, MissingPartError
-from coresim.measure.device import CudaDevice, Device
-from coresim.measure.device_queue import DeviceHost, Queue, Work
-from coresim.measure.models import Step, load_torch
 from coresim.model.keys import DURATION, Kind, choice, key, read_section
 
 NAMES = "cuda, cuda:N, cpu or emulated"

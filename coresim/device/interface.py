@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from coresim.measure.device_queue import DeviceHost
-from coresim.measure.models import Step, build_model, default_step, load_torch
+from coresim.device.models import Step, build_model, default_step, load_torch
+from coresim.device.queues import DeviceHost
 from coresim.workloads.base import mapped
 
 _CALIBRATION_CYCLES = 10_000_000
@@ -63,7 +63,7 @@ class Device:
         return tensor
 
     def step(self, model: str, precision: str) -> Step:
-        """A training step of one of `coresim.measure.models`' networks on this device."""
+        """A training step of one of `coresim.device.models`' networks on this device."""
         return default_step(build_model(model), self.place, precision)
 
     def decoder(self, make: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Any]:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from still import COPY, LAUNCH, SIZE, STEP, StillHost, still
 
+from coresim.device import interface as module
+from coresim.device.emulated import PINNED, Emulated, EmulatedDevice, open_device
+from coresim.device.interface import CudaDevice, Device
+from coresim.device.queues import DeviceHost, Queue, Work
 from coresim.errors import InputError, MissingPartError
-from coresim.measure import device as module
-from coresim.measure.device import CudaDevice, Device
-from coresim.measure.device_queue import DeviceHost, Queue, Work
-from coresim.measure.devices import PINNED, Emulated, EmulatedDevice, open_device
 
 torch = pytest.importorskip("torch")
 

@@ -37,7 +37,7 @@ def load_torch() -> Any:
 
 
 def build_model(name: str) -> Any:
-    """One of `NETS`: torchvision's where it imports and has it, else that of `coresim.measure.networks`.
+    """One of `NETS`: torchvision's where it imports and has it, else that of `coresim.device.networks`.
 
     Raises:
         InputError: an unknown name.
@@ -46,7 +46,7 @@ def build_model(name: str) -> Any:
     if name not in NETS:
         raise InputError(f"model {name!r} is not known; use one of {', '.join(NETS)}")
     load_torch()
-    from coresim.measure import networks  # noqa: PLC0415 (torch is optional and heavy)
+    from coresim.device import networks  # noqa: PLC0415 (torch is optional and heavy)
 
     vision = _torchvision(name)
     return getattr(networks if vision is None else vision.models, name)()
