@@ -24,7 +24,7 @@ PARTS = (
 #: What its files import and the one module does not: themselves, and what annotations are made of.
 NOT_IMPORTED = ("__future__", "typing", "coresim.sim.kernel")
 #: C types of the annotations; a record is a pointer to it, a list a pointer to its first element.
-C_TYPES = {"int": "long", "bool": "bint", "Number": "double", "None": "void", "Memory": "Memory"}
+C_TYPES = {"int": "long", "bool": "bint", "Number": "double", "None": "void", "Arena": "Arena"}
 OPTIONS = "language_level=3, annotation_typing=False, infer_types=True, cdivision=True"
 # Numbers are those of Python to the last bit: a multiplication is rounded before its result is added to something.
 FLAGS = ["-O3", "-g0", "-ffp-contract=off"]
@@ -74,8 +74,8 @@ class Text:
         given = {argument.arg: self.c_type(argument.annotation) for argument in node.args.args}
         returned = self.c_type(node.returns)
         head = lines[node.lineno - 1 : first - 1]
-        free = None not in given.values() and returned is not None and "Memory" not in given.values()
-        if any(kind and (kind == "Memory" or kind.endswith("*")) for kind in given.values()):
+        free = None not in given.values() and returned is not None and "Arena" not in given.values()
+        if any(kind and (kind == "Arena" or kind.endswith("*")) for kind in given.values()):
             arguments = ", ".join(f"{kind or 'object'} {name}" for name, kind in given.items())
             head = [f"cdef {returned or 'object'} {node.name}({arguments})" + (" noexcept nogil:" if free else ":")]
         for line, start, stop, text in sorted(self.edits(node, free), reverse=True):

@@ -21,8 +21,8 @@ from coresim.model.pipeline import Number, Phase, Pipeline
 from coresim.sim import run as found
 from coresim.sim.draws import Draws
 from coresim.sim.reference_accounts import account, trace
-from coresim.sim.reference_host import Host, Process
-from coresim.sim.reference_line import Feed, Gatherer, Item, Outlet, Splitter, StageServers
+from coresim.sim.reference_host import Process, ReferenceHost
+from coresim.sim.reference_line import Feed, Gatherer, LineItem, Outlet, Splitter, StageServers
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: found.RunLength) -> found.Run:
@@ -33,10 +33,10 @@ def simulate(pipeline: Pipeline, draws: Draws, length: found.RunLength) -> found
     """
     start: Number = 0.0 if isinstance(pipeline.cores, float) else Fraction(0)
     env = simpy.Environment(start)
-    hosts = [Host(env, pipeline) for _ in range(pipeline.hosts)]
-    ranks: list[Rank] = []
+    hosts = [ReferenceHost(env, pipeline) for _ in range(pipeline.hosts)]
+    ranks: list[ReferenceRank] = []
     for number in range(pipeline.total_ranks):
-        ranks.append(Rank(pipeline, draws, length, hosts[number // pipeline.ranks], ranks))
+        ranks.append(ReferenceRank(pipeline, draws, length, hosts[number // pipeline.ranks], ranks))
     play(env, ranks)
     return found.Run(
         tuple(account(rank) for rank in ranks),
@@ -47,7 +47,7 @@ def simulate(pipeline: Pipeline, draws: Draws, length: found.RunLength) -> found
     )
 
 
-def play(env: simpy.Environment, ranks: list[Rank]) -> None:
+def play(env: simpy.Environment, ranks: list[ReferenceRank]) -> None:
     """*Ties*: all that finishes at an instant first; then hand-overs; then one take; then again from the top."""
     stations = [station for rank in ranks for station in rank.stations]
     turns = [move for moves in zip(*(rank.moves for rank in ranks), strict=True) for move in moves]
@@ -62,11 +62,11 @@ def play(env: simpy.Environment, ranks: list[Rank]) -> None:
         env.step()
 
 
-class Rank:
+class ReferenceRank:
     """One accelerator with its trainer and its line."""
 
     def __init__(
-        self, pipeline: Pipeline, draws: Draws, length: found.RunLength, host: Host, ranks: list[Rank]
+        self, pipeline: Pipeline, draws: Draws, length: found.RunLength, host: ReferenceHost, ranks: list[ReferenceRank]
     ) -> None:
         self.pipeline, self.draws, self.length = pipeline, draws, length
         self.host, self.env, self.ranks, self.number = host, host.env, ranks, len(ranks)
@@ -82,7 +82,7 @@ class Rank:
         # The record: the accelerator's and the trainer's time by what it went to; of each step, from when it was waited
         # for, when it was picked up, and its batch; when its work began, and when it finished; sums at the borders.
         self.accelerator, self.trainer = (defaultdict[str, Number](lambda: host.env.now * 0) for _ in range(2))
-        self.picks: list[tuple[Number, Number, Item]] = []
+        self.picks: list[tuple[Number, Number, LineItem]] = []
         self.starts: list[Number] = []
         self.ends: list[Number] = []
         window, blocks = length.steps - length.warm_up, length.blocks
@@ -137,13 +137,13 @@ class Rank:
         self.env.process(self._receive_before_its_turn(batch, self._handover_state(batch)))
         return True
 
-    def _receive_before_its_turn(self, batch: Item, state: int) -> Process:
+    def _receive_before_its_turn(self, batch: LineItem, state: int) -> Process:
         trainer = self.pipeline.trainer
         for phase in (*trainer.handover[state : state + 1], trainer.consumer):
             yield from self.host.perform(phase.resource, self._times(f"trainer.{phase.name}", batch.number))
         self.receives = False
 
-    def _handover_state(self, batch: Item) -> int:
+    def _handover_state(self, batch: LineItem) -> int:
         """*State of a hand-over*: of a batch that is picked up now."""
         lines = [rank.stations[0] for rank in self.ranks if rank.host is self.host]
         served = [visit for line in lines for visit in line.visits.values() if visit.done is None]
@@ -169,7 +169,7 @@ class Rank:
             yield from self._await_device(step - trainer.run_ahead)
 
     def _obtain(self, step: int) -> Process:
-        batch, waited_from = Item(step, 0), self.env.now
+        batch, waited_from = LineItem(step, 0), self.env.now
         for phase in self.pipeline.trainer.inline:
             yield from self._perform(phase, step)
         state = 0

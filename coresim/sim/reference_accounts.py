@@ -10,7 +10,7 @@ from coresim.sim import run as found
 from coresim.sim.reference_line import StageServers
 
 if TYPE_CHECKING:
-    from coresim.sim.reference import Rank
+    from coresim.sim.reference import ReferenceRank
 
 
 def span(since: Number, until: Number | None, begin: Number, end: Number) -> Number:
@@ -19,7 +19,7 @@ def span(since: Number, until: Number | None, begin: Number, end: Number) -> Num
     return max(last - max(since, begin), end - end)
 
 
-def account(rank: Rank) -> found.RankAccount:
+def account(rank: ReferenceRank) -> found.RankAccount:
     """All the time of one rank in its window."""
     begin, end, trainer = rank.sums[0], rank.sums[-1], rank.pipeline.trainer
     waits = ["handover"] if trainer.handover else []
@@ -50,7 +50,7 @@ def station_account(station: StageServers, first: dict[str, Number], last: dict[
     return found.StageAccount(station.stage.servers, busy, work, blocked, items)
 
 
-def outstanding(rank: Rank, begin: Number, end: Number) -> Number:
+def outstanding(rank: ReferenceRank, begin: Number, end: Number) -> Number:
     """Batches between take and pick-up, times seconds."""
     visits = (visit for station in rank.stations[:1] for visit in station.visits.values())
     taken = (span(visit.taken, None, begin, end) for visit in visits)
@@ -58,7 +58,7 @@ def outstanding(rank: Rank, begin: Number, end: Number) -> Number:
     return sum(taken, end - end) / rank.feed.grain - sum(picked, end - end)
 
 
-def starved_by(rank: Rank) -> dict[str, Number]:
+def starved_by(rank: ReferenceRank) -> dict[str, Number]:
     """What the awaited batches were doing."""
     stages, zero = rank.pipeline.stages, rank.env.now * 0
     names = [f"{stage.name}.{part}" for stage in stages for part in ("queue", *(phase.name for phase in stage.phases))]
@@ -73,7 +73,7 @@ def starved_by(rank: Rank) -> dict[str, Number]:
     return totals
 
 
-def trace(rank: Rank) -> found.Trace:
+def trace(rank: ReferenceRank) -> found.Trace:
     """The times of every event of one rank before the end of the run."""
     steps, end = rank.length.steps, rank.env.now
 

@@ -82,7 +82,7 @@ class Turn(simpy.Timeout):
     """The quota is used up, or its next period begins: by itself it brings nothing on."""
 
 
-class Cores(Pool):
+class CorePool(Pool):
     """The cores, with their quota if there is one."""
 
     def __init__(self, env: simpy.Environment, pipeline: Pipeline) -> None:
@@ -127,12 +127,12 @@ class Cores(Pool):
             self.refresh()
 
 
-class Host:
+class ReferenceHost:
     """What the ranks of one host share; accelerators share nothing but the cores that slow them down."""
 
     def __init__(self, env: simpy.Environment, pipeline: Pipeline) -> None:
         self.env, self.pipeline, self.events = env, pipeline, 0
-        self.cores, storage = Cores(env, pipeline), Pool(env, pipeline.storage_rate)
+        self.cores, storage = CorePool(env, pipeline), Pool(env, pipeline.storage_rate)
         accelerators = Pool(env, lambda _: pipeline.accelerator_rate(self.cores.tasks()))
         self.cores.changed = accelerators.refresh
         self.pools = {"cores": self.cores, "storage": storage, "accelerator": accelerators}

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coresim.model.pipeline import Number, Phase, Pipeline, Stage
-from coresim.sim.reference_host import Host, Process
+from coresim.sim.reference_host import Process, ReferenceHost
 
 Outlet: TypeAlias = "Feed | StageServers | Splitter | Gatherer"
 
 
 @dataclass
-class Item:
+class LineItem:
     """A batch or a sample."""
 
     number: int
@@ -47,7 +47,7 @@ class Feed:
         self.opened += self.epoch
         self._deal(0)
 
-    def pick_up(self, batch: Item) -> None:
+    def pick_up(self, batch: LineItem) -> None:
         """The trainer has picked up a batch."""
         self.picked += 1
         self._deal(batch.owner)
@@ -67,12 +67,12 @@ class Feed:
         shared = self.stage.dispatch == "shared"
         return self.next < self._dispatched() * self.grain if shared else bool(self.own[server])
 
-    def take(self, server: int) -> Item:
+    def take(self, server: int) -> LineItem:
         """Take it."""
         self.next += 1
-        return Item(self.next - 1 if self.stage.dispatch == "shared" else self.own[server].popleft(), server)
+        return LineItem(self.next - 1 if self.stage.dispatch == "shared" else self.own[server].popleft(), server)
 
-    def start_up(self, server: int, item: Item) -> list[Number]:
+    def start_up(self, server: int, item: LineItem) -> list[Number]:
         """Work of a server before this item, if that is its first of an epoch that begins with a start-up."""
         epoch = item.number // self.grain // self.epoch
         first, self.started[server] = self.started[server] != epoch, epoch
@@ -94,12 +94,14 @@ class Visit:
 class StageServers:
     """One stage of one rank: its servers and the buffer behind them."""
 
-    def __init__(self, host: Host, stage: Stage, source: Outlet, times: Callable[[str, int], list[Number]]) -> None:
+    def __init__(
+        self, host: ReferenceHost, stage: Stage, source: Outlet, times: Callable[[str, int], list[Number]]
+    ) -> None:
         self.host, self.stage, self.source, self.times = host, stage, source, times
         self.free = [True] * stage.servers
         self.visits: dict[int, Visit] = {}
-        self.finished: list[tuple[Number, int, Item]] = []
-        self.ready: list[tuple[Number, int, Item]] = []
+        self.finished: list[tuple[Number, int, LineItem]] = []
+        self.ready: list[tuple[Number, int, LineItem]] = []
         self.handed_over = self.passed = 0
 
     def move(self) -> bool:
@@ -111,7 +113,7 @@ class StageServers:
                 return True
         return False
 
-    def _serve(self, item: Item, server: int) -> Process:
+    def _serve(self, item: LineItem, server: int) -> Process:
         """*Service*."""
         name, visit = self.stage.name, self.visits.setdefault(item.number, Visit(server, self.host.env.now))
         for work in self.source.start_up(server, item) if isinstance(self.source, Feed) else []:
@@ -129,7 +131,7 @@ class StageServers:
         yield from self.host.perform(resource, times)
         visit.works[-1] = (resource, begin, self.host.clocks()[resource])
 
-    def _turn(self, item: Item) -> tuple[Number, int, Item]:
+    def _turn(self, item: LineItem) -> tuple[Number, int, LineItem]:
         return (0 if self.stage.ordered else self.host.env.now), item.number, item
 
     def hand_over(self) -> None:
@@ -150,7 +152,7 @@ class StageServers:
         """Whether the item whose turn it is stands ready."""
         return bool(self.ready) and (not self.stage.ordered or self.ready[0][1] == self.passed)
 
-    def take(self, server: int) -> Item:
+    def take(self, server: int) -> LineItem:
         """Take it."""
         self.passed += 1
         return heapq.heappop(self.ready)[-1]
@@ -162,7 +164,7 @@ class Splitter:
 
     source: Outlet
     batch_size: int
-    samples: deque[Item] = field(default_factory=deque)
+    samples: deque[LineItem] = field(default_factory=deque)
 
     def move(self) -> bool:
         """Take a batch if empty and there is one."""
@@ -170,14 +172,14 @@ class Splitter:
             return False
         batch = self.source.take(0)
         first = batch.number * self.batch_size
-        self.samples.extend(Item(first + at, batch.owner, [*batch.marks]) for at in range(self.batch_size))
+        self.samples.extend(LineItem(first + at, batch.owner, [*batch.marks]) for at in range(self.batch_size))
         return True
 
     def has(self, server: int) -> bool:
         """Whether there is a sample."""
         return bool(self.samples)
 
-    def take(self, server: int) -> Item:
+    def take(self, server: int) -> LineItem:
         """Take it."""
         return self.samples.popleft()
 
@@ -188,7 +190,7 @@ class Gatherer:
 
     source: Outlet
     batch_size: int
-    samples: list[Item] = field(default_factory=list)
+    samples: list[LineItem] = field(default_factory=list)
     batches: int = 0
 
     def move(self) -> bool:
@@ -202,7 +204,7 @@ class Gatherer:
         """Whether the batch is full."""
         return len(self.samples) == self.batch_size
 
-    def take(self, server: int) -> Item:
+    def take(self, server: int) -> LineItem:
         """Take it."""
         last, self.samples, self.batches = self.samples[-1], [], self.batches + 1
-        return Item(self.batches - 1, last.owner, last.marks)
+        return LineItem(self.batches - 1, last.owner, last.marks)

@@ -24,7 +24,7 @@ from coresim.sim import fast
 from coresim.sim.draws import Draws, draw
 from coresim.sim.kernel import COMPILED, REMEDY, clocks, engine, events, pools
 from coresim.sim.kernel.build import build
-from coresim.sim.kernel.memory import Memory
+from coresim.sim.kernel.memory import Arena
 from coresim.sim.kernel.records import Actor, Clock
 from coresim.sim.run import Run, RunLength
 from coresim.stats import t_interval
@@ -211,7 +211,7 @@ class Fenced(list[Any]):
         super().__setitem__(index, value)
 
 
-class FencedMemory(Memory):
+class FencedArena(Arena):
     """Memory of fenced lists."""
 
     def _counted(self, given: list[Any]) -> list[Any]:
@@ -224,7 +224,7 @@ class FencedMemory(Memory):
 def test_no_index_leaves_its_list() -> None:
     for seed in range(100):
         pipeline, draws, length = random_job(random.Random(seed), exact=False)
-        job = build(FencedMemory(), pipeline, draws, length)
+        job = build(FencedArena(), pipeline, draws, length)
         assert isinstance(job.ranks, Fenced) and isinstance(job.consumer.times, Fenced)
         assert events.run(job)
 

@@ -35,7 +35,7 @@ from coresim.sim.kernel.records import (
     WORKING,
     Item,
     Rank,
-    Stage,
+    StageRecord,
 )
 
 
@@ -90,7 +90,7 @@ def account_rank(rank: Rank) -> None:
     rank.trainer_column = trainer_column(rank)
 
 
-def account_servers(stage: Stage, busy: int, blocked: int) -> None:
+def account_servers(stage: StageRecord, busy: int, blocked: int) -> None:
     """Account for a stage's server time so far, then change how many of its servers are busy and blocked."""
     now = stage.rank.host.wait.now
     passed = now - stage.since
@@ -102,13 +102,13 @@ def account_servers(stage: Stage, busy: int, blocked: int) -> None:
     stage.blocked += blocked
 
 
-def account_work(stage: Stage, seconds: Number) -> None:
+def account_work(stage: StageRecord, seconds: Number) -> None:
     """Account for the unshared time of a phase that begins."""
     if stage.rank.window < CLOSED:
         stage.work += seconds
 
 
-def account_item(stage: Stage) -> None:
+def account_item(stage: StageRecord) -> None:
     """Count a completed service; those of the present instant also apart, for the edges of the window."""
     now = stage.rank.host.wait.now
     if stage.rank.window < CLOSED:
@@ -117,7 +117,7 @@ def account_item(stage: Stage) -> None:
     stage.last = now
 
 
-def items_now(stage: Stage) -> int:
+def items_now(stage: StageRecord) -> int:
     """Services completed at the present instant so far: a window holds those at its begin, not those at its end."""
     return stage.items_at_once if stage.last == stage.rank.host.wait.now else 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coresim.model import pipeline as described
-from coresim.sim.kernel.memory import Memory
+from coresim.sim.kernel.memory import Arena
 from coresim.sim.kernel.records import (
     ACCELERATOR,
     BY_NUMBER,
@@ -23,9 +23,9 @@ from coresim.sim.kernel.records import (
     WAIT,
     Host,
     Job,
-    Phase,
+    PhaseRecord,
     Rank,
-    Stage,
+    StageRecord,
 )
 from coresim.sim.rates import rates
 from coresim.sim.run import RunLength
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from coresim.sim.draws import Draws
 
 
-def build(memory: Memory, pipeline: described.Pipeline, draws: Draws, length: RunLength) -> Job:
+def build(memory: Arena, pipeline: described.Pipeline, draws: Draws, length: RunLength) -> Job:
     """The job before its trainers have begun."""
     job = memory.job()
     describe(job, pipeline, length)
@@ -127,7 +127,7 @@ def item_room(pipeline: described.Pipeline) -> int:
     return 1 << total.bit_length()
 
 
-def lay_phases(memory: Memory, pipeline: described.Pipeline, draws: Draws) -> list[Phase]:
+def lay_phases(memory: Arena, pipeline: described.Pipeline, draws: Draws) -> list[PhaseRecord]:
     """Every phase with its times, in the order of `Pipeline.phases`."""
     keyed = list(pipeline.phases())
     phases = memory.phases(len(keyed))
@@ -143,7 +143,7 @@ def lay_phases(memory: Memory, pipeline: described.Pipeline, draws: Draws) -> li
     return phases
 
 
-def lay_host(memory: Memory, job: Job, host: Host, first_rank: int, pipeline: described.Pipeline) -> None:
+def lay_host(memory: Arena, job: Job, host: Host, first_rank: int, pipeline: described.Pipeline) -> None:
     """One host and its clocks."""
     most_tasks = pipeline.busiest() + 4 * pipeline.ranks + 1
     host.job = job
@@ -161,7 +161,7 @@ def lay_host(memory: Memory, job: Job, host: Host, first_rank: int, pipeline: de
     host.accelerator = host.clocks[ACCELERATOR]
 
 
-def lay_rank(memory: Memory, rank: Rank) -> None:
+def lay_rank(memory: Arena, rank: Rank) -> None:
     """A rank without its line."""
     job = rank.job
     actors = memory.actors(3)
@@ -187,7 +187,7 @@ def lay_rank(memory: Memory, rank: Rank) -> None:
         rank.batches = memory.counts(job.steps, -1)
 
 
-def lay_line(memory: Memory, rank: Rank, phases: list[Phase], pipeline: described.Pipeline) -> None:
+def lay_line(memory: Arena, rank: Rank, phases: list[PhaseRecord], pipeline: described.Pipeline) -> None:
     """The stages of a rank."""
     job = rank.job
     rank.stages = memory.stages(job.stage_count)
@@ -219,7 +219,7 @@ def lay_line(memory: Memory, rank: Rank, phases: list[Phase], pipeline: describe
             lay_trace(memory, stage)
 
 
-def lay_servers(memory: Memory, stage: Stage, count: int) -> None:
+def lay_servers(memory: Arena, stage: StageRecord, count: int) -> None:
     """The servers of a stage, none of them free yet."""
     job = stage.rank.job
     dealt = stage.index == 0 and job.dispatch == BY_PICK_UP
@@ -236,7 +236,7 @@ def lay_servers(memory: Memory, stage: Stage, count: int) -> None:
         server.next = UNBOUNDED if 0 < job.epoch_batches <= number else number
 
 
-def lay_trace(memory: Memory, stage: Stage) -> None:
+def lay_trace(memory: Arena, stage: StageRecord) -> None:
     """Room for what happens to every item of a stage."""
     job = stage.rank.job
     stage.trace_room = job.steps * (job.batch_size if stage.by_sample else 1)

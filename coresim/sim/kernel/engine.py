@@ -10,7 +10,7 @@ from coresim.errors import CoresimError
 from coresim.model import pipeline as described
 from coresim.sim.kernel.build import build
 from coresim.sim.kernel.events import run
-from coresim.sim.kernel.memory import Memory, nogil
+from coresim.sim.kernel.memory import Arena, nogil
 from coresim.sim.kernel.results import result
 from coresim.sim.run import Run, RunLength
 
@@ -24,7 +24,7 @@ def simulate(pipeline: described.Pipeline, draws: Draws, length: RunLength, numb
     Raises:
         CoresimError: nothing can ever happen again in the described pipeline.
     """
-    memory = Memory(number)
+    memory = Arena(number)
     job = build(memory, pipeline, draws, length)
     with nogil:
         moves = run(job)
@@ -35,6 +35,6 @@ def simulate(pipeline: described.Pipeline, draws: Draws, length: RunLength, numb
 
 def footprint(pipeline: described.Pipeline, draws: Draws, length: RunLength) -> int:
     """Memory of a run beside its draws and its result: bytes in C, records and places of lists in Python."""
-    memory = Memory()
+    memory = Arena()
     build(memory, pipeline, draws, length)
     return memory.size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coresim.model.pipeline import Number
-from coresim.sim.kernel.records import NOTHING, Item, Rank, Stage
+from coresim.sim.kernel.records import NOTHING, Item, Rank, StageRecord
 
 
 def new_item(rank: Rank, number: int) -> Item:
@@ -21,7 +21,7 @@ def drop_item(rank: Rank, item: Item) -> None:
     rank.free_count += 1
 
 
-def trace_item(stage: Stage, times: list[Number], item: Item) -> None:
+def trace_item(stage: StageRecord, times: list[Number], item: Item) -> None:
     """Keep the time of what happens to an item now, if a trace is asked for."""
     if item.number < stage.trace_room:
         times[item.number] = stage.rank.host.wait.now
@@ -40,7 +40,7 @@ def put_by_time(ring: list[Item], mask: int, first: int, end: int, item: Item) -
     ring[at & mask] = item
 
 
-def insert(stage: Stage, item: Item) -> None:
+def insert(stage: StageRecord, item: Item) -> None:
     """Put a finished item where its stage's followers look for it: by number if ordered, else by time and number."""
     ring, mask = stage.ring, stage.mask
     if stage.ordered:
@@ -50,7 +50,7 @@ def insert(stage: Stage, item: Item) -> None:
     stage.ready += 1
 
 
-def next_finished(stage: Stage) -> Item | None:
+def next_finished(stage: StageRecord) -> Item | None:
     """The finished item that a bounded stage hands over next, if there is one and room for it."""
     if stage.ordered:
         if stage.next_hand_over - stage.next_take >= stage.buffer:
@@ -61,7 +61,7 @@ def next_finished(stage: Stage) -> Item | None:
     return stage.ring[(stage.head + stage.handed) & stage.mask]
 
 
-def put_out(stage: Stage, item: Item) -> None:
+def put_out(stage: StageRecord, item: Item) -> None:
     """The next finished item stands ready; of those handed over at one instant the lower number comes first."""
     ring, mask = stage.ring, stage.mask
     item.out = stage.rank.host.wait.now
@@ -79,7 +79,7 @@ def put_out(stage: Stage, item: Item) -> None:
     ring[(stage.head + at) & mask] = item
 
 
-def front(stage: Stage) -> Item | None:
+def front(stage: StageRecord) -> Item | None:
     """The item that stands ready first behind a stage."""
     if stage.ordered:
         if stage.buffer >= 0 and stage.next_take >= stage.next_hand_over:
@@ -90,7 +90,7 @@ def front(stage: Stage) -> Item | None:
     return stage.ring[stage.head]
 
 
-def remove_front(stage: Stage) -> None:
+def remove_front(stage: StageRecord) -> None:
     """The item that stands ready first behind a stage is taken away."""
     if stage.ordered:
         stage.ring[stage.next_take & stage.mask] = NOTHING
@@ -102,12 +102,12 @@ def remove_front(stage: Stage) -> None:
         stage.handed -= 1
 
 
-def offered(stage: Stage) -> Item | None:
+def offered(stage: StageRecord) -> Item | None:
     """The item that the follower of a stage could take now."""
     return stage.gathered_item if stage.gathers else front(stage)
 
 
-def accept(stage: Stage) -> None:
+def accept(stage: StageRecord) -> None:
     """The follower of a stage takes the item offered."""
     if stage.gathers:
         stage.gathered_item = None
@@ -116,7 +116,7 @@ def accept(stage: Stage) -> None:
         remove_front(stage)
 
 
-def gather(stage: Stage) -> bool:
+def gather(stage: StageRecord) -> bool:
     """The gatherer behind a stage takes one sample, if it may; whether it did."""
     batch_size = stage.rank.job.batch_size
     if stage.gathered == batch_size:
@@ -135,7 +135,7 @@ def gather(stage: Stage) -> bool:
     return True
 
 
-def split_batch(stage: Stage) -> bool:
+def split_batch(stage: StageRecord) -> bool:
     """The splitter before a stage takes a batch, if it may; whether it did."""
     if stage.split_left > 0:
         return False
@@ -148,7 +148,7 @@ def split_batch(stage: Stage) -> bool:
     return True
 
 
-def next_sample(stage: Stage) -> Item | None:
+def next_sample(stage: StageRecord) -> Item | None:
     """The next sample of the batch being split, as an item of its own."""
     if stage.split_left == 0:
         return None

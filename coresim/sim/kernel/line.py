@@ -17,7 +17,7 @@ from coresim.sim.kernel.items import (
     trace_item,
 )
 from coresim.sim.kernel.receiving import holds_core, note_arrival
-from coresim.sim.kernel.records import SHARED, Actor, Item, Rank, Stage
+from coresim.sim.kernel.records import SHARED, Actor, Item, Rank, StageRecord
 from coresim.sim.kernel.servers import begin_phase, free_server, limit, own_number, pop_server
 
 
@@ -103,7 +103,7 @@ def hand_over(rank: Rank) -> None:
             item = next_finished(stage)
 
 
-def serve_first(stage: Stage) -> bool:
+def serve_first(stage: StageRecord) -> bool:
     """The free server of the lowest number takes an item that is dispatched; whether it did."""
     rank, job = stage.rank, stage.rank.job
     if stage.free_count == 0:
@@ -118,7 +118,7 @@ def serve_first(stage: Stage) -> bool:
     return True
 
 
-def serve(stage: Stage) -> bool:
+def serve(stage: StageRecord) -> bool:
     """The free server of the lowest number takes an item from the stage before; whether it did."""
     if stage.free_count == 0:
         return False

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coresim.model.pipeline import Number
-from coresim.sim.kernel.records import Actor, Clock, Host, Item, Job, Phase, Rank, Stage
+from coresim.sim.kernel.records import Actor, Clock, Host, Item, Job, PhaseRecord, Rank, StageRecord
 
 Element = TypeVar("Element")
 #: Without the interpreter's lock, in C.
 nogil = nullcontext()
 
 
-class Memory:
+class Arena:
     """The memory of one run; ``number`` is the dtype of its times: float64, or object for exact numbers."""
 
     def __init__(self, number: Any = np.float64) -> None:
@@ -39,13 +39,13 @@ class Memory:
         """Ranks."""
         return self._counted([Rank() for _ in range(count)])
 
-    def stages(self, count: int) -> list[Stage]:
+    def stages(self, count: int) -> list[StageRecord]:
         """Stages."""
-        return self._counted([Stage() for _ in range(count)])
+        return self._counted([StageRecord() for _ in range(count)])
 
-    def phases(self, count: int) -> list[Phase]:
+    def phases(self, count: int) -> list[PhaseRecord]:
         """Phases."""
-        return self._counted([Phase() for _ in range(count)])
+        return self._counted([PhaseRecord() for _ in range(count)])
 
     def actors(self, count: int) -> list[Actor]:
         """Actors."""

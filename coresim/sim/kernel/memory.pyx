@@ -8,7 +8,7 @@ cdef enum:
     ALIGN = 16  # bytes
 
 
-cdef class Memory:
+cdef class Arena:
     """The memory of one run: bytearrays, which begin with zeros and go with this object."""
 
     cdef readonly object number
@@ -56,11 +56,11 @@ cdef class Memory:
     cdef Rank** ranks(self, size_t count):
         return <Rank**> self.rows(count, sizeof(Rank))
 
-    cdef Stage** stages(self, size_t count):
-        return <Stage**> self.rows(count, sizeof(Stage))
+    cdef StageRecord** stages(self, size_t count):
+        return <StageRecord**> self.rows(count, sizeof(StageRecord))
 
-    cdef Phase** phases(self, size_t count):
-        return <Phase**> self.rows(count, sizeof(Phase))
+    cdef PhaseRecord** phases(self, size_t count):
+        return <PhaseRecord**> self.rows(count, sizeof(PhaseRecord))
 
     cdef Actor** actors(self, size_t count):
         return <Actor**> self.rows(count, sizeof(Actor))
@@ -71,8 +71,8 @@ cdef class Memory:
     cdef Rank** no_ranks(self, size_t count):
         return <Rank**> self.take(count * sizeof(void*))
 
-    cdef Phase** no_phases(self, size_t count):
-        return <Phase**> self.take(count * sizeof(void*))
+    cdef PhaseRecord** no_phases(self, size_t count):
+        return <PhaseRecord**> self.take(count * sizeof(void*))
 
     cdef Actor** no_actors(self, size_t count):
         return <Actor**> self.take(count * sizeof(void*))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coresim.model.pipeline import Number
-from coresim.sim.kernel.memory import Memory, nogil
+from coresim.sim.kernel.memory import Arena, nogil
 
 
 def pool_gaps(
@@ -21,7 +21,7 @@ def pool_gaps(
     size: int = samples.shape[1]
     pool: int = free.shape[0]
     last: Number = completed
-    memory = Memory()
+    memory = Arena()
     times, servers, gaps = memory.values(samples), memory.values(free.copy()), memory.numbers(batches)
     with nogil:
         last = find_gaps(times, batches, size, servers, pool, last, gaps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coresim.sim.kernel.items import put_by_time
-from coresim.sim.kernel.records import BEGINS, CORES, MAKERS, RESTS, WORKS, Actor, Item, Rank, Stage
+from coresim.sim.kernel.records import BEGINS, CORES, MAKERS, RESTS, WORKS, Actor, Item, Rank, StageRecord
 from coresim.sim.kernel.servers import begin_phase
 
 
@@ -23,7 +23,7 @@ def next_arrival(rank: Rank) -> Item | None:
     return item
 
 
-def holds_core(stage: Stage, phase: int) -> int:
+def holds_core(stage: StageRecord, phase: int) -> int:
     """1 if that phase of a server holds a core, as its start (-1) does; else 0."""
     return 1 if phase < 0 or stage.phases[phase].resource == CORES else 0
 

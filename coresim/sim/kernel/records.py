@@ -41,7 +41,7 @@ UNBOUNDED = 1_099_511_627_776  # batches
 
 
 @dataclass(slots=True, eq=False)
-class Phase:
+class PhaseRecord:
     """A part of the work on an item, and how long it takes."""
 
     resource: int = 0
@@ -79,19 +79,19 @@ class Job:
     startup: Number = 0
     worker_startup: Number = 0
     allreduce: Number = 0
-    inline: list[Phase] = NOTHING
+    inline: list[PhaseRecord] = NOTHING
     inline_count: int = 0
-    handover: list[Phase] = NOTHING  # by state; none: no wait
+    handover: list[PhaseRecord] = NOTHING  # by state; none: no wait
     handover_count: int = 0
     own_phases: int = 0  # of the trainer before consumer: the inline ones, or the hand-over
     receives_early: bool = False
     cpus: Number = 0  # cores on which tasks run at once
     quota: Number = 0  # core-seconds of a period; 0: no limit
     quota_period: Number = 0
-    consumer: Phase = NOTHING
-    copy: Phase = NOTHING
-    launch: Phase = NOTHING
-    step: Phase = NOTHING
+    consumer: PhaseRecord = NOTHING
+    copy: PhaseRecord = NOTHING
+    launch: PhaseRecord = NOTHING
+    step: PhaseRecord = NOTHING
     core_rate: list[Number] = NOTHING  # rows by the number of spinning tasks, in each by that of runnable ones
     core_rates: int = 0  # of a row
     storage_rate: list[Number] = NOTHING  # by the number of storage phases under way
@@ -152,7 +152,7 @@ class Actor:
     """Who has tasks: a server of a stage, or a rank's trainer, accelerator or copy engine."""
 
     rank: Rank = NOTHING
-    stage: Stage = NOTHING  # of a server
+    stage: StageRecord = NOTHING  # of a server
     kind: int = 0
     number: int = 0  # among the servers of its stage
     phase: int = 0  # under way; -1: the start of a worker
@@ -169,15 +169,15 @@ class Actor:
 
 
 @dataclass(slots=True, eq=False)
-class Stage:
+class StageRecord:
     """A stage of one rank: its servers, and the items that they have finished."""
 
     rank: Rank = NOTHING
     index: int = 0
-    before: Stage = NOTHING
+    before: StageRecord = NOTHING
     servers: list[Actor] = NOTHING
     server_count: int = 0
-    phases: list[Phase] = NOTHING
+    phases: list[PhaseRecord] = NOTHING
     phase_count: int = 0
     segment: int = 0  # that ends when an item is taken; its phases follow
     buffer: int = 0
@@ -223,7 +223,7 @@ class Rank:
     job: Job = NOTHING
     host: Host = NOTHING
     number: int = 0
-    stages: list[Stage] = NOTHING
+    stages: list[StageRecord] = NOTHING
     trainer: Actor = NOTHING
     device: Actor = NOTHING
     copier: Actor = NOTHING

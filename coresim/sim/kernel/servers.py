@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from coresim.model.pipeline import Number
 from coresim.sim.kernel.clocks import push
-from coresim.sim.kernel.records import BY_NUMBER, BY_PICK_UP, SHARED, Actor, Phase, Rank, Stage
+from coresim.sim.kernel.records import BY_NUMBER, BY_PICK_UP, SHARED, Actor, PhaseRecord, Rank, StageRecord
 
 
-def first_time(phase: Phase, item: int, rank: Rank) -> int:
+def first_time(phase: PhaseRecord, item: int, rank: Rank) -> int:
     """Where the phase's times for an item begin; when they are used up they begin again."""
     if phase.rows == 1:
         return 0
@@ -15,7 +15,7 @@ def first_time(phase: Phase, item: int, rank: Rank) -> int:
     return (row if row < phase.rows else row % phase.rows) * phase.split
 
 
-def begin_phase(actor: Actor, phase: Phase, item: int) -> Number:
+def begin_phase(actor: Actor, phase: PhaseRecord, item: int) -> Number:
     """Start the parallel tasks of a phase; the longest of their times, s."""
     times, clock = phase.times, actor.rank.host.clocks[phase.resource]
     first = first_time(phase, item, actor.rank)
@@ -42,7 +42,7 @@ def push_server(actor: Actor) -> None:
     free[at] = actor
 
 
-def pop_server(stage: Stage) -> Actor:
+def pop_server(stage: StageRecord) -> Actor:
     """The free server of the lowest number, which is then no longer free."""
     free, size = stage.free, stage.free_count - 1
     stage.free_count = size
