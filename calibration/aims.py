@@ -51,8 +51,8 @@ BOUNDS_TEXT = (
 
 NOISE_TEXT = (
     f"Within the noise: numbers of workers that are in truth equally good would count so in {HELD:.0%} of the scans."
-    " Within one deviation, or one point, is how pages before this one counted. Where repeats differ by a point or"
-    " more, equally good numbers fail that in a quarter of the scans, because the best measured is the luckiest of"
+    " Within one deviation, or one point, is nearly how pages before this one counted. Where repeats differ by a point"
+    " or more, equally good numbers fail that in a quarter of the scans, because the best measured is the luckiest of"
     " several. More idle: than the best measured."
 )
 

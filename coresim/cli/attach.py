@@ -141,12 +141,12 @@ def read_job(
     args: argparse.Namespace, settings: list[str], cold: bool = False, storage: str | None = None
 ) -> tuple[Scenario, Profile | None]:
     """The scenario of ``args.input``, or of the program of ``args.command``; and the profile, if there is one."""
-    from coresim.model.load import overridden, scenario_of
+    from coresim.model.load import check_overrides, scenario_of
 
     if not args.command:
         require(args.input is not None, "what? give a scenario (.toml), a profile (.json), or -- and your program")
         return read_input(args.input, settings, cold, storage)
-    overridden({}, settings, storage)  # bad ones are told before the program is run
+    check_overrides(settings, storage)  # bad ones are told before the program is run
     if args.save:
         check_writable(args.save)
     profile, _ = attached(args)

@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None, Profile | None]:
     """What to recommend for, from the file or from measuring; its profile, and that with the step that is asked for."""
-    from coresim.model.load import overridden, scenario_of
+    from coresim.model.load import check_overrides, scenario_of
 
     settings = settings_of(args)
     if args.input is not None:
@@ -117,7 +117,7 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None, Profi
     if args.command:
         check_program(args)
     # Bad overrides and an unwritable path must be told before a minute of measuring, not after.
-    overridden({}, settings, args.storage)
+    check_overrides(settings, args.storage)
     check_storage(args.storage, args.cold)
     if args.save:
         check_writable(args.save)

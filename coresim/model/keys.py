@@ -85,7 +85,8 @@ def list_of(kind: Kind, what: str = "a list of at least one value", least: int =
 
     def read(value: object, where: str) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) < least:
-            example = f"[{short(value)}]" if isinstance(value, str) else "[...]"
+            example = "[1.0, 0.9]" if kind.schema.get("type") == "number" else "[...]"
+            example = f"[{short(value)}]" if isinstance(value, str) and kind is TEXT else example
             raise InputError(f"{where} = {short(value)}: {what} is needed; write {example}")
         return tuple(kind.read(item, f"{where}[{index}]") for index, item in enumerate(value))
 
@@ -153,16 +154,33 @@ def read_section(section: type[Section], table: object, where: str) -> Section:
     """
     if not isinstance(table, dict):
         raise InputError(f"{where} = {short(table)}: a table is needed, such as [{where}]")
-    known: dict[str, Field[Any]] = {item.name: item for item in fields(section) if "kind" in item.metadata}  # type: ignore[arg-type]
-    for name in table:
-        if name not in known:
-            raise UnknownKeyError(unknown_key(f"{where}.{name}", name, known))
+    known = _known(section, table, where)
     missing = [name for name, item in known.items() if item.default is MISSING and name not in table]
     if missing:
         raise InputError(f"{where}.{missing[0]}: missing; {known[missing[0]].metadata['doc']}")
     return section(
         **{name: known[name].metadata["kind"].read(value, f"{where}.{name}") for name, value in table.items()}
     )
+
+
+def check_part(section: type[Any], table: Mapping[str, Any], where: str) -> None:
+    """Refuse, as `read_section` does, unknown keys and bad values of a table that is only a part of a section.
+
+    A key that is a table of its own may be a part, too, and its entries are not looked at.
+    """
+    known = _known(section, table, where)
+    for name, value in table.items():
+        if not isinstance(value, dict):
+            known[name].metadata["kind"].read(value, f"{where}.{name}")
+
+
+def _known(section: type[Any], table: Mapping[str, Any], where: str) -> dict[str, Field[Any]]:
+    """The keys of a section, when the table has no others."""
+    known: dict[str, Field[Any]] = {item.name: item for item in fields(section) if "kind" in item.metadata}
+    for name in table:
+        if name not in known:
+            raise UnknownKeyError(unknown_key(f"{where}.{name}", name, known))
+    return known
 
 
 def section(kind: type[Any]) -> Kind:

@@ -6,9 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from coresim.model.keys import check_part
 from coresim.model.overrides import override
 from coresim.model.profile import Profile, check_step, load_document, profile_tables
-from coresim.model.scenario import Scenario, read_scenario
+from coresim.model.scenario import SECTIONS, Scenario, read_scenario
 from coresim.model.storage import stored
 
 
@@ -38,6 +39,17 @@ def scenario_of(
 def overridden(tables: dict[str, Any], settings: Sequence[str], storage: str | None) -> dict[str, Any]:
     """The tables with the recorded tier of ``storage`` and then the settings applied."""
     return override(stored(tables, storage) if storage else tables, settings)
+
+
+def check_overrides(settings: Sequence[str], storage: str | None) -> None:
+    """Refuse, before anything is measured, overrides that are bad whatever the input is.
+
+    Raises:
+        UnknownKeyError, InputError: what is wrong, and where.
+    """
+    for name, table in overridden({}, settings, storage).items():
+        if name in SECTIONS:
+            check_part(SECTIONS[name], table, name)
 
 
 def load_input(

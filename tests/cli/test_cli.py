@@ -179,6 +179,20 @@ def test_an_unwritable_output_is_told_before_measuring(capsys, tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("workload.batch_size=abc", "workload.batch_size = 'abc': a whole number"),
+        ("host.speed=abc", "write [1.0, 0.9]"),
+        ("workload.nokey=1", "workload.nokey: unknown key"),
+    ],
+)
+def test_a_bad_setting_is_told_before_measuring(capsys, monkeypatch, setting, told):
+    monkeypatch.setattr("coresim.measure.campaign.run_campaign", lambda *_, **__: pytest.fail("it was measured"))
+    code, out, err = call(capsys, "recommend", "--set", setting)
+    assert (code, out, len(err.splitlines())) == (2, "", 1) and told in err
+
+
 def test_trace_is_written_whole_or_not_at_all(capsys, tmp_path, scenario):
     path = tmp_path / "trace.json"
     assert call(capsys, "simulate", scenario, "--trace", path)[0] == 0
