@@ -21,9 +21,9 @@ from coresim.advise.difference import LEVEL, Change, deviation_of, half_width
 from coresim.advise.need import cores_needed
 from coresim.advise.sweep import Study
 from coresim.errors import InputError
-from coresim.model.measurement import Measurement
 from coresim.model.option import Option
 from coresim.model.profile import Profile
+from coresim.model.rebatch import whole
 from coresim.model.scenario import Scenario
 
 TOTAL, SAMPLE_STEP = "prepare.sample", "prepare.step."
@@ -65,12 +65,11 @@ def pooled(profiles: Sequence[Profile]) -> Profile:
     Raises:
         InputError: they are of two jobs, batch sizes or kinds of machine.
     """
-    first = profiles[0]
-    for other in profiles[1:]:
+    first, *others = profiles = [whole(profile) for profile in profiles]
+    for other in others:
         for what, one, two in (
             ("workload", first.workload, other.workload),
             ("batch_size", first.batch_size, other.batch_size),
-            ("measured_batch", first.batch_that_ran, other.batch_that_ran),
             ("host", first.host.fingerprint, other.host.fingerprint),
         ):
             if one != two:
@@ -99,11 +98,8 @@ def compare(
             f"batch_size: {old.batch_size} in the old profile, {new.batch_size} in the new: measure both with one"
             " batch size (--batch-size)"
         )
-    if old.batch_that_ran != new.batch_that_ran:
-        raise InputError(
-            f"measured_batch: {old.batch_that_ran} in the old profile, {new.batch_that_ran} in the new: measure both"
-            " without --quick"
-        )
+    cautions = tuple(_cautions(old, new))
+    old, new = whole(old), whole(new)
     changes = find_changes(old, new)
     scenario = read(old)
     before = _cores(scenario, option, study)
@@ -113,7 +109,7 @@ def compare(
     )
     # The total stands for its steps: where it is real it has their changes in it, real or not.
     after = _cores(read(applied(old, new, _independent(priced))), option, study)
-    return Comparison(priced, option, scenario.target.gpu_idle, before, after, tuple(_cautions(old, new)))
+    return Comparison(priced, option, scenario.target.gpu_idle, before, after, cautions)
 
 
 def _cores(scenario: Scenario, option: Option, study: Study) -> int | None:
@@ -224,7 +220,7 @@ def applied(old: Profile, new: Profile, changes: Sequence[Change]) -> Profile:
     if given is not None:
         source = replace(source, step_time_s=given * factors.get(STEP, 1.0))
     measured = tuple(
-        m if m.name.startswith(BANDWIDTH) else _scaled(m, factors.get(m.name, 1.0)) for m in old.measurements
+        m if m.name.startswith(BANDWIDTH) else m.scaled(factors.get(m.name, 1.0)) for m in old.measurements
     )
     found = replace(old, accelerator=source, measurements=measured)
     if any(name.startswith(BANDWIDTH) for name in factors):
@@ -232,15 +228,11 @@ def applied(old: Profile, new: Profile, changes: Sequence[Change]) -> Profile:
     return found
 
 
-def _scaled(measurement: Measurement, factor: float) -> Measurement:
-    if factor == 1.0:
-        return measurement
-    return replace(measurement, values=tuple(tuple(v * factor for v in part) for part in measurement.values))
-
-
 def _cautions(old: Profile, new: Profile) -> Iterator[str]:
     if old.host.fingerprint != new.host.fingerprint:
         yield f"two kinds of machine: {old.host.cpu_model} and {new.host.cpu_model}; a change may be the machine's"
+    if (ran := old.batch_that_ran) != (later := new.batch_that_ran):
+        yield f"the loader ran with batches of {ran} and {later}: times of a batch are carried to {new.batch_size}"
     if old.workload != new.workload:
         yield f"two jobs by name: {old.workload!r} and {new.workload!r}"
     versions = [

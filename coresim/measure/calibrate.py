@@ -4,7 +4,8 @@ Service times taken in a bare process differ from those inside a loader's worker
 touch of new pages, the thread that pickles), so the workers and the trainer note them while the real loader runs. A
 *run* starts the loader with k workers and takes batches from it in three ways: without a pause (what samples and
 batches cost), with steps in between (hand-overs in every state), and after pauses in which the workers come to rest.
-The first batch of every worker is kept apart from the later ones: first calls import, allocate and connect. A *round*
+The first batches are kept apart from the later ones: first calls import, allocate and connect, and memory that no
+earlier batch left costs more (see `coresim.measure.pacing`). A *round*
 is one run for each k = 1, 2, 4, ... up to the cores that are there, and one with a crowd: workers of which one more
 than there are cores wants a core.
 Rounds alternate, so that a drift touches all alike; every round starts new workers, so that rounds are independent
@@ -80,10 +81,12 @@ class CalibrationRun:
         """The steps that tell what receiving costs: without each worker's first batch and without the last ones.
 
         The last batches are all ready when the loader stops. The trainer receives them without a pause, which is faster
-        than in a training. Where a run has no other batches, all of them count.
+        than in a training. Where a run has no other batches, all of them count but the first, at which the trainer has
+        no earlier batch to free yet.
         """
-        kinds = [kind for kind in self.kinds if kind not in (FIRST, DRAINED)] or self.kinds
-        return [step for step, kind in zip(self.trial.steps, self.kinds, strict=True) if kind in kinds]
+        kinds = [kind for kind in self.kinds if kind not in (FIRST, DRAINED)]
+        found = [step for step, kind in zip(self.trial.steps, self.kinds, strict=True) if kind in kinds]
+        return found or list(self.trial.steps[1:] or self.trial.steps)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Request(StepRequest):
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
         worker_init: ``package.module:name`` of what each worker calls when it starts, or None.
-        quick: `QUICK_BUDGET`, and smaller batches where they are slow: for a first look, and for trying things out.
+        quick: `QUICK_BUDGET`: for a first look, and for trying things out.
         budget: wall seconds of all parts but the accelerator; None for the default.
         build_timeout: the longest that building the data set may take, s; None: as long as it takes.
     """
@@ -179,7 +179,7 @@ class _Campaign:
             facts = server.facts
             source = self._step(facts, server)
             loader_s, pressure_s = SHARES["loader"] * request.seconds, SHARES["pressure"] * request.seconds
-            ask = Ask(budget_s=loader_s, pressure_s=pressure_s, light=request.quick)
+            ask = Ask(budget_s=loader_s, pressure_s=pressure_s)
             self._tell("loader", 0.0)
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
         self._found += loader.measurements

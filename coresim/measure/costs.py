@@ -10,7 +10,7 @@ from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, pickled, waits_by_state
 from coresim.measure.notes import Note
-from coresim.measure.pacing import STREAMED
+from coresim.measure.pacing import FIRST, STREAMED
 from coresim.measure.subject import Layout
 from coresim.measure.trial import TimedStep
 from coresim.measure.waits import HOW, busiest, waits_of
@@ -167,8 +167,8 @@ def beyond(run: CalibrationRun) -> list[float]:
         after, dealt = notes[number + workers], number + workers - credits
         if dealt < 0 or picked[dealt] <= note.made:
             found.append(max(0.0, after.began - note.began - sum(note.wall) - note.collate - _turns(note, after)))
-    # What the first calls of a worker add is in the first; it counts where there is no other.
-    return found[workers:] or found
+    # What first calls and first memory add is in the first; it counts where there is no other.
+    return found[1 + run.kinds.count(FIRST) :] or found
 
 
 def _turns(note: Note, after: Note) -> float:
@@ -192,9 +192,8 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         runs = found.of(count)
         values = [[step.cpu / slower(found, run) for step in run.received] for run in runs]
         name = "receive.cpu" if count == 1 else f"receive.cpu.{count}"
-        yield Measurement(
-            name, "s/batch", _kept(values), f"{_who(found, runs)}; per batch, in the trainer; CPU seconds"
-        )
+        text = f"{_who(found, runs)}; per batch, in the trainer; CPU seconds"
+        yield Measurement(name, "s/batch", _kept(values), text)
     # Without a step the trainer asks before the maker's thread that sends has got the interpreter's lock from the next
     # samples: the wait then includes sending, up to three times as long as a training waits (docs/frameworks.md).
     seen = _seen(found)
@@ -218,6 +217,8 @@ def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]
         others = run.others if found.disturbed(run) else 0.0
         steps = run.trial.steps
         wanted = [not paced, *(not paced or before.end > before.start for before in steps[:-1])]
+        if run.later:
+            wanted = [one and kind != FIRST for one, kind in zip(wanted, run.kinds, strict=True)]
         seen = waits_by_state(run.trial, run.workers, Layout.prefetch_factor, found.cpus, others, pickling, wanted)
         for state, values in seen.items():
             states.setdefault(state, {}).setdefault(run.round, []).extend(values)
@@ -235,12 +236,8 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
         runs = found.of(count)
         measure: Callable[[CalibrationRun], float] = _thread_time if found.subject.threads else _busy_cpu
         values = tuple((measure(run) / slower(found, run),) for run in runs)
-        yield Measurement(
-            f"scaling.{count}",
-            "s/sample",
-            values,
-            f"{found.subject.loader}, {count} workers without a pause; per sample, with its part of the collation",
-        )
+        how = f"{found.subject.loader}, {count} workers without a pause; per sample, with its part of the collation"
+        yield Measurement(f"scaling.{count}", "s/sample", values, how)
 
 
 def _busy_cpu(run: CalibrationRun) -> float:

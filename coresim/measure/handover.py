@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from coresim import stats
@@ -12,6 +13,8 @@ from coresim.measure.calibrate import Calibration
 from coresim.measure.notes import duty_of
 from coresim.measure.trial import Trial
 from coresim.model.handover import STATES, state_of
+from coresim.model.measurement import Measurement
+from coresim.model.rebatch import SMALL
 
 #: Hand-overs that must have been seen in a state before they stand for it.
 LEAST_SEEN = 6
@@ -36,6 +39,13 @@ def pickled(found: Calibration) -> tuple[int, float]:
     notes = [note for run in found.runs for note in (*run.trial.warm_up, *run.trial.notes)]
     long = [note for note in notes if note.message > PIPE_BYTES]
     return (max(note.message for note in long), stats.median([note.pickling for note in long])) if long else (0, 0.0)
+
+
+def of_small(found: Sequence[Measurement], size: int) -> list[Measurement]:
+    """What handing over a batch of ``size`` samples takes: ``prepare.send@SIZE``, ``receive.cpu@SIZE`` and so on."""
+    text = "the same with batches so small that they tell what every batch costs; "
+    told = [one for one in found if one.name == "prepare.send" or one.name.startswith("receive.")]
+    return [replace(one, name=f"{one.name}{SMALL}{size}", how=text + one.how) for one in told]
 
 
 def waits_by_state(

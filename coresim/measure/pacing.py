@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from coresim.measure import worker
 from coresim.measure.protocol import Progress
-from coresim.measure.subject import Pipe
+from coresim.measure.subject import Layout, Pipe
 
 #: Shares of a run's time: without a pause, with steps in between; the rest of it goes to pauses.
 STREAM, PACED = 0.3, 0.5
@@ -60,20 +60,31 @@ class Pacing:
             yield from self._steps(FIRST, self.workers)
         self.before = self._task_times()
         if SLOW * self._spent() < 1.0 and self.kinds:
-            yield from self._batches()
+            yield from self._while_cold()
+            yield from self._batches(1.0 - self._spent())
         # Stages in threads have no end to run to, nor has the trainer by itself: slow batches are as few as a loader's.
         out = 0 if self.pipe.inline else self.pipe.stop()
         yield from self._steps(DRAINED, out or max(0, 2 * self.workers - len(self.kinds)))
         self.after = self._task_times()
 
-    def _batches(self) -> Iterator[float]:
+    def _while_cold(self) -> Iterator[float]:
+        """Until the memory of the batches goes round: as many as wait ahead, one in the trainer's hands, and one more.
+
+        Up to then every batch takes memory that the system has to find, and a hypervisor perhaps to give, which takes
+        up to four times as long as to use again what an earlier batch left.
+        """
+        while len(self.kinds) < Layout.prefetch_factor * self.workers + 2 and SLOW * self._spent() < 1.0:
+            yield from self._steps(FIRST, 1)
+
+    def _batches(self, left: float) -> Iterator[float]:
+        """In the share of the run's time that is left."""
         began, before = self._spent(), len(self.kinds)
-        yield from self._steps_for(STREAM, STREAMED, least=2 * self.workers)
+        yield from self._steps_for(left * STREAM, STREAMED, least=2 * self.workers)
         period = self.seconds * (self._spent() - began) / (len(self.kinds) - before)
         for step_s in (ratio * period for ratio in self.ratios):
-            yield from self._steps_for(PACED / len(self.ratios), PACED_STEP, step_s, max(period, step_s))
+            yield from self._steps_for(left * PACED / len(self.ratios), PACED_STEP, step_s, max(period, step_s))
         pause_s = PAUSE * period * self.workers
-        yield from self._steps_for(1 - STREAM - PACED, RESTED, pause_s, pause_s)
+        yield from self._steps_for(left * (1 - STREAM - PACED), RESTED, pause_s, pause_s)
 
     def _spent(self) -> float:
         """The share of the run's time that is over, more than 1 where batches are slow."""

@@ -19,8 +19,11 @@ from coresim.workloads.base import DatasetWorkload, Workload, seed_everything
 from coresim.workloads.named import WorkloadSpec
 
 MOST_FILES = 4096
-#: The longest that one worker may need for a light batch, s, and the fewest samples of one.
-LIGHT_S, LEAST_BATCH = 0.4, 8
+#: The longest that one worker may need for a light batch, s, and the fewest samples of one. A run of two seconds then
+#: has enough of them to tell the later ones from the first.
+LIGHT_S, LEAST_BATCH = 0.25, 8
+#: A small batch has so many times fewer samples than a light one.
+SMALLER = 8
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,11 @@ class Rig:
             self._subjects[threads] = (_stages_of if threads else loader_of)(self.workload)
         return self._subjects[threads]
 
-    def light_subject(self) -> Subject:
+    def light_subjects(self) -> tuple[Subject, Subject | None]:
         """The loader of processes with light batches: the size is halved until one worker needs at most `LIGHT_S`.
+
+        The second one has batches so small that they tell what handing over any batch costs; None where light batches
+        are those that were asked for.
 
         What a user's own collate function, loader or ``__getitems__`` costs need not follow the size of a batch, nor
         what a stream reads ahead; their batches stay as they are.
@@ -67,11 +73,13 @@ class Rig:
         subject, workload = self.subject(threads=False), self.workload
         at_once = hasattr(getattr(workload, "dataset", None), "__getitems__")
         if workload.has_own_collate or at_once or not subject.samples or workload.batch_size < 2 * LEAST_BATCH:
-            return subject
+            return subject, None
         size, sample_s = workload.batch_size, _seconds_per_sample(_of_batch(workload, LEAST_BATCH))
         while size * sample_s > LIGHT_S and size >= 2 * LEAST_BATCH:
             size //= 2
-        return subject if size == workload.batch_size else _of_batch(workload, size)
+        if size == workload.batch_size:
+            return subject, None
+        return _of_batch(workload, size), _of_batch(workload, size // SMALLER)
 
     def facts(self) -> DatasetFacts:
         """What is known of the data set."""

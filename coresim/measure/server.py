@@ -19,6 +19,7 @@ from coresim.measure import costs
 from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
 from coresim.measure.cautions import cautions_of
 from coresim.measure.forked import run_forked
+from coresim.measure.handover import of_small
 from coresim.measure.machine_speed import OWN_WORK
 from coresim.measure.neighbours import measure_pressure, measure_siblings, sibling_cpus
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
@@ -33,6 +34,8 @@ from coresim.workloads.named import WorkloadSpec
 PRESSED = 4
 #: Share of that time which the hardware threads of one core get, where there are some.
 SIBLINGS = 1 / 3
+#: Of a calibration's time, that of small batches.
+SMALL = 0.05
 #: How often a wait on the process is told of, and from when on, s.
 TICK_S, QUIET_S = 1.0, 5.0
 IMPORTING, BUILDING = "importing your module", "building the data set"
@@ -42,8 +45,7 @@ class Calibrated(NamedTuple):
     """What a calibration found, see `coresim.measure.costs` and `coresim.measure.cautions`.
 
     ``usual_pace`` is `coresim.measure.costs.usual_paces`; ``sampled`` and ``busy`` are those of
-    `coresim.measure.calibrate.Calibration`, for the trials that follow. ``batch_size``: samples of a batch that ran;
-    None: as many as were asked for.
+    `coresim.measure.calibrate.Calibration`, for the trials that follow. ``batch_size``: samples of a batch that ran.
     """
 
     measurements: list[Measurement]
@@ -61,7 +63,6 @@ class Ask:
     """One calibration that the process is told to make; see `coresim.measure.calibrate.calibrate`.
 
     ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all.
-    ``light``: whether slow batches may be smaller, see `coresim.measure.rig.Rig.light_subject`.
     """
 
     threads: bool = False
@@ -69,7 +70,6 @@ class Ask:
     rounds: int = ROUNDS
     pin_memory: bool = False
     pressure_s: float = 0.0
-    light: bool = False
 
 
 class Server:
@@ -160,19 +160,22 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
 
 
 def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
-    subject = rig.light_subject() if ask.light else rig.subject(ask.threads)
-    found = calibrate(
-        subject,
-        budget_s=ask.budget_s,
-        rounds=ask.rounds,
-        pin_memory=ask.pin_memory,
-        progress=lambda done: link.send("running", done),
-    )
+    subject, small = (rig.subject(threads=True), None) if ask.threads else rig.light_subjects()
+    run = partial(calibrate, rounds=ask.rounds, pin_memory=ask.pin_memory)
+    found = run(subject, budget_s=ask.budget_s, progress=lambda done: link.send("running", done))
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]
-    size = subject.batch_size if ask.light else None
+    if small is not None:
+        least = costs.measurements(run(small, budget_s=SMALL * ask.budget_s, counts=(1,)))
+        measurements += of_small(least, small.batch_size)
     return Calibrated(
-        measurements, cautions, costs.usual_paces(found), found.sampled, *found.batch_facts, found.busy, size
+        measurements,
+        cautions,
+        costs.usual_paces(found),
+        found.sampled,
+        *found.batch_facts,
+        found.busy,
+        subject.batch_size,
     )
 
 

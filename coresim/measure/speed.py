@@ -34,6 +34,11 @@ LEAST_DEVIATION = 0.01
 BANDWIDTH_DEVIATION = 0.04
 #: s(k) is told for so many cores, or for as many as were measured.
 MOST_CORES = 64
+#: A hypervisor that moves its CPUs lets two of them share a path to the memory at one moment, and have one each at the
+#: next: here two streamed 1.04 to 2.17 times as much as one, and samples beside a stream took 1.0 to 1.75 times as
+#: long, within minutes. So much is the ratio of the bandwidths and that of the sample's times off, relatively, of two
+#: CPUs; the places of more even out, as the root of their number.
+PLACED_BANDWIDTH, PLACED_PRESSURE = 0.3, 0.1
 TRIAD = "bandwidth.triad."
 
 
@@ -60,11 +65,15 @@ def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float 
     rates = _named(found, TRIAD)
     deviations = {k: max(BANDWIDTH_DEVIATION, _noise([m])) for k, m in rates.items()}
     bandwidth = [SpeedPoint(k, stats.median(m.flat), deviations[k]) for k, m in rates.items()] if 1 in rates else []
+    pressure = [point._replace(at=point.at / 100) for point in _ratios(_named(found, "pressure."), 0)]
+    if host.hypervisor:
+        bandwidth = [_placed(point, PLACED_BANDWIDTH, point.at - 1) for point in bandwidth]
+        pressure = [_placed(point, PLACED_PRESSURE, point.at) for point in pressure]
     return Evidence(
         speeds=tuple(SpeedPoint(k, alone / stats.median(m.flat), noise) for k, m in scaling.items()),
         bandwidth=tuple(bandwidth),
         droop=_ratios(_named(found, "spin."), 1, faster=True) or _clocks(host),
-        pressure=tuple(p._replace(at=p.at / 100) for p in _ratios(_named(found, "pressure."), 0)),
+        pressure=tuple(pressure),
         sibling=tuple(p._replace(value=2.0 / p.value) for p in _ratios(_named(found, "sibling."), 1)),
         channels=channels_of(host) if whole else None,
         moved=sample_bytes / alone if sample_bytes else None,
@@ -116,6 +125,12 @@ def _clocks(host: HostFacts) -> tuple[SpeedPoint, ...]:
     if not low or not high or not cores or low >= high:
         return ()
     return (SpeedPoint(cores, (1 + low / high) / 2, (1 - low / high) / 4),)
+
+
+def _placed(point: SpeedPoint, deviation: float, others: float) -> SpeedPoint:
+    """As uncertain as the places of so many other CPUs make it."""
+    more = deviation / math.sqrt(max(1.0, others)) if others > 0 else 0.0
+    return point._replace(uncertainty=math.hypot(point.uncertainty, more))
 
 
 def _noise(measurements: Iterable[Measurement]) -> float:

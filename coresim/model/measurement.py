@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coresim import stats
 
@@ -28,6 +28,12 @@ class Measurement:
     def flat(self) -> tuple[float, ...]:
         """All values, processes joined."""
         return tuple(value for process in self.values for value in process)
+
+    def scaled(self, factor: float) -> Measurement:
+        """The same with every value so many times as large."""
+        if factor == 1.0:
+            return self
+        return replace(self, values=tuple(tuple(value * factor for value in process) for process in self.values))
 
     @property
     def mean(self) -> float:

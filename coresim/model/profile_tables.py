@@ -34,7 +34,7 @@ from coresim.model.crowding import SPREAD
 from coresim.model.handover import STATES
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
-from coresim.model.rebatch import rebatched
+from coresim.model.rebatch import rebatched, small_batches
 from coresim.model.service import read_service
 from coresim.model.storage import missing
 from coresim.model.today import CPU
@@ -88,7 +88,7 @@ def scenario_tables(profile: Profile, cold: bool | None = None, batch: int | Non
     wanted = batch or profile.batch_size
     if wanted == profile.batch_size == profile.batch_that_ran:
         return tables
-    return rebatched(tables, profile.batch_size, wanted, profile.batch_that_ran)
+    return rebatched(tables, profile.batch_size, wanted, profile.batch_that_ran, small_batches(profile.measurements))
 
 
 def service_table(values: Values) -> dict[str, Any]:

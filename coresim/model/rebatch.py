@@ -4,25 +4,36 @@
   `coresim.model.catalogue` scales its records: a small batch leaves a GPU less busy. The same on the CPU.
 * *Collating, pinning and copying* move every byte once: in proportion.
 * A profile's loader may have run with smaller batches than its step and its copies: each is taken from its own.
-* *Sending, receiving and waiting for the hand-over* have a part that does not depend on the size of the batch, and how
-  large it is was not measured: the middle, in ratio, between not growing at all and growing in proportion. Both ends
-  are taken as two standard uncertainties away.
+* *Sending, receiving and waiting for the hand-over* have a part that every batch has and one that grows with it. Where
+  much smaller batches were measured too, those two tell both parts: a straight line. Where they were not: the middle,
+  in ratio, between not growing at all and growing in proportion. Both ends are taken as two standard uncertainties
+  away.
 * What a step costs to launch, and a worker to start, does not depend on the batch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from coresim.model.measurement import Measurement
 from coresim.model.overrides import given
 from coresim.model.service import read_service
+
+if TYPE_CHECKING:
+    from coresim.model.profile import Profile
 
 KEY = "workload.batch_size"
 #: Relative standard uncertainty of a step's time for each doubling or halving of its batch.
 PER_DOUBLING = 0.05
-_MOVED, _PARTLY = ("collate", "pin"), ("send", "consumer")
+#: By the key of its table, what is measured of each.
+_MOVED = {"collate": "prepare.collate", "pin": "prepare.pin"}
+_PARTLY = {"send": "prepare.send", "consumer": "receive.cpu"}
+_COLLATED = (*_MOVED.values(), "inline.collate")
+#: Ends the name of a measurement with small batches, before their samples.
+SMALL = "@"
 
 
 def asked_batch(own: int, settings: Sequence[str]) -> int | None:
@@ -37,19 +48,54 @@ def step_spread(own: int, batch: int) -> float:
     return PER_DOUBLING * abs(math.log2(batch / own))
 
 
-def rebatched(tables: dict[str, Any], own: int, batch: int, ran: int) -> dict[str, Any]:
+class Small(NamedTuple):
+    """What a much smaller batch took, s, and its samples."""
+
+    samples: int
+    seconds: float
+
+
+def small_batches(found: Sequence[Measurement]) -> dict[str, Small]:
+    """By the name of a measurement, the same with much smaller batches, where that was measured."""
+    parts = [(one.name.split(SMALL), one.mean) for one in found if SMALL in one.name]
+    return {name: Small(int(samples), seconds) for (name, samples), seconds in parts}
+
+
+def whole(profile: Profile) -> Profile:
+    """The profile with the times of its loader carried to its own batch, and without those of small batches."""
+    small, own, ran = small_batches(profile.measurements), profile.batch_size, profile.batch_that_ran
+
+    def factor(one: Measurement) -> float:
+        if one.name in _COLLATED:
+            return own / ran
+        if one.name == _PARTLY["send"] or one.name.startswith("receive."):
+            name = _PARTLY["consumer"] if one.name.startswith(_PARTLY["consumer"]) else one.name
+            return _grown(one.mean, ran, own, small.get(name))[0]
+        return 1.0
+
+    kept = [one for one in profile.measurements if SMALL not in one.name]
+    return replace(profile, measured_batch=None, measurements=tuple(one.scaled(factor(one)) for one in kept))
+
+
+def rebatched(
+    tables: dict[str, Any], own: int, batch: int, ran: int, small: Mapping[str, Small] | None = None
+) -> dict[str, Any]:
     """The tables with every time of a batch as it is for one of ``batch`` samples.
 
     The loader's times are of batches of ``ran`` samples, and the step, copies and bytes of batches of ``own``.
+    ``small``: see `small_batches`.
     """
     ratio, moved = batch / own, batch / ran
     workload, device = dict(tables["workload"]), dict(tables["accelerator"])
-    middle, spread = math.sqrt(moved), abs(math.log(moved)) / 4
-    workload |= {name: _scaled(workload[name], name, moved) for name in _MOVED if name in workload}
-    workload |= {name: _scaled(workload[name], name, middle, spread) for name in _PARTLY if name in workload}
+
+    def partly(table: Any, key: str, name: str) -> dict[str, Any]:
+        return _scaled(table, key, *_grown(read_service(table, key).mean, ran, batch, (small or {}).get(name)))
+
+    workload |= {key: _scaled(workload[key], key, moved) for key in _MOVED if key in workload}
+    workload |= {key: partly(workload[key], key, name) for key, name in _PARTLY.items() if key in workload}
     if "handover" in workload:
         states = workload["handover"].items()
-        workload["handover"] = {state: _scaled(table, state, middle, spread) for state, table in states}
+        workload["handover"] = {state: partly(table, state, f"receive.{state}") for state, table in states}
     steps = [name for name in ("step", "cpu_step") if name in device]
     device |= {name: _scaled(device[name], name, ratio, step_spread(own, batch)) for name in steps}
     if "copy" in workload:
@@ -58,6 +104,19 @@ def rebatched(tables: dict[str, Any], own: int, batch: int, ran: int) -> dict[st
         workload["batch_bytes"] = workload["batch_bytes"] * ratio
     workload["batch_size"] = batch
     return {**tables, "workload": workload, "accelerator": device}
+
+
+def _grown(seconds: float, ran: int, batch: int, small: Small | None) -> tuple[float, float]:
+    """How many times the ``seconds`` with ``ran`` samples it takes with ``batch``, and how uncertain that is.
+
+    The line is between not growing at all and growing in proportion.
+    """
+    ratio = batch / ran
+    if small is None or small.samples >= ran or not seconds:
+        return math.sqrt(ratio), abs(math.log(ratio)) / 4
+    rate = (seconds - small.seconds) / (ran - small.samples)
+    grows = min(1.0, max(0.0, rate * ran / seconds))
+    return 1.0 + grows * (ratio - 1.0), step_spread(ran, batch)
 
 
 def _scaled(table: Any, name: str, factor: float, spread: float = 0.0) -> dict[str, Any]:

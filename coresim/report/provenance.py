@@ -38,12 +38,12 @@ def batch_provenance(profile: Profile, settings: Sequence[str]) -> str | None:
     if batch == ran == profile.batch_size:
         return None
     moved = ["the step and copying"] * (batch != profile.batch_size) + ["collating"] * (batch != ran)
-    partly = ", sending and receiving between that and no change" if batch != ran else ""
-    remedy = " ".join(["with --batch-size"] * bool(asked) + ["without --quick"] * (ran != profile.batch_size))
-    return (
-        f"measured with batches of {ran}, carried to {batch}: {' and '.join(moved)} in proportion to the batch{partly};"
-        f" measuring {remedy} runs batches of {batch}"
-    )
+    small = next(iter(profile.numbered("receive.cpu@")), None)
+    line = "between that and no change" if small is None else f"by a straight line through those of {small} and {ran}"
+    partly = f", sending and receiving {line}" if batch != ran else ""
+    remedy = f"; measure with --batch-size {batch} to know the step" if batch != profile.batch_size else ""
+    carried = f"{' and '.join(moved)} in proportion to the batch{partly}{remedy}"
+    return f"measured with batches of {ran}, carried to {batch}: {carried}"
 
 
 def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:

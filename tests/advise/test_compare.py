@@ -140,11 +140,20 @@ def test_bandwidth_brings_the_new_speeds() -> None:
 def test_profiles_of_two_jobs_are_refused_or_pointed_out() -> None:
     with pytest.raises(InputError, match="batch_size: 64 in the old profile, 32 in the new"):
         compare(profile(), profile(batch_size=32), read, STUDY)
-    with pytest.raises(InputError, match=r"measured_batch: 64 in the old profile, 16 in the new: .* without --quick"):
-        compare(profile(), profile(measured_batch=16), read, STUDY)
     other = profile(workload="another", host=HostFacts((CoreTerm("physical", 8.0, "read"),), cpu_model="Y"))
     cautions = compare(profile(), other, read, STUDY).cautions
     assert any("X and Y" in line for line in cautions) and any("'another'" in line for line in cautions)
+
+
+def test_a_loader_that_ran_with_smaller_batches_is_carried_to_the_batch_of_both() -> None:
+    light = profile(noise=False, measured_batch=16)
+    found = compare(profile(noise=False), replace(light, measurements=quarter(light)), read, STUDY)
+    assert not found.real and "the loader ran with batches of 64 and 16" in found.cautions[0]
+
+
+def quarter(found: Profile) -> tuple[Measurement, ...]:
+    """Its measurements with a collation of a quarter of the batch."""
+    return tuple(one.scaled(0.25 if one.name == "prepare.collate" else 1.0) for one in found.measurements)
 
 
 def test_the_verb_and_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,8 +219,10 @@ def test_profiles_that_are_taken_together_are_of_one_job() -> None:
     assert pooled([one, two])[DECODE].values == one[DECODE].values + two[DECODE].values
     with pytest.raises(InputError, match="batch_size: 64 and 32 in profiles that are taken together"):
         pooled([one, profile(batch_size=32)])
-    with pytest.raises(InputError, match="measured_batch: 64 and 16 in profiles that are taken together"):
-        pooled([one, profile(measured_batch=16)])
+    # Where a loader ran with smaller batches, its times are carried first.
+    assert pooled([one, profile(measured_batch=16)])["prepare.collate"].mean == pytest.approx(
+        2.5 * one["prepare.collate"].mean, rel=0.05
+    )
 
 
 def test_what_would_tell_is_said_where_no_spread_is_known() -> None:

@@ -153,7 +153,7 @@ def test_each_batch_is_taken_for_something(bench_of: Make) -> None:  # noqa: F81
     for run in found.runs:
         kinds = [kind for kind, _ in Counter(run.kinds).items()]
         assert kinds == [FIRST, STREAMED, PACED_STEP, RESTED, DRAINED]
-        assert len(run.kinds) == len(run.trial.steps) and run.kinds.count(FIRST) == 1  # and the very first, of warm-up
+        assert len(run.kinds) == len(run.trial.steps) and run.kinds.count(FIRST) == 5  # and the very first, of warm-up
         assert run.kinds.count(DRAINED) == 4
         by_kind = {kind: [s.end - s.start for s, of in zip(run.trial.steps, run.kinds, strict=True) if of == kind]
                    for kind in kinds}  # fmt: skip

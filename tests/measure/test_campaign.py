@@ -216,19 +216,18 @@ def test_at_least_three_rounds_stand_behind_every_cost_in_a_hurry_too() -> None:
     assert fakes.asked[0].rounds == 3 and not fakes.asked[0].threads
 
 
-def test_only_a_first_look_may_run_smaller_batches_and_says_which() -> None:
-    for quick in (False, True):
+def test_smaller_batches_may_run_and_the_profile_says_which() -> None:
+    for light in (False, True):
         fakes = Fakes()
-        fakes.ran = 4 if quick else None
-        made = run(fakes, quick=quick)
-        assert fakes.asked[0].light == quick
+        fakes.ran = 4 if light else None
+        made = run(fakes)
         # A batch of 16 has four times the bytes of the one that ran.
-        assert (made.batch_size, made.measured_batch) == (16, 4 if quick else None)
-        assert (made.bytes_per_batch, made.batch_that_ran) == ((4 * 4096, 4) if quick else (4096, 16))
+        assert (made.batch_size, made.measured_batch) == (16, 4 if light else None)
+        assert (made.bytes_per_batch, made.batch_that_ran) == ((4 * 4096, 4) if light else (4096, 16))
         sample_bytes = (FACTS.bytes_per_sample or 0.0) + 3 * 4096 / made.batch_that_ran
         assert made.speed == speed_table(made.measurements, SMALL_SHM, sample_bytes).values
         said = "the loader ran with batches of 4" in verb.summary(made, None)
-        assert said == quick
+        assert said == light
 
 
 def test_building_may_be_given_a_limit_and_has_none_of_itself() -> None:

@@ -50,7 +50,12 @@ def rig_of(name: str, batch_size: int = 256, collate: str | None = None) -> Rig:
 
 def light_size(monkeypatch: pytest.MonkeyPatch, made: Rig, sample_s: float) -> int:
     monkeypatch.setattr(rig, "_seconds_per_sample", lambda subject: sample_s)
-    return made.light_subject().batch_size
+    light, small = made.light_subjects()
+    usual = made.subject(threads=False).batch_size
+    assert (None if small is None else small.batch_size) == (
+        None if light.batch_size == usual else light.batch_size // 8
+    )
+    return light.batch_size
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_a_loader_by_its_name_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_a_sample_is_timed_in_a_worker_and_the_same_loader_runs_lighter() -> None:
     made = rig_of("Slow", 2 * LEAST_BATCH)
-    light = made.light_subject()
+    light, _ = made.light_subjects()
     assert type(light) is type(made.subject(threads=False)) and light.batch_size == LEAST_BATCH
     with running(light) as pipe:
         assert [len(pipe.next()[0]) for _ in range(3)] == [LEAST_BATCH] * 3

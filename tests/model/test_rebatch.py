@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.model.measurement import Measurement
 from coresim.model.overrides import override
-from coresim.model.profile import profile_tables
+from coresim.model.profile import Profile, profile_tables
+from coresim.model.rebatch import whole
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.provenance import batch_provenance
 
@@ -64,6 +66,31 @@ def test_what_ran_with_smaller_batches_is_carried_to_those_of_the_answer(batch: 
     assert carried.batch_bytes == pytest.approx(batch / OWN * (own.batch_bytes or 0.0))
 
 
+def with_small(made: Profile, **seconds: float) -> Profile:
+    """The profile with what batches of 4 took, s, by the name of the measurement with ``_`` for the dot."""
+    times = {"receive_cpu": 0.0001} | seconds
+    small = [Measurement(f"{name.replace('_', '.', 1)}@4", "s/batch", ((s,),), "made up") for name, s in times.items()]
+    return replace(made, measurements=(*made.measurements, *small))
+
+
+@pytest.mark.parametrize(
+    ("least", "grown"),
+    # Of 11 ms at 32 samples: nothing for every batch; 2.5 ms for every batch; and noise on either side of the line.
+    [(0.011 / 8, 8.0), (0.0035625, 1 + 7 * 0.0085 / 0.011), (0.012, 1.0), (0.0, 8.0)],
+)
+def test_small_batches_tell_what_every_batch_costs(least: float, grown: float) -> None:
+    made = with_small(profile(measured_batch=32), prepare_send=least)
+    own, carried = scenario().workload, read_scenario(profile_tables(made, "profile")).workload
+    assert carried.send.mean == pytest.approx(grown * own.send.mean)
+    assert math.sqrt(carried.send.uncertainty**2 - own.send.uncertainty**2) == pytest.approx(0.15)
+    # A state in which no small batch was seen is between.
+    assert carried.handover.rest_free.mean == pytest.approx(math.sqrt(8) * own.handover.rest_free.mean)
+    # Carried as a whole profile, its times are the same.
+    assert read_scenario(profile_tables(whole(made), "profile")).workload.send.mean == pytest.approx(carried.send.mean)
+    assert whole(made).batch_that_ran == OWN and whole(made)["prepare.collate"].mean == pytest.approx(8 * 0.062)
+    assert not [one.name for one in whole(made).measurements if "@" in one.name]
+
+
 def test_a_copy_was_measured_with_the_step_s_batch() -> None:
     copy = Measurement("copy.pinned", "s/batch", ((0.004,),), "made up")
     made = profile(measured_batch=32, measurements=(*profile().measurements, copy))
@@ -110,7 +137,7 @@ def test_the_answer_says_what_was_taken_in_proportion(tmp_path: Path, capsys: py
     assert "taken in proportion from a batch of 256 to 512, ±10 %" in told
     said = (
         "measured with batches of 256, carried to 512: the step and copying and collating in proportion to the batch,"
-        " sending and receiving between that and no change; measuring with --batch-size runs batches of 512"
+        " sending and receiving between that and no change; measure with --batch-size 512 to know the step"
     )
     assert said in told
 
@@ -153,9 +180,13 @@ def test_what_is_carried_is_said_and_nothing_else() -> None:
     assert batch_provenance(profile(), ()) is None
     assert batch_provenance(first, ()) == (
         "measured with batches of 32, carried to 256: collating in proportion to the batch, sending and receiving"
-        " between that and no change; measuring without --quick runs batches of 256"
+        " between that and no change"
+    )
+    assert batch_provenance(with_small(first), ()) == (
+        "measured with batches of 32, carried to 256: collating in proportion to the batch, sending and receiving by a"
+        " straight line through those of 4 and 32"
     )
     assert batch_provenance(first, ["workload.batch_size=32"]) == (
-        "measured with batches of 32, carried to 32: the step and copying in proportion to the batch; measuring with"
-        " --batch-size without --quick runs batches of 32"
+        "measured with batches of 32, carried to 32: the step and copying in proportion to the batch; measure with"
+        " --batch-size 32 to know the step"
     )
