@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from coresim import stats
 from coresim.errors import InputError
@@ -51,7 +52,11 @@ def speed_table(found: Sequence[Measurement], host: HostFacts, sample_bytes: flo
         InputError: ``scaling.1`` is not among the measurements.
     """
     known = evidence(found, host, sample_bytes)
-    return fit(known, max(MOST_CORES, *(int(point.at) for point in known.speeds)))
+    table = fit(known, max(MOST_CORES, *(int(point.at) for point in known.speeds)))
+    if not host.hypervisor or not (known.bandwidth or known.pressure):
+        return table
+    moved = f"a hypervisor may move its CPUs: what two stream together is known within {PLACED_BANDWIDTH:.0%}"
+    return replace(table, provenance=(*table.provenance, moved))
 
 
 def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float | None = None) -> Evidence:

@@ -400,3 +400,11 @@ def test_runs_with_few_workers_and_with_many_are_not_mixed() -> None:
 def test_where_no_sample_waits_work_costs_what_one_worker_showed() -> None:
     made = calibration(run(), run(*(note(n, cpu=(0.2, 0.2), wall=(0.2, 0.2)) for n in range(8)), workers=2))
     assert named(made)["prepare.sample"].mean == pytest.approx(0.3) and usual_paces(made) is made.usual_pace
+
+
+def test_of_slow_batches_the_first_that_is_received_does_not_count() -> None:
+    """The trainer has no earlier batch to free at it yet."""
+    slow = run(kinds=(DRAINED, DRAINED, DRAINED))
+    assert slow.received == list(slow.trial.steps[1:])
+    only = run(kinds=(DRAINED,))
+    assert only.received == list(only.trial.steps)

@@ -11,7 +11,8 @@ import pytest
 from kit import running
 
 from coresim.measure import rig
-from coresim.measure.rig import LEAST_BATCH, LIGHT_S, Rig
+from coresim.measure.rig import LEAST_BATCH, LIGHT_S, SMALLER, Rig
+from coresim.measure.server import Ask, Server
 from coresim.workloads.base import default_collate
 from coresim.workloads.named import WorkloadSpec
 
@@ -92,6 +93,16 @@ def test_a_loader_by_its_name_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, tm
     for size in (None, 64):
         made = Rig(WorkloadSpec(f"{tmp_path}/train.py:loader", batch_size=size))
         assert light_size(monkeypatch, made, 1.0) == made.subject(threads=False).batch_size
+
+
+def test_a_calibration_runs_slow_batches_smaller_and_some_much_smaller() -> None:
+    with Server(WorkloadSpec(f"{__file__}:Slow", batch_size=2 * LEAST_BATCH)) as server:
+        found = server.calibrate(Ask(budget_s=1.0), progress=lambda done: None)
+    small = {one.name for one in found.measurements if one.name.endswith(f"@{LEAST_BATCH // SMALLER}")}
+    assert found.batch_size == LEAST_BATCH and {"prepare.send@1", "receive.cpu@1"} <= small
+    assert not [name for name in small if name.startswith(("prepare.sample", "scaling"))]
+    # Each from three runs with new workers.
+    assert {len(one.values) for one in found.measurements if one.name == "receive.cpu@1"} == {3}
 
 
 def test_a_sample_is_timed_in_a_worker_and_the_same_loader_runs_lighter() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +16,15 @@ import pytest
 from coresim.errors import InputError
 from coresim.measure import host, neighbours, topology, worker_pool
 from coresim.measure.protocol import Context
-from coresim.measure.speed import BANDWIDTH_DEVIATION, channels_of, evidence, is_whole, speed_table
+from coresim.measure.speed import (
+    BANDWIDTH_DEVIATION,
+    PLACED_BANDWIDTH,
+    PLACED_PRESSURE,
+    channels_of,
+    evidence,
+    is_whole,
+    speed_table,
+)
 from coresim.measure.system_root import SystemRoot
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.machines import Machine
@@ -64,6 +73,41 @@ def test_a_virtual_machine_shows_its_own_share_of_a_host_that_is_not_known() -> 
     virtual = replace(HOST, hypervisor=True)
     found = evidence(measured("scaling.", {1: 0.01}), virtual)
     assert not is_whole(virtual) and found.cores is None and found.channels is None
+
+
+def test_where_a_hypervisor_moves_its_cpus_two_streams_say_little_and_many_say_more() -> None:
+    found = (
+        measured("scaling.", {1: 0.01, 2: 0.0105})
+        + measured("bandwidth.triad.", {1: 10e9, 2: 11e9, 10: 30e9})
+        + measured("pressure.", {0: 0.02, 50: 0.021, 100: 0.024, 900: 0.04})
+    )
+    known, moved = (evidence(found, replace(HOST, hypervisor=virtual)) for virtual in (False, True))
+    added = [
+        math.sqrt(b.uncertainty**2 - a.uncertainty**2) for a, b in zip(known.bandwidth, moved.bandwidth, strict=True)
+    ]
+    assert added == pytest.approx([0.0, PLACED_BANDWIDTH, PLACED_BANDWIDTH / 3], abs=1e-9)
+    added = [
+        math.sqrt(b.uncertainty**2 - a.uncertainty**2) for a, b in zip(known.pressure, moved.pressure, strict=True)
+    ]
+    assert added == pytest.approx([PLACED_PRESSURE, PLACED_PRESSURE, PLACED_PRESSURE / 3])
+    assert known.speeds == moved.speeds
+
+
+def test_an_answer_hardly_follows_where_a_hypervisor_put_two_cpus() -> None:
+    """The two states of one machine: two CPUs that share a path to the memory, and two that have one each."""
+    virtual = HostFacts((CoreTerm("affinity", 2, ""),), hypervisor=True)
+    scaling, alone = measured("scaling.", {1: 0.0040, 2: 0.0041}), {1: 36e9}
+    shared, apart = (
+        speed_table(
+            scaling
+            + measured("bandwidth.triad.", alone | {2: together})
+            + measured("pressure.", {0: 0.0150, 50: 0.0150 * half, 100: 0.0150 * full}),
+            host,
+        )
+        for together, half, full, host in ((40e9, 1.12, 1.25, virtual), (72e9, 1.03, 1.05, virtual))
+    )
+    assert shared.values[9] == pytest.approx(apart.values[9], rel=0.05)
+    assert "a hypervisor may move its CPUs" in shared.provenance[-1]
 
 
 def test_clock_tables_stand_in_where_nothing_was_spun() -> None:
