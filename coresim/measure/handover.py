@@ -14,7 +14,7 @@ from coresim.measure.notes import duty_of
 from coresim.measure.trial import Trial
 from coresim.model.handover import STATES, state_of
 from coresim.model.measurement import Measurement
-from coresim.model.rebatch import SMALL
+from coresim.model.rebatch import SIZE_MARK
 
 #: Hand-overs that must have been seen in a state before they stand for it.
 LEAST_SEEN = 6
@@ -45,7 +45,7 @@ def of_small(found: Sequence[Measurement], size: int) -> list[Measurement]:
     """What handing over a batch of ``size`` samples takes: ``prepare.send@SIZE``, ``receive.cpu@SIZE`` and so on."""
     text = "the same with batches so small that they tell what every batch costs; "
     told = [one for one in found if one.name == "prepare.send" or one.name.startswith("receive.")]
-    return [replace(one, name=f"{one.name}{SMALL}{size}", how=text + one.how) for one in told]
+    return [replace(one, name=f"{one.name}{SIZE_MARK}{size}", how=text + one.how) for one in told]
 
 
 def waits_by_state(

@@ -35,7 +35,7 @@ PRESSED = 4
 #: Share of that time which the hardware threads of one core get, where there are some.
 SIBLINGS = 1 / 3
 #: Of a calibration's time, that of small batches.
-SMALL = 0.05
+SMALL_SHARE = 0.05
 #: How often a wait on the process is told of, and from when on, s.
 TICK_S, QUIET_S = 1.0, 5.0
 IMPORTING, BUILDING = "importing your module", "building the data set"
@@ -166,7 +166,7 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]
     if small is not None:
-        least = costs.measurements(run(small, budget_s=SMALL * ask.budget_s, counts=(1,)))
+        least = costs.measurements(run(small, budget_s=SMALL_SHARE * ask.budget_s, counts=(1,)))
         measurements += of_small(least, small.batch_size)
     return Calibrated(
         measurements,

@@ -36,9 +36,9 @@ BANDWIDTH_DEVIATION = 0.04
 #: s(k) is told for so many cores, or for as many as were measured.
 MOST_CORES = 64
 #: A hypervisor that moves its CPUs lets two of them share a path to the memory at one moment, and have one each at the
-#: next: here two streamed 1.04 to 2.17 times as much as one, and samples beside a stream took 1.0 to 1.75 times as
-#: long, within minutes. So much is the ratio of the bandwidths and that of the sample's times off, relatively, of two
-#: CPUs; the places of more even out, as the root of their number.
+#: next. On one such machine two streamed 1.04 to 2.17 times as much as one, and samples beside a stream mostly took
+#: 1.05 to 1.3 times as long (1.75 at most), within minutes. These are half of the usual ranges, as relative standard
+#: uncertainties with two CPUs. The places of more CPUs even out: divided by the root of their number.
 PLACED_BANDWIDTH, PLACED_PRESSURE = 0.3, 0.1
 TRIAD = "bandwidth.triad."
 

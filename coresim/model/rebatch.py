@@ -33,7 +33,7 @@ _MOVED = {"collate": "prepare.collate", "pin": "prepare.pin"}
 _PARTLY = {"send": "prepare.send", "consumer": "receive.cpu"}
 _COLLATED = (*_MOVED.values(), "inline.collate")
 #: Ends the name of a measurement with small batches, before their samples.
-SMALL = "@"
+SIZE_MARK = "@"
 
 
 def asked_batch(own: int, settings: Sequence[str]) -> int | None:
@@ -57,7 +57,7 @@ class Small(NamedTuple):
 
 def small_batches(found: Sequence[Measurement]) -> dict[str, Small]:
     """By the name of a measurement, the same with much smaller batches, where that was measured."""
-    parts = [(one.name.split(SMALL), one.mean) for one in found if SMALL in one.name]
+    parts = [(one.name.split(SIZE_MARK), one.mean) for one in found if SIZE_MARK in one.name]
     return {name: Small(int(samples), seconds) for (name, samples), seconds in parts}
 
 
@@ -73,7 +73,7 @@ def whole(profile: Profile) -> Profile:
             return _grown(one.mean, ran, own, small.get(name))[0]
         return 1.0
 
-    kept = [one for one in profile.measurements if SMALL not in one.name]
+    kept = [one for one in profile.measurements if SIZE_MARK not in one.name]
     return replace(profile, measured_batch=None, measurements=tuple(one.scaled(factor(one)) for one in kept))
 
 
