@@ -60,6 +60,7 @@ class EmulatedDevice(Device):
         super().__init__(place, host)
         self.like, self.sync = like, like.sync
         self._steps, self._copies = Queue(self.host), Queue(self.host)
+        self._memory: Any = None
 
     def record(self) -> Work:
         """An event on the queue of the steps."""
@@ -93,19 +94,34 @@ class EmulatedDevice(Device):
         self._steps.add(Work(issued, seconds, least=self.host.wall()))
 
     def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
-        """From pageable memory the caller copies it to a buffer first, and waits until the device has it."""
+        """From pageable memory the caller copies it to a buffer first, and waits until the device has it.
+
+        The result shares its memory with a pinned tensor, and must not be written to.
+        """
         if getattr(tensor, THERE, False):
             return tensor
         pinned = getattr(tensor, PINNED, False)
         source = tensor if pinned else tensor.clone()
-        there = load_torch().empty_like(source)
-        setattr(there, THERE, True)
+        memory = self._memory_for(source)
         seconds = tensor.numel() * tensor.element_size() / self.like.bus
         queue = self._copies if ahead else self._steps
-        work = queue.add(Work(self.host.wall(), seconds, copies=lambda: there.copy_(source)))
+        work = queue.add(Work(self.host.wall(), seconds, copies=lambda: memory.copy_(source)))
         if ahead or not pinned:
             self._wait(work)
+        there = source.detach()
+        setattr(there, THERE, True)
         return there
+
+    def _memory_for(self, source: Any) -> Any:
+        """Memory that the host has already found, to copy a tensor like this to: one place for all copies.
+
+        A device has memory of its own. New memory of the host for each copy would have to be found by the host first,
+        which took up to 27 ms for 10 MB on a virtual machine, where the copy itself takes 1 ms.
+        """
+        size = source.numel() * source.element_size()
+        if self._memory is None or self._memory.numel() < size:
+            self._memory = load_torch().ones(size, dtype=load_torch().uint8)
+        return self._memory[:size].view(source.dtype).view(source.shape)
 
     def pin(self, tensor: Any) -> Any:
         """A copy that bears the mark of pinned memory."""

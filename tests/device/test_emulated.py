@@ -95,7 +95,7 @@ def test_a_pinned_copy_waits_its_turn_and_nobody_waits_for_it() -> None:
     device.launch(STEP, LAUNCH)
     source = device.pin(batch())
     there = device.copy(source)
-    assert host.now == LAUNCH and torch.equal(there, source) and there.data_ptr() != source.data_ptr()
+    assert host.now == LAUNCH and torch.equal(there, source) and device.copy(there) is there
     device.launch(STEP, LAUNCH)
     device.synchronise()
     assert host.now == 2 * STEP + COPY
@@ -115,6 +115,16 @@ def test_a_copy_ahead_has_a_queue_of_its_own() -> None:
     assert host.now == LAUNCH + COPY  # beside the step, and waited for
     device.synchronise()
     assert host.now == STEP
+
+
+def test_every_copy_goes_to_memory_that_the_device_keeps() -> None:
+    device, _ = still()
+    large, small = device.pin(batch()), device.pin(batch()[:1].to(torch.int64))
+    places = [device._memory_for(source).data_ptr() for source in (large, small, large)]
+    assert len(set(places)) == 1
+    assert device._memory_for(small).dtype == small.dtype and device._memory_for(small).shape == small.shape
+    grown = torch.ones(2 * large.numel())
+    assert device._memory_for(grown).shape == grown.shape
 
 
 def test_holding_and_decoding_take_the_device_alone() -> None:
