@@ -286,12 +286,14 @@ def _first(run: CalibrationRun) -> float:
 
 
 def _kept(rounds: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    """Of each round at most `MOST_VALUES`, evenly chosen and with the same mean."""
-    return tuple(_chosen(values) for values in rounds if values)
+    """Of each round at most `MOST_VALUES`, with the same mean and about the same spread."""
+    return tuple(_fewer(values) for values in rounds if values)
 
 
-def _chosen(values: Sequence[float]) -> tuple[float, ...]:
-    stride = math.ceil(len(values) / MOST_VALUES)
-    chosen = sorted(values)[stride // 2 :: stride] if stride > 1 else list(values)
-    scale = stats.mean(values) / stats.mean(chosen) if stats.mean(chosen) > 0 else 1.0
-    return tuple(value * scale for value in chosen)
+def _fewer(values: Sequence[float]) -> tuple[float, ...]:
+    """The means of neighbours in size: to pick one of each would make the spread a matter of which is the largest."""
+    ordered, size = sorted(values), math.ceil(len(values) / MOST_VALUES)
+    ends = range(len(ordered) % size or size, len(ordered) + 1, size)  # the least values may have fewer neighbours
+    found = [stats.mean(ordered[max(0, end - size) : end]) for end in ends] if size > 1 else list(values)
+    scale = stats.mean(values) / stats.mean(found) if stats.mean(found) > 0 else 1.0
+    return tuple(value * scale for value in found)

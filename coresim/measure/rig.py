@@ -19,9 +19,12 @@ from coresim.workloads.base import DatasetWorkload, Workload, seed_everything
 from coresim.workloads.named import WorkloadSpec
 
 MOST_FILES = 4096
-#: The longest that one worker may need for a light batch, s, and the fewest samples of one. A run of two seconds then
+#: The longest that one worker may work on a light batch, s, and the fewest samples of one. A run of two seconds then
 #: has enough of them to tell the later ones from the first.
 LIGHT_S, LEAST_BATCH = 0.25, 8
+#: The longest that a light batch may take with what its samples wait, s. Of samples that wait a run has up to sixteen
+#: workers and so enough batches, and what hardly takes time is not carried well from small batches to large ones.
+WAITING_S = 1.0
 #: A small batch has so many times fewer samples than a light one.
 SMALLER = 8
 
@@ -62,7 +65,9 @@ class Rig:
         return self._subjects[threads]
 
     def light_subjects(self) -> tuple[Subject, Subject | None]:
-        """The loader of processes with light batches: the size is halved until one worker needs at most `LIGHT_S`.
+        """The loader of processes with light batches: the size is halved until one takes at most `LIGHT_S` of work.
+
+        With what its samples wait, it takes at most `WAITING_S`.
 
         The second one has batches so small that they tell what handing over any batch costs; None where light batches
         are those that were asked for.
@@ -74,8 +79,8 @@ class Rig:
         at_once = hasattr(getattr(workload, "dataset", None), "__getitems__")
         if workload.has_own_collate or at_once or not subject.samples or workload.batch_size < 2 * LEAST_BATCH:
             return subject, None
-        size, sample_s = workload.batch_size, _seconds_per_sample(_of_batch(workload, LEAST_BATCH))
-        while size * sample_s > LIGHT_S and size >= 2 * LEAST_BATCH:
+        size, (work, whole) = workload.batch_size, _seconds_per_sample(_of_batch(workload, LEAST_BATCH))
+        while size * max(work / LIGHT_S, whole / WAITING_S) > 1.0 and size >= 2 * LEAST_BATCH:
             size //= 2
         if size == workload.batch_size:
             return subject, None
@@ -115,13 +120,17 @@ def _of_batch(workload: Workload, size: int) -> Subject:
     return loader_of(other)
 
 
-def _seconds_per_sample(subject: Subject) -> float:
-    """What one worker with a core needs for a sample, about; of its second batch: first calls import and allocate."""
+def _seconds_per_sample(subject: Subject) -> tuple[float, float]:
+    """What one worker with a core needs for a sample, about: work, and all.
+
+    It is told by its second batch: first calls import and allocate.
+    """
     with closing(subject.open(Layout(workers=1), seed=0)) as pipe:
         pipe.stop()
         pipe.next()
         note = pipe.next()[1]
-    return float(note.made - note.began - (note.queued or 0.0)) / subject.batch_size
+    whole = note.made - note.began - (note.queued or 0.0)
+    return float(sum(note.cpu) + note.collate) / subject.batch_size, float(whole) / subject.batch_size
 
 
 def _stages_of(workload: Workload) -> Subject:

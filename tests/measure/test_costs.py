@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from kit import made_note
 
+from coresim import stats
+from coresim.measure import costs
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.cautions import CONTRADICTION, cautions_of, contradiction
 from coresim.measure.costs import MOST_VALUES, measurements, usual_paces
@@ -279,6 +282,17 @@ def test_of_many_values_some_are_kept_with_the_mean_of_all() -> None:
     assert MOST_VALUES // 2 < len(kept) <= MOST_VALUES
     assert sum(kept) / len(kept) == pytest.approx(0.001 * (1 + 2 * MOST_VALUES) / 2)
     assert min(kept) < 0.05 and max(kept) > 0.7  # over all of their range
+
+
+@pytest.mark.parametrize("count", range(MOST_VALUES + 50, 6 * MOST_VALUES, 317))
+def test_what_is_kept_has_the_spread_of_all(count: int) -> None:
+    # Of a heavy tail, the largest value of a thousand makes a sixth of the variance.
+    drawn = random.Random(count)
+    values = [drawn.lognormvariate(0.0, 1.0) for _ in range(count)]
+    [kept] = costs._kept([values])
+    assert len(kept) <= MOST_VALUES
+    assert stats.mean(kept) == pytest.approx(stats.mean(values))
+    assert stats.variance(kept) == pytest.approx(stats.variance(values), rel=0.12)
 
 
 def test_a_disturbed_run_counts_only_where_there_are_too_few_others() -> None:

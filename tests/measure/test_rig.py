@@ -11,10 +11,12 @@ import pytest
 from kit import running
 
 from coresim.measure import rig
-from coresim.measure.rig import LEAST_BATCH, LIGHT_S, SMALLER, Rig
+from coresim.measure.rig import LEAST_BATCH, LIGHT_S, SMALLER, WAITING_S, Rig
 from coresim.measure.server import Ask, Server
 from coresim.workloads.base import default_collate
 from coresim.workloads.named import WorkloadSpec
+
+SLEEP = 0.02
 
 
 class Numbers:
@@ -27,7 +29,15 @@ class Numbers:
 
 class Slow(Numbers):
     def __getitem__(self, index: int) -> np.ndarray:
-        time.sleep(1.1 * LIGHT_S / (2 * LEAST_BATCH))
+        until = time.thread_time() + 1.1 * LIGHT_S / (2 * LEAST_BATCH)
+        while time.thread_time() < until:
+            pass
+        return super().__getitem__(index)
+
+
+class Sleeps(Numbers):
+    def __getitem__(self, index: int) -> np.ndarray:
+        time.sleep(SLEEP)
         return super().__getitem__(index)
 
 
@@ -49,8 +59,8 @@ def rig_of(name: str, batch_size: int = 256, collate: str | None = None) -> Rig:
     return Rig(WorkloadSpec(f"{__file__}:{name}", batch_size=batch_size, collate=collate))
 
 
-def light_size(monkeypatch: pytest.MonkeyPatch, made: Rig, sample_s: float) -> int:
-    monkeypatch.setattr(rig, "_seconds_per_sample", lambda subject: sample_s)
+def light_size(monkeypatch: pytest.MonkeyPatch, made: Rig, sample_s: float, waiting_s: float = 0.0) -> int:
+    monkeypatch.setattr(rig, "_seconds_per_sample", lambda subject: (sample_s, sample_s + waiting_s))
     light, small = made.light_subjects()
     usual = made.subject(threads=False).batch_size
     assert (None if small is None else small.batch_size) == (
@@ -71,6 +81,18 @@ def test_a_batch_is_halved_until_it_is_light(
     assert light_size(monkeypatch, made, batches_s * LIGHT_S / batch_size) == size
     # The step, trials and whatever else runs keep the batch that was asked for.
     assert made.subject(threads=False) is usual and usual.batch_size == made.facts().batch_size == batch_size
+
+
+@pytest.mark.parametrize(("batches_s", "size"), [(0.9, 64), (1.1, 32), (3.9, 16)])
+def test_a_batch_whose_samples_wait_may_take_longer(
+    monkeypatch: pytest.MonkeyPatch, batches_s: float, size: int
+) -> None:
+    assert light_size(monkeypatch, rig_of("Numbers", 64), 1e-6, batches_s * WAITING_S / 64) == size
+
+
+def test_work_and_waits_of_a_sample_are_told_apart() -> None:
+    work, whole = rig._seconds_per_sample(rig_of("Sleeps", LEAST_BATCH).subject(threads=False))
+    assert work < SLEEP / 2 < SLEEP <= whole
 
 
 @pytest.mark.parametrize(
