@@ -27,7 +27,7 @@ from coresim.measure import worker
 from coresim.measure.forked import run_forked
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.notes import Note, duty_of
-from coresim.measure.pacing import DRAINED, FIRST, RATIOS, SLOW, Pacing
+from coresim.measure.pacing import DRAINED, FIRST, RATIOS, SLOW, UNUSUAL, Pacing
 from coresim.measure.protocol import Progress, others_seconds, part_of
 from coresim.measure.subject import Layout, Subject
 from coresim.measure.trial import TimedStep, Trial, run_trial
@@ -73,7 +73,12 @@ class CalibrationRun:
 
     @property
     def later(self) -> list[Note]:
-        """The notes of all batches but the first of each worker."""
+        """The notes of the batches that tell usual costs."""
+        return [note for note, kind in zip(self.trial.notes, self.kinds, strict=True) if kind not in UNUSUAL]
+
+    @property
+    def after_first(self) -> list[Note]:
+        """The notes of all batches but the first of each worker: what samples wait does not depend on new memory."""
         return [note for note, kind in zip(self.trial.notes, self.kinds, strict=True) if kind != FIRST]
 
     @property
@@ -84,7 +89,7 @@ class CalibrationRun:
         than in a training. Where a run has no other batches, all of them count but the first, at which the trainer has
         no earlier batch to free yet.
         """
-        kinds = [kind for kind in self.kinds if kind not in (FIRST, DRAINED)]
+        kinds = [kind for kind in self.kinds if kind not in (*UNUSUAL, DRAINED)]
         found = [step for step, kind in zip(self.trial.steps, self.kinds, strict=True) if kind in kinds]
         return found or list(self.trial.steps[1:] or self.trial.steps)
 

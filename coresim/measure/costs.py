@@ -10,7 +10,7 @@ from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, pickled, waits_by_state
 from coresim.measure.notes import Note
-from coresim.measure.pacing import FIRST, STREAMED
+from coresim.measure.pacing import STREAMED, UNUSUAL
 from coresim.measure.subject import Layout
 from coresim.measure.trial import TimedStep
 from coresim.measure.waits import HOW, busiest, waits_of
@@ -168,7 +168,7 @@ def beyond(run: CalibrationRun) -> list[float]:
         if dealt < 0 or picked[dealt] <= note.made:
             found.append(max(0.0, after.began - note.began - sum(note.wall) - note.collate - _turns(note, after)))
     # What first calls and first memory add is in the first; it counts where there is no other.
-    return found[1 + run.kinds.count(FIRST) :] or found
+    return found[1 + sum(kind in UNUSUAL for kind in run.kinds) :] or found
 
 
 def _turns(note: Note, after: Note) -> float:
@@ -218,7 +218,7 @@ def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]
         steps = run.trial.steps
         wanted = [not paced, *(not paced or before.end > before.start for before in steps[:-1])]
         if run.later:
-            wanted = [one and kind != FIRST for one, kind in zip(wanted, run.kinds, strict=True)]
+            wanted = [one and kind not in UNUSUAL for one, kind in zip(wanted, run.kinds, strict=True)]
         seen = waits_by_state(run.trial, run.workers, Layout.prefetch_factor, found.cpus, others, pickling, wanted)
         for state, values in seen.items():
             states.setdefault(state, {}).setdefault(run.round, []).extend(values)

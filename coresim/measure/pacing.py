@@ -27,7 +27,9 @@ MOST_BATCHES = 400
 SLOW = 3
 
 #: What a batch was taken for.
-FIRST, STREAMED, PACED_STEP, RESTED, DRAINED = "first", "stream", "paced", "rest", "last"
+FIRST, COLD, STREAMED, PACED_STEP, RESTED, DRAINED = "first", "cold", "stream", "paced", "rest", "last"
+#: A worker's first calls, and batches whose memory is new: what they cost is no usual cost.
+UNUSUAL = (FIRST, COLD)
 
 
 @dataclass
@@ -74,7 +76,7 @@ class Pacing:
         up to four times as long as to use again what an earlier batch left.
         """
         while len(self.kinds) < Layout.prefetch_factor * self.workers + 2 and SLOW * self._spent() < 1.0:
-            yield from self._steps(FIRST, 1)
+            yield from self._steps(COLD, 1)
 
     def _batches(self, left: float) -> Iterator[float]:
         """In the share of the run's time that is left."""

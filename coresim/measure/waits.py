@@ -31,7 +31,7 @@ def waits_of(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[fl
         whole = sum(sum(note.wall) + note.fetch for run in lone for note in run.later)
         waited = sum(note.fetch for run in lone for note in run.later)
     else:
-        per_run = [[value for note in _longest(found, run).later for value in _waited(note)] for run in lone]
+        per_run = [[value for note in _longest(found, run).after_first for value in _waited(note)] for run in lone]
         whole = sum(sum(note.wall) for run in lone for note in run.later)
         waited = sum(value for run in lone for note in run.later for value in _waited(note))
     # Where the system does not tell them apart, a sample's waits hold the turns of other programs and other workers.
@@ -60,14 +60,14 @@ def _longest(found: Calibration, lone: CalibrationRun) -> CalibrationRun:
 
     It counts only where the batches that both runs made waited as long; else storage, or a crowd, slows several down.
     """
-    best, seen = lone, lone.later
+    best, seen = lone, lone.after_first
     for run in found.runs:
         same = run.round == lone.round and run.workers > lone.workers and not found.disturbed(run)
-        if not same or len(run.later) <= len(best.later):
+        if not same or len(run.after_first) <= len(best.after_first):
             continue
         kinds = zip(lone.trial.notes, run.trial.notes, lone.kinds, run.kinds, strict=False)
         pairs = [(sum(_waited(a)), sum(_waited(b))) for a, b, *kind in kinds if FIRST not in kind]
-        told = all(note.queued is not None for note in (*seen, *run.later))
+        told = all(note.queued is not None for note in (*seen, *run.after_first))
         if told and len(pairs) > 1 and _as_long(pairs):
             best = run
     return best

@@ -16,7 +16,7 @@ from coresim.measure.calibrate import ROUNDS, calibrate, worker_counts
 from coresim.measure.campaign import QUICK_BUDGET, SHARES
 from coresim.measure.cautions import cautions_of
 from coresim.measure.costs import measurements
-from coresim.measure.pacing import DRAINED, FIRST, PACED, PACED_STEP, PAUSE, RATIOS, RESTED, STREAM, STREAMED
+from coresim.measure.pacing import COLD, DRAINED, FIRST, PACED, PACED_STEP, PAUSE, RATIOS, RESTED, STREAM, STREAMED
 from coresim.measure.subject import Subject
 from coresim.model.handover import STATES
 
@@ -152,8 +152,9 @@ def test_each_batch_is_taken_for_something(bench_of: Make) -> None:  # noqa: F81
     paces = set()
     for run in found.runs:
         kinds = [kind for kind, _ in Counter(run.kinds).items()]
-        assert kinds == [FIRST, STREAMED, PACED_STEP, RESTED, DRAINED]
-        assert len(run.kinds) == len(run.trial.steps) and run.kinds.count(FIRST) == 5  # and the very first, of warm-up
+        assert kinds == [FIRST, COLD, STREAMED, PACED_STEP, RESTED, DRAINED]
+        assert len(run.kinds) == len(run.trial.steps)
+        assert (run.kinds.count(FIRST), run.kinds.count(COLD)) == (1, 4)  # and the very first, of warm-up
         assert run.kinds.count(DRAINED) == 4
         by_kind = {kind: [s.end - s.start for s, of in zip(run.trial.steps, run.kinds, strict=True) if of == kind]
                    for kind in kinds}  # fmt: skip

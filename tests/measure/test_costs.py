@@ -15,7 +15,7 @@ from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.cautions import CONTRADICTION, cautions_of, contradiction
 from coresim.measure.costs import MOST_VALUES, measurements, usual_paces
 from coresim.measure.notes import Note
-from coresim.measure.pacing import DRAINED, FIRST, PACED_STEP, RESTED, STREAMED
+from coresim.measure.pacing import COLD, DRAINED, FIRST, PACED_STEP, RESTED, STREAMED
 from coresim.measure.subject import Subject
 from coresim.measure.trial import TimedStep, Trial
 from coresim.measure.worker import WorkerMemory
@@ -367,6 +367,16 @@ def test_waits_are_those_of_the_run_that_waited_most_often_and_as_long(
     found = named(calibration(waiting(*MORE[:4]), waiting(*MORE, workers=2, **changes)))
     assert found["prepare.wait"].values[0] == pytest.approx([wait for wait in told for _ in range(2)])
     assert found["prepare.sample"].flat == pytest.approx((0.3,) * 8)
+
+
+def test_batches_with_new_memory_tell_what_samples_wait_and_not_what_they_cost() -> None:
+    waits = (1.0, 0.5, 0.7, 0.9, 0.6, 0.4, 0.8)
+    notes = [note(n, cpu=(cpu,) * 2, wall=(cpu + wait,) * 2, queued=0.0)
+             for n, (wait, cpu) in enumerate(zip(waits, (0.9,) * 4 + (0.3,) * 3, strict=True))]  # fmt: skip
+    made = run(*notes, kinds=(COLD, COLD, COLD, STREAMED, PACED_STEP, RESTED))
+    found = named(calibration(made))
+    assert found["prepare.wait"].flat == pytest.approx([wait for wait in waits[1:] for _ in range(2)])
+    assert found["prepare.sample"].flat == pytest.approx((0.3,) * 6)
 
 
 def resting(workers: int, cpu: float, pace: float = 1.0, **other: Any) -> CalibrationRun:
