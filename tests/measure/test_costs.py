@@ -286,13 +286,13 @@ def test_of_many_values_some_are_kept_with_the_mean_of_all() -> None:
 
 @pytest.mark.parametrize("count", range(MOST_VALUES + 50, 6 * MOST_VALUES, 317))
 def test_what_is_kept_has_the_spread_of_all(count: int) -> None:
-    # Of a heavy tail, the largest value of a thousand makes a sixth of the variance.
+    # Of a heavy tail, the largest of some hundred values makes a tenth of the variance or more.
     drawn = random.Random(count)
     values = [drawn.lognormvariate(0.0, 1.0) for _ in range(count)]
     [kept] = costs._kept([values])
     assert len(kept) <= MOST_VALUES
     assert stats.mean(kept) == pytest.approx(stats.mean(values))
-    assert stats.variance(kept) == pytest.approx(stats.variance(values), rel=0.12)
+    assert stats.variance(kept) == pytest.approx(stats.variance(values), rel=0.05)
 
 
 def test_a_disturbed_run_counts_only_where_there_are_too_few_others() -> None:
