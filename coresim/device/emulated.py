@@ -120,7 +120,8 @@ class EmulatedDevice(Device):
         """
         size = source.numel() * source.element_size()
         if self._memory is None or self._memory.numel() < size:
-            self._memory = load_torch().ones(size, dtype=load_torch().uint8)
+            torch = load_torch()
+            self._memory = torch.ones(size, dtype=torch.uint8)
         return self._memory[:size].view(source.dtype).view(source.shape)
 
     def pin(self, tensor: Any) -> Any:

@@ -22,8 +22,8 @@ MOST_FILES = 4096
 #: The longest that one worker may work on a light batch, s, and the fewest samples of one. A run of two seconds then
 #: has enough of them to tell the later ones from the first.
 LIGHT_S, LEAST_BATCH = 0.25, 8
-#: The longest that a light batch may take with what its samples wait, s. Of samples that wait a run has up to sixteen
-#: workers and so enough batches, and what hardly takes time is not carried well from small batches to large ones.
+#: The longest that a light batch may take, s, the waits of its samples included. Where samples wait, a run has up to
+#: sixteen workers and so enough batches; and their small hand-over costs cannot be carried to much larger batches.
 WAITING_S = 1.0
 #: A small batch has so many times fewer samples than a light one.
 SMALLER = 8
@@ -67,7 +67,7 @@ class Rig:
     def light_subjects(self) -> tuple[Subject, Subject | None]:
         """The loader of processes with light batches: the size is halved until one takes at most `LIGHT_S` of work.
 
-        With what its samples wait, it takes at most `WAITING_S`.
+        With the waits of its samples it takes at most `WAITING_S`.
 
         The second one has batches so small that they tell what handing over any batch costs; None where light batches
         are those that were asked for.
