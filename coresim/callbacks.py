@@ -1,4 +1,4 @@
-"""Callbacks for trainers that print, at the end of a training, what its loop waited for its loader.
+"""Trainer callbacks that print, at the end of a training, how long its loop waited for its loader.
 
     trainer = lightning.Trainer(callbacks=[coresim.callbacks.for_lightning()])
     trainer = transformers.Trainer(..., callbacks=[coresim.callbacks.for_transformers()])

@@ -6,8 +6,8 @@ processes of the preparation stands in: repeats within a process agree far bette
 its interval, at a level at which all quantities together are wrong in 5 % of comparisons (Bonferroni), leaves out zero.
 What differs between two days and not between processes (another load, another clock) is not in that spread.
 
-Against a limit a change is over it (real, and for the worse by more), within it, or not told: its interval holds a loss
-over the limit, of the whole that it is a part of. What hardly matters need not be told.
+A change is over a limit (real, and worse by more than it), within it, or undecided: its interval, weighted by the
+quantity's share of the whole, includes a loss over the limit. A small share need not be decided.
 """
 
 from __future__ import annotations

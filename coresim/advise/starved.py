@@ -1,7 +1,7 @@
 """Short runs of a fleet plan, and settings that stay far from the target: too few cores, slow reads, or no overlap.
 
 Far from the target one thing is busy all the time, and a simulation comes out within a few points of its bound
-(`coresim.theory.bounds`): two short runs say how many. What uncertain inputs do to it needs no simulation.
+(`coresim.theory.bounds`): two short runs show by how many. The effect of uncertain inputs needs no simulation.
 
 * *Too few cores.* R GPUs share F CPU seconds per second, and a batch takes D: 1 - idle = g F / (R D) is a product of
   the step's time g, F and one over a sum of times D_i.

@@ -1,4 +1,4 @@
-"""All processes of an attached program: found by the variable that they inherit, and by who started whom; ended."""
+"""Find all processes of an attached program, by an inherited variable and by their parent process, and end them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same phases for a loop of this very process: a notebook's, or a script's that asks for it itself."""
+"""The phases for a loop of the current process: a notebook, or a script that calls `coresim.attach`."""
 
 from __future__ import annotations
 

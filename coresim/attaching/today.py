@@ -1,4 +1,4 @@
-"""What the program does today beside what the simulation says of its settings, and which term misses where they differ.
+"""The idle that a program shows today beside the simulated idle, and the likeliest cause where they differ.
 
 The simulation is fed with the costs of the loader alone and the step without waiting; nothing that was observed of
 today goes into it but the program's settings and the cores that other programs used meanwhile.

@@ -1,4 +1,4 @@
-"""``-- COMMAND`` behind a verb: the user's program is run, and what it told becomes the profile."""
+"""``-- COMMAND`` after a verb: run the user's program, and make a profile from what its ranks report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _QUICK: dict[str, Any] = {"watch_s": 2.0, "kept_s": 2.0, "budget_s": 10.0}
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments before the first ``--``, and the command behind it."""
+    """The arguments before the first ``--``, and the command after it."""
     words = list(argv)
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]
@@ -47,15 +47,15 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 def add_attach(parser: argparse.ArgumentParser, save: bool = False, hook: bool = False) -> None:
     """The flags that go with ``-- COMMAND``; ``save``: the profile's file too; ``hook``: another loader's call too."""
     job = parser.add_argument_group(
-        "your program (behind all flags: -- python train.py --its flags)",
+        "your program (after all flags: -- python train.py --its flags)",
         "It is run as it is, measured from inside, and stopped; a few hundred batches are trained on repeated data,"
-        " and files that it writes are its own affair.",
+        " and files that it writes are not removed.",
     )
     job.add_argument("--patience", metavar="TIME", help="how long it may take until it trains (default: 2 min)")
     if hook:
         job.add_argument(
             "--loader-hook", metavar="MODULE:CLASS.METHOD",
-            help="a loader that is not torch's: the call that gives a batch; it is told what the loop waits",
+            help="a loader that is not torch's: the call that returns a batch; coresim times how long the loop waits",
         )  # fmt: skip
     if save:
         job.add_argument("--save", metavar="FILE", help="keep its profile, for any verb on any machine")
@@ -111,7 +111,7 @@ def _run(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> list[dict[st
     request = _request(args, trials)
     print(
         f"coresim: runs {shlex.join(args.command)} and stops it when all is measured; a few hundred batches are trained"
-        " on repeated data, and files that it writes are its own affair",
+        " on repeated data, and files that it writes are not removed",
         file=sys.stderr,
     )
     with progress_on_stderr() as progress:
@@ -123,7 +123,7 @@ def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> AttachRequest
     from coresim.attaching.foreign import parts_of
 
     patience = parse_duration(args.patience, "--patience", LONG) if args.patience else PATIENCE_S
-    require(patience > 0, "--patience: must be more than nothing")
+    require(patience > 0, "--patience: must be more than 0")
     hook = getattr(args, "loader_hook", None)
     if hook is not None:
         parts_of(hook)
@@ -132,7 +132,7 @@ def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> AttachRequest
         request = replace(request, **_QUICK)
     if getattr(args, "budget", None):
         budget_s = parse_duration(args.budget, "--budget", LONG)
-        require(budget_s > 0, "--budget: must be more than nothing")
+        require(budget_s > 0, "--budget: must be more than 0")
         request = replace(request, budget_s=budget_s)
     return request
 
@@ -144,7 +144,7 @@ def read_job(
     from coresim.model.load import check_overrides, scenario_of
 
     if not args.command:
-        require(args.input is not None, "what? give a scenario (.toml), a profile (.json), or -- and your program")
+        require(args.input is not None, "no input: give a scenario (.toml), a profile (.json), or -- and your program")
         return read_input(args.input, settings, cold, storage)
     check_overrides(settings, storage)  # bad ones are told before the program is run
     if args.save:

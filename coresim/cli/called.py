@@ -1,4 +1,4 @@
-"""A named function as a program: ``python -m coresim.cli.called NAME``, for what trains though it was to give data."""
+"""Run a named function as a program (``python -m coresim.cli.called NAME``), if it trains where it was to give data."""
 
 from __future__ import annotations
 

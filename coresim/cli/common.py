@@ -64,7 +64,7 @@ def save(args: argparse.Namespace, profile: Profile, path: str) -> bool:
 
 
 def told_unsaved(args: argparse.Namespace) -> None:
-    """Raise, behind the answer, what went wrong when a file was to be written."""
+    """Raise, after the answer, what went wrong when a file was to be written."""
     error: CoresimError | None = getattr(args, "unsaved", None)
     if error is not None:
         sys.stdout.flush()
@@ -84,8 +84,8 @@ def read_input(
     from coresim.model.profile import Profile, check_step, load_document
 
     hint = (
-        f"coresim recommend -- python {path} runs it, and recommend --dataset {path}:NAME takes the data set that NAME"
-        " in it is or makes"
+        f"coresim recommend -- python {path} runs it, and recommend --dataset {path}:NAME takes NAME in it,"
+        " a data set or what returns one"
     )
     require(not path.endswith(".py"), f"{path}: Python code, and a scenario or a profile is needed; {hint}")
     document = load_document(path)

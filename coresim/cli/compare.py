@@ -24,7 +24,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("new", help="the new profile (.json)")
     parser.add_argument(
         "--fail-over", type=_limit, metavar="SHARE",
-        help="exit with code 6 if a real change for the worse is larger, such as 10%%, and 7 if that cannot be told",
+        help="exit with code 6 if a real change for the worse is above this share, such as 10%%, and 7 if the data do"
+        " not show it",
     )  # fmt: skip
     for side in ("old", "new"):
         parser.add_argument(

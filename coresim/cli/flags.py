@@ -77,7 +77,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     "idle-target": {"type": share, "metavar": "SHARE", "help": "largest acceptable GPU idle (default 5%%)"},
     "confidence": {
         "type": share, "default": 0.9, "metavar": "SHARE",
-        "help": "how sure the larger of the two core counts is to meet the target (default 90%%)",
+        "help": "probability that the larger of the two core counts meets the target (default 90%%)",
     },
     "option": {
         "type": option_number, "metavar": f"{{{_NUMBERS}}}", "default": Option.OVERLAPPED,

@@ -122,7 +122,7 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
     words, command = split(given)
     parser = build_parser()
     if "--" in given and not command:
-        parser.error("--: no command behind it; write it there, such as -- python train.py, or leave -- out")
+        parser.error("--: no command after it; write it there, such as -- python train.py, or leave -- out")
     if command and not set(words[:1]) <= set(VERBS_WITH_COMMAND):
         parser.error(f"-- {command[0]}: a command goes with {', '.join(VERBS_WITH_COMMAND)}")
     for flag, value in pairwise(words):
@@ -137,7 +137,7 @@ def _parsed(argv: list[str] | None) -> argparse.Namespace:
         if flag in AS_SETTING and "--set" in args.parser._option_string_actions:
             cure = f"; {verb} takes it as --set '{AS_SETTING[flag]}'"
         if program and not command and verb in VERBS_WITH_COMMAND and not unknown[0].startswith("-"):
-            cure = f"; a program goes behind --: coresim {verb} -- {program} {unknown[0]}"
+            cure = f"; a program goes after --: coresim {verb} -- {program} {unknown[0]}"
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{cure}")
     if command:
         args.command = command

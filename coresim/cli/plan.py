@@ -39,7 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--results", metavar="CSV", help="table of every pair, written as pairs finish; a rerun skips those in it"
     )
     parser.add_argument("--parquet", metavar="FILE", help="also write the table as Parquet (needs pyarrow)")
-    sure = "how sure the cores to ask for are to meet the target, on machines that have so many (default 90%%)"
+    sure = "probability that the cores to ask for meet the target, on machines that have enough (default 90%%)"
     add_flags(parser, "confidence", help=sure)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=whole_number(1), help="processes here (default: one for each usable CPU)")
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
     if results is not None and results.problem is not None:
         count = len(read_results(args.results))
         raise CoresimError(
-            f"{results.problem}; {args.results} is not whole: it keeps {count} of {len(plan.rows)} rows; make room and"
-            " run the same again, which simulates the others alone"
+            f"{results.problem}; {args.results} is incomplete: it has {count} of {len(plan.rows)} rows; free disk space"
+            " and run the same command, which simulates only the rest"
         )
     return EXIT_ANSWERED
 
@@ -88,7 +88,7 @@ def _planned(args: argparse.Namespace, fleet: Fleet, results: ResultFile | None)
     from coresim.fleet.task import FLEET_PLAN
 
     if results and results.problem:
-        print(f"coresim: {results.problem}; no row is kept, the plan is made all the same", file=sys.stderr)
+        print(f"coresim: {results.problem}; rows are not saved, but the plan is still made", file=sys.stderr)
 
     with progress_on_stderr() as progress, _executor(args) as executor:
         plan = plan_fleet(

@@ -1,4 +1,4 @@
-"""The flags that say what to measure, beside no program, and the measuring that they ask for."""
+"""The flags that say what to measure when no program is given, and the measurement that they request."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quick",
         action="store_true",
         help="a first look: measure for 6 s instead of 28, about 10 s in all; slow batches of a data set may be made"
-        " smaller; with a program behind -- about 40 s",
+        " smaller; with a program after -- about 40 s",
     )
     time.add_argument(
         "--budget", metavar="TIME",
-        help='time to measure the host\'s part, such as "2 min" (28 s; 20 s for the loader of a program behind --)',
+        help='time to measure the host\'s part, such as "2 min" (28 s; 20 s for the loader of a program after --)',
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from coresim.validate.ledger import Ledger
     from coresim.workloads.named import WorkloadSpec
 
-#: What must be the same for a validation to be gone on with.
+#: What must be the same for a validation to be resumed.
 _SAME = ("grid_sha256", "host_fingerprint", "accelerator", "versions")
 
 
@@ -59,8 +59,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
                         help="mean error of GPU idle above which the answer is not trusted (default 5%%)")  # fmt: skip
     parser.add_argument(
         "-o", "--output", default=DEFAULT_LEDGER, metavar="FILE",
-        help="the ledger (default: %(default)s); an unfinished one of the same grid, host and versions is gone on with,"
-        " any other that is there is kept as FILE.old",
+        help="the ledger (default: %(default)s); an unfinished one of the same grid, host and versions is resumed;"
+        " any other existing file is renamed to FILE.old",
     )  # fmt: skip
     parser.add_argument("--device", default="cuda", metavar="NAME", help="where nets and steps train (default: cuda)")
     parser.add_argument("--time", metavar="TIME", help="begin no trial after so long; the same command goes on later")
@@ -186,14 +186,14 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
 
 
 def _save(args: argparse.Namespace, ledger: Ledger) -> None:
-    """Save what was measured so far. A full disk ends no hour of trials: it is told at once and behind the answer."""
+    """Save what was measured so far. A full disk ends no hour of trials: it is told at once and after the answer."""
     before, args.unsaved = getattr(args, "unsaved", None), None
     try:
         ledger.save(args.output)
     except CoresimError as error:
         args.unsaved = error
         if before is None:
-            print(f"coresim: {error}; trials go on, and are answered all the same", file=sys.stderr)
+            print(f"coresim: {error}; trials go on, and the answer still comes", file=sys.stderr)
 
 
 def _kept(path: str, grid: Grid) -> str:

@@ -30,10 +30,10 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "watch",
         help="watch a running training from outside: GPU, cores, workers, waiting",
         description="Sample a running job's GPU utilisation (NVML), CPU, worker states, I/O wait and page faults, and"
-        " end with a verdict in the words of recommend. Give a command after --, whose waiting for its loader is also"
-        " seen from inside, rank by rank; or the process with --pid. Ctrl-C ends the watch, and with it a command that"
-        " it started; a process named with --pid goes on. A line for each look goes to stderr with --pid; a command"
-        " has the terminal to itself, and --ticks FILE takes them.",
+        " end with a verdict in the words of recommend. Give a command after --, or a running process with --pid. Only"
+        " for a command, hooks also show how long each rank waits for its loader. Ctrl-C ends the watch, and with it a"
+        " command that it started; a process named with --pid goes on. With --pid, a line for each look goes to stderr."
+        " With a command these lines are not printed; --ticks FILE keeps them.",
     )
     parser.add_argument(
         "--pid", type=whole_number(1, MOST_PID), metavar="N", help="the job's first process, which runs already"
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     require(bool(command) != (args.pid is not None), "watch: give either --pid N or a command after --")
     check_proc()
     interval = parse_duration(args.interval, "--interval")
-    require(interval > 0, "--interval: must be more than nothing")
+    require(interval > 0, "--interval: must be more than 0")
     until = parse_duration(args.time, "--time", LONG) if args.time else float("inf")
     with _ticks_to(args) as write:
         if not command:

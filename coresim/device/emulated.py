@@ -1,4 +1,4 @@
-"""The device of a name, what ``--device`` takes; and an emulated one.
+"""The device that ``--device`` names, and an emulated device.
 
 The emulated device is asynchronous, with a queue of steps, a queue of copies, events and a line of time of its own.
 What a real device does to the host it does too: a launch costs CPU time, a copy is a real copy of memory by a thread,

@@ -2,9 +2,9 @@
 
 Pairs with the same simulated inputs (the same step time, GPU count and transferred CPU times) are one *task*: their
 search for the cores needed is done once, from the bound that no schedule beats, and all machines that have them share
-one run. What a workload's best machine is asked for is searched again as `coresim.advise.recommend` does, so that both
-say the same count; another machine may be the best then, and is searched too. Any `concurrent.futures.Executor` runs
-the tasks, in this process or on a cluster.
+one run. The core count of a workload's best machine is searched again as `coresim.advise.recommend` does, so that both
+give the same. If another machine is then the best, it is searched too. Any `concurrent.futures.Executor` runs the
+tasks, in this process or on a cluster.
 """
 
 from __future__ import annotations

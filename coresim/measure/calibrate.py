@@ -5,11 +5,10 @@ touch of new pages, the thread that pickles), so the workers and the trainer not
 *run* starts the loader with k workers and takes batches from it in three ways: without a pause (what samples and
 batches cost), with steps in between (hand-overs in every state), and after pauses in which the workers come to rest.
 The first batches are kept apart from the later ones: first calls import, allocate and connect, and memory that no
-earlier batch left costs more (see `coresim.measure.pacing`). A *round*
-is one run for each k = 1, 2, 4, ... up to the cores that are there, and one with a crowd: workers of which one more
-than there are cores wants a core.
-Rounds alternate, so that a drift touches all alike; every round starts new workers, so that rounds are independent
-repeats. CPU times are taken at the machine speed that was sampled during the run (`coresim.measure.machine_speed`).
+earlier batch left costs more (see `coresim.measure.pacing`). A *round* is one run for each k = 1, 2, 4, ... up to the
+cores that are there, and one with a crowd: enough workers to need one more core than there are. Rounds alternate, so
+that a drift touches all alike; every round starts new workers, so that rounds are independent repeats. CPU times are
+taken at the machine speed that was sampled during the run (`coresim.measure.machine_speed`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Nothing in the system shows it (it happens where another's work shares a physical core), so it is sampled: a process of
 its own prepares the same few samples again and again, with the same random numbers, on each CPU in turn, all the time,
-and notes the CPU time that they took. It knows nothing of queues, order or waiting. Costs of calibration and trials
-are told beside what the same work cost at the same time on the CPUs that their workers were on.
+and notes the CPU time that they took. It knows nothing of queues, order or waiting. Costs of calibration and trials are
+corrected by the cost of this work at the same time on the CPUs of their workers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of a description, where what is wrong is put together only where something is; and its tables."""
+"""Checks of a description, which build a message only when a check fails; and lookups in its tables."""
 
 from __future__ import annotations
 

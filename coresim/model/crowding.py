@@ -2,9 +2,10 @@
 
 Sharing cores costs nothing in `coresim.model.pipeline`; threads that spin and wait for one another do. What is
 published bounds the loss per excess thread per core only loosely, so it is a range, which the answer's interval shows.
-Source: https://github.com/open-mmlab/mmdetection/pull/6867 and issues/3306. 8 workers of 64 threads took 2.14 s
-instead of 0.24 s for a batch: x 8.9, on what 8 workers kept busy, so about 64 threads per core: 0.125 for each thread
-beyond the first. 2048 threads on 64 cores cost a GPU-bound job only 0.019 of 0.213 s: perhaps nothing.
+Source: https://github.com/open-mmlab/mmdetection/pull/6867 and issues/3306. 8 workers of 64 threads took 2.14 s instead
+of 0.24 s for a batch, 8.9 times as long. 8 workers keep 8 cores busy, so each core had about 64 threads: a loss of
+0.125 for each thread beyond the first. 2048 threads on 64 cores cost a GPU-bound job only 0.019 of 0.213 s: perhaps
+nothing.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ What is decided here, and why:
   a core: it is part of ``prepare.sample``, which becomes ``preprocess``.
 * What a sample waited for without a core (``prepare.wait``: a network, a sleep) is ``fetch``; it is there only where it
   is notable.
-* Of a data set larger than the memory the page cache misses a share (`coresim.model.page_cache`). A read that misses
-  is a cold read of a whole file, which waits and holds no core: ``fetch``. Storage takes as many of them at once as
-  eight readers showed. Copying out of the page cache is work for both and stays in ``preprocess``; asked for samples
-  that are all cold, the share of the step ``fetch`` is left out, because a cold read was timed with it.
+* Of a data set larger than the memory the page cache misses a share (`coresim.model.page_cache`). A read that misses is
+  a cold read of a whole file, which waits and holds no core: ``fetch``. Storage takes as many of them at once as eight
+  readers showed. Copying out of the page cache is work for both and stays in ``preprocess``; if all samples are to be
+  cold, the share of the step ``fetch`` is left out, because the cold read already includes it.
 * ``worker.first`` is what a new worker needs before its first batch and what its first calls add, which all workers do
   at the same time: ``worker_startup``. ``worker.start`` is the trainer's part, one worker after the other: ``startup``.
 * A step that waits for the device spins meanwhile; that is in its launch time and in the step time as well, so

@@ -1,4 +1,4 @@
-"""A recommendation in a terminal: ten lines that are the whole answer, and behind them the rest for who asks for it."""
+"""A recommendation in a terminal: the whole answer in ten lines, then the cautions, and with ``--verbose`` the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a line says how long a run must be: how much its times vary, and in what turns its workers deliver."""
+"""What sets the length of a run: how much a line's times vary, and how many batches its workers deliver in one turn."""
 
 from __future__ import annotations
 

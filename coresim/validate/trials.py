@@ -1,4 +1,4 @@
-"""Trials: the process in which a data set is built and calibrated runs it for real, as it is told.
+"""Trials: the process that built and calibrated a data set also runs the real pipeline on request.
 
 A trial runs the same subject as the calibration, with other settings, and feeds an accelerator that blocks for the step
 time, or real training. Several ranks have a loader each, and a barrier ends every step, gloo's, as in data-parallel

@@ -181,7 +181,7 @@ def test_a_plan_is_printed_though_its_file_is_not_whole(
     out, err = capsys.readouterr()
     kept = len(read_results("rows.csv"))
     assert code == 1 and out.startswith("Whole mix") and kept == (1 if size else 0)
-    assert f"rows.csv is not whole: it keeps {kept} of 2 rows; make room" in err
+    assert f"rows.csv is incomplete: it has {kept} of 2 rows; free disk space" in err
     assert main(words) == 0
     assert capsys.readouterr().out == out and len(read_results("rows.csv")) == 2
 
