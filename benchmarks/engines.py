@@ -153,7 +153,7 @@ def plain_line(step: float, run_ahead: int) -> Pipeline:
 def compare_with(line: Any, step: float, run_ahead: int) -> None:
     """Time the loop in turns with the kernel; check that they agree."""
     pipeline, steps = plain_line(step, run_ahead), 100_000
-    draws, length = draw(pipeline, steps, 1), RunLength(steps, warm_up=1000, blocks=20)
+    draws, length = draw(pipeline, steps, 1), RunLength(steps, warm_up=1000)
     columns = [np.ascontiguousarray(draws.service_times[key].ravel()) for key, _, _ in pipeline.phases()]
     service_times = (ctypes.c_void_p * len(columns))(*(column.ctypes.data for column in columns))
     settings = (ctypes.c_long(value) for value in (steps, 8, 16, run_ahead, 3, len(columns[0])))

@@ -27,10 +27,11 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 
 from coresim.model.pipeline import Number, Phase, Pipeline, Stage, Trainer
 from coresim.model.service import Service
+from coresim.sim.run import Run
 
 _ONE = (Fraction(1),)
 
@@ -50,6 +51,15 @@ class ClosedLine:
     throughput: Number
     outstanding: Number
     probabilities: tuple[Number, ...]
+
+
+def mean_outstanding(run: Run) -> Number:
+    """The same of a run of `example` with its trace: what is out, integrated, is the sum of stays (Little's law)."""
+    (rank,), (trace,) = run.ranks, run.traces
+    taken = sorted(time for time in trace.taken[0] if time is not None)
+    stays = zip_longest(taken, trace.pick_up[: len(taken)], fillvalue=rank.end)
+    inside = (min(until, rank.end) - max(since, rank.begin) for since, until in stays)
+    return sum(max(0, stay) for stay in inside) / (rank.end - rank.begin)
 
 
 def stationary(births: Sequence[Number], deaths: Sequence[Number]) -> tuple[Number, ...]:

@@ -164,4 +164,4 @@ def _times_of(rng: random.Random, number: _Numbers, tasks: int) -> np.ndarray[An
 def _length(rng: random.Random) -> RunLength:
     steps = rng.randint(1, 12)
     warm_up = rng.choice((0, rng.randrange(steps)))
-    return RunLength(steps, warm_up, rng.randint(1, min(3, steps - warm_up)), trace=True)
+    return RunLength(steps, warm_up, trace=True)

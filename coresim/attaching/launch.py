@@ -7,12 +7,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from coresim.attaching import family
 from coresim.attaching.foreign import parts_of
@@ -118,14 +117,3 @@ def session_folder() -> Iterator[Folder]:
     """A new folder, gone at the end."""
     with tempfile.TemporaryDirectory(prefix="coresim-attach-") as path:
         yield Folder(path)
-
-
-def wait(check: Callable[[], Any], seconds: float, poll_s: float = 0.05) -> Any:
-    """What ``check`` gives as soon as it is true; None after so many seconds."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        found = check()
-        if found:
-            return found
-        time.sleep(poll_s)
-    return None

@@ -85,8 +85,7 @@ class ReferenceRank:
         self.picks: list[tuple[Number, Number, LineItem]] = []
         self.starts: list[Number] = []
         self.ends: list[Number] = []
-        window, blocks = length.steps - length.warm_up, length.blocks
-        self.borders = [length.warm_up + block * window // blocks for block in range(blocks + 1)]
+        self.borders = (length.warm_up, length.steps)
         self.sums = [] if length.warm_up else [self._sums()]
         for process in (self._train(), self._compute(), self._run_copy_engine()):
             self.env.process(process)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from coresim.model.pipeline import Number
@@ -33,9 +32,6 @@ def account(rank: ReferenceRank) -> found.RankAccount:
         starved_by(rank),
         {name: end["trainer"][name] - begin["trainer"][name] for name in tasks},
         tuple(station_account(station, begin["clocks"], end["clocks"]) for station in rank.stations),
-        outstanding(rank, begin["clocks"]["wait"], end["clocks"]["wait"]),
-        tuple(border["clocks"]["wait"] for border in rank.sums[1:]),
-        tuple(after["accelerator"]["busy"] - before["accelerator"]["busy"] for before, after in pairwise(rank.sums)),
     )
 
 
@@ -44,18 +40,9 @@ def station_account(station: StageServers, first: dict[str, Number], last: dict[
     begin, end, visits = first["wait"], last["wait"], station.visits.values()
     busy = sum((span(visit.taken, visit.done, begin, end) for visit in visits), end - end)
     blocked = sum((span(visit.done, visit.out, begin, end) for visit in visits if visit.done is not None), end - end)
-    items = sum(visit.done is not None and begin <= visit.done < end for visit in visits)
     works = (work for visit in visits for work in visit.works)
     work = sum((span(since, until, first[clock], last[clock]) for clock, since, until in works), end - end)
-    return found.StageAccount(station.stage.servers, busy, work, blocked, items)
-
-
-def outstanding(rank: ReferenceRank, begin: Number, end: Number) -> Number:
-    """Batches between take and pick-up, times seconds."""
-    visits = (visit for station in rank.stations[:1] for visit in station.visits.values())
-    taken = (span(visit.taken, None, begin, end) for visit in visits)
-    picked = (span(pick, None, begin, end) for _, pick, _ in rank.picks if rank.stations)
-    return sum(taken, end - end) / rank.feed.grain - sum(picked, end - end)
+    return found.StageAccount(station.stage.servers, busy, work, blocked)
 
 
 def starved_by(rank: ReferenceRank) -> dict[str, Number]:

@@ -19,14 +19,11 @@ class RunLength:
     Attributes:
         steps: steps per rank, at least 1.
         warm_up: steps discarded at the start, less than ``steps``.
-        blocks: equal groups of the window's steps for batch means; ``steps - warm_up`` is at least ``blocks``. Block b
-            ends when step ``warm_up + (b + 1) * (steps - warm_up) // blocks - 1`` finishes.
         trace: whether to keep the time of every event (memory grows with the steps).
     """
 
     steps: int
     warm_up: int = 0
-    blocks: int = 1
     trace: bool = False
 
 
@@ -36,14 +33,13 @@ class StageAccount:
 
     ``busy``: servers with an item in service, from take to the end of its last phase. ``work``: the part of ``busy``
     that an unshared core or storage would have needed; ``busy - work`` was spent waiting for a core (or slowed).
-    ``blocked``: servers holding a finished item. ``items``: services completed. Idle servers are starved.
+    ``blocked``: servers holding a finished item. Idle servers are starved.
     """
 
     servers: int
     busy: Number
     work: Number
     blocked: Number
-    items: int
 
     def fractions(self, duration: Number) -> dict[str, Number]:
         """Shares of the servers' time: utilisation, waiting_for_core, blocked, starved; they sum to 1."""
@@ -74,9 +70,6 @@ class RankAccount:
         trainer: the trainer's time by state: its phases' names, ``starved`` (waits for a batch), ``device`` (waits for
             the accelerator to finish a step), ``copy`` (a synchronous copy), ``startup``.
         stations: one per stage.
-        outstanding: integral of the batches (samples counted as 1 / batch_size) between take by stage 0 and pick-up.
-        block_ends: when each block ended.
-        block_busy: accelerator ``busy`` within each block.
     """
 
     begin: Number
@@ -85,9 +78,6 @@ class RankAccount:
     starved_by: Mapping[str, Number]
     trainer: Mapping[str, Number]
     stations: tuple[StageAccount, ...]
-    outstanding: Number
-    block_ends: tuple[Number, ...]
-    block_busy: tuple[Number, ...]
 
 
 @dataclass(frozen=True)

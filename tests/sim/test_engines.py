@@ -111,7 +111,7 @@ def test_float_runs_are_equal_to_rounding(chunk: int) -> None:
 def test_the_comparison_sees_a_small_difference() -> None:
     one, other = both(random_job(random.Random(3), exact=False))
     assert differences(one, other) == []
-    moved = replace(other.ranks[0], outstanding=other.ranks[0].outstanding + 1e-9 * other.makespan)
+    moved = replace(other.ranks[0], begin=other.ranks[0].begin + 1e-9 * other.makespan)
     assert [where for where, *_ in differences(one, replace(other, ranks=(moved, *other.ranks[1:])))]
     assert one != replace(one, makespan=one.makespan * (1 + 2**-50))
 

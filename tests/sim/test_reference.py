@@ -127,8 +127,7 @@ def test_in_order_delivery_stalls_behind_a_slow_batch() -> None:
     assert nonzero(rank.accelerator) == {"starved": 7, "busy": 10}
     assert nonzero(rank.starved_by) == {"load.pre": 7}
     # Batches 5 and 6 are under way too: 5 s and 1 s, taken at 13 and 15.
-    assert (rank.stations[0].busy, rank.stations[0].items) == (14 + 4 + 1, 6)
-    assert rank.outstanding == 2 * 17
+    assert rank.stations[0].busy == 14 + 4 + 1
 
 
 def test_out_of_order_delivery_deals_to_the_server_of_the_batch_picked_up() -> None:
@@ -221,8 +220,6 @@ def test_a_line_of_samples_waits_for_the_rest_of_the_batch() -> None:
     result = run(stages, Trainer(), times, RunLength(2, trace=True), batch_size=2)
     assert result.traces[0].pick_up == (5, 9)
     assert nonzero(result.ranks[0].starved_by) == {"a.queue": 2, "a.p": 4, "b.q": 2}
-    # Samples count half: 0 and 1 from 0 and 2 to 5; 2 and 3 from 4 and 6 to 9; 4 and 5 from 8 and 10 (the end).
-    assert result.ranks[0].outstanding == F(5 + 3 + 5 + 3 + 2, 2)
 
 
 def test_a_bounded_ordered_stage_fed_out_of_order_is_refused_because_it_could_stop_for_good() -> None:

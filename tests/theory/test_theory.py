@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from birth_death import closed_line, example, stationary
+from birth_death import closed_line, example, mean_outstanding, stationary
 
 from coresim import stats
 from coresim.errors import InputError
@@ -325,14 +325,16 @@ def test_line_stays_within_the_bounds():
 def test_a_long_exponential_run_contains_the_line():
     arguments = (3, 2.0, 4, 1.0, 0.7, (1.0, 0.9, 0.8))
     pipeline = example(*arguments)
-    account = fast.simulate(pipeline, draw(pipeline, 40_100, seed=11), RunLength(40_100, 100, blocks=40)).ranks[0]
-    edges = (account.begin, *account.block_ends)
-    busy = [part / (end - start) for part, (start, end) in zip(account.block_busy, pairwise(edges), strict=True)]
+    run = fast.simulate(pipeline, draw(pipeline, 40_100, seed=11), RunLength(40_100, 100, trace=True))
+    (trace,) = run.traces
+    starts, ends = trace.start[100:], trace.end[99:]
+    batches = [(ends[at], starts[at : at + 1000], ends[at + 1 : at + 1001]) for at in range(0, 40_000, 1000)]
+    busy = [(sum(done) - sum(begun)) / (done[-1] - since) for since, begun, done in batches]
     low, high = stats.t_interval(busy, 0.99)
     line = closed_line(*arguments)
     assert low < line.utilisation < high
     assert (high - low) / 2 < 0.01  # against an idle fraction of 0.099
-    assert account.outstanding / (account.end - account.begin) == pytest.approx(line.outstanding, rel=0.01)
+    assert mean_outstanding(run) == pytest.approx(line.outstanding, rel=0.01)
 
 
 def test_stationary_neither_overflows_nor_vanishes():

@@ -108,29 +108,6 @@ def account_work(stage: StageRecord, seconds: Number) -> None:
         stage.work += seconds
 
 
-def account_item(stage: StageRecord) -> None:
-    """Count a completed service; those of the present instant also apart, for the edges of the window."""
-    now = stage.rank.host.wait.now
-    if stage.rank.window < CLOSED:
-        stage.items += 1
-    stage.items_at_once = 1 + (stage.items_at_once if stage.last == now else 0)
-    stage.last = now
-
-
-def items_now(stage: StageRecord) -> int:
-    """Services completed at the present instant so far: a window holds those at its begin, not those at its end."""
-    return stage.items_at_once if stage.last == stage.rank.host.wait.now else 0
-
-
-def account_outstanding(rank: Rank, change: int) -> None:
-    """Account for the items in the line so far, then change how many there are."""
-    now = rank.host.wait.now
-    if rank.window < CLOSED:
-        rank.outstanding_time += rank.outstanding * (now - rank.outstanding_since)
-    rank.outstanding_since = now
-    rank.outstanding += change
-
-
 def account_remaining(rank: Rank, sign: int) -> None:
     """Add (or take away) the work that the servers of a rank still have to do on the items they have begun.
 
@@ -182,10 +159,7 @@ def open_window(rank: Rank) -> None:
         stage.busy_time = 0
         stage.blocked_time = 0
         stage.work = 0
-        stage.items = items_now(stage)
     account_remaining(rank, 1)
-    account_outstanding(rank, 0)
-    rank.outstanding_time = 0
     rank.begin = rank.host.wait.now
     rank.window = OPEN
 
@@ -195,31 +169,16 @@ def close_window(rank: Rank) -> None:
     for index in range(rank.job.stage_count):
         stage = rank.stages[index]
         account_servers(stage, 0, 0)
-        stage.items -= items_now(stage)
     account_remaining(rank, -1)
-    account_outstanding(rank, 0)
     rank.end = rank.host.wait.now
     rank.window = CLOSED
 
 
 def account_step(rank: Rank) -> None:
-    """At the end of a step: the window may begin or end, or a block of it end."""
+    """At the end of a step: the window may begin or end."""
     job = rank.job
     if rank.done == job.warm_up:
         open_window(rank)
-    if rank.done == rank.block_steps:
-        rank.block_ends[rank.block] = rank.host.wait.now
-        rank.block_busy[rank.block] = rank.device_times[ON_WORK]
-        rank.block += 1
-        set_block(rank)
     if rank.done == job.steps:
         close_window(rank)
         rank.host.finished += 1
-
-
-def set_block(rank: Rank) -> None:
-    """Note after which step the rank's current block ends."""
-    job = rank.job
-    rank.block_steps = job.warm_up + (rank.block + 1) * (job.steps - job.warm_up) // job.blocks
-    if rank.block == job.blocks:
-        rank.block_steps = -1

@@ -101,7 +101,6 @@ def describe(job: Job, pipeline: described.Pipeline, length: RunLength) -> None:
     job.trace = length.trace
     job.steps = length.steps
     job.warm_up = length.warm_up
-    job.blocks = length.blocks
     job.startup = pipeline.startup
     job.worker_startup = pipeline.worker_startup
     job.allreduce = pipeline.allreduce
@@ -178,8 +177,6 @@ def lay_rank(memory: Arena, rank: Rank) -> None:
     rank.device_times = memory.numbers(ON_PHASE + job.own_phases + 1)
     rank.trainer_times = memory.numbers(IN_PHASE + job.own_phases + 2)
     rank.starved = memory.numbers(job.segment_count)
-    rank.block_ends = memory.numbers(job.blocks)
-    rank.block_busy = memory.numbers(job.blocks)
     if job.trace:
         rank.picks = memory.numbers(job.steps, -1)
         rank.begins = memory.numbers(job.steps, -1)

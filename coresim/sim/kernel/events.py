@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coresim.sim.kernel.accounts import account_rank, open_window, set_block
+from coresim.sim.kernel.accounts import account_rank, open_window
 from coresim.sim.kernel.clocks import advance, due, pop, push_at
 from coresim.sim.kernel.line import end_phase, hand_over, prepare_line, take_one
 from coresim.sim.kernel.records import (
@@ -42,7 +42,6 @@ def run(job: Job) -> bool:
     for number in range(job.rank_count):
         rank = job.ranks[number]
         prepare_line(rank)
-        set_block(rank)
         if job.warm_up == 0:
             open_window(rank)
         begin_step(rank)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coresim.sim.kernel.accounts import account_item, account_outstanding, account_servers, account_work
+from coresim.sim.kernel.accounts import account_servers, account_work
 from coresim.sim.kernel.clocks import push
 from coresim.sim.kernel.items import (
     accept,
@@ -75,7 +75,6 @@ def end_service(actor: Actor, item: Item) -> None:
     """An item is finished; with an unbounded buffer it is handed over at once."""
     stage = actor.stage
     item.done = actor.rank.host.wait.now
-    account_item(stage)
     trace_item(stage, stage.done, item)
     insert(stage, item)
     if stage.buffer >= 0:
@@ -113,7 +112,6 @@ def serve_first(stage: StageRecord) -> bool:
     actor = pop_server(stage)
     number = rank.next if job.dispatch == SHARED else own_number(actor)
     rank.next += 1
-    account_outstanding(rank, 1)
     start_service(actor, new_item(rank, number))
     return True
 

@@ -75,7 +75,6 @@ class Job:
     trace: bool = False
     steps: int = 0
     warm_up: int = 0
-    blocks: int = 0
     startup: Number = 0
     worker_startup: Number = 0
     allreduce: Number = 0
@@ -202,9 +201,6 @@ class StageRecord:
     busy: int = 0  # servers
     on_cores: int = 0  # servers in a phase that holds a core, or starting up
     blocked: int = 0
-    items: int = 0  # services completed in the window
-    items_at_once: int = 0  # and those at the instant of the last
-    last: Number = 0
     since: Number = 0  # until then, server time is accounted for
     busy_time: Number = 0
     blocked_time: Number = 0
@@ -259,13 +255,6 @@ class Rank:
     trainer_times: list[Number] = NOTHING
     starved: list[Number] = NOTHING  # by segment
     starved_since: Number = 0
-    outstanding: int = 0  # items in the line
-    outstanding_since: Number = 0
-    outstanding_time: Number = 0
-    block: int = 0
-    block_steps: int = 0  # after which it ends
-    block_ends: list[Number] = NOTHING
-    block_busy: list[Number] = NOTHING
     picks: list[Number] = NOTHING  # trace, by step
     begins: list[Number] = NOTHING
     finishes: list[Number] = NOTHING

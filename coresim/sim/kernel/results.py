@@ -18,7 +18,7 @@ def result(job: Job, pipeline: described.Pipeline, length: found.RunLength) -> f
     names = names_of(pipeline)
     traced = job.rank_count if job.trace else 0
     return found.Run(
-        ranks=tuple([account(job.ranks[number], pipeline, names) for number in range(job.rank_count)]),
+        ranks=tuple([account(job.ranks[number], names) for number in range(job.rank_count)]),
         makespan=makespan,
         busy_cores=tuple([seconds / makespan if makespan else seconds for seconds in busy]),
         events=events,
@@ -43,14 +43,10 @@ def segment_names(pipeline: described.Pipeline) -> list[str]:
     return [*names, f"{pipeline.stages[-1].name}.handover"] if pipeline.stages else names
 
 
-def account(
-    rank: Rank, pipeline: described.Pipeline, names: tuple[list[str], list[str], list[str]]
-) -> found.RankAccount:
+def account(rank: Rank, names: tuple[list[str], list[str], list[str]]) -> found.RankAccount:
     """All the time of one rank in its window."""
     job = rank.job
     device, trainer, segments = names
-    unit = job.batch_size if pipeline.stages and pipeline.stages[0].grain == "sample" else 1
-    busy = [rank.block_busy[block] - (rank.block_busy[block - 1] if block > 0 else 0) for block in range(job.blocks)]
     return found.RankAccount(
         begin=rank.begin,
         end=rank.end,
@@ -58,9 +54,6 @@ def account(
         starved_by=by_name(segments, rank.starved),
         trainer=by_name(trainer, rank.trainer_times),
         stations=tuple([station(rank, index) for index in range(job.stage_count)]),
-        outstanding=rank.outstanding_time / unit,
-        block_ends=tuple([rank.block_ends[block] for block in range(job.blocks)]),
-        block_busy=tuple(busy),
     )
 
 
@@ -75,7 +68,7 @@ def by_name(names: list[str], times: list[Number]) -> dict[str, Number]:
 def station(rank: Rank, index: int) -> found.StageAccount:
     """The account of a stage."""
     stage = rank.stages[index]
-    return found.StageAccount(stage.server_count, stage.busy_time, stage.work, stage.blocked_time, stage.items)
+    return found.StageAccount(stage.server_count, stage.busy_time, stage.work, stage.blocked_time)
 
 
 def trace(rank: Rank) -> found.Trace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coresim.sim.kernel.accounts import account_outstanding, account_rank, account_starved, account_step
+from coresim.sim.kernel.accounts import account_rank, account_starved, account_step
 from coresim.sim.kernel.clocks import push
 from coresim.sim.kernel.items import accept, drop_item, offered
 from coresim.sim.kernel.line import mark_changed
@@ -110,7 +110,6 @@ def pick_up(rank: Rank) -> bool:
         return False
     accept(last)
     account_starved(rank, item)
-    account_outstanding(rank, -rank.job.batch_size if rank.stages[0].by_sample else -1)
     drop_item(rank, item)
     note_pick(rank, item.number)
     if item.received:
