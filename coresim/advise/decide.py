@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import spaced
 from coresim.advise.curves import curve
-from coresim.advise.memory import MemoryCap
 from coresim.advise.own_host import OwnHost, own_host
-from coresim.advise.refine import CONFIDENCE, EVERY, LIKELY, fewest_of, fewest_workers, knee, refine
+from coresim.advise.refine import CONFIDENCE, EVERY, LIKELY, OptionAnswer, fewest_of, fewest_workers, refine
 from coresim.advise.sweep import (
     LARGEST_SWEEP,
     Point,
@@ -24,28 +23,6 @@ from coresim.errors import InputError
 from coresim.model.option import Option, read_option
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import STARVED
-
-
-@dataclass(frozen=True)
-class OptionAnswer:
-    """One option: its curve, its points within the target with the fewest cores, and where memory stops it.
-
-    Attributes:
-        answer: within the target as likely as not; None: no point is.
-        sure: within it with the confidence that is asked for; None: no point is.
-        capped: of the answer, or of the most cores that were tried; None: more workers and credits would not help.
-    """
-
-    option: Option
-    curve: tuple[Point, ...]
-    answer: Point | None
-    sure: Point | None = None
-    capped: MemoryCap | None = None
-
-    @property
-    def knee(self) -> Point:
-        """Fewest cores whose idle is within a point of the curve's best."""
-        return knee(self.curve)
 
 
 @dataclass(frozen=True)
@@ -173,8 +150,7 @@ def _answer(scenario: Scenario, option: Option, max_cores: int | None, confidenc
     refined = refine(scenario, points, confidence, study)
     if refined.answer is None and max_cores is None and most < LARGEST_SWEEP and _can(scenario, option, study):
         return _answer(scenario, option, min(LARGEST_SWEEP, 2 * most), confidence, study)
-    capped = memory_cap(scenario, refined.answer or refined.curve[-1], study)
-    return OptionAnswer(option, refined.curve, refined.answer, refined.sure, capped)
+    return replace(refined, capped=memory_cap(scenario, refined.answer or refined.curve[-1], study))
 
 
 def _can(scenario: Scenario, option: Option, study: Study) -> bool:

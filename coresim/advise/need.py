@@ -27,17 +27,24 @@ def cores_needed(scenario: Scenario, option: Option, study: Study, predicted: Pr
     to `useful_cores`: up to there another core does not lengthen a run. ``predicted`` simulates one setting, which must
     be within the target as likely as not.
     """
-    most, target = useful_cores(scenario), scenario.target.gpu_idle + ROUNDING
+    most, target = useful_cores(scenario), scenario.target.gpu_idle
 
     def allowed(cores: int) -> bool:
-        return lowest_idle(scenario, option, cores) <= target
+        return lowest_idle(scenario, option, cores) <= target + ROUNDING
 
     if not allowed(most):
         return None
     low = bisect_left(range(1, most), True, key=allowed) + 1
 
     def within(cores: int) -> Point | None:
-        return _within(scenario, option, cores, study, predicted)
+        for one in sorted(ladder(scenario, option, cores), key=lambda one: (abs(one.workers - cores), one)):
+            setting = scenario, option, cores, one.workers, one.prefetch_factor
+            if least_idle(*setting) > target + ROUNDING:
+                continue
+            estimate = predicted(*setting, study)
+            if estimate.probability(target) >= 0.5:
+                return Point(option, cores, one.workers, one.prefetch_factor, estimate)
+        return None
 
     return _bisect(low, most, within)
 
@@ -53,18 +60,6 @@ def _bisect(low: int, high: int, within: Callable[[int], Point | None]) -> Point
         else:
             low, step = cores + 1, 2 * step
     return found
-
-
-def _within(scenario: Scenario, option: Option, cores: int, study: Study, predicted: Predict) -> Point | None:
-    target = scenario.target.gpu_idle
-    for one in sorted(ladder(scenario, option, cores), key=lambda one: (abs(one.workers - cores), one)):
-        setting = scenario, option, cores, one.workers, one.prefetch_factor
-        if least_idle(*setting) > target + ROUNDING:
-            continue
-        estimate = predicted(*setting, study)
-        if estimate.probability(target) >= 0.5:
-            return Point(option, cores, one.workers, one.prefetch_factor, estimate)
-    return None
 
 
 @lru_cache(maxsize=16)

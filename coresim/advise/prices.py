@@ -88,14 +88,14 @@ def read_once(scenario: Scenario) -> str:
     return f"{hours}{per}"
 
 
-def gpu_share(least: float, most: float, decoded_there: bool) -> Price:
+def gpu_share(least: float, most: float) -> Price:
     """GPU seconds of each step, for so many per sample, and the bytes of a batch that it must hold or be sent."""
 
     def price(scenario: Scenario) -> str:
         work = scenario.workload
         low, high = (format_duration(seconds * work.batch_size) for seconds in (least, most))
         found = f"{low} to {high} of GPU time in each step"
-        if decoded_there and work.sample_bytes is not None:
+        if work.sample_bytes is not None:
             found += f", {format_bytes(work.sample_bytes * work.batch_size)} sent to it for a batch"
         return (
             found if work.batch_bytes is None else f"{found}, at least {format_bytes(work.batch_bytes)} of its memory"

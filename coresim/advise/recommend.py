@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import widest
-from coresim.advise.decide import Known, OptionAnswer, decide, known
+from coresim.advise.decide import Known, decide, known
 from coresim.advise.epochs import EpochStart, epoch_start
 from coresim.advise.own_host import OwnHost
-from coresim.advise.refine import CONFIDENCE, LIKELY, check_confidence, fewest_of
+from coresim.advise.refine import CONFIDENCE, LIKELY, OptionAnswer, check_confidence, fewest_of
 from coresim.advise.sensitivity import Elasticity, elasticities
 from coresim.advise.sweep import Point, Study, pipeline_of
 from coresim.advise.threads import Unlimited, unlimited
@@ -68,6 +68,11 @@ class Recommendation:
         """The input to know better first, where the two answers are more than a quarter apart; None: they are not."""
         apart = self.sure is None or self.sure.cores > WIDE * self.point.cores
         return next(iter(self.uncertain), None) if self.meets_target and apart else None
+
+    @property
+    def chosen(self) -> OptionAnswer:
+        """The answer of the recommended option."""
+        return next(option for option in self.options if option.option == self.point.option)
 
     @property
     def known(self) -> Known:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from coresim.advise.candidates import LoaderCandidate, candidates
+from coresim.advise.memory import MemoryCap
 from coresim.advise.starved import FAR, short_of_cores, short_of_reads
 from coresim.advise.sweep import (
     NOISE,
@@ -37,17 +38,25 @@ EVERY = 16
 
 
 @dataclass(frozen=True)
-class Refined:
-    """A curve with its decisive counts, and its points with the fewest cores.
+class OptionAnswer:
+    """One option: its curve, its points within the target with the fewest cores, and where memory stops it.
 
     Attributes:
         answer: within the target as likely as not; None: no point is.
-        sure: within it with the probability that was asked for; None: no point is.
+        sure: within it with the confidence that is asked for; None: no point is.
+        capped: of the answer, or of the most cores that were tried; None: more workers and credits would not help.
     """
 
+    option: Option
     curve: tuple[Point, ...]
     answer: Point | None
-    sure: Point | None
+    sure: Point | None = None
+    capped: MemoryCap | None = None
+
+    @property
+    def knee(self) -> Point:
+        """Fewest cores whose idle is within a point of the curve's best."""
+        return knee(self.curve)
 
 
 def check_confidence(confidence: float) -> None:
@@ -73,7 +82,7 @@ def fewest_of(points: Iterable[Point | None], option: int | None = None) -> Poin
     return min(there, key=lambda point: (point.cores, point.option != option, point.option), default=None)
 
 
-def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study: Study) -> Refined:
+def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study: Study) -> OptionAnswer:
     """Search every setting at the counts that decide.
 
     A curve's points are the best of a few settings, at some counts. With the same setting another core never lengthens
@@ -119,7 +128,7 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
     sure = None if first is None else _fewest(found, confidence, first, reaches, searched_reaches)
     curve = tuple(found[cores] for cores in sorted(found))
     # Where as many cores are surely enough, the settings that make them so are the answer's.
-    return Refined(curve, None if first is None else found[first], None if sure is None else found[sure])
+    return OptionAnswer(option, curve, None if first is None else found[first], None if sure is None else found[sure])
 
 
 def _fewest(

@@ -152,7 +152,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "CPU per sample x 0.64, at the most without the decoding that was measured, bytes x 5.4"
         " (calibration/formats.csv, one machine; fetch x 1 to 5.4)",
         "5.4 times the storage",
-        (after.both(after.decoder(0.36), after.workload(fetch=5.4)), after.decoder(0.36)),
+        (after.decoder(0.36, fetch=5.4), after.decoder(0.36)),
         numbers=prices.stored_times(5.4),
         decodes=True,
     ),
@@ -190,7 +190,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "80 to 100 % of the decoding leaves the CPU, 0.05 to 0.3 ms of GPU time per sample",
         "GPU time and memory",
         (after.decode(0.2, 0.3e-3), after.decode(0.0, 0.05e-3)),
-        numbers=prices.gpu_share(0.05e-3, 0.3e-3, decoded_there=True),
+        numbers=prices.gpu_share(0.05e-3, 0.3e-3),
         decodes=True,
     ),
     Remedy(
@@ -200,7 +200,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "5 to 20 % of the preparation stays, 0.1 to 0.5 ms of GPU time per sample",
         "GPU time and memory",
         (after.on_device(0.2, 0.5e-3), after.on_device(0.05, 0.1e-3)),
-        numbers=prices.gpu_share(0.1e-3, 0.5e-3, decoded_there=True),
+        numbers=prices.gpu_share(0.1e-3, 0.5e-3),
     ),
     Remedy(
         "mixed-precision",

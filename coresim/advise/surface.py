@@ -12,12 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coresim.advise.decide import OptionAnswer
 from coresim.advise.epochs import endless
 from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import pipeline_of
 from coresim.model.scenario import with_services
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate
+from coresim.sim.variation import held_by
 
 #: What the step's time and the cost of a sample are multiplied by: equal ratios, so that G = P runs along diagonals.
 FACTORS = tuple(2.0 ** (power / 2) for power in range(-5, 6))
@@ -65,19 +65,18 @@ def surface_of(answer: Recommendation, engine: Engine) -> Surface | None:
     scenario = answer.scenario
     if scenario.stages or scenario.workload.preprocess.is_zero:
         return None
-    option = next(found for found in answer.options if found.option == answer.point.option)
-    return _Simulated(answer, option, engine).surface()
+    return _Simulated(answer, engine).surface()
 
 
 class _Simulated:
     """The runs of one surface; `count` of them so far."""
 
-    def __init__(self, answer: Recommendation, option: OptionAnswer, engine: Engine) -> None:
-        self.answer, self.option, self.engine = answer, option, engine
+    def __init__(self, answer: Recommendation, engine: Engine) -> None:
+        self.answer, self.option, self.engine = answer, answer.chosen, engine
         self.scenario, self.count = answer.scenario, 0
         # What an epoch's start costs is said elsewhere, and a short run would be all start.
         self.endless = endless(answer.scenario)
-        self.points = {point.cores: point for point in option.curve} | {answer.point.cores: answer.point}
+        self.points = {point.cores: point for point in self.option.curve} | {answer.point.cores: answer.point}
         self.cores = chosen_cores(sorted(self.points), answer.point.cores)
 
     def surface(self) -> Surface:
@@ -124,8 +123,7 @@ class _Simulated:
         workers = min([max(point.workers, cores), *(limit for limit in limits if limit is not None)])
         changed = with_services(with_services(self.endless, step, "step"), cost, "preprocess")
         line = pipeline_of(changed, point.option, cores, max(1, workers), point.prefetch_factor)
-        held = line.credits or sum(stage.servers + (stage.buffer or 0) for stage in line.stages)
-        plan = Plan(steps=LEAST_STEPS + 2 * held, grow=False, least=1, most=1, inputs=0)
+        plan = Plan(steps=LEAST_STEPS + 2 * held_by(line), grow=False, least=1, most=1, inputs=0)
         self.count += 1
         return estimate(line, plan, self.engine)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
 
 from coresim.model.scenario import Scenario, with_services
 from coresim.model.service import ZERO, Service
@@ -63,19 +62,14 @@ def on_device(share_left: float, seconds_per_sample: float) -> Transform:
     return change
 
 
-def decoder(spared: float) -> Transform:
-    """A share of the preparation is spared, at the most all that is known to decode."""
+def decoder(spared: float, **factors: float) -> Transform:
+    """A share of the preparation is spared, at the most all that is known to decode; other times are multiplied."""
 
     def change(scenario: Scenario) -> Scenario:
         known = scenario.workload.decode_share
-        return workload(preprocess=1.0 - (spared if known is None else min(spared, known)))(scenario)
+        return workload(preprocess=1.0 - (spared if known is None else min(spared, known)), **factors)(scenario)
 
     return change
-
-
-def both(*transforms: Transform) -> Transform:
-    """One transform after the other."""
-    return lambda scenario: reduce(lambda found, transform: transform(found), transforms, scenario)
 
 
 def decode(share_of_decode_left: float, seconds_per_sample: float) -> Transform:

@@ -157,18 +157,13 @@ def _evidence(found: RemedyOutcome) -> int:
     return -1 if found.remedy is None else RESTS.index(found.remedy.rests)
 
 
-def applicable(scenario: Scenario) -> list[Remedy]:
-    """The remedies that can change anything in this job."""
-    return [remedy for remedy in REMEDIES if remedy.fits(scenario)]
-
-
-def remedies_named(scenario: Scenario, names: Iterable[str]) -> list[Remedy]:
-    """The remedies of these names; none: all that apply.
+def remedies_named(scenario: Scenario, names: Iterable[str] = ()) -> list[Remedy]:
+    """The remedies of these names; none: all that can change anything in this job.
 
     Raises:
         InputError: one that is not known, or does not apply to this job.
     """
-    able = {remedy.name: remedy for remedy in applicable(scenario)}
+    able = {remedy.name: remedy for remedy in REMEDIES if remedy.fits(scenario)}
     known = [remedy.name for remedy in REMEDIES]
     for name in names:
         if name not in known:

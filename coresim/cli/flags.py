@@ -85,7 +85,8 @@ FLAGS: dict[str, dict[str, Any]] = {
     },
     "options": {
         "type": option_list, "metavar": "LIST",
-        "help": "which options to consider, such as 1,2 (default: those that the preset can be)",
+        "help": "which options to consider, such as 1,2 (default: all that the preset can be; for a program after --:"
+        " 2)",
     },
     "max-cores": {"type": whole_number(1, MOST_PARTS), "metavar": "N", "help": "largest core count per GPU to try"},
     "seed": {"type": whole_number(0), "default": 1, "metavar": "N", "help": "seed of all random draws (default 1)"},

@@ -12,6 +12,7 @@ import sys
 from itertools import pairwise
 from typing import Any, NoReturn
 
+from coresim import __version__
 from coresim.cli.attach import VERBS as VERBS_WITH_COMMAND
 from coresim.cli.attach import split
 from coresim.cli.entry import INTERRUPTED, interrupted, interruptible, unwritten
@@ -62,21 +63,14 @@ def build_parser() -> argparse.ArgumentParser:
         " 4 no core count meets the target, 5 the prediction is not to be trusted here, 6 worse than --fail-over"
         " allows, 7 too uncertain to tell, 130 interrupted.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    version = f"coresim {__version__}"
+    parser.add_argument("--version", action="version", version=version, help="print the version and exit")
     subparsers = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
     for module in MODULES:
         importlib.import_module(f"coresim.cli.{module}").add_parser(subparsers)
     for verb in subparsers.choices.values():
         verb.set_defaults(parser=verb)
     return parser
-
-
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from coresim import __version__
-
-        print(f"coresim {__version__}")
-        parser.exit()
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -60,9 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "input", nargs="?",
         help="a scenario (.toml) or a saved profile (.json); absent: measure here, or -- and your program",
     )  # fmt: skip
-    add_flags(parser, "idle-target", "confidence")
-    options = "which options to consider, such as 1,2 (default: all that the preset can be; for a program after --: 2)"
-    add_flags(parser, "options", help=options)
+    add_flags(parser, "idle-target", "confidence", "options")
     parser.add_argument(
         "--gpus", type=whole_number(1, MOST_PARTS), metavar="N",
         help="GPUs of the node, one rank each, that share its cores and wait for one another: the answer is for all",

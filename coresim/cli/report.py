@@ -24,10 +24,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="where to write it: .html, .pdf, or .md without charts (default plan.html)",
     )  # fmt: skip
     parser.add_argument("--title", metavar="TEXT", help="title of the report (default: names the input)")
-    add_flags(parser, "idle-target", "confidence")
-    options = "which options to consider, such as 1,2 (default: all that the preset can be; for a program after --: 2)"
-    add_flags(parser, "options", help=options)
-    add_flags(parser, "max-cores", "seed", "set")
+    add_flags(parser, "idle-target", "confidence", "options", "max-cores", "seed", "set")
     parser.set_defaults(run=run)
 
 

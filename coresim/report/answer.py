@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from coresim.advise.recommend import Recommendation
 from coresim.attaching.today import Checked
+from coresim.model.loader_settings import LoaderSettings
 from coresim.model.profile import Profile
-from coresim.report.answered import Answered
 from coresim.report.provenance import input_lines, profile_notes, step_provenance
 from coresim.report.shown import Shown
 from coresim.report.simulated import estimate_text
 from coresim.report.subject import subject_of
 from coresim.report.terminal import answer_text
+from coresim.report.today import settings_text, today_text
 from coresim.sim.estimate import Engine, Estimate
 
 if TYPE_CHECKING:
@@ -24,8 +25,38 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Answer(Shown, Answered):
-    """A recommendation that shows itself; what it is made of is told by `coresim.report.answered.Answered`."""
+@dataclass(frozen=True, repr=False)
+class Answer(Shown):
+    """A recommendation with where it comes from, which shows itself.
+
+    Attributes:
+        result: the recommendation itself.
+        step_provenance: where the step time comes from.
+        notes: cautions from measuring.
+        provenance: where all else comes from, and what is assumed.
+        subject: data set, GPU and host, as far as they are known.
+        today: how the program does today, where the profile is of one.
+        settings: of the DataLoader that was named, where one was.
+    """
+
+    result: Recommendation
+    step_provenance: str | None = None
+    notes: tuple[str, ...] = ()
+    provenance: tuple[str, ...] = ()
+    subject: tuple[tuple[str, str], ...] = ()
+    today: Checked | None = None
+    settings: LoaderSettings | None = None
+
+    @property
+    def today_text(self) -> str | None:
+        """How the job does today, as far as that is known: what an answer begins with."""
+        if self.today is not None:
+            return today_text(self.today)
+        if self.settings is None:
+            return None
+        # The prediction is of the scenario, which flags may have changed.
+        same = self.settings.describes(self.result.scenario.loader)
+        return settings_text(self.settings, self.result.own_host if same else None)
 
     @property
     def cores_per_gpu(self) -> int:

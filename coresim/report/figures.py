@@ -17,12 +17,11 @@ from coresim.model.option import Option
 from coresim.report import gantt
 from coresim.report.charts import style
 from coresim.report.gantt import SERVERS_SHOWN, Bar, rows_of, title_of, traced
-from coresim.report.text import chosen_option
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from coresim.advise.decide import OptionAnswer
+    from coresim.advise.refine import OptionAnswer
     from coresim.advise.recommend import Recommendation
     from coresim.fleet.plan import FleetPlan
     from coresim.model.pipeline import Pipeline
@@ -91,7 +90,7 @@ def draw_answer_timeline(figure: Figure, answer: Recommendation, engine: Engine)
     settings = [
         SimulatedSetting(point.option, point.workers, point.cores * count, point.prefetch_factor) for point in points
     ]
-    steps = min(LONGEST_TIMELINE, max(8, chosen_option(answer).knee.workers + 6))
+    steps = min(LONGEST_TIMELINE, max(8, answer.chosen.knee.workers + 6))
     return draw_timelines(figure, answer.scenario, settings, engine, steps)
 
 
@@ -100,7 +99,7 @@ def draw_timelines(
     scenario: Scenario,
     settings: Sequence[SimulatedSetting],
     engine: Engine,
-    steps: int = 6,
+    steps: int,
     seed: int = 1,
 ) -> Figure:
     """The first ``steps`` batches of each setting, one panel each.

@@ -11,6 +11,7 @@ from coresim.report.words import plural
 from coresim.sim.draws import draw
 from coresim.sim.estimate import LEAST_ROWS
 from coresim.sim.run import RunLength, Trace
+from coresim.sim.variation import held_by
 from coresim.units import format_duration
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ def traced(
     """
     line = replace(_line(scenario, setting), startup=0.0, worker_startup=0.0)
     # A trace tells of the batches of its own steps: run on, so that those in preparation at the end are among them.
-    held = line.credits or sum(stage.servers + (stage.buffer or 0) for stage in line.stages)
-    return line, engine(line, draw(line, LEAST_ROWS, seed), RunLength(steps + 2 * held, trace=True)).traces[0]
+    return line, engine(line, draw(line, LEAST_ROWS, seed), RunLength(steps + 2 * held_by(line), trace=True)).traces[0]
 
 
 def _line(scenario: Scenario, setting: SimulatedSetting) -> Pipeline:

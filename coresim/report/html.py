@@ -42,22 +42,16 @@ def _sliders(report: Report) -> dict[str, Any]:
     # As a file has it: a script that comes with the package, and no text of anybody's in it.
     script = (files("coresim.report") / "templates" / "sliders.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # Six digits are more than a slider shows.
+    whole = json.dumps(asdict(surface) | {"noise": NOISE})
+    brief = json.loads(whole, parse_float=lambda number: float(f"{float(number):.6g}"))
     return {
-        "surface": json.dumps(_brief(asdict(surface) | {"noise": NOISE})),
+        "surface": json.dumps(brief),
         "cores": surface.cores,
         "simulations": surface.simulations,
         "script": Markup(script),
         "script_hash": f"sha256-{digest}",
     }
-
-
-def _brief(value: Any) -> Any:
-    """Six digits are more than a slider shows."""
-    if isinstance(value, dict):
-        return {name: _brief(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_brief(inner) for inner in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def answer_html(headline: str, facts: list[tuple[str, str]], text: str) -> str:

@@ -13,7 +13,6 @@ from coresim.advise.sweep import Point
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
 from coresim.report import text
-from coresim.report.answered import Answered
 from coresim.report.content import Chart, Items, Paragraph, Report, Section, Table
 from coresim.report.doubt import sure_words
 from coresim.report.settings import cap_text
@@ -24,6 +23,7 @@ from coresim.sim.estimate import Engine, Estimate
 from coresim.units import format_duration
 
 if TYPE_CHECKING:
+    from coresim.report.answer import Answer
     from coresim.validate.ledger import Ledger
 
 #: What holds for every answer of the model; what holds for this one is listed with it.
@@ -37,7 +37,7 @@ NO_LEDGER = "This report holds no comparison of a prediction with a measured run
 
 
 def plan_report(
-    answer: Answered,
+    answer: Answer,
     engine: Engine,
     provenance: Mapping[str, object],
     title: str = "CPU cores per GPU",
@@ -65,7 +65,7 @@ def plan_report(
     return Report(title, headline(result), tuple(facts(answer)), sections, subject, surface)
 
 
-def evidence(answer: Answered, *more: str) -> list[Section]:
+def evidence(answer: Answer, *more: str) -> list[Section]:
     """What stands behind an answer; ``more`` is added to what it rests on."""
     result, warned = answer.result, merged(answer.notes)
     sections = [_curves(result), _time(result.point.estimate), _sensitivity(result)]
@@ -105,7 +105,7 @@ def headline(result: Recommendation) -> str:
     return f"More CPU cores will not help: {result.verdict.name}"
 
 
-def facts(answer: Answered) -> Iterator[tuple[str, str]]:
+def facts(answer: Answer) -> Iterator[tuple[str, str]]:
     """The answer, one line for each thing that a reader asks first."""
     result, point = answer.result, answer.result.point
     if answer.today_text:
@@ -144,7 +144,7 @@ def facts(answer: Answered) -> Iterator[tuple[str, str]]:
 def one_short(result: Recommendation) -> str:
     """What one core less than recommended costs, from the curve of the recommended option."""
     point = result.point
-    less = next((found for found in text.chosen_option(result).curve if found.cores == point.cores - 1), None)
+    less = next((found for found in result.chosen.curve if found.cores == point.cores - 1), None)
     if less is None:
         return "no fewer cores than this were simulated" if point.cores > 1 else "there is no fewer than one core"
     lost = 1.0 - less.estimate.throughput_samples_per_s / point.estimate.throughput_samples_per_s
@@ -187,7 +187,7 @@ def _options(result: Recommendation) -> Table:
 
 
 def _curve(result: Recommendation) -> Table:
-    chosen, at = text.chosen_option(result), result.point.cores
+    chosen, at = result.chosen, result.point.cores
     points = text.thinned(chosen.curve, at)
     rows = tuple((f"{found.cores}", *_cells(found), "<-" if found.cores == at else "") for found in points)
     bars = tuple(found.estimate.gpu_idle for found in points)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from coresim.advise.decide import OptionAnswer
+from coresim.advise.refine import OptionAnswer
 from coresim.advise.memory import Memory
 from coresim.advise.threads import Unlimited
 from coresim.model.crowding import CURE, Crowding

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING
 
 from coresim.advise.recommend import Recommendation
 from coresim.advise.verdict import GPU_BOUND
 from coresim.report import doubt, text
-from coresim.report.answered import Answered
 from coresim.report.content import Facts, Section
 from coresim.report.plain import answer_lines
 from coresim.report.plan import evidence, facts
 from coresim.report.subject import merged, provenance_words
 from coresim.report.words import WIDTH, interval, percent, plural, wrapped
+
+if TYPE_CHECKING:
+    from coresim.report.answer import Answer
 
 #: Lines of the answer.
 LINES = 10
@@ -35,7 +38,7 @@ WHOLE = ("With ", "Next: ")
 VAGUE = 0.1
 
 
-def answer_text(answer: Answered, verbose: bool = False) -> str:
+def answer_text(answer: Answer, verbose: bool = False) -> str:
     """The answer in ten lines, and behind them the cautions, or with ``verbose`` all of the evidence."""
     told = merged(answer.notes)
     first = [note for note in told if note.startswith(CHANGING)]
@@ -49,7 +52,7 @@ def answer_text(answer: Answered, verbose: bool = False) -> str:
     return "\n".join([block, "", *(wrapped(line, "  ", "    ") for line in more)])
 
 
-def _entries(told: Answered, warnings: Sequence[str]) -> list[str]:
+def _entries(told: Answer, warnings: Sequence[str]) -> list[str]:
     """What the first lines say, in their order."""
     answer = told.result
     headline, *nearest = text.headline(answer, told.step_provenance).splitlines()
@@ -69,7 +72,7 @@ def _entries(told: Answered, warnings: Sequence[str]) -> list[str]:
     return entries if measure_first else [*entries, f"Next: {next_step(answer)}"]
 
 
-def _sure(told: Answered) -> str:
+def _sure(told: Answer) -> str:
     answer = told.result
     checked = next((line for line in told.provenance if line.startswith("validated here")), None)
     parts = [f"{percent(answer.point.estimate.level)[:-4]} % interval {interval(answer.point.estimate)}"]

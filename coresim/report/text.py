@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from coresim.advise.candidates import most_workers
-from coresim.advise.decide import OptionAnswer
 from coresim.advise.memory import memory_of
 from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
@@ -17,11 +16,6 @@ from coresim.report.settings import crowding_text, loader_settings, memory_text,
 from coresim.report.words import interval, option_words, percent, plural
 from coresim.sim.estimate import Estimate
 from coresim.units import format_bytes, format_duration
-
-
-def chosen_option(answer: Recommendation) -> OptionAnswer:
-    """The option that is recommended."""
-    return next(option for option in answer.options if option.option == answer.point.option)
 
 
 def headline(answer: Recommendation, step_provenance: str | None = None) -> str:

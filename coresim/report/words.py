@@ -39,7 +39,7 @@ def option_words(option: Option) -> str:
     return f"option {option} ({option.label})"
 
 
-def wrapped(line: str, first: str = "  - ", rest: str = "    ", width: int = WIDTH) -> str:
+def wrapped(line: str, first: str, rest: str, width: int = WIDTH) -> str:
     """A line as several of so many characters, the first behind ``first``, the others behind ``rest``."""
     found = textwrap.fill(
         line.replace(" %", "\xa0%"), width, initial_indent=first, subsequent_indent=rest,

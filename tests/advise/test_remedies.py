@@ -12,7 +12,7 @@ from made_up import profile
 from coresim.advise.decide import Known, decide
 from coresim.advise.remedies import REMEDIES, RESTS
 from coresim.advise.sweep import Study
-from coresim.advise.what_if import applicable, what_if
+from coresim.advise.what_if import remedies_named, what_if
 from coresim.cli.main import build_parser, main
 from coresim.errors import InputError
 from coresim.model.option import Option
@@ -103,14 +103,14 @@ def test_every_assumption_says_its_range_and_spans_an_interval():
     text = what_if_text(found)
     assert text.splitlines()[2].startswith("remedy")
     assert not re.search(r"[a-z]\.(\n {4}| )[a-z]", text)  # each sentence begins in a capital
-    assert all(remedy.name in text for remedy in applicable(job()))
+    assert all(remedy.name in text for remedy in remedies_named(job()))
     assert json.loads(json.dumps(what_if_document(found)))["today"]["cores_per_gpu"] == 4
 
 
 def test_remedies_that_change_nothing_do_not_apply():
-    names = {remedy.name for remedy in applicable(job())}
+    names = {remedy.name for remedy in remedies_named(job())}
     assert "cache-in-ram" not in names
-    assert "cache-in-ram" in {remedy.name for remedy in applicable(job(fetch="2 ms"))}
+    assert "cache-in-ram" in {remedy.name for remedy in remedies_named(job(fetch="2 ms"))}
     with pytest.raises(InputError, match="changes nothing"):
         what_if(job(), STUDY, ["cache-in-ram"])
     with pytest.raises(InputError, match="not known"):
@@ -177,7 +177,7 @@ def test_prices_are_in_the_jobs_own_numbers():
 
 
 def test_without_a_gpu_the_step_takes_the_cores_and_is_never_invented():
-    assert "no-gpu" not in {remedy.name for remedy in applicable(job())}
+    assert "no-gpu" not in {remedy.name for remedy in remedies_named(job())}
     with pytest.raises(InputError, match=r"accelerator\.cpu_step is not known"):
         what_if(job(), STUDY, ["no-gpu"])
     tables = job(cores=4).to_dict()
@@ -196,14 +196,14 @@ def test_slow_storage_is_cured_by_a_fast_drive_where_sizes_are_known():
     assert found.today.idle > 0.9 and not found.need_cores
     assert by_name(found)["local-nvme"].idle < 0.1
     assert conclusion(found).startswith("Do not buy cores")
-    assert "local-nvme" not in {remedy.name for remedy in applicable(job(fetch="5 ms"))}
+    assert "local-nvme" not in {remedy.name for remedy in remedies_named(job(fetch="5 ms"))}
 
 
 def test_one_library_thread_applies_where_there_are_more():
     crowded = read_scenario(job().to_dict() | {"loader": {"workers": 4, "library_threads": 16}})
     found = what_if(crowded, STUDY, ["one-library-thread"])
     assert by_name(found)["one-library-thread"].idle < found.today.idle
-    assert "one-library-thread" not in {remedy.name for remedy in applicable(job())}
+    assert "one-library-thread" not in {remedy.name for remedy in remedies_named(job())}
 
 
 def test_the_verb(tmp_path, capsys: pytest.CaptureFixture[str]):
@@ -267,14 +267,14 @@ def test_remedies_for_decoding_follow_what_the_profile_measured():
     scenario = read_scenario(pictures.scenario_tables())
     share = pictures["prepare.step.decode"].mean / pictures["prepare.sample"].mean
     assert scenario.workload.decode_share == pytest.approx(share) and 0.4 < share < 0.6
-    assert {remedy.name for remedy in applicable(scenario)} > DECODING
+    assert {remedy.name for remedy in remedies_named(scenario)} > DECODING
     # A data set of the user's own is one step, and not known to decode.
     own = replace(
         pictures,
         measurements=tuple(m for m in pictures.measurements if not m.name.startswith("prepare.step.")),
     )
     plain = read_scenario(own.scenario_tables())
-    assert not DECODING & {remedy.name for remedy in applicable(plain)}
+    assert not DECODING & {remedy.name for remedy in remedies_named(plain)}
     found = what_if(plain, STUDY, said=KNOWN)
     assert set(found.left_out) == DECODING
     assert "0.0 % of the preparation is known to decode: faster-decoder, raw-format" in " ".join(
@@ -283,7 +283,7 @@ def test_remedies_for_decoding_follow_what_the_profile_measured():
     with pytest.raises(InputError, match=r"0\.0% of the preparation is known to decode; if more does, set workload"):
         what_if(plain, STUDY, ["gpu-decode"])
     told = replace(plain, workload=replace(plain.workload, decode_share=0.5))
-    assert {remedy.name for remedy in applicable(told)} > DECODING
+    assert {remedy.name for remedy in remedies_named(told)} > DECODING
     # No other decoder spares more than decoding takes.
     little = replace(plain, workload=replace(plain.workload, decode_share=0.1))
     faster = next(remedy for remedy in REMEDIES if remedy.name == "faster-decoder")
