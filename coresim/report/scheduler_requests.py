@@ -1,4 +1,4 @@
-"""What to ask for: a setting as the words of Slurm, Kubernetes, Docker and the DataLoader."""
+"""What to ask for: a setting in the words of Slurm, Kubernetes, Docker and the loader's framework."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from coresim.advise.memory import memory_of
 from coresim.fleet.plan import Row
 from coresim.model.option import Option
-from coresim.report.settings import pins_memory
+from coresim.report.settings import loader_settings
 from coresim.units import format_bytes
 
 #: Room beyond what the loaders are computed to take.
@@ -22,7 +22,7 @@ def scheduler_requests(row: Row) -> dict[str, str]:
 
     ``slurm``: lines of a batch script. ``kubernetes``: YAML of a pod's container and volume, requests equal to limits,
     so that the kubelet's static policy gives whole CPUs, with a comment on what the memory is for. ``docker``: flags
-    of ``docker run``. ``dataloader``: arguments.
+    of ``docker run``. ``dataloader``: the settings in the words of the job's own framework.
     """
     # Whole physical cores per GPU: those needed, or all that there are where those are fewer.
     had = max(1, math.floor(row.outcome.cores_had))
@@ -85,11 +85,9 @@ def _kubernetes(row: Row, cpus: int, shm: int | None) -> str:
 
 
 def _dataloader(row: Row) -> str:
-    if row.option == Option.NO_OVERLAP:
-        return "DataLoader(..., num_workers=0)"
     scenario, outcome = row.workload.scenario, row.outcome
     scenario = replace(scenario, accelerator=replace(scenario.accelerator, copies=True))  # to the machine's GPU
-    return (
-        f"DataLoader(..., num_workers={outcome.workers}, prefetch_factor={outcome.prefetch_factor},"
-        f" pin_memory={pins_memory(scenario)}, persistent_workers={scenario.loader.persistent_workers})"
-    )
+    words = "num_workers=0"
+    if row.option != Option.NO_OVERLAP:
+        words = loader_settings(scenario, outcome.workers, outcome.prefetch_factor)
+    return f"DataLoader(..., {words})" if words.startswith("num_workers") else words

@@ -371,6 +371,8 @@ def test_the_requests_of_a_row() -> None:
     on_cpu = replace(scenario, accelerator=replace(scenario.accelerator, copies=False))
     assert scheduler_requests(replace(row, workload=job(scenario=on_cpu)))["dataloader"] == found["dataloader"]
     assert scheduler_requests(replace(row, option=1))["dataloader"] == "DataLoader(..., num_workers=0)"
+    in_words_of = replace(scenario, loader=replace(scenario.loader, preset="tf.data"))
+    assert scheduler_requests(replace(row, workload=job(scenario=in_words_of)))["dataloader"].startswith("map(f, num_")
     short = replace(row, outcome=replace(outcome, cores_needed=None))
     assert "--cpus-per-gpu=16" in scheduler_requests(short)["slurm"]
 
