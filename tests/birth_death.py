@@ -27,13 +27,15 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 
 from coresim.model.pipeline import Number, Phase, Pipeline, Stage, Trainer
 from coresim.model.service import Service
 from coresim.sim.run import Run
 
 _ONE = (Fraction(1),)
+#: More than the credits of any line that is solved here.
+BEYOND = 50
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,11 @@ class ClosedLine:
 def mean_outstanding(run: Run) -> Number:
     """The same of a run of `example` with its trace: what is out, integrated, is the sum of stays (Little's law)."""
     (rank,), (trace,) = run.ranks, run.traces
+    # A trace lacks the batches beyond its steps, so the last steps do not show all that is out.
+    begin, end = rank.begin, trace.end[-BEYOND]
     taken = sorted(time for time in trace.taken[0] if time is not None)
-    stays = zip_longest(taken, trace.pick_up[: len(taken)], fillvalue=rank.end)
-    inside = (min(until, rank.end) - max(since, rank.begin) for since, until in stays)
-    return sum(max(0, stay) for stay in inside) / (rank.end - rank.begin)
+    inside = (min(until, end) - max(since, begin) for since, until in zip(taken, trace.pick_up, strict=False))
+    return sum(max(0, stay) for stay in inside) / (end - begin)
 
 
 def stationary(births: Sequence[Number], deaths: Sequence[Number]) -> tuple[Number, ...]:

@@ -21,8 +21,8 @@ from coresim.report.gantt import SERVERS_SHOWN, Bar, rows_of, title_of, traced
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from coresim.advise.refine import OptionAnswer
     from coresim.advise.recommend import Recommendation
+    from coresim.advise.refine import OptionAnswer
     from coresim.fleet.plan import FleetPlan
     from coresim.model.pipeline import Pipeline
     from coresim.model.profile import Profile

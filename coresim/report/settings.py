@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from coresim.advise.refine import OptionAnswer
 from coresim.advise.memory import Memory
+from coresim.advise.refine import OptionAnswer
 from coresim.advise.threads import Unlimited
 from coresim.model.crowding import CURE, Crowding
 from coresim.model.scenario import Scenario
