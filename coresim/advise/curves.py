@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from coresim.advise.starved import short_of_cores
-from coresim.advise.sweep import LARGEST_SWEEP, NOISE, Point, Study, lowest_idle
+from coresim.advise.sweep import LARGEST_SWEEP, Point, Study, lowest_idle
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
+from coresim.sim.noise import NOISE
 
 #: Core counts of a curve that are simulated before it is asked whether more can matter.
 PART = 8

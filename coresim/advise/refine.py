@@ -10,7 +10,6 @@ from coresim.advise.candidates import LoaderCandidate, candidates
 from coresim.advise.memory import MemoryCap
 from coresim.advise.starved import FAR, short_of_cores, short_of_reads
 from coresim.advise.sweep import (
-    NOISE,
     Point,
     Study,
     best_point,
@@ -24,6 +23,7 @@ from coresim.errors import InputError
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate
+from coresim.sim.noise import NOISE
 
 #: The probability of what is as likely as not.
 LIKELY = 0.5

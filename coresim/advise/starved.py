@@ -19,11 +19,12 @@ from dataclasses import replace
 
 from coresim import stats
 from coresim.advise.candidates import LoaderCandidate, ladder, widest
-from coresim.advise.sweep import FEW, NOISE, Point, Study, best_point, bound_of, lowest_idle, pipeline_of, predict
+from coresim.advise.sweep import FEW, Point, Study, best_point, bound_of, lowest_idle, pipeline_of, predict
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate, Plan, run_length
+from coresim.sim.noise import NOISE
 from coresim.theory.bounds import Demand, demands, tightest
 
 #: What the interval of an outcome rests on.

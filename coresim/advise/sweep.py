@@ -18,10 +18,9 @@ from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate
+from coresim.sim.noise import NOISE
 from coresim.theory.bounds import bounds, demands, tightest
 
-#: Idle that two settings may differ by and still count as equal: half a point.
-NOISE = 0.005
 LARGEST_SWEEP = 256
 #: Replications that are enough to choose between settings, or far from the target.
 FEW = 4

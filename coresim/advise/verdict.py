@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import fits
-from coresim.advise.sweep import NOISE, Study, predict
+from coresim.advise.sweep import Study, predict
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario, with_services
+from coresim.sim.noise import NOISE
 from coresim.theory.capacity import saturation
 
 GPU_BOUND = "GPU-bound"

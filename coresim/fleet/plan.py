@@ -18,13 +18,13 @@ from typing import Any
 from coresim import __version__
 from coresim.advise.refine import CONFIDENCE, check_confidence
 from coresim.advise.starved import SEARCHED
-from coresim.advise.sweep import NOISE
 from coresim.errors import InputError
 from coresim.fleet.description import Candidate, Fleet, FleetWorkload
 from coresim.fleet.task import FLEET_PLAN, Cores, Outcome, Task, run_task
 from coresim.fleet.transfer import Transferred, transfer
 from coresim.model.option import Option
 from coresim.sim.estimate import Plan
+from coresim.sim.noise import NOISE
 
 
 @dataclass(frozen=True)

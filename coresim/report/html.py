@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from coresim.advise.sweep import NOISE
 from coresim.report.charts import svg_of
 from coresim.report.content import Report
+from coresim.sim.noise import NOISE
 
 if TYPE_CHECKING:
     from coresim.report.interactive import Panel

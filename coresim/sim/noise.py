@@ -31,6 +31,8 @@ from coresim.sim.run import Run, RunLength
 from coresim.sim.variation import held_by
 
 Array = NDArray[np.float64]
+#: Idle that two settings may differ by and still count as equal: half a point.
+NOISE = 0.005
 #: Skewness of the runs from which on few of them had most of the idle time.
 SKEWED = 1.0
 #: Degrees of freedom that a regression must leave.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from coresim import stats
 from coresim.model.handover import receiving
 from coresim.model.option import Option
+from coresim.sim.noise import NOISE
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, RecordedJob, RecordedPoint
 from coresim.validate.predict import Costs
@@ -174,7 +175,7 @@ class Choice:
 
 
 def choices(points: Iterable[RecordedPoint]) -> list[Choice]:
-    """Of every scan of three or more worker counts: fewest workers predicted within `SAME` of the best."""
+    """Of every scan of three or more counts, as `recommend` has it: fewest predicted within `NOISE` of the best."""
     return [
         choice_of(scan, {point.setting.workers: point.prediction.idle for point in scan}) for scan in scans_of(points)
     ]
@@ -194,7 +195,7 @@ def choice_of(scan: Sequence[RecordedPoint], expected: Mapping[int, float], judg
     idles = {point.setting.workers: [trial.idle for trial in point.clean[judges]] for point in scan}
     measured = {workers: stats.mean(found) for workers, found in idles.items()}
     least = min(expected.values())
-    chosen = min(workers for workers, idle in expected.items() if idle <= least + SAME)
+    chosen = min(workers for workers, idle in expected.items() if idle <= least + NOISE)
     best = min(measured, key=lambda workers: measured[workers])
     repeats = [[trial.idle for trial in point.clean] for point in scan]
     degrees = sum(len(found) - 1 for found in repeats)

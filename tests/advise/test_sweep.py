@@ -11,7 +11,6 @@ from coresim.advise.candidates import LoaderCandidate, candidates, ladder
 from coresim.advise.curves import PART, curve
 from coresim.advise.starved import BOUNDED, short_of_cores, short_of_reads
 from coresim.advise.sweep import (
-    NOISE,
     Study,
     best_point,
     bound_of,
@@ -28,6 +27,7 @@ from coresim.model.service import Service
 from coresim.sim.draws import draw
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
+from coresim.sim.noise import NOISE
 from coresim.sim.rates import rates
 from coresim.sim.run import Run, RunLength
 

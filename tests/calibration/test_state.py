@@ -100,6 +100,14 @@ def test_a_ledger_of_training_has_all_its_tables_and_its_own_bounds():
     assert "| GPU idle, mean error | 2.00 % |" in aims.bounds(emulated, {"predicted ahead": emulated.scored})
 
 
+def test_an_error_may_be_little_more_than_what_repeats_differ_by_and_the_bound_says_so():
+    loud = replace(ledger([at(4, 2, 0.23, 0.2, 0.23), at(8, 3, 0.08, 0.05, 0.08)]), accelerator="emulated")
+    text = aims.bounds(loud, {"predicted ahead": loud.scored})
+    assert "| GPU idle, mean error | 2.00 %, by the repeats 3.45 % | 1.50 % (met) |" in text
+    worse = replace(loud, points=tuple(replace(p, prediction=replace(p.prediction, idle=0.3)) for p in loud.points))
+    assert "2.00 %, by the repeats 3.45 % | 16.00 % **(not met)** |" in aims.bounds(worse, {"ahead": worse.scored})
+
+
 def test_a_ledger_without_an_undisturbed_trial_is_told_in_a_few_lines_and_drawn_empty(tmp_path: Path):
     lost = ledger([point(SETTING, 0.3, dirty=3)])
     assert "0 points count, 3 trials were disturbed, 1 points never ran undisturbed" in state.section("x", lost, "")
