@@ -34,8 +34,6 @@ BOUNDS = (
 )
 #: The worst workload's mean error, and the bias; shares.
 WORKLOAD_BOUND, BIAS_BOUND = 0.035, 0.005
-#: The errors of idle may be so many times as large as what repeats of one setting differ by, where that is more.
-OWN_NOISE = 1.15
 #: A kind of setting counts as covered where its 80 % interval holds so many of its trials.
 COVERED = (0.65, 0.95)
 #: The same for real training on a CUDA device.
@@ -49,9 +47,7 @@ BOUNDS_TEXT = (
     "Predicted ahead: from the calibration alone, as it was written before the trials. At the sampled pace: the same"
     " costs times what a fixed piece of the same kind of work cost during the trial on the CPUs that its workers were"
     " on, over what it cost in the calibration. It is sampled by a process of its own; of the trial it takes only when"
-    " its workers were on which CPU. Errors of GPU idle may be"
-    f" {OWN_NOISE:g} times what repeats of one setting differ by, on average and at the 95th percentile, where that is"
-    " more than the bound."
+    " its workers were on which CPU."
 )
 
 NOISE_TEXT = (
@@ -72,8 +68,7 @@ def bounds(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str
     seen = list(seen_by.values())
     both = [score(headline(found)) for found in seen]
     held_to = CUDA_BOUNDS if on_cuda(ledger) else BOUNDS
-    own = {key: OWN_NOISE * found for key, found in _own_noise(ledger.scored).items()}
-    rows = [_bound(name, [getattr(found, key) for found in both], most, own.get(key)) for name, key, most in held_to]
+    rows = [_bound(name, [getattr(found, key) for found in both], most) for name, key, most in held_to]
     rows.append(_bound("GPU idle, worst workload's mean error", [_worst(found) for found in seen], WORKLOAD_BOUND))
     rows.append(_bound("GPU idle, bias", [abs(found.bias) for found in both], BIAS_BOUND))
     what = "stated 80 % interval covers, in every kind of setting"
@@ -90,7 +85,7 @@ def bounds(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str
         what = f"recommended workers best, or within the noise ({len(scans[0])} scans)"
         rows.append([what, "95 %", *(f"{percent(share)} {_met(share >= 0.95)}" for share in shares)])
     rows += _cores(seen)
-    notes = [rules] if (rules := rules_of(ledger)) else []
+    notes = [text for text in (_repeats(ledger.scored), rules_of(ledger)) if text]
     if cost := spent(ledger):
         share = cost.answer_s / cost.sweep_s
         what = f"the answers' cost, over the scans' own {cost.sweep_s:.0f} s"
@@ -99,10 +94,17 @@ def bounds(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str
     return "\n\n".join(["### Bounds", BOUNDS_TEXT, table(["what", "bound", *seen_by], rows), *notes])
 
 
-def _own_noise(found: Sequence[RecordedPoint]) -> dict[str, float]:
-    """What repeats of one setting differ by, under the names of the errors that it may excuse; empty without any."""
-    spreads = [point.spread for point in headline(found) if point.spread is not None]
-    return {"idle_mean": stats.mean(spreads), "idle_p95": stats.quantile(spreads, 0.95)} if spreads else {}
+def _repeats(found: Sequence[RecordedPoint]) -> str:
+    """What repeats of one setting differ by, beside the errors of the same settings; "" without repeats."""
+    repeated = [point for point in headline(found) if point.spread is not None]
+    if not repeated:
+        return ""
+    spreads, errors = [point.spread or 0.0 for point in repeated], score(repeated)
+    return (
+        f"Repeats: of the {len(repeated)} settings that ran more than once, the largest and the smallest idle differ by"
+        f" {_points(stats.mean(spreads))} on average and {_points(stats.quantile(spreads, 0.95))} at the 95th"
+        f" percentile; the errors of these settings are {_points(errors.idle_mean)} and {_points(errors.idle_p95)}."
+    )
 
 
 def _worst(found: Sequence[RecordedPoint]) -> float:
@@ -150,10 +152,8 @@ def _cores(seen: Sequence[Sequence[RecordedPoint]]) -> list[list[str]]:
     return [[what, f"{CORES_AGREE:.0%}", *agree], ["too few cores recommended", f"{CORES_TOO_FEW:.0%}", *lack]]
 
 
-def _bound(name: str, seen: Sequence[float], most: float, own: float | None = None) -> list[str]:
-    """A row; ``own``: the bound by what repeats differ by."""
-    told = _points(most) if own is None or own <= most else f"{_points(most)}, by the repeats {_points(own)}"
-    return [name, told, *(f"{_points(x)} {_met(x <= max(most, own or 0.0))}" for x in seen)]
+def _bound(name: str, seen: Sequence[float], most: float) -> list[str]:
+    return [name, _points(most), *(f"{_points(x)} {_met(x <= most)}" for x in seen)]
 
 
 def _points(share: float) -> str:

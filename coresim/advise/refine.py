@@ -87,7 +87,7 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
 
     A curve's points are the best of a few settings, at some counts. With the same setting another core never lengthens
     a run, so a count is decisive where it is the fewest that reaches a probability, or the most that does not: there
-    all workers and credits are tried.
+    all workers and credits are tried. ``capped`` is left for `coresim.advise.decide`.
     """
     option, target = points[0].option, scenario.target.gpu_idle
     found = {point.cores: point for point in points}

@@ -24,8 +24,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("new", help="the new profile (.json)")
     parser.add_argument(
         "--fail-over", type=_limit, metavar="SHARE",
-        help="exit with code 6 if a real change for the worse is above this share, such as 10%%, and 7 if the data do"
-        " not show it",
+        help="exit with code 6 if a real change for the worse is above this share, such as 10%%, and 7 if the data"
+        " cannot decide it",
     )  # fmt: skip
     for side in ("old", "new"):
         parser.add_argument(

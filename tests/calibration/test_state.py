@@ -100,12 +100,15 @@ def test_a_ledger_of_training_has_all_its_tables_and_its_own_bounds():
     assert "| GPU idle, mean error | 2.00 % |" in aims.bounds(emulated, {"predicted ahead": emulated.scored})
 
 
-def test_an_error_may_be_little_more_than_what_repeats_differ_by_and_the_bound_says_so():
-    loud = replace(ledger([at(4, 2, 0.23, 0.2, 0.23), at(8, 3, 0.08, 0.05, 0.08)]), accelerator="emulated")
+def test_what_repeats_differ_by_stands_beside_the_errors_of_the_same_settings_and_excuses_none():
+    points = [at(4, 2, 0.23, 0.2, 0.23), at(8, 3, 0.05, 0.09), at(8, 2, 0.1, 0.1)]
+    loud = replace(ledger(points), accelerator="emulated")
     text = aims.bounds(loud, {"predicted ahead": loud.scored})
-    assert "| GPU idle, mean error | 2.00 %, by the repeats 3.45 % | 1.50 % (met) |" in text
-    worse = replace(loud, points=tuple(replace(p, prediction=replace(p.prediction, idle=0.3)) for p in loud.points))
-    assert "2.00 %, by the repeats 3.45 % | 16.00 % **(not met)** |" in aims.bounds(worse, {"ahead": worse.scored})
+    assert "of the 1 settings that ran more than once" in text and "differ by 3.00 % on average and 3.00 % at" in text
+    assert "the errors of these settings are 1.50 % and 1.50 %." in text
+    assert "| GPU idle, 95th percentile | 6.00 % | " in text
+    once = replace(loud, points=loud.points[1:])
+    assert "Repeats:" not in aims.bounds(once, {"predicted ahead": once.scored})
 
 
 def test_a_ledger_without_an_undisturbed_trial_is_told_in_a_few_lines_and_drawn_empty(tmp_path: Path):
