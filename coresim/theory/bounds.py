@@ -6,9 +6,9 @@ only cost more. With R ranks on a host, N = `Pipeline.busiest` tasks at most, C 
 * *Bottleneck law* (Denning and Buzen 1978): of a resource with capacity c each batch needs D seconds, so X <= c / D.
 * *Capacity.* n runnable tasks do k s(k) CPU seconds per second, k = min(n, C): at most F, the maximum of min(N, x) s(x)
   over x <= C. Hence X <= F / (R D). With j for N the same bounds any j tasks, and so the least time of a phase.
-* *Spinning.* While it launches, spins for the accelerator or copies, a spinning trainer is one of n tasks and takes 1 /
-  n of their cores. Spinning moves no memory, so that all cores do G CPU seconds per second at most, the largest s on
-  min(N, C) of them. With m such trainers, all others get (n - m) / n G <= (1 - m / N) G. A trainer that cannot run
+* *Spinning.* While it launches, spins for the accelerator or copies, a spinning trainer is one of n tasks and takes
+  1 / n of their cores. Spinning moves no memory, so that all cores do G CPU seconds per second at most, the largest s
+  on min(N, C) of them. With m such trainers, all others get (n - m) / n G <= (1 - m / N) G. A trainer that cannot run
   ahead is such a task from its launch to the end of the step, and in a synchronous copy: h seconds per batch or more,
   so that m averages R X h or more. Hence R X (D + h G / N) <= G, with D without the launch, which is part of h. A
   spinning trainer so costs a core where cores abound, but only the share G / N of one where N tasks crowd them. A
