@@ -9,7 +9,7 @@ from typing import Any
 from accuracy import at_pace
 
 from coresim import stats
-from coresim.model.build import DISPATCH
+from coresim.model.dispatch import DISPATCH
 from coresim.model.handover import NO_HANDOVER, Handover, usual
 from coresim.model.pipeline import Stage
 from coresim.model.scenario import Scenario

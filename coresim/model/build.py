@@ -11,14 +11,12 @@ from typing import NamedTuple
 from coresim.errors import InputError
 from coresim.model import lock
 from coresim.model.crowding import crowding
-from coresim.model.handover import BEFORE_DISPATCH, STATES, after_spinning, receiving, usual, while_undealt
+from coresim.model.dispatch import deals_late, dealt_late, while_undealt
+from coresim.model.handover import STATES, after_spinning, receiving, state_of, usual
 from coresim.model.option import Option, read_option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
-from coresim.model.service import ZERO, Service
-
-#: The phase in which a worker waits for its next batch.
-DISPATCH = "dispatch"
+from coresim.model.service import ZERO
 
 
 def build(
@@ -37,8 +35,11 @@ def build(
     crowded = crowding(scenario, workers, cores)
     if crowded is not None:
         scenario = with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
-    stages, trainer, credits = _organise(scenario, option, workers, prefetch_factor or scenario.loader.prefetch_factor)
+    prefetch_factor = prefetch_factor or scenario.loader.prefetch_factor
     device, host, workload = scenario.accelerator, scenario.host, scenario.workload
+    # How crowded a hand-over is while all other workers are at work.
+    crowd = state_of("rest", device.count * workers - 1, host.width(cores), device.count)
+    stages, trainer, credits = _organise(scenario, option, workers, prefetch_factor, crowd)
     starts = option != Option.NO_OVERLAP and not scenario.loader.in_process
     return Pipeline(
         stages=stages,
@@ -97,7 +98,7 @@ def resolve_setting(
 
 @lru_cache(maxsize=1 << 10)
 def _organise(
-    scenario: Scenario, option: Option, workers: int, prefetch_factor: int
+    scenario: Scenario, option: Option, workers: int, prefetch_factor: int, crowd: int
 ) -> tuple[tuple[Stage, ...], Trainer, int | None]:
     if scenario.stages:
         return tuple(_own_stage(table) for table in scenario.stages), _trainer(scenario), None
@@ -114,8 +115,8 @@ def _organise(
     stages, copied = _loader(scenario, workers)
     receives = not (copied or scenario.loader.in_process)
     trainer = _trainer(scenario, receives=receives, copies=not copied)
-    if prefetch_factor == 1 and scenario.loader.credits == "per_worker" and not scenario.loader.in_process:
-        stages = _dispatched_late(scenario, stages)
+    if deals_late(scenario.loader, prefetch_factor):
+        stages = dealt_late(stages, scenario.workload, scenario.host.cores, crowd)
         trainer = replace(trainer, handover=_handover(scenario, True)) if receives else trainer
     return stages, trainer, batches_out(scenario, workers, prefetch_factor)
 
@@ -217,18 +218,6 @@ def _workers(scenario: Scenario, workers: int, ordered: bool) -> Iterator[Stage]
     if loader.grain == "sample":
         # Even where it takes no time: it clears the place in which a batch is gathered, for the next one.
         yield Stage("batch", 1, (Phase("collate", "cores", workload.collate),))
-
-
-def _dispatched_late(scenario: Scenario, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """A worker with one batch out is dealt the next only when the trainer has received that one, and waits until then.
-
-    A DataLoader does so; with more batches out the worker has another meanwhile.
-    """
-    received = usual(scenario.workload.handover).mean + BEFORE_DISPATCH * scenario.workload.consumer.mean
-    if not received:
-        return stages
-    workers, *later = stages
-    return (replace(workers, phases=(Phase(DISPATCH, "wait", Service(received)), *workers.phases)), *later)
 
 
 def _with_sending(scenario: Scenario) -> Scenario:

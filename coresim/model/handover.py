@@ -27,10 +27,6 @@ STATES = tuple(f"{maker}_{crowd}" for crowd in CROWDS for maker in MAKERS)
 #: ``calibration/probe_spinning.py`` with two and three workers on two CPUs.
 AFTER_SPINNING = Service(0.00127, uncertainty=0.7)
 
-#: Of the trainer's CPU time for a batch, what comes before it deals a worker the next one: the rest returns the batch
-#: and frees the one before. Median of the rounds of ``calibration/probe_dispatch.py``: 0.31 to 0.78 in four workloads.
-BEFORE_DISPATCH = 0.56
-
 T = TypeVar("T")
 
 
@@ -46,6 +42,11 @@ def state_of(maker: str, others: int, cores: Any, ranks: int = 1) -> int:
     wanted = others + 1 + ranks
     crowd = 0 if wanted <= cores else 1 if wanted < 2 * cores else 2
     return len(MAKERS) * crowd + MAKERS.index(maker)
+
+
+def resting(state: int) -> int:
+    """The number of the state as crowded as that one in which the maker rests."""
+    return state - state % len(MAKERS)
 
 
 def nearest(known: Mapping[str, T], state: str) -> T:
@@ -103,18 +104,6 @@ def after_spinning(services: Sequence[Service]) -> tuple[Service, ...]:
         one.longer(AFTER_SPINNING) if number >= len(MAKERS) and MAKERS[number % len(MAKERS)] != "begin" else one
         for number, one in enumerate(services)
     )
-
-
-def while_undealt(services: Sequence[Service], consumer: Service, cores: float | None) -> tuple[Service, ...]:
-    """What a trainer waits in each of `STATES` if the maker begins no batch meanwhile, because none is dealt to it.
-
-    ``services`` were told of makers that do: what the trainer's own work, ``consumer``, takes longer where all of them
-    share the ``cores`` of the machine was taken off. It now shares them with one task fewer, so that much is left.
-    """
-    if not cores:
-        return tuple(services)
-    longer = Service(consumer.mean / cores)
-    return tuple(one if number < len(MAKERS) else one.longer(longer) for number, one in enumerate(services))
 
 
 def receiving(workers: int, growth: float, by_workers: Sequence[float]) -> float:

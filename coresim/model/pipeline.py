@@ -60,7 +60,8 @@ for the accelerator and the trainer this time is waiting. When the turn of that 
 ``rest``s if it serves nothing, ``begin``s if it took the item that it serves at this very instant, and else it is at
 ``work``. With ``m`` other servers of stage 0 that start up or perform a cores phase then, on the whole host, ``m + 1 +
 ranks`` want a core: the cores are ``free`` if that is at most ``cpus``, ``crowded`` if it is at least twice as many,
-and else ``shared``.
+and else ``shared``. A maker that serves an item then ends the hand-over when it has finished that and the time of the
+state in which it rests, as crowded as at the pick-up, has passed, if that is before the state's own time has.
 
 **Accelerator.** Step ``i`` starts when step ``i - 1`` has finished, the launch of ``i`` has begun and the copy of
 ``i`` has ended. Its work progresses at ``accelerator_rate(k)`` with ``k`` = busy cores. It finishes when its work

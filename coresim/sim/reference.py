@@ -16,13 +16,13 @@ from itertools import count
 import simpy
 
 from coresim.errors import InputError
-from coresim.model.handover import state_of
+from coresim.model.handover import STATES, resting, state_of
 from coresim.model.pipeline import Number, Phase, Pipeline
 from coresim.sim import run as found
 from coresim.sim.draws import Draws
 from coresim.sim.reference_accounts import account, trace
 from coresim.sim.reference_host import Process, ReferenceHost
-from coresim.sim.reference_line import Feed, Gatherer, LineItem, Outlet, Splitter, StageServers
+from coresim.sim.reference_line import Feed, Gatherer, LineItem, Outlet, Splitter, StageServers, Visit
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: found.RunLength) -> found.Run:
@@ -137,20 +137,34 @@ class ReferenceRank:
         return True
 
     def _receive_before_its_turn(self, batch: LineItem, state: int) -> Process:
-        trainer = self.pipeline.trainer
-        for phase in (*trainer.handover[state : state + 1], trainer.consumer):
-            yield from self.host.perform(phase.resource, self._times(f"trainer.{phase.name}", batch.number))
+        if self.pipeline.trainer.handover:
+            yield from self._await_handover(batch, state, batch.number)
+        consumer = self.pipeline.trainer.consumer
+        yield from self.host.perform(consumer.resource, self._times(f"trainer.{consumer.name}", batch.number))
         self.receives = False
+
+    def _await_handover(self, batch: LineItem, state: int, number: int) -> Process:
+        """*State of a hand-over*: wait for a batch that is picked up now, with the times of that number."""
+        [wait], [rest] = (self._times(f"trainer.handover.{STATES[at]}", number) for at in (state, resting(state)))
+        end, ends = self.env.timeout(wait), self.env.now + wait
+        for visit in self._served_by(batch.owner):
+            yield end | visit.over
+        yield self.env.timeout(rest) if self.env.now + rest < ends else end
+        self.host.events += 1
 
     def _handover_state(self, batch: LineItem) -> int:
         """*State of a hand-over*: of a batch that is picked up now."""
         lines = [rank.stations[0] for rank in self.ranks if rank.host is self.host]
         served = [visit for line in lines for visit in line.visits.values() if visit.done is None]
-        visits = self.stations[0].visits.values()
-        own = [visit for visit in visits if visit.done is None and visit.server == batch.owner]
+        own = self._served_by(batch.owner)
         maker = "rest" if not own else "begin" if own[0].taken == self.env.now else "work"
         on_cores, of_own = ([visit.works[-1][0] for visit in some].count("cores") for some in (served, own))
         return state_of(maker, on_cores - of_own, self.pipeline.width, self.pipeline.ranks)
+
+    def _served_by(self, server: int) -> list[Visit]:
+        """The visit that this server of stage 0 serves, if any."""
+        visits = self.stations[0].visits.values()
+        return [visit for visit in visits if visit.done is None and visit.server == server]
 
     def _train(self) -> Process:
         trainer = self.pipeline.trainer
@@ -181,8 +195,7 @@ class ReferenceRank:
             return
         if self.pipeline.trainer.handover:
             self._do("handover")
-            name = self.pipeline.trainer.handover[state].name
-            yield from self.host.perform("wait", self._times(f"trainer.{name}", step))
+            yield from self._await_handover(batch, state, step)
         yield from self._perform(self.pipeline.trainer.consumer, step)
 
     def _perform(self, phase: Phase, step: int) -> Process:

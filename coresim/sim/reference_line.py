@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import simpy
+
 from coresim.model.pipeline import Number, Phase, Pipeline, Stage
 from coresim.sim.reference_host import Process, ReferenceHost
 
@@ -85,6 +87,7 @@ class Visit:
 
     server: int
     taken: Number
+    over: simpy.Event  # its service
     #: Resource, and its clock at the begin and the end (None: under way) of each piece of work.
     works: list[tuple[str, Number, Number | None]] = field(default_factory=list)
     done: Number | None = None
@@ -115,7 +118,10 @@ class StageServers:
 
     def _serve(self, item: LineItem, server: int) -> Process:
         """*Service*."""
-        name, visit = self.stage.name, self.visits.setdefault(item.number, Visit(server, self.host.env.now))
+        name, visit = (
+            self.stage.name,
+            self.visits.setdefault(item.number, Visit(server, self.host.env.now, self.host.env.event())),
+        )
         for work in self.source.start_up(server, item) if isinstance(self.source, Feed) else []:
             yield from self._work(visit, "cores", [work])
         item.marks.append((f"{name}.queue", self.host.env.now))
@@ -123,6 +129,7 @@ class StageServers:
             yield from self._work(visit, phase.resource, self.times(key, item.number))
             item.marks.append((key, self.host.env.now))
         visit.done = self.host.env.now
+        visit.over.succeed()
         heapq.heappush(self.finished, self._turn(item))
 
     def _work(self, visit: Visit, resource: str, times: list[Number]) -> Process:

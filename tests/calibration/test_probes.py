@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from coresim.model.build import build
-from coresim.model.handover import BEFORE_DISPATCH
+from coresim.model.dispatch import BEFORE_DISPATCH
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import read_scenario
 from coresim.sim.draws import Draws, draw

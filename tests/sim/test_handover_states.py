@@ -113,6 +113,39 @@ def test_a_worker_that_reads_wants_no_core(engine: Any):
     assert run.traces[0].start[0] - run.traces[0].pick_up[0] == 1 + STATES.index("begin_free")
 
 
+def with_waits(made: tuple[Pipeline, Draws], **waits: float) -> tuple[Pipeline, Draws]:
+    """The same, with these waits in those states."""
+    pipeline, draws = made
+    changed = {f"trainer.handover.{state}": np.array([[Fraction(wait)]], dtype=object) for state, wait in waits.items()}
+    return pipeline, Draws({**draws.service_times, **changed})
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_a_hand_over_goes_on_when_its_maker_has_finished_the_batch_that_it_was_at(engine: Any):
+    made = with_waits(job(cores=8, workers=1, credits=2), begin_free=30, work_free=9)
+    run = engine(*made, RunLength(3, trace=True))
+    # At 10 s the worker begins batch 1, which it has at 20 s: over at 21 s ("rest_free", 1 s) and not at 40 s. At 28 s,
+    # after the step, it is at work on batch 2, which it has at 30 s: over at 31 s and not at 37 s; then again.
+    assert run.traces[0].pick_up == (10, 28, 38)
+    assert run.traces[0].start == (21, 31, 41)
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_a_hand_over_that_is_over_sooner_does_not_wait_for_its_maker(engine: Any):
+    made = with_waits(job(cores=8, workers=1, credits=2), begin_free=30, work_free=2.5)
+    run = engine(*made, RunLength(2, trace=True))
+    assert run.traces[0].start == (21, 30.5)
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_receiving_early_goes_on_when_the_maker_has_finished_too(engine: Any):
+    run = engine(*with_waits(early((20, 5, 30, 4, 200, 200), 4), begin_free=30), RunLength(1, trace=True))
+    # Batch 1 is there at 5 s and its maker has batch 3 at 9 s: received until 11 s, and batch 3 until 13 s. Batch 0 is
+    # picked up at 20 s, and its maker begins batch 2, of 30 s: 30 s and 1 s of the trainer's own.
+    assert run.traces[0].pick_up == (20,) and run.traces[0].start == (51,)
+    assert run.ranks[0].starved_by["loader.handover"] == 0
+
+
 def test_a_state_is_what_the_maker_does_and_how_many_want_a_core():
     assert STATES[state_of("rest", 0, 2)] == "rest_free"
     assert STATES[state_of("work", 1, 2)] == "work_shared"

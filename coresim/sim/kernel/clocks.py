@@ -36,6 +36,23 @@ def push(clock: Clock, work: Number, actor: Actor) -> None:
     push_at(clock, clock.now + work, actor)
 
 
+def hasten(clock: Clock, actor: Actor, deadline: Number) -> None:
+    """Let the only task that an actor has on a clock end at ``deadline``, if that is before its own."""
+    deadlines, actors = clock.deadlines, clock.actors
+    at = 0
+    while actors[at] is not actor:
+        at += 1
+    if deadlines[at] <= deadline:
+        return
+    while at > 0 and deadlines[(at - 1) >> 1] > deadline:
+        above = (at - 1) >> 1
+        deadlines[at] = deadlines[above]
+        actors[at] = actors[above]
+        at = above
+    deadlines[at] = deadline
+    actors[at] = actor
+
+
 def pop(clock: Clock) -> Actor | None:
     """Remove the task with the first deadline; its actor."""
     deadlines, actors = clock.deadlines, clock.actors

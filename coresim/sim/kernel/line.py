@@ -16,7 +16,7 @@ from coresim.sim.kernel.items import (
     split_batch,
     trace_item,
 )
-from coresim.sim.kernel.receiving import holds_core, note_arrival
+from coresim.sim.kernel.receiving import hasten_handover, holds_core, note_arrival
 from coresim.sim.kernel.records import SHARED, Actor, Item, Rank, StageRecord
 from coresim.sim.kernel.servers import begin_phase, free_server, limit, own_number, pop_server
 
@@ -75,6 +75,8 @@ def end_service(actor: Actor, item: Item) -> None:
     """An item is finished; with an unbounded buffer it is handed over at once."""
     stage = actor.stage
     item.done = actor.rank.host.wait.now
+    if stage.index == 0:
+        hasten_handover(actor)
     trace_item(stage, stage.done, item)
     insert(stage, item)
     if stage.buffer >= 0:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from coresim.sim.kernel.clocks import hasten
 from coresim.sim.kernel.items import put_by_time
 from coresim.sim.kernel.records import BEGINS, CORES, MAKERS, RESTS, WORKS, Actor, Item, Rank, StageRecord
-from coresim.sim.kernel.servers import begin_phase
+from coresim.sim.kernel.servers import begin_phase, first_time
 
 
 def note_arrival(rank: Rank, item: Item) -> None:
@@ -44,5 +45,17 @@ def handover_state(rank: Rank, maker: Actor) -> int:
 
 def begin_handover(rank: Rank, item: Item, number: int) -> None:
     """The trainer waits for a batch that is ready; ``number`` says which of the waiting times."""
-    state = handover_state(rank, rank.stages[0].servers[item.server])
+    maker = rank.stages[0].servers[item.server]
+    state = handover_state(rank, maker)
+    rest = rank.job.handover[state - state % MAKERS]
+    rank.maker = None if state % MAKERS == RESTS else maker
+    rank.rest = rest.times[first_time(rest, number, rank)]
     begin_phase(rank.trainer, rank.job.handover[state], number)
+
+
+def hasten_handover(maker: Actor) -> None:
+    """A server of stage 0 has finished an item: a hand-over that waits for its threads is over soon."""
+    rank = maker.rank
+    if rank.maker is maker:
+        rank.maker = None
+        hasten(rank.host.wait, rank.trainer, rank.host.wait.now + rank.rest)
