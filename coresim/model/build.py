@@ -11,12 +11,12 @@ from typing import NamedTuple
 from coresim.errors import InputError
 from coresim.model import lock
 from coresim.model.crowding import crowding
-from coresim.model.dispatch import deals_late, dealt_late, while_undealt
+from coresim.model.dispatch import deals_after_receipt, wait_for_deal, waits_before_deal
 from coresim.model.handover import STATES, after_spinning, receiving, state_of, usual
 from coresim.model.option import Option, read_option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
-from coresim.model.service import ZERO
+from coresim.model.service import ZERO, Service
 
 
 def build(
@@ -37,9 +37,9 @@ def build(
         scenario = with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
     prefetch_factor = prefetch_factor or scenario.loader.prefetch_factor
     device, host, workload = scenario.accelerator, scenario.host, scenario.workload
-    # How crowded a hand-over is while all other workers are at work.
-    crowd = state_of("rest", device.count * workers - 1, host.width(cores), device.count)
-    stages, trainer, credits = _organise(scenario, option, workers, prefetch_factor, crowd)
+    # With one batch out for each: that state of a hand-over in which all workers but its maker are at work.
+    resting = state_of("rest", max(0, device.count * workers - 1), host.width(cores), device.count)
+    stages, trainer, credits = _organise(scenario, option, workers, prefetch_factor, resting)
     starts = option != Option.NO_OVERLAP and not scenario.loader.in_process
     return Pipeline(
         stages=stages,
@@ -98,7 +98,7 @@ def resolve_setting(
 
 @lru_cache(maxsize=1 << 10)
 def _organise(
-    scenario: Scenario, option: Option, workers: int, prefetch_factor: int, crowd: int
+    scenario: Scenario, option: Option, workers: int, prefetch_factor: int, resting: int
 ) -> tuple[tuple[Stage, ...], Trainer, int | None]:
     if scenario.stages:
         return tuple(_own_stage(table) for table in scenario.stages), _trainer(scenario), None
@@ -115,9 +115,10 @@ def _organise(
     stages, copied = _loader(scenario, workers)
     receives = not (copied or scenario.loader.in_process)
     trainer = _trainer(scenario, receives=receives, copies=not copied)
-    if deals_late(scenario.loader, prefetch_factor):
-        stages = dealt_late(stages, scenario.workload, scenario.host.cores, crowd)
-        trainer = replace(trainer, handover=_handover(scenario, True)) if receives else trainer
+    if deals_after_receipt(scenario.loader, prefetch_factor):
+        waits = _waits(scenario, before_deal=True)
+        stages = wait_for_deal(stages, waits[resting] if waits else ZERO, scenario.workload.consumer)
+        trainer = replace(trainer, handover=_handover(waits)) if receives else trainer
     return stages, trainer, batches_out(scenario, workers, prefetch_factor)
 
 
@@ -162,7 +163,7 @@ def _trainer(scenario: Scenario, inline: tuple[Phase, ...] = (), receives: bool 
     mode = scenario.loader.copy_mode
     return Trainer(
         inline=inline,
-        handover=_handover(scenario) if receives else (),
+        handover=_handover(_waits(scenario)) if receives else (),
         consumer=Phase("consumer", "cores", workload.consumer) if receives else Phase("consumer"),
         copy=copy,
         launch=Phase("launch", "cores", device.launch),
@@ -172,16 +173,18 @@ def _trainer(scenario: Scenario, inline: tuple[Phase, ...] = (), receives: bool 
     )
 
 
-def _handover(scenario: Scenario, dispatched_late: bool = False) -> tuple[Phase, ...]:
+def _waits(scenario: Scenario, before_deal: bool = False) -> tuple[Service, ...]:
     """Waiting for a batch by state, where whole batches come from a maker that can be told."""
     if scenario.loader.grain not in ("batch", "split"):
         return ()
-    services = scenario.workload.handover.services()
-    if dispatched_late:
-        services = while_undealt(services, scenario.workload.consumer, scenario.host.cores)
-    if scenario.accelerator.sync == "spin":
-        services = after_spinning(services)
-    return tuple(Phase(f"handover.{state}", "wait", service) for state, service in zip(STATES, services, strict=False))
+    waits = scenario.workload.handover.services()
+    if before_deal:
+        waits = waits_before_deal(waits, scenario.workload.consumer, scenario.host.cores)
+    return after_spinning(waits) if scenario.accelerator.sync == "spin" else waits
+
+
+def _handover(waits: tuple[Service, ...]) -> tuple[Phase, ...]:
+    return tuple(Phase(f"handover.{state}", "wait", wait) for state, wait in zip(STATES, waits, strict=False))
 
 
 def _loader(scenario: Scenario, workers: int) -> tuple[tuple[Stage, ...], bool]:

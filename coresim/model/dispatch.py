@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from coresim.model.handover import MAKERS
 from coresim.model.pipeline import Phase, Stage
-from coresim.model.scenario import Loader, WorkloadCosts
+from coresim.model.scenario import Loader
 from coresim.model.service import Service
 
 #: The phase in which a worker waits for its next batch.
@@ -20,33 +20,40 @@ DISPATCH = "dispatch"
 BEFORE_DISPATCH = 0.56
 
 
-def deals_late(loader: Loader, prefetch_factor: int) -> bool:
-    """Whether each worker has one batch out, which the trainer receives from it."""
-    return prefetch_factor == 1 and loader.credits == "per_worker" and not loader.in_process
+def deals_after_receipt(loader: Loader, prefetch_factor: int) -> bool:
+    """Whether each worker makes whole batches and has one of them out, which the trainer receives from it."""
+    own = loader.credits == "per_worker" and loader.dispatch == "round_robin" and loader.grain == "batch"
+    return prefetch_factor == 1 and own and not loader.in_process
 
 
-def while_undealt(services: Sequence[Service], consumer: Service, cores: float | None) -> tuple[Service, ...]:
-    """What a trainer waits in each state of a hand-over if its maker is dealt no batch before it has received this one.
+def waits_before_deal(waits: Sequence[Service], consumer: Service, cores: float | None) -> tuple[Service, ...]:
+    """What a trainer waits for a hand-over, s, by its state, where the maker is dealt no batch before it is received.
 
-    ``services`` were told of makers that share the ``cores`` of the machine with the trainer from the beginning: what
-    its own work, ``consumer``, takes longer by that was taken off. Of the part that comes before the deal it is left.
+    The calibration subtracted from ``waits`` the time by which sharing the cores lengthens the trainer's own work,
+    ``consumer``. Before the deal its maker does not share them, so that part is added back.
+
+    Args:
+        waits: as calibrated, s, one for each of `coresim.model.handover.STATES`, or none.
+        consumer: the trainer's CPU time to receive a batch, s.
+        cores: of the machine that was calibrated; None: not known, and nothing is added.
     """
     if not cores:
-        return tuple(services)
+        return tuple(waits)
     longer = Service(BEFORE_DISPATCH * consumer.mean / cores)
-    return tuple(one if number < len(MAKERS) else one.longer(longer) for number, one in enumerate(services))
+    return tuple(one if number < len(MAKERS) else one.longer(longer) for number, one in enumerate(waits))
 
 
-def dealt_late(
-    stages: tuple[Stage, ...], workload: WorkloadCosts, cores: float | None, state: int
-) -> tuple[Stage, ...]:
-    """The line, with workers that wait for what they are dealt.
+def wait_for_deal(stages: tuple[Stage, ...], wait: Service, consumer: Service) -> tuple[Stage, ...]:
+    """The line whose workers first wait, in a phase of their own, until the trainer has dealt them a batch.
 
-    Until then the trainer waits for the hand-over, in this ``state``, and does a part of its own work.
+    Until then the trainer waits for the hand-over of the batch before, for ``wait`` (s), and does the first part of its
+    own work, ``consumer`` (s of CPU time). Both are taken as constant.
     """
-    waits = while_undealt(workload.handover.services(), workload.consumer, cores)
-    received = (waits[state].mean if waits else 0.0) + BEFORE_DISPATCH * workload.consumer.mean
-    if not received:
+    dealing = consumer.scaled(BEFORE_DISPATCH)
+    received = Service(wait.mean, uncertainty=wait.uncertainty).longer(
+        Service(dealing.mean, uncertainty=dealing.uncertainty)
+    )
+    if received.is_zero:
         return stages
     first, *later = stages
-    return (replace(first, phases=(Phase(DISPATCH, "wait", Service(received)), *first.phases)), *later)
+    return (replace(first, phases=(Phase(DISPATCH, "wait", received), *first.phases)), *later)

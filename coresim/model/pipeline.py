@@ -42,7 +42,7 @@ can take (its splitter before its servers, both before the gatherer behind it; t
 lowest rank, by its free server of the lowest number. Then again from the top.
 
 **Trainer.** For step ``i`` the trainer (1) performs the inline phases, or waits for a batch and picks it up; (2)
-*receives* it: with ``handover`` it waits for the time of the hand-over's state, which holds no core; then it performs
+*receives* it: with ``handover`` it waits for the time of the hand-over's state at most, without a core; then it does
 ``consumer``, a cores phase (after inline phases too); (3) copies: with ``sync`` it first waits until the accelerator
 has finished all earlier steps, then for the copy's time; ``stream`` hands the copy to the accelerator, which performs
 it before the step; ``overlap`` hands it to a copy engine that performs one after another; ``none`` copies nothing; (4)
@@ -60,8 +60,8 @@ for the accelerator and the trainer this time is waiting. When the turn of that 
 ``rest``s if it serves nothing, ``begin``s if it took the item that it serves at this very instant, and else it is at
 ``work``. With ``m`` other servers of stage 0 that start up or perform a cores phase then, on the whole host, ``m + 1 +
 ranks`` want a core: the cores are ``free`` if that is at most ``cpus``, ``crowded`` if it is at least twice as many,
-and else ``shared``. A maker that serves an item then ends the hand-over when it has finished that and the time of the
-state in which it rests, as crowded as at the pick-up, has passed, if that is before the state's own time has.
+and else ``shared``. If the maker serves an item at the pick-up, the hand-over ends at the latest when the time of
+``rest``, with the cores as at the pick-up, has passed since all phases of that item were done.
 
 **Accelerator.** Step ``i`` starts when step ``i - 1`` has finished, the launch of ``i`` has begun and the copy of
 ``i`` has ended. Its work progresses at ``accelerator_rate(k)`` with ``k`` = busy cores. It finishes when its work

@@ -16,7 +16,7 @@ from itertools import count
 import simpy
 
 from coresim.errors import InputError
-from coresim.model.handover import STATES, resting, state_of
+from coresim.model.handover import resting, state_of
 from coresim.model.pipeline import Number, Phase, Pipeline
 from coresim.sim import run as found
 from coresim.sim.draws import Draws
@@ -144,8 +144,9 @@ class ReferenceRank:
         self.receives = False
 
     def _await_handover(self, batch: LineItem, state: int, number: int) -> Process:
-        """*State of a hand-over*: wait for a batch that is picked up now, with the times of that number."""
-        [wait], [rest] = (self._times(f"trainer.handover.{STATES[at]}", number) for at in (state, resting(state)))
+        """*State of a hand-over*: wait for a batch that is picked up now; ``number`` says which of the times."""
+        names = (self.pipeline.trainer.handover[at].name for at in (state, resting(state)))
+        [wait], [rest] = (self._times(f"trainer.{name}", number) for name in names)
         end, ends = self.env.timeout(wait), self.env.now + wait
         for visit in self._served_by(batch.owner):
             yield end | visit.over

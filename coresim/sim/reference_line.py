@@ -87,7 +87,7 @@ class Visit:
 
     server: int
     taken: Number
-    over: simpy.Event  # its service
+    over: simpy.Event  # its service is over
     #: Resource, and its clock at the begin and the end (None: under way) of each piece of work.
     works: list[tuple[str, Number, Number | None]] = field(default_factory=list)
     done: Number | None = None

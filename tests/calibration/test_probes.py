@@ -109,3 +109,18 @@ def test_the_share_of_receiving_before_the_next_index_is_dealt_is_the_probe_s() 
     middle = statistics.median(share for run in each for share in run["share"])
     assert middle == pytest.approx(BEFORE_DISPATCH, abs=5e-3)
     assert summary["share"] == pytest.approx(BEFORE_DISPATCH, abs=5e-3)
+
+
+@pytest.mark.parametrize("run", json.loads((PROBES / "finished.json").read_text())["runs"], ids=lambda run: run["what"])
+def test_a_hand_over_waits_no_longer_than_its_maker_works(run: dict[str, Any]) -> None:
+    assert min(run["hand_overs"]) >= 20 and run["left_s"] == sorted(run["left_s"])
+    for left, waited in zip(run["left_s"], run["waited_s"], strict=True):
+        assert waited < left + run["rest_s"] + 0.001
+
+
+def test_a_job_that_holds_the_lock_waits_as_long_as_its_maker_works() -> None:
+    [run] = [run for run in json.loads((PROBES / "finished.json").read_text())["runs"] if "python" in run["what"]]
+    most = max(run["waited_s"])
+    for left, waited in zip(run["left_s"], run["waited_s"], strict=True):
+        if left < most:
+            assert waited == pytest.approx(left, abs=run["rest_s"] + 0.0005)

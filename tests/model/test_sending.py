@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 from coresim import simulate
 from coresim.model.build import build
 from coresim.model.dispatch import BEFORE_DISPATCH
-from coresim.model.handover import STATES, Handover
+from coresim.model.handover import CROWDS, Handover
+from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Accelerator, HostResources, Loader, Scenario, WorkloadCosts
 from coresim.model.service import Service, empirical
 
@@ -41,41 +45,65 @@ def test_only_worker_processes_collate_into_new_shared_memory():
     assert collate_of(1, 0.1) == collate_of(3, 0.1) == collate_of(2, 0.1, in_process=True) == pytest.approx(0.0002)
 
 
-def dispatch_of(prefetch_factor: int = 1, **loader: object) -> float:
-    """Seconds for which a worker waits for its next batch."""
-    handover = Handover(rest_free=Service(0.004))
+#: Seconds that a hand-over takes in the states in which its maker rests.
+FREE, SHARED, CROWDED = 0.004, 0.006, 0.02
+
+
+def line_of(
+    prefetch_factor: int = 1,
+    workers: int = 2,
+    cores: float = 4.0,
+    machine: float | None = None,
+    sync: str = "block",
+    count: int = 1,
+    **loader: object,
+) -> Pipeline:
+    """Batches of 4 samples of 1 ms, which the trainer receives in 10 ms; calibrated on so many cores of a machine."""
+    waits = {f"rest_{crowd}": Service(wait) for crowd, wait in zip(CROWDS, (FREE, SHARED, CROWDED), strict=True)}
+    handover = Handover(**waits)
     workload = WorkloadCosts(batch_size=4, preprocess=Service(0.001), consumer=Service(0.01), handover=handover)
-    scenario = Scenario(workload, Accelerator(Service(0.1)), loader=Loader(**loader))  # type: ignore[arg-type]
-    phases = {phase.name: phase for _, phase, _ in build(scenario, 2, 4, 2, prefetch_factor).phases()}
-    return phases["dispatch"].service.mean if "dispatch" in phases else 0.0
+    device, host = Accelerator(Service(0.1), sync=sync, count=count), HostResources(cores=machine)
+    scenario = Scenario(workload, device, host, Loader(**loader))  # type: ignore[arg-type]
+    return build(scenario, 2, cores, workers, prefetch_factor)
+
+
+def deal_of(**settings: Any) -> float:
+    """Seconds for which a worker waits for its next batch, less the trainer's own part."""
+    phases = {phase.name: phase for _, phase, _ in line_of(**settings).phases()}
+    return phases["dispatch"].service.mean - BEFORE_DISPATCH * 0.01 if "dispatch" in phases else math.nan
 
 
 def test_with_one_batch_out_a_worker_waits_until_the_trainer_has_received_it():
-    assert dispatch_of() == pytest.approx(0.004 + 0.56 * 0.01)
-    assert dispatch_of(prefetch_factor=2) == 0.0
-    assert dispatch_of(in_process=True) == 0.0
-    assert dispatch_of(credits="queue", dispatch="shared") == 0.0
+    assert deal_of() == pytest.approx(FREE)
+    in_queue = {"credits": "queue", "dispatch": "shared"}
+    for loader in ({"prefetch_factor": 2}, {"in_process": True}, in_queue, {"grain": "split"}):
+        assert math.isnan(deal_of(**loader))
 
 
-def waits_of(prefetch_factor: int, cores: float | None = 2.0, **loader: object) -> dict[str, float]:
-    """Seconds that a trainer waits for a hand-over, by state; all states were told as 4 ms."""
-    handover = Handover(**{state: Service(0.004) for state in STATES})
-    workload = WorkloadCosts(batch_size=4, preprocess=Service(0.001), consumer=Service(0.01), handover=handover)
-    device, host = Accelerator(Service(0.1), sync="block"), HostResources(cores=cores)
-    scenario = Scenario(workload, device, host, Loader(**loader))  # type: ignore[arg-type]
-    return {phase.name: phase.service.mean for phase in build(scenario, 2, 4, 2, prefetch_factor).trainer.handover}
+def test_that_wait_is_of_the_state_in_which_all_other_workers_are_at_work():
+    assert deal_of(workers=3) == pytest.approx(FREE)  # with the maker and the trainer, four want the four cores
+    assert deal_of(workers=4) == pytest.approx(SHARED)
+    assert deal_of(workers=7) == pytest.approx(CROWDED)
+    assert deal_of(workers=1, cores=1.0) == pytest.approx(CROWDED)
+    assert deal_of(workers=2, count=2) == pytest.approx(SHARED)  # three other workers, two trainers, the maker
 
 
-def test_a_maker_that_is_dealt_no_batch_shares_no_core_with_the_trainer():
-    """Where more want a core than there are, the trainer's 10 ms were told to take 5 ms longer for each task more.
+@pytest.mark.parametrize("sync", ["block", "spin"])
+def test_worker_and_trainer_wait_for_the_same_hand_over(sync: str):
+    line = line_of(workers=4, machine=4.0, sync=sync)
+    [wait] = [phase.service.mean for phase in line.trainer.handover if phase.name == "handover.rest_shared"]
+    assert deal_of(workers=4, machine=4.0, sync=sync) == pytest.approx(wait)
+    assert wait > SHARED
 
-    Of that, the part before the deal is left, at which the maker does not yet share the cores.
-    """
-    late, usual = waits_of(prefetch_factor=1), waits_of(prefetch_factor=2)
-    assert set(usual.values()) == {0.004}
-    for name, wait in late.items():
-        assert wait == pytest.approx(0.004 if name.endswith("free") else 0.004 + BEFORE_DISPATCH * 0.005)
-    assert waits_of(1, cores=None) == waits_of(1, credits="queue", dispatch="shared") == usual
+
+def test_before_the_deal_a_maker_shares_no_core_with_the_trainer():
+    """Where more want a core than there are, the calibration took off a core's share of the trainer's 10 ms."""
+    late, usual = (
+        {phase.name: phase.service.mean for phase in line_of(factor, machine=2.0).trainer.handover} for factor in (1, 2)
+    )
+    for name, wait in usual.items():
+        assert late[name] == pytest.approx(wait if name.endswith("free") else wait + BEFORE_DISPATCH * 0.01 / 2)
+    assert late != usual
 
 
 def test_the_wait_for_a_dispatch_lengthens_the_time_of_a_batch_and_holds_no_core():

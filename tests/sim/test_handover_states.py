@@ -146,6 +146,35 @@ def test_receiving_early_goes_on_when_the_maker_has_finished_too(engine: Any):
     assert run.ranks[0].starved_by["loader.handover"] == 0
 
 
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_its_maker_then_rests_among_as_many_who_want_a_core(engine: Any):
+    made = with_waits(job(cores=2), begin_shared=30, rest_free=5, rest_shared=3, rest_crowded=1)
+    run = engine(*made, RunLength(1, trace=True))
+    # At 10 s both workers begin another batch, and have it at 20 s: three wanted the two cores at the pick-up.
+    assert run.traces[0].start == (23,)
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_a_batch_is_finished_when_all_its_phases_are(engine: Any):
+    pipeline, draws = with_waits(job(cores=8, workers=1, credits=2), begin_free=30)
+    loader = replace(pipeline.stages[0], phases=(Phase("preprocess"), Phase("collate", "wait")))
+    times = {**draws.service_times, "loader.collate": np.array([[Fraction(2)]], dtype=object)}
+    run = engine(replace(pipeline, stages=(loader,)), Draws(times), RunLength(1, trace=True))
+    assert run.traces[0].pick_up == (12,) and run.traces[0].start == (25,)
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_the_workers_of_another_rank_hasten_no_hand_over(engine: Any):
+    pipeline, draws = with_waits(job(cores=8, workers=1, credits=2), begin_free=30)
+    # Rank 0 reads the times of a batch from row 0 on, rank 1 from row 3 on: its worker has its second batch at 14 s.
+    rows = np.array([[Fraction(time)] for time in (10, 10, 10, 12, 2, 10)], dtype=object)
+    run = engine(
+        replace(pipeline, ranks=2), Draws({**draws.service_times, "loader.preprocess": rows}), RunLength(1, trace=True)
+    )
+    assert [trace.pick_up for trace in run.traces] == [(10,), (12,)]
+    assert [trace.start for trace in run.traces] == [(21,), (15,)]
+
+
 def test_a_state_is_what_the_maker_does_and_how_many_want_a_core():
     assert STATES[state_of("rest", 0, 2)] == "rest_free"
     assert STATES[state_of("work", 1, 2)] == "work_shared"

@@ -37,12 +37,12 @@ def push(clock: Clock, work: Number, actor: Actor) -> None:
 
 
 def hasten(clock: Clock, actor: Actor, deadline: Number) -> None:
-    """Let the only task that an actor has on a clock end at ``deadline``, if that is before its own."""
+    """Let the only task that an actor has on a clock end when that shows ``deadline``, if it would end later."""
     deadlines, actors = clock.deadlines, clock.actors
     at = 0
-    while actors[at] is not actor:
+    while at < clock.size and actors[at] is not actor:
         at += 1
-    if deadlines[at] <= deadline:
+    if at == clock.size or deadlines[at] <= deadline:
         return
     while at > 0 and deadlines[(at - 1) >> 1] > deadline:
         above = (at - 1) >> 1

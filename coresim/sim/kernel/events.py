@@ -117,7 +117,7 @@ def handle(host: Host, actor: Actor | None) -> None:
 def trainer_event(rank: Rank) -> None:
     """What the trainer was doing is over."""
     state = rank.trainer_state
-    rank.maker = None
+    rank.maker = None  # a hand-over, if there was one, is over
     if state == PREPARING:
         end_inline(rank)
     elif state == RECEIVING:

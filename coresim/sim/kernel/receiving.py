@@ -54,7 +54,7 @@ def begin_handover(rank: Rank, item: Item, number: int) -> None:
 
 
 def hasten_handover(maker: Actor) -> None:
-    """A server of stage 0 has finished an item: a hand-over that waits for its threads is over soon."""
+    """A server of stage 0 has finished an item: the hand-over of a batch of its own ends ``rank.rest`` from now."""
     rank = maker.rank
     if rank.maker is maker:
         rank.maker = None

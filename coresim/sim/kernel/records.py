@@ -245,7 +245,7 @@ class Rank:
     arrival: int = 0
     arrivals: int = 0
     early: Item = NOTHING  # that the trainer receives now
-    maker: Actor | None = None  # of the batch that is handed over, if it served another one when that began
+    maker: Actor | None = None  # of the batch that is handed over, while it serves what it served at the pick-up
     rest: Number = 0  # what the hand-over takes when its maker rests
     window: int = 0
     begin: Number = 0
