@@ -87,7 +87,7 @@ class Visit:
 
     server: int
     taken: Number
-    over: simpy.Event  # its service is over
+    over: simpy.Event  # the end of its service
     #: Resource, and its clock at the begin and the end (None: under way) of each piece of work.
     works: list[tuple[str, Number, Number | None]] = field(default_factory=list)
     done: Number | None = None
@@ -118,10 +118,8 @@ class StageServers:
 
     def _serve(self, item: LineItem, server: int) -> Process:
         """*Service*."""
-        name, visit = (
-            self.stage.name,
-            self.visits.setdefault(item.number, Visit(server, self.host.env.now, self.host.env.event())),
-        )
+        name, env = self.stage.name, self.host.env
+        visit = self.visits.setdefault(item.number, Visit(server, env.now, env.event()))
         for work in self.source.start_up(server, item) if isinstance(self.source, Feed) else []:
             yield from self._work(visit, "cores", [work])
         item.marks.append((f"{name}.queue", self.host.env.now))
