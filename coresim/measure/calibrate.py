@@ -41,6 +41,9 @@ INLINE = 0.2
 NOTABLE_HANDOVER = 0.01
 #: The most workers of a crowd whose samples wait, unless there are as many cores.
 MOST_WAITING = 16
+#: Clocks and neighbours change a machine's speed by less than this factor. What is beyond it was seen while a virtual
+#: machine was paused, and says nothing about the samples that ran at other moments.
+MOST_SLOWER = 2.0
 #: Cores that other programs may use during a run, as a share of all, before it is made again.
 MOST_OTHERS = 0.05
 
@@ -98,8 +101,8 @@ class Calibration:
     """All runs of one subject on this machine, undisturbed ones first of all.
 
     Attributes:
-        usual_pace: CPU seconds of the sampler's work, the median over the runs with so many workers. They differ:
-            where CPUs share a physical core or a cache, the sampler's work too is slower beside busy ones.
+        usual_pace: CPU seconds of the sampler's work, by the number of workers (`mean_paces`). They differ: where CPUs
+            share a physical core or a cache, the sampler's work too is slower beside busy ones.
         sampled: share of each CPU that sampling takes.
         batch_facts: bytes and arrays of one batch.
         inline: short runs in which the trainer prepared, behind all others; empty: none was made.
@@ -187,9 +190,26 @@ def calibrate(
             number += 1
         inline = made.inline(rounds, alone * share, progress) if alone and not made.slow else ()
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
-    ran = dict.fromkeys(run.workers for run in made.runs)
-    usual = {count: stats.median([run.pace for run in made.runs if run.workers == count]) for count in ran}
+    usual = mean_paces(made.runs, cpus)
     return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, pin_memory, inline)
+
+
+def mean_paces(runs: Sequence[CalibrationRun], cpus: int) -> dict[int, float]:
+    """CPU seconds of the sampler's work by the number of workers: the mean over all runs with as many busy CPUs.
+
+    A virtual machine's CPUs are at times two hardware threads of one core, and then work takes up to half as long again
+    for seconds on end. A mean over few runs has the share of such times; a median has one of the two speeds.
+    """
+    counts = dict.fromkeys(run.workers for run in runs)
+    notes = {count: [note for run in runs if run.workers == count for note in run.trial.notes] for count in counts}
+    busy = {count: min(cpus, round(count * duty_of(notes[count]))) for count in counts}
+    found = {}
+    for count in counts:
+        alike = [run for run in runs if busy[run.workers] == busy[count]]
+        paces = [run.pace for run in alike if run.others <= MOST_OTHERS * cpus] or [run.pace for run in alike]
+        middle = stats.median(paces)
+        found[count] = stats.mean([min(MOST_SLOWER * middle, max(middle / MOST_SLOWER, pace)) for pace in paces])
+    return found
 
 
 @dataclass

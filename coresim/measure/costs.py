@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from coresim import stats
-from coresim.measure.calibrate import Calibration, CalibrationRun
+from coresim.measure.calibrate import MOST_SLOWER, Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, pickled, waits_by_state
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
@@ -18,9 +18,6 @@ from coresim.model.measurement import Measurement
 
 #: Values that are kept of one round.
 MOST_VALUES = 400
-#: Clocks and neighbours change a machine's speed by less than this factor. What is beyond it was seen while a virtual
-#: machine was paused, and says nothing about the samples that ran at other moments.
-MOST_SLOWER = 2.0
 
 
 def measurements(found: Calibration) -> list[Measurement]:
@@ -66,16 +63,14 @@ def _machine(found: Calibration) -> Iterator[Measurement]:
     """How the machine's speed changed, and what other programs took of it."""
     rounds = [tuple(runs) for _, runs in itertools.groupby(found.runs, lambda run: run.round)]
     speeds = tuple(tuple(1.0 / slower(found, run) for run in runs) for runs in rounds)
-    text = (
-        "by the same few samples, prepared again and again on each CPU during every run; 1 is the calibration's median"
-    )
+    text = "by the same few samples, prepared again and again on each CPU during every run; 1 is the calibration's mean"
     yield Measurement("machine.speed", "relative", speeds, text)
     used = tuple((stats.mean([run.others for run in runs]) / found.cpus,) for runs in rounds)
     yield Measurement("machine.others", "relative", used, "share of all CPUs that other programs used meanwhile")
 
 
 def slower(found: Calibration, run: CalibrationRun) -> float:
-    """How many times as much CPU time work took during that run as in the middle one with as many workers.
+    """How many times as much CPU time work took during that run as on average with as many busy CPUs.
 
     It is within `MOST_SLOWER` and its inverse.
     """

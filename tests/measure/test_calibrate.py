@@ -233,15 +233,27 @@ def test_a_machine_that_is_never_quiet_is_measured_as_it_is_and_told(bench_of: M
 def test_costs_are_told_at_the_usual_pace_beside_as_many_busy_cpus(bench_of: Make) -> None:  # noqa: F811
     """In the last round all takes half as long again, the sampler's work too; beside two workers it is slower."""
     line = bench_of(cpus=2)
-    line.bench.made.slower = lambda workers: (1.5 if len(line.bench.opened) > 6 else 1.0) * (1.1 if workers == 2 else 1)
-    line.bench.made.pace = lambda run: (0.006 if run >= 6 else 0.004) * (1.2 if run % 3 == 1 else 1.0)
+    line.bench.made.slower = lambda workers: (1.5 if len(line.bench.opened) > 6 else 1.0) * (1.1 if workers > 1 else 1)
+    line.bench.made.pace = lambda run: (0.006 if run >= 6 else 0.004) * (1.2 if run % 3 else 1.0)
     found = calibrate(line, budget_s=60.0)
-    assert found.usual_pace == {1: 0.004, 2: pytest.approx(0.0048), 3: 0.004}
+    usual = (1.0 + 1.0 + 1.5) / 3
+    assert found.usual_pace == pytest.approx({1: 0.004 * usual, 2: 0.0048 * usual, 3: 0.0048 * usual})
     made = named(found)
-    assert [values[0] for values in made["prepare.sample"].values] == pytest.approx([0.01] * 3)
-    assert made["scaling.2"].flat == pytest.approx((0.0165,) * 3)  # what crowding costs is not hidden in the pace
-    assert [values[0] for values in made["machine.speed"].values] == pytest.approx([1.0, 1.0, 1 / 1.5])
+    assert [values[0] for values in made["prepare.sample"].values] == pytest.approx([0.01 * usual] * 3)
+    # What crowding costs is not hidden in the pace.
+    assert made["scaling.2"].flat == pytest.approx((0.0165 * usual,) * 3)
+    assert [values[0] for values in made["machine.speed"].values] == pytest.approx([usual, usual, usual / 1.5])
     assert [told.what for told in cautions_of(found)] == ["the machine changed its speed"]
+
+
+def test_the_usual_pace_is_a_mean_over_all_runs_with_as_many_busy_cpus(bench_of: Make) -> None:  # noqa: F811
+    """On two CPUs two and three workers keep both busy; one run was made while the machine was paused."""
+    line = bench_of(cpus=2, handover=0.1, receive=0.01)
+    line.bench.made.pace = lambda run: {1: 0.006, 2: 0.004, 4: 0.004, 5: 0.100, 7: 0.006, 8: 0.006}.get(run, 0.003)
+    found = calibrate(line, budget_s=60.0)
+    assert found.counts == (1, 2, 3)
+    busy = (0.006 + 0.004 + 0.004 + 2.0 * 0.006 + 0.006 + 0.006) / 6
+    assert found.usual_pace == pytest.approx({1: 0.003, 2: busy, 3: busy})
 
 
 @pytest.mark.parametrize(

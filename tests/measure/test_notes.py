@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import threading
@@ -16,7 +17,17 @@ from kit import Works
 
 from coresim.errors import InputError
 from coresim.measure import notes
-from coresim.measure.notes import SPLIT_EVERY, Note, Prepared, Reader, message_of, packed, queued_seconds, unpacked
+from coresim.measure.notes import (
+    MOST_NOTED,
+    SPLIT_EVERY,
+    Note,
+    Prepared,
+    Reader,
+    message_of,
+    packed,
+    queued_seconds,
+    unpacked,
+)
 from coresim.workloads.base import PreparationStep, Workload
 
 # Powers of two, so that sums and quotients of the fake times are exact.
@@ -68,9 +79,22 @@ def test_each_part_of_a_batch_has_its_own_clock(works: Works) -> None:
 
 def test_a_note_is_small_on_its_way(works: Works) -> None:
     _, found = Reader(Map(works), False, True, joined(works)).fetch(range(8))
-    assert type(found.wall) is type(found.cpu) is bytes and len(found.wall) == 8 * 8
+    assert type(found.wall) is type(found.cpu) is bytes and len(found.wall) == (2 + 8) * 8
     values = (0.1, 2e-9, 12345.6)
     assert tuple(unpacked(Note(0.0, 1.0, packed(values), packed(()), 0.0, 1, 0)).wall) == values
+
+
+@pytest.mark.parametrize("count", [MOST_NOTED + 1, 10 * MOST_NOTED - 3])
+def test_of_many_samples_some_travel_with_the_sum_of_all(count: int):
+    values = [1.0 + place % 7 for place in range(count)]
+    noted = packed(values)
+    assert len(noted) <= (2 + MOST_NOTED) * 8
+    found = unpacked(Note(0.0, 1.0, noted, packed([0.0] * count), 0.0, 1, 0))
+    assert len(found.wall) == len(found.cpu) == count and sum(found.cpu) == 0.0
+    assert sum(found.wall) == pytest.approx(sum(values))
+    scale = found.wall[0] / values[0]
+    step = math.ceil(count / MOST_NOTED)
+    assert list(found.wall) == pytest.approx([scale * values[place - place % step] for place in range(count)])
 
 
 def test_samples_that_are_given_all_at_once_share_their_time(works: Works) -> None:
