@@ -64,6 +64,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )  # fmt: skip
     parser.add_argument("--device", default="cuda", metavar="NAME", help="where nets and steps train (default: cuda)")
     parser.add_argument("--time", metavar="TIME", help="begin no trial after so long; the same command goes on later")
+    parser.add_argument("--trial-time", metavar="TIME",
+                        help="how long each trial lasts (default: 2.5 s); longer ones differ less")  # fmt: skip
     parser.add_argument("--figure", metavar="FILE", help="also draw predicted over measured (.png, .svg, .pdf)")
     add_attach(parser)
     add_flags(parser, "json")
@@ -155,10 +157,12 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
     from coresim.measure.campaign import make_data
     from coresim.validate.latest import keep
     from coresim.validate.session import validate
-    from coresim.validate.trials import Effort
+    from coresim.validate.trials import TRIAL_S, Effort
 
     engine = engine_named("fast")
     seconds = parse_duration(args.time, "--time", LONG) if args.time else None
+    trial_s = parse_duration(args.trial_time, "--trial-time", LONG) if args.trial_time else TRIAL_S
+    require(trial_s > 0, "--trial-time: must be more than 0")
     ledger = _begun(args, grid)
     with progress_on_stderr() as progress, _told_what_is_kept(args.output, grid):
         for spec in specs.values():
@@ -169,7 +173,7 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
             specs,
             ledger,
             engine,
-            effort=Effort(device=args.device),
+            effort=Effort(trial_s=trial_s, device=args.device),
             seconds=seconds,
             save=partial(_save, args),
             progress=progress,

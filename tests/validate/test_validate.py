@@ -383,6 +383,15 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_torch
+@pytest.mark.parametrize(("text", "told"), [("0 s", "must be more than 0"), ("5", "unit missing")])
+def test_a_trial_lasts_some_time(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str):
+    from coresim.cli.main import main
+
+    assert main(["validate", "--quick", "-o", str(tmp_path / "ledger.json"), "--trial-time", text]) == 2
+    assert told in capsys.readouterr().err and not (tmp_path / "ledger.json").exists()
+
+
+@needs_torch
 @pytest.mark.usefixtures("in_a_hurry")
 def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -393,7 +402,7 @@ def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_sto
     grid = tmp_path / "grid.toml"
     grid.write_text('[[block]]\nworkload = "tiny"\nbatch_size = 64\nworkers = [1, 2]\nratio = [1.0]\n')
     output = tmp_path / "ledger.json"
-    arguments = ["validate", "--grid", str(grid), "-o", str(output), "--max-error", "1"]
+    arguments = ["validate", "--grid", str(grid), "-o", str(output), "--max-error", "1", "--trial-time", "0.2 s"]
     assert main([*arguments, "--time", "1 ms"]) == 5
     assert "nothing can be said" in capsys.readouterr().out
     assert main([*arguments, "--figure", str(tmp_path / "f.svg")]) == 0
@@ -424,7 +433,24 @@ def test_validate_trains_with_the_user_s_own_step(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     job = ["--dataset", "job_of_a_user:data", "--step", "job_of_a_user:train_step", "--batch-size", "8"]
-    assert main(["validate", *job, "--quick", "--device", "cpu", "--max-error", "1", "-o", "own.json"]) == 0
+    assert (
+        main(
+            [
+                "validate",
+                *job,
+                "--quick",
+                "--device",
+                "cpu",
+                "--trial-time",
+                "0.2 s",
+                "--max-error",
+                "1",
+                "-o",
+                "own.json",
+            ]
+        )
+        == 0
+    )
     found = load_ledger("own.json")
     assert found.accelerator == "training job_of_a_user:train_step on cpu"
     assert {p.setting.model for p in found.points} == {"job_of_a_user:train_step"}
