@@ -137,9 +137,9 @@ class Server:
         """Tell the process what to do next."""
         self._child.send(message)
 
-    def receive(self) -> tuple[str, Any]:
-        """What the process says next; it may be silent for as long as a batch may take."""
-        return self._wait("waiting for a batch", time.monotonic(), START_TIMEOUT + PATIENCE, "one batch took")
+    def receive(self, doing: str = "waiting for a batch") -> tuple[str, Any]:
+        """What the process says next; it may be silent for as long as a batch may take. ``doing``: what it does."""
+        return self._wait(doing, time.monotonic(), START_TIMEOUT + PATIENCE, "one batch took")
 
 
 def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None] | None) -> None:

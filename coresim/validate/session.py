@@ -228,7 +228,7 @@ def _attempt(
     """One more trial, and with it a new look at which of all are disturbed."""
     limit = group if point.setting.limit == "quota" else None
     server.send(Order(point.setting, point.step_s, point.length, _usual_pace(paces, point.setting), limit))
-    measured: MeasuredTrial = server.receive()[1]
+    measured: MeasuredTrial = server.receive("running the real pipeline")[1]
     return judged(replace(point, trials=(*point.trials, measured)))
 
 
