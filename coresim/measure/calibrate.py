@@ -198,7 +198,7 @@ def mean_paces(runs: Sequence[CalibrationRun], cpus: int) -> dict[int, float]:
     """CPU seconds of the sampler's work by the number of workers: the mean over all runs with as many busy CPUs.
 
     A virtual machine's CPUs are at times two hardware threads of one core, and then work takes up to half as long again
-    for seconds on end. A mean over few runs has the share of such times; a median has one of the two speeds.
+    for seconds or minutes. A mean over few runs has the share of such times; a median has one of the two speeds.
     """
     counts = dict.fromkeys(run.workers for run in runs)
     notes = {count: [note for run in runs if run.workers == count for note in run.trial.notes] for count in counts}
