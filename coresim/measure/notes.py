@@ -23,7 +23,7 @@ _C = ctypes.CDLL(None)
 #: Of so many samples one is split into its steps, where the data set shows them: splitting takes time too.
 SPLIT_EVERY = 8
 #: Samples of a batch whose times travel with it. Notes of 1,024 samples are 16 KiB, of which a pipe holds four
-#: (pipe(7)): the workers then wait for one another to send, and batches come out of order.
+#: (pipe(7)). With them batches came out of order, probably because workers waited for one another to send.
 MOST_NOTED = 64
 
 

@@ -433,24 +433,8 @@ def test_validate_trains_with_the_user_s_own_step(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     job = ["--dataset", "job_of_a_user:data", "--step", "job_of_a_user:train_step", "--batch-size", "8"]
-    assert (
-        main(
-            [
-                "validate",
-                *job,
-                "--quick",
-                "--device",
-                "cpu",
-                "--trial-time",
-                "0.2 s",
-                "--max-error",
-                "1",
-                "-o",
-                "own.json",
-            ]
-        )
-        == 0
-    )
+    flags = ["--quick", "--device", "cpu", "--trial-time", "0.2 s", "--max-error", "1", "-o", "own.json"]
+    assert main(["validate", *job, *flags]) == 0
     found = load_ledger("own.json")
     assert found.accelerator == "training job_of_a_user:train_step on cpu"
     assert {p.setting.model for p in found.points} == {"job_of_a_user:train_step"}
