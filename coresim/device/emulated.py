@@ -193,6 +193,8 @@ def open_device(name: str) -> Device:
     if place.type != "cuda":
         raise InputError(f"device {name!r} cannot be measured; use {NAMES}")
     _require_cuda(torch, place)
+    if place.index is None:
+        place = torch.device("cuda", torch.cuda.current_device())
     torch.cuda.set_device(place)
     return CudaDevice(torch.cuda, place)
 

@@ -2,7 +2,7 @@
 
 The kernels and the counting are those of STREAM (McCalpin 1995, https://www.cs.virginia.edu/stream/): bytes
 that the program reads plus bytes that it writes; the reads that a cache makes before a write are not counted.
-Arrays are larger than the last-level cache. Per array element of 8 bytes:
+Each array is as large as the last-level cache, so that a kernel moves over two caches or more. Per element of 8 bytes:
 
 * copy, ``b = a``: one read, one write, 16 bytes;
 * triad, ``a = b + s c``: numpy needs two passes (``a = s c``, then ``a = a + b``), three reads and two writes,
@@ -28,7 +28,6 @@ from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
 MOVED = {"copy": 16, "triad": 40}
-CACHES = 2
 MEMORY_SHARE = 0.25
 USUAL_CACHE = 32 * 2**20
 
@@ -41,8 +40,8 @@ def measure_bandwidth(context: Context) -> list[Measurement]:
     """
     cpus, cache = physical_cpus(), cache_size()
     size = array_bytes(cache, len(cpus), available_memory())
-    if 3 * size < 4 * cache:
-        value = f"3 arrays of {size} B, cache {cache} B"
+    if size < cache:
+        value = f"arrays of {size} B, cache {cache} B"
         remedy = "free memory and measure again"
         context.cautions.append(HostWarning("memory is short for the bandwidth test", value, remedy))
     found = []
@@ -77,8 +76,8 @@ def _bandwidth_job(link: Link, kernel: str, size: int) -> None:
 
 
 def array_bytes(cache: int, processes: int, memory: int) -> int:
-    """Bytes per array: twice the last-level cache, unless three per process took over a quarter of the memory."""
-    return min(CACHES * cache, int(MEMORY_SHARE * memory / (3 * processes))) // 8 * 8
+    """Bytes per array: the last-level cache's, unless three per process took over a quarter of the memory."""
+    return min(cache, int(MEMORY_SHARE * memory / (3 * processes))) // 8 * 8
 
 
 def cache_size(root: Path = Path("/")) -> int:

@@ -320,11 +320,44 @@ def test_cuda_events_are_seconds_and_a_hold_is_calibrated_once() -> None:
     device.hold(0.25)
     device.hold(0.5)
     end = device.record()
-    assert cuda.synchronised == 1 and end.mark.end > host.now
+    assert cuda.synchronised == 2 and end.mark.end > host.now
     device.synchronise(end)
-    assert device.elapsed(start, end) == pytest.approx(0.76) and host.now == pytest.approx(0.76)
+    assert device.elapsed(start, end) == pytest.approx(0.77) and host.now == pytest.approx(0.77)
     device.synchronise()
-    assert cuda.synchronised == 2 and device.asynchronous
+    assert cuda.synchronised == 3 and device.asynchronous
+
+
+def test_cuda_without_a_number_is_the_current_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.cuda.set_device` refuses a device without a number, and so did everything that ran on ``cuda``."""
+    torch = pytest.importorskip("torch")
+
+    def set_device(place: Any) -> None:
+        if place.index is None:
+            raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{place}")
+        chosen.append(place.index)
+
+    chosen: list[int] = []
+    for name, value in {"is_available": True, "device_count": 2, "current_device": 1}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setattr(torch.cuda, "set_device", set_device)
+    assert open_device("cuda").place == torch.device("cuda:1")
+    assert open_device("cuda:0").place == torch.device("cuda:0")
+    assert chosen == [1, 0]
+
+
+def test_a_hold_is_calibrated_at_the_clock_of_a_device_at_work() -> None:
+    """An H200 that had rested began at 345 MHz: a hold of 50 ms, calibrated there and then, took 18 ms."""
+    below, _ = still()
+    cuda = Cuda(below)
+    clock = [0.345e9, 0.9e9, 1.6e9]  # one more at each reading, then the last one
+    cuda._sleep = lambda cycles: below.hold(cycles / (clock.pop(0) if len(clock) > 1 else clock[0]))  # type: ignore[method-assign]
+    device = CudaDevice(cuda, "cuda:0")
+    device.hold(1e-3)
+    start = device.record()
+    device.hold(0.05)
+    end = device.record()
+    device.synchronise(end)
+    assert device.elapsed(start, end) == pytest.approx(0.05)
 
 
 def test_cuda_copies_ahead_on_a_stream_of_their_own() -> None:

@@ -123,7 +123,7 @@ def test_one_hardware_thread_per_core(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_bandwidth_arrays_leave_memory_to_others(tmp_path: Path) -> None:
-    assert bandwidth.array_bytes(cache=2**20, processes=4, memory=2**34) == 2**21
+    assert bandwidth.array_bytes(cache=2**20, processes=4, memory=2**34) == 2**20
     assert bandwidth.array_bytes(cache=2**30, processes=4, memory=12 * 2**30) == 2**28
     for index, size in enumerate(("32K", "1024K", "36608K")):
         folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{index}"
