@@ -143,6 +143,7 @@ def _trainer(rng: random.Random, stages: tuple[Stage, ...]) -> Trainer:
         copy_mode=rng.choice(COPY_MODES),
         spin=rng.random() < 0.5,
         run_ahead=rng.choice((0, 0, 1, 2)),
+        settling=rng.choice((0, 1, 2)) if batches else 0,
     )
 
 

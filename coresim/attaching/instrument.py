@@ -38,7 +38,9 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     failure: InputError | None = None
     for counts in (usual, *fallbacks(usual, workers or 0, cpus)):
         try:
-            found = instrument.calibrate(subject, budget_s=budget_s, pin_memory=pin_memory, counts=counts)
+            found = instrument.calibrate(
+                subject, budget_s=budget_s, pin_memory=pin_memory, reads=not pin_memory, counts=counts
+            )
             break
         except InputError as error:
             failure = failure or error

@@ -18,7 +18,7 @@ from typing import Any
 
 from coresim.device.interface import CudaDevice, Device
 from coresim.device.models import Step, load_torch
-from coresim.device.queues import DeviceHost, Queue, Work
+from coresim.device.queues import DeviceHost, PinnedMemory, Queue, Work
 from coresim.errors import InputError, MissingPartError
 from coresim.model.keys import DURATION, Kind, choice, key, read_section
 
@@ -61,6 +61,7 @@ class EmulatedDevice(Device):
         self.like, self.sync = like, like.sync
         self._steps, self._copies = Queue(self.host), Queue(self.host)
         self._memory: Any = None
+        self._pinned = PinnedMemory()
 
     def record(self) -> Work:
         """An event on the queue of the steps."""
@@ -101,7 +102,7 @@ class EmulatedDevice(Device):
         if getattr(tensor, THERE, False):
             return tensor
         pinned = getattr(tensor, PINNED, False)
-        source = tensor if pinned else tensor.clone()
+        source = tensor if pinned else self._pinned.copy_of(tensor)
         memory = self._memory_for(source)
         seconds = tensor.numel() * tensor.element_size() / self.like.bus
         queue = self._copies if ahead else self._steps
@@ -126,7 +127,7 @@ class EmulatedDevice(Device):
 
     def pin(self, tensor: Any) -> Any:
         """A copy that bears the mark of pinned memory."""
-        pinned = tensor.clone()
+        pinned = self._pinned.copy_of(tensor)
         setattr(pinned, PINNED, True)
         return pinned
 

@@ -18,19 +18,20 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import worker
 from coresim.measure.forked import run_forked
-from coresim.measure.machine_speed import SpeedSampler
+from coresim.measure.machine_speed import MOST_OTHERS, SpeedSampler, mean_paces
 from coresim.measure.notes import Note, duty_of
 from coresim.measure.pacing import DRAINED, FIRST, RATIOS, SLOW, UNUSUAL, Pacing
 from coresim.measure.protocol import Progress, others_seconds, part_of
 from coresim.measure.subject import Layout, Subject
 from coresim.measure.trial import TimedStep, Trial, run_trial
-from coresim.workloads.base import batch_facts
+from coresim.workloads.base import batch_facts, touch
 
 #: Wall seconds of a calibration. Slow batches take longer: a few of each are needed.
 BUDGET_S = 28.0
@@ -41,11 +42,6 @@ INLINE = 0.2
 NOTABLE_HANDOVER = 0.01
 #: The most workers of a crowd whose samples wait, unless there are as many cores.
 MOST_WAITING = 16
-#: Clocks and neighbours change a machine's speed by less than this factor. What is beyond it was seen while a virtual
-#: machine was paused, and says nothing about the samples that ran at other moments.
-MOST_SLOWER = 2.0
-#: Cores that other programs may use during a run, as a share of all, before it is made again.
-MOST_OTHERS = 0.05
 
 
 @dataclass(frozen=True)
@@ -61,6 +57,7 @@ class CalibrationRun:
         others: cores that other programs kept busy meanwhile.
         memory: what a worker held at the end, by worker; empty where the system does not tell.
         threads: threads that worked in a worker, and all their work over that of the busiest; None: not looked at.
+        pages: CPU seconds of the trainer to map each batch as it reads it; empty where it reads none.
     """
 
     workers: int
@@ -72,6 +69,7 @@ class CalibrationRun:
     others: float
     memory: tuple[worker.WorkerMemory, ...] = ()
     threads: tuple[int, float] | None = None
+    pages: tuple[float, ...] = ()
 
     @property
     def later(self) -> list[Note]:
@@ -152,6 +150,7 @@ def calibrate(
     budget_s: float = BUDGET_S,
     counts: Sequence[int] | None = None,
     pin_memory: bool = False,
+    reads: bool = False,
     rounds: int = ROUNDS,
     progress: Progress = lambda done: None,
 ) -> Calibration:
@@ -160,6 +159,7 @@ def calibrate(
     Args:
         budget_s: wall seconds for all runs; each run has a few batches of every worker, whatever that takes.
         counts: numbers of workers; by default `worker_counts`.
+        reads: whether the trainer reads every batch, as one does whose loader does not pin.
         rounds: independent repeats; where runs were disturbed, these counts run again, up to `MOST_ROUNDS`, in time.
         progress: told the fraction done after every batch.
 
@@ -175,7 +175,7 @@ def calibrate(
     most = max(cpus, min(counts))
     share = budget_s / rounds / (len(counts) + alone)
     with SpeedSampler(subject) as sampler:
-        made, began = _Maker(subject, sampler, share, pin_memory, waiting), time.perf_counter()
+        made, began = _Maker(subject, sampler, share, pin_memory, reads, waiting), time.perf_counter()
         number, longest = 0, budget_s * MOST_ROUNDS / rounds
         # Slow batches need all of that time for the rounds that everything needs.
         while number < rounds or (number < MOST_ROUNDS and time.perf_counter() - began < longest):
@@ -194,30 +194,13 @@ def calibrate(
     return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, pin_memory, inline)
 
 
-def mean_paces(runs: Sequence[CalibrationRun], cpus: int) -> dict[int, float]:
-    """CPU seconds of the sampler's work by the number of workers: the mean over all runs with as many busy CPUs.
-
-    A virtual machine's CPUs are at times two hardware threads of one core, and then work takes up to half as long again
-    for seconds or minutes. A mean over few runs has the share of such times; a median has one of the two speeds.
-    """
-    counts = dict.fromkeys(run.workers for run in runs)
-    notes = {count: [note for run in runs if run.workers == count for note in run.trial.notes] for count in counts}
-    busy = {count: min(cpus, round(count * duty_of(notes[count]))) for count in counts}
-    found = {}
-    for count in counts:
-        alike = [run for run in runs if busy[run.workers] == busy[count]]
-        paces = [run.pace for run in alike if run.others <= MOST_OTHERS * cpus] or [run.pace for run in alike]
-        middle = stats.median(paces)
-        found[count] = stats.mean([min(MOST_SLOWER * middle, max(middle / MOST_SLOWER, pace)) for pace in paces])
-    return found
-
-
 @dataclass
 class _Maker:
     subject: Subject
     sampler: SpeedSampler
     seconds: float
     pin_memory: bool
+    reads: bool
     waiting: int
     runs: list[CalibrationRun] = field(default_factory=list)
     batch_facts: tuple[int, int] = (0, 0)
@@ -263,19 +246,24 @@ class _Maker:
         try:
             ratios = RATIOS[number % len(RATIOS)]
             pacing = Pacing(max(1, workers), seconds, self._batch_s(), ratios, progress, pipe)
-            trial = run_trial(pipe, pacing, warm_up=1, probe=self.probe)
+            pages: list[float] = []
+            trial = run_trial(pipe, pacing, warm_up=1, take=partial(self.take, pages))
             memory = tuple(filter(None, map(worker.memory_of, pipe.pids())))
         finally:
             pipe.close()
         span = time.perf_counter() - began
         others = max(0.0, others_seconds(self.sampler.cpu_s) - before) / span
         kinds, threads = tuple(pacing.kinds[1:]), pacing.threads()
-        return CalibrationRun(workers, number, trial, kinds, start_s, math.nan, others, memory, threads)
+        return CalibrationRun(workers, number, trial, kinds, start_s, math.nan, others, memory, threads, tuple(pages))
 
-    def probe(self, batch: Any) -> None:
-        """Note the bytes and the arrays of the very first batch."""
+    def take(self, pages: list[float], batch: Any) -> None:
+        """Note the bytes and the arrays of the very first batch, and what it costs to map each that is read."""
         if self.batch_facts == (0, 0):
             self.batch_facts = batch_facts(batch)
+        if self.reads:
+            began = time.thread_time()
+            touch(batch)
+            pages.append(time.thread_time() - began)
 
     def _batch_s(self) -> float | None:
         """About how long one worker needs for a batch, from the runs so far."""

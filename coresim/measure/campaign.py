@@ -179,7 +179,9 @@ class _Campaign:
             facts = server.facts
             source = self._step(facts, server)
             loader_s, pressure_s = SHARES["loader"] * request.seconds, SHARES["pressure"] * request.seconds
-            ask = Ask(budget_s=loader_s, pressure_s=pressure_s)
+            pins = any(measurement.name == "copy.pinned" for measurement in self._found)
+            device = (request.device or "cuda") if pins else ""
+            ask = Ask(budget_s=loader_s, pin_memory=pins, device=device, pressure_s=pressure_s)
             self._tell("loader", 0.0)
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
         self._found += loader.measurements

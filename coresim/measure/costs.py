@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from coresim import stats
-from coresim.measure.calibrate import MOST_SLOWER, Calibration, CalibrationRun
-from coresim.measure.handover import LEAST_SEEN, pickled, waits_by_state
+from coresim.measure.calibrate import Calibration, CalibrationRun
+from coresim.measure.handover import LEAST_SEEN, pickled, pin_waits, waits_by_state
+from coresim.measure.machine_speed import MOST_SLOWER
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
 from coresim.measure.subject import Layout
@@ -195,9 +196,15 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
     for state, rounds in ({**_often(seen), **_often(_seen(found, paced=True))} or seen).items():
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
+    if pages := [[value / slower(found, run) for value in run.pages[1:]] for run in telling if run.pages[1:]]:
+        yield Measurement(
+            "receive.pages", "s/batch", _kept(pages), f"{how}; CPU seconds to map the pages that it reads"
+        )
     if found.pinned:
         pins = [[run.trial.side_cpu / slower(found, run)] for run in telling]
         yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of its other threads: pinning")
+        text = "in the thread that pins, beyond its CPU time: waiting for workers"
+        yield Measurement("receive.pin", "s/batch", _kept([pin_waits(run.trial) for run in telling]), f"{how}; {text}")
 
 
 def _often(seen: Mapping[str, list[list[float]]]) -> dict[str, list[list[float]]]:

@@ -23,11 +23,12 @@ PIPE_BYTES = 65_536
 
 
 class _Made(NamedTuple):
-    """A batch: its worker, when it began and when it had it, s."""
+    """A batch: its worker, when it began, when it had it, and when it was there for the trainer, s."""
 
     worker: int
     began: float
     made: float
+    there: float
 
 
 def pickled(found: Calibration) -> tuple[int, float]:
@@ -71,6 +72,9 @@ def waits_by_state(
     batch before. One that was made earlier and is not pickled yet is not ready: with more workers more of them are
     pickled at once, so that this wait says nothing of a hand-over.
 
+    Where the loader's own thread pins, it is the one that waits for makers (`pin_waits`). The trainer waits for that
+    thread alone, from the moment on at which the batch is pinned.
+
     ``wanted``: of each step, whether its hand-over goes into the result; empty: all do.
     """
     moments = [max(step.asked, step.ready) for step in trial.steps]
@@ -79,17 +83,17 @@ def waits_by_state(
         # A worker that has another batch to make begins it at once, whatever it then waits for: its own threads' lock.
         before, dealt = number - workers, number - workers * prefetch_factor
         began = max(batches[before].made, moments[dealt]) if dealt >= 0 else note.began
-        batches.append(_Made(note.worker, min(began, note.made), note.made))
+        batches.append(_Made(note.worker, min(began, note.made), note.made, note.there))
     spans: dict[int, list[tuple[float, float]]] = {}
     for batch in sorted(batches, key=lambda batch: (batch.began, batch.made)):
         spans.setdefault(batch.worker, []).append((batch.began, batch.made))
     read: dict[int, float] = {}
     found: dict[str, list[float]] = {}
     duty = duty_of(trial.notes)
-    latest = max((note.made for note in trial.warm_up), default=-math.inf)
+    latest = max((note.there for note in trial.warm_up), default=-math.inf)
     for number, (step, moment, batch) in enumerate(zip(trial.steps, moments, batches, strict=True)):
-        known, latest = latest, max(latest, batch.made)
-        if batch.made < known:
+        known, latest = latest, max(latest, batch.there)
+        if batch.there < known:
             continue
         at_work = sum(_at_work(own, moment) for worker, own in spans.items() if worker != batch.worker)
         others = round(duty * at_work)
@@ -101,12 +105,22 @@ def waits_by_state(
         # Where the job leaves a core free, the trainer waits for other programs alone; else for its own workers too.
         share = foreign / (foreign + max(0.0, others + 2 - cpus)) if foreign else 0.0
         begun, read[batch.worker] = max(batch.made, read.get(batch.worker, batch.made)), step.got
-        unpickled = 0.0 if begins else max(0.0, begun + pickling - moment)
+        unpickled = 0.0 if begins or batch.there > batch.made else max(0.0, begun + pickling - moment)
         waited = max(0.0, step.got - moment - unpickled - step.cpu * (1.0 + sharing) - share * step.queued)
         if not wanted or wanted[number]:
-            later = batches[number + 1 : number + workers * prefetch_factor] if moment > batch.made else []
-            along = sum(known < other.made < batch.made for other in later)
+            later = batches[number + 1 : number + workers * prefetch_factor] if moment > batch.there else []
+            along = sum(known < other.there < batch.there for other in later)
             found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited / (1 + along))
+    return found
+
+
+def pin_waits(trial: Trial) -> list[float]:
+    """What the thread that pins took for each batch beyond its CPU time, s: it receives one after the other."""
+    found, free = [], -math.inf
+    for note in sorted((*trial.warm_up, *trial.notes), key=lambda note: note.pinned):
+        if math.isfinite(free):  # of the first it is not known when the thread was free
+            found.append(max(0.0, note.pinned - max(note.made, free) - trial.side_cpu))
+        free = note.pinned
     return found
 
 

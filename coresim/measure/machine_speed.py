@@ -15,16 +15,19 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coresim import stats
 from coresim.errors import CoresimError
-from coresim.measure.notes import Note
+from coresim.measure.notes import Note, duty_of
 from coresim.measure.processes import HangError, single_threaded
 from coresim.measure.subject import PATIENCE, Subject
+
+if TYPE_CHECKING:
+    from coresim.measure.calibrate import CalibrationRun
 
 #: Share of each CPU that sampling takes.
 SHARE = 0.02
@@ -41,6 +44,11 @@ STOP_S = 5.0
 POLL_S = 0.1
 #: How often its user looks for a round, s.
 LOOK_S = 0.01
+#: Clocks and neighbours change a machine's speed by less than this factor. What is beyond it was seen while a virtual
+#: machine was paused, and says nothing about the samples that ran at other moments.
+MOST_SLOWER = 2.0
+#: Cores that other programs may use during a run, as a share of all, before it is made again.
+MOST_OTHERS = 0.05
 
 
 class SpeedSampler:
@@ -178,3 +186,21 @@ def _work() -> None:
     """About a millisecond of work in Python and in memory, for want of samples that can be asked for again."""
     sum(number * number for number in range(10_000))
     bytes(1 << 20).count(1)
+
+
+def mean_paces(runs: Sequence[CalibrationRun], cpus: int) -> dict[int, float]:
+    """CPU seconds of the sampler's work by the number of workers: the mean over all runs with as many busy CPUs.
+
+    A virtual machine's CPUs are at times two hardware threads of one core, and then work takes up to half as long again
+    for seconds or minutes. A mean over few runs has the share of such times; a median has one of the two speeds.
+    """
+    counts = dict.fromkeys(run.workers for run in runs)
+    notes = {count: [note for run in runs if run.workers == count for note in run.trial.notes] for count in counts}
+    busy = {count: min(cpus, round(count * duty_of(notes[count]))) for count in counts}
+    found = {}
+    for count in counts:
+        alike = [run for run in runs if busy[run.workers] == busy[count]]
+        paces = [run.pace for run in alike if run.others <= MOST_OTHERS * cpus] or [run.pace for run in alike]
+        middle = stats.median(paces)
+        found[count] = stats.mean([min(MOST_SLOWER * middle, max(middle / MOST_SLOWER, pace)) for pace in paces])
+    return found

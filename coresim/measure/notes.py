@@ -44,6 +44,7 @@ class Note(NamedTuple):
         waited: the same of all that its thread had done before it began the batch.
         message: bytes of the message that it is sent as, where that was looked at: of the first batch of each worker.
         pickling: CPU seconds to pickle that message.
+        pinned: when the loader's own thread had it in pinned memory; 0 where none pins.
     """
 
     began: float
@@ -61,6 +62,23 @@ class Note(NamedTuple):
     waited: float | None = None
     message: int = 0
     pickling: float = 0.0
+    pinned: float = 0.0
+
+    @property
+    def there(self) -> float:
+        """When the trainer can have it: it is made and, where the loader pins, pinned."""
+        return max(self.made, self.pinned)
+
+
+class PinMark:
+    """Travels behind a batch: the loader's thread that pins puts the moment in its place, when the batch is pinned.
+
+    It calls ``pin_memory`` of whatever has one, part after part (``torch/utils/data/_utils/pin_memory.py``).
+    """
+
+    def pin_memory(self) -> float:
+        """Now."""
+        return time.perf_counter()
 
 
 def duty_of(notes: Sequence[Note]) -> float:

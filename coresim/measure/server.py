@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coresim.device.emulated import open_device
 from coresim.errors import InputError
 from coresim.measure import costs
 from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
@@ -62,6 +64,7 @@ class Calibrated(NamedTuple):
 class Ask:
     """One calibration that the process is told to make; see `coresim.measure.calibrate.calibrate`.
 
+    ``device``: for which the loader's own thread pins, where the process that measures has opened none itself.
     ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all.
     """
 
@@ -69,6 +72,8 @@ class Ask:
     budget_s: float = BUDGET_S
     rounds: int = ROUNDS
     pin_memory: bool = False
+    reads: bool = False
+    device: str = ""
     pressure_s: float = 0.0
 
 
@@ -150,7 +155,8 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
     while True:
         message = link.receive()
         if isinstance(message, Ask):
-            link.send("calibrated", _calibrated(link, rig, message))
+            with open_device(message.device).loading() if message.device else nullcontext():
+                link.send("calibrated", _calibrated(link, rig, message))
         elif isinstance(message, Path):
             # In a fork, because a batch that this process prepares makes its later workers faster.
             run_forked([partial(_store, rig, message)], "the data set")
@@ -161,7 +167,7 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
 
 def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     subject, small = (rig.subject(threads=True), None) if ask.threads else rig.light_subjects()
-    run = partial(calibrate, rounds=ask.rounds, pin_memory=ask.pin_memory)
+    run = partial(calibrate, rounds=ask.rounds, pin_memory=ask.pin_memory, reads=ask.reads)
     found = run(subject, budget_s=ask.budget_s, progress=lambda done: link.send("running", done))
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]

@@ -18,7 +18,7 @@ from torch.utils import data
 from torch.utils.data import DataLoader
 
 from coresim.errors import InputError
-from coresim.measure.notes import Note, Prepared, Reader, message_of, unpacked
+from coresim.measure.notes import Note, PinMark, Prepared, Reader, message_of, unpacked
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
 from coresim.measure.worker import leave_inherited
 from coresim.units import short
@@ -27,6 +27,7 @@ from coresim.workloads.base import DatasetWorkload, Workload, blamed, default_co
 #: What torch calls to make the object that prepares batches, in a worker or in the trainer.
 _FACTORY: Any = data._DatasetKind
 _PREFIX = "InputError: "
+_MARK = PinMark()
 
 
 class TorchSubject(Subject):
@@ -148,16 +149,15 @@ class _Fetcher:
             self._reader = Reader(dataset, kind == _FACTORY.Iterable, batched, collate)
         self._sent = data.get_worker_info() is None  # the trainer sends nothing
 
-    def fetch(self, index: Any) -> tuple[Any, Note]:
-        """A batch with its note."""
+    def fetch(self, index: Any) -> tuple[Any, Note, PinMark]:
+        """A batch with its note and the mark."""
         remedy = "fix the data set or the collate function, or leave that sample out"
         with blamed(f"preparing the batch of samples {short(index)}", remedy):
-            found = self._reader.fetch(index)
-        if self._sent:
-            return found
-        self._sent, (batch, note) = True, found
-        message, pickling = message_of(batch)
-        return batch, note._replace(message=message, pickling=pickling)
+            batch, note = self._reader.fetch(index)
+        if not self._sent:
+            self._sent, (message, pickling) = True, message_of(batch)
+            note = note._replace(message=message, pickling=pickling)
+        return batch, note, _MARK
 
 
 @contextlib.contextmanager
@@ -182,12 +182,13 @@ class _TorchPipe(Pipe):
     def next(self) -> tuple[Any, Note]:
         """The loader's next batch; what went wrong in a worker is raised as what it was there."""
         try:
-            batch, note = next(self._batches)
+            batch, note, pinned = next(self._batches)
         except InputError as error:  # torch makes a worker's traceback the message of the same error
             raise InputError(str(error).strip().splitlines()[-1].partition(_PREFIX)[2] or str(error)) from None
         except RuntimeError as error:
             raise _told(error) from None
-        return batch, unpacked(note)
+        note = unpacked(note)
+        return batch, note if isinstance(pinned, PinMark) else note._replace(pinned=pinned)
 
     def stop(self) -> int:
         """Deal no more indices: the workers come to rest when they have made what is out."""

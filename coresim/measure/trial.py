@@ -7,8 +7,9 @@ starts at
 
     start(i) = max(ready(i), end(i - 1)) + (got(i) - max(ready(i), woke(i - 1)))
 
-with ``ready`` the moment at which a worker had the batch, ``woke`` and ``got`` the moments at which the trainer woke
-and had the batch in its hands: had it woken in time, it would have begun to wait or to receive that much earlier.
+with ``ready`` the moment at which the batch was there for the trainer, ``woke`` and ``got`` the moments at which the
+trainer woke and had the batch in its hands: had it woken in time, it would have begun to wait or to receive that much
+earlier.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class TimedStep(NamedTuple):
     """One step: moments in seconds, and the trainer's CPU seconds.
 
     Attributes:
-        asked, ready, got: when the trainer asked, when a worker had the batch, when it was in the trainer's hands.
+        asked, ready, got: when the trainer asked, when the batch was there for it (made, and pinned where the loader
+            pins), when it was in the trainer's hands.
         start, end: of the step on the device; of several ranks, the end of the last one's.
         cpu: CPU time of the trainer to receive the batch.
         queued: seconds meanwhile in which the trainer wanted a core and had none, where the system tells.
@@ -91,7 +93,7 @@ def run_trial(
     *,
     wait: Callable[[float], None] = sleep_until,
     join: Callable[[float], float] = float,
-    probe: Callable[[Any], None] = lambda batch: None,
+    take: Callable[[Any], None] = lambda batch: None,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.thread_time,
     queue_clock: Callable[[], float] = lambda: queued_seconds() or 0.0,
@@ -103,7 +105,7 @@ def run_trial(
         warm_up: steps that do not count, at least one.
         wait: blocks until a moment of the clock.
         join: of several ranks, waits for all and gives the latest moment at which one's device will be done.
-        probe: told the first batch.
+        take: told each batch when it is in the trainer's hands.
         clock, cpu_clock, queue_clock: wall seconds; those of the trainer's thread on a core, and waiting for one.
     """
     found: list[TimedStep] = []
@@ -116,10 +118,9 @@ def run_trial(
         batch, note = pipe.next()  # the batch before is let go here, as in any training loop
         got, used = clock(), cpu_clock() - cpu
         queued = queue_clock() - queued
-        if end is None:
-            probe(batch)
+        take(batch)
         # Inline, nothing was ready before it was asked for; at the first step there is no end to be late for.
-        ready = asked if pipe.inline else min(note.made, got)
+        ready = asked if pipe.inline else min(note.there, got)
         start = got if end is None else max(ready, end) + (got - max(ready, asked))
         if pipe.inline and end is not None:
             start = end + (got - asked)

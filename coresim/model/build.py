@@ -12,7 +12,7 @@ from coresim.errors import InputError
 from coresim.model import lock
 from coresim.model.crowding import crowding
 from coresim.model.dispatch import deals_after_receipt, wait_for_deal, waits_before_deal
-from coresim.model.handover import STATES, after_spinning, receiving, state_of, usual
+from coresim.model.handover import SETTLING, STATES, after_spinning, receiving, state_of, usual
 from coresim.model.option import Option, read_option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
@@ -115,6 +115,8 @@ def _organise(
     stages, copied = _loader(scenario, workers)
     receives = not (copied or scenario.loader.in_process)
     trainer = _trainer(scenario, receives=receives, copies=not copied)
+    if receives and scenario.loader.grain == "batch" and not scenario.accelerator.launch.is_zero:
+        trainer = replace(trainer, settling=SETTLING)
     if deals_after_receipt(scenario.loader, prefetch_factor):
         waits = _waits(scenario, before_deal=True)
         stages = wait_for_deal(stages, waits[resting] if waits else ZERO, scenario.workload.consumer)
@@ -159,15 +161,18 @@ def _split(scenario: Scenario) -> int:
 def _trainer(scenario: Scenario, inline: tuple[Phase, ...] = (), receives: bool = True, copies: bool = True) -> Trainer:
     """Option 1 receives nothing from a worker; where a copy thread receives and copies, the trainer does neither."""
     workload, device = scenario.workload, scenario.accelerator
-    copy = Phase("copy", "wait", workload.copy) if copies else Phase("copy", "wait")
-    mode = scenario.loader.copy_mode
+    copied, consumed, mode = workload.copy if copies else ZERO, workload.consumer, scenario.loader.copy_mode
+    if receives and not scenario.loader.pin_memory:  # a copy is the first to read the batch, or else the step is
+        waits = mode == "sync" and not copied.is_zero
+        copied = copied.longer(workload.pages) if waits else copied
+        consumed = consumed if waits else consumed.longer(workload.pages)
     return Trainer(
         inline=inline,
         handover=_handover(_waits(scenario)) if receives else (),
-        consumer=Phase("consumer", "cores", workload.consumer) if receives else Phase("consumer"),
-        copy=copy,
+        consumer=Phase("consumer", "cores", consumed) if receives else Phase("consumer"),
+        copy=Phase("copy", "wait", copied),
         launch=Phase("launch", "cores", device.launch),
-        copy_mode="none" if copy.service.is_zero else ("sync" if mode in ("thread", "worker") else mode),
+        copy_mode="none" if copied.is_zero else ("sync" if mode in ("thread", "worker") else mode),
         spin=device.sync == "spin",
         run_ahead=device.run_ahead,
     )
@@ -194,7 +199,9 @@ def _loader(scenario: Scenario, workers: int) -> tuple[tuple[Stage, ...], bool]:
     # A pin thread takes batches as they come; the order is restored behind it.
     stages = list(_workers(scenario, workers, ordered=loader.ordered and not pins))
     if pins:
-        stages.append(Stage("pin", 1, (Phase("pin", "cores", workload.pin),), ordered=loader.ordered))
+        pin = Phase("pin", "cores", workload.pin)
+        phases = _timed(Phase("pin_wait", "wait", workload.pin_wait), pin, least=pin)
+        stages.append(Stage("pin", 1, phases, ordered=loader.ordered))
     if loader.copy_mode == "thread":
         stages.append(_copy_stage(scenario, buffer=1))
     return tuple(stages), loader.copy_mode in ("thread", "worker")

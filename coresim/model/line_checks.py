@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coresim.model.checks import check
+from coresim.model.checks import check, is_finite
 
 if TYPE_CHECKING:
     from coresim.model.pipeline import Pipeline
 
 
 def check_line(pipeline: Pipeline) -> None:
-    """Check the stages of a pipeline, one after the other.
+    """Check what a pipeline has of stages and hosts, and then the stages, one after the other.
 
     Raises:
         InputError: a stage is given what it cannot have beside the others; the message names it.
     """
+    check(bool(pipeline.stages) != bool(pipeline.trainer.inline), "either stages or the trainer's inline phases")
+    batches = bool(pipeline.stages) and all(stage.grain == "batch" for stage in pipeline.stages)
+    trainer = pipeline.trainer
+    check(batches or not trainer.handover, "handover is for stages that make batches")
+    waits = all(phase.resource == "wait" and phase.split == 1 for phase in trainer.handover)
+    check(waits, "trainer: a hand-over holds no core and is not split")
+    check(is_finite(trainer.settling) and trainer.settling >= 0, "trainer: settling must be finite and not negative")
+    check(batches or not trainer.settling, "settling is for stages that make batches")
+    check(pipeline.hosts == 1 or pipeline.barrier, "several hosts without a barrier are independent: simulate one")
     for index, stage in enumerate(pipeline.stages):
         robin = stage.dispatch == "round_robin"
         first = index == 0 and stage.grain == "batch"

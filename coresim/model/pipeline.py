@@ -46,9 +46,9 @@ lowest rank, by its free server of the lowest number. Then again from the top.
 ``consumer``, a cores phase (after inline phases too); (3) copies: with ``sync`` it first waits until the accelerator
 has finished all earlier steps, then for the copy's time; ``stream`` hands the copy to the accelerator, which performs
 it before the step; ``overlap`` hands it to a copy engine that performs one after another; ``none`` copies nothing; (4)
-performs ``launch``, a cores phase; (5) waits until the accelerator has finished step ``i - run_ahead``. Waiting
-for the accelerator or a synchronous copy holds a core as a runnable task if ``spin``, and none otherwise. Waiting
-for a batch holds none.
+performs ``launch``, a cores phase, after *waiting for turns*; (5) waits until the accelerator has finished step ``i -
+run_ahead``. Waiting for the accelerator or a synchronous copy holds a core as a runnable task if ``spin``, and none
+otherwise. Waiting for a batch holds none.
 
 *Receiving early.* Behind an ``ordered`` last stage without a ``buffer``, a trainer that waits receives batches in the
 order in which they finished (lower number first at ties), as torch's ``DataLoader`` reads its queue of results. While
@@ -62,6 +62,10 @@ for the accelerator and the trainer this time is waiting. When the turn of that 
 ranks`` want a core: the cores are ``free`` if that is at most ``cpus``, ``crowded`` if it is at least twice as many,
 and else ``shared``. If the maker serves an item at the pick-up, the hand-over ends at the latest when the time of
 ``rest``, with the cores as at the pick-up, has passed since all phases of that item were done.
+
+*Waiting for turns.* A thread that begins to work shares one core with one other, until the scheduler has evened out.
+Where ``n`` wanted a core at the pick-up, which were ``shared``, the trainer first waits min(``launch``, ``settling``)
+(2 - n / cpus), without a core; on its share of all cores its launch takes n / cpus times as long as alone.
 
 **Accelerator.** Step ``i`` starts when step ``i - 1`` has finished, the launch of ``i`` has begun and the copy of
 ``i`` has ended. Its work progresses at ``accelerator_rate(k)`` with ``k`` = busy cores. It finishes when its work
@@ -156,7 +160,8 @@ class Stage:
 class Trainer:
     """The trainer's process: what it does for each step, in this order.
 
-    ``handover`` has one wait phase for each of `coresim.model.handover.STATES`, in their order, or none at all.
+    ``handover`` has one wait phase for each of `coresim.model.handover.STATES`, in their order, or none at all. After
+    ``settling`` seconds of its work, a launch has as large a share of the cores as all others.
     """
 
     inline: tuple[Phase, ...] = ()
@@ -167,6 +172,7 @@ class Trainer:
     copy_mode: str = "sync"
     spin: bool = True
     run_ahead: int = 0
+    settling: Number = 0.0
 
     def __post_init__(self) -> None:
         check(self.copy_mode in COPY_MODES, "trainer: copy_mode {!r} is not one of {}", self.copy_mode, COPY_MODES)
@@ -174,8 +180,6 @@ class Trainer:
         check(self.consumer.resource == self.launch.resource == "cores", "trainer: consumer and launch hold a core")
         check(self.copy.resource == "wait", "trainer: a copy holds no core of its own")
         check(len(self.handover) in (0, len(STATES)), "trainer: handover needs a phase for each of {}", STATES)
-        waits = all(phase.resource == "wait" and phase.split == 1 for phase in self.handover)
-        check(waits, "trainer: a hand-over holds no core and is not split")
         check(self.consumer.split == self.copy.split == self.launch.split == 1, "trainer: only inline phases split")
 
 
@@ -225,10 +229,6 @@ class Pipeline:
         check(are_positive(self.speed), "speed: must be positive")
         check(are_positive(self.slowdown), "slowdown: positive")
         check(self.storage_streams is None or self.storage_streams > 0, "storage_streams: must be positive")
-        check(bool(self.stages) != bool(self.trainer.inline), "either stages or the trainer's inline phases")
-        batches = bool(self.stages) and all(stage.grain == "batch" for stage in self.stages)
-        check(batches or not self.trainer.handover, "handover is for stages that make batches")
-        check(self.hosts == 1 or self.barrier, "several hosts without a barrier are independent: simulate one")
         for number in (self.allreduce, self.startup, self.worker_startup, self.siblings):
             check(is_finite(number) and number >= 0, "{!r}: must be finite and not negative", number)
         check_line(self)

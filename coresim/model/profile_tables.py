@@ -49,6 +49,8 @@ KEYS_PER_BATCH = {
     "send": "prepare.send",
     "consumer": "receive.cpu",
     "pin": "prepare.pin",
+    "pin_wait": "receive.pin",
+    "pages": "receive.pages",
 }
 SAMPLE, WAIT, STEP, SPEED, OTHERS = (
     "prepare.sample", "prepare.wait", "prepare.step.", "machine.speed", "machine.others",
@@ -269,11 +271,12 @@ def _mean(profile: Profile, name: str) -> float | None:
 
 
 def _loader(profile: Profile) -> dict[str, Any]:
-    """The threads that libraries run unless they are limited, as they were when everything else was measured."""
+    """As all was measured: whether the loader pins, and the threads that libraries run unless they are limited."""
+    own: dict[str, Any] = {} if profile.get(KEYS_PER_BATCH["pin"]) is None else {"pin_memory": True}
     found, spread = profile.get("threads.worked"), profile.get("threads.spread")
     if found is None or spread is None or spread.mean < SPREAD or found.mean <= 1:
-        return {}
-    return {"default_threads": round(found.mean)}
+        return own
+    return own | {"default_threads": round(found.mean)}
 
 
 def _streams(profile: Profile) -> float | None:

@@ -29,8 +29,8 @@ KEY = "workload.batch_size"
 #: Relative standard uncertainty of a step's time for each doubling or halving of its batch.
 PER_DOUBLING = 0.05
 #: By the key of its table, what is measured of each.
-_MOVED = {"collate": "prepare.collate", "pin": "prepare.pin"}
-_PARTLY = {"send": "prepare.send", "consumer": "receive.cpu"}
+_MOVED = {"collate": "prepare.collate", "pin": "prepare.pin", "pages": "receive.pages"}
+_PARTLY = {"send": "prepare.send", "consumer": "receive.cpu", "pin_wait": "receive.pin"}
 _COLLATED = (*_MOVED.values(), "inline.collate")
 #: Ends the name of a measurement with small batches, before their samples.
 SIZE_MARK = "@"

@@ -52,6 +52,8 @@ class WorkloadCosts:
     consumer_by_workers: tuple[float, ...] = key(TABLE, "factor on it with 1, 2, ... workers; last holds on", (1.0,))
     handover: Handover = key(HANDOVER, "waiting for a batch that is ready, beyond consumer; holds no core", NO_HANDOVER)
     pin: Service = key(SERVICE, "CPU time to copy one batch to pinned memory, in the pin thread", ZERO)
+    pin_wait: Service = key(SERVICE, "what the pin thread waits for the worker that sends a batch", ZERO)
+    pages: Service = key(SERVICE, "CPU time of a trainer that does not pin to map a batch that it reads", ZERO)
     copy: Service = key(SERVICE, "time to copy one batch from host to device", ZERO)
     samples_per_epoch: int | None = key(COUNT, "samples in the dataset; absent: one endless epoch", None)
     startup: float = key(DURATION, "time to start one worker, serial, in the trainer", 0.0)
@@ -59,9 +61,7 @@ class WorkloadCosts:
     batch_bytes: float | None = key(POSITIVE, "bytes of one collated batch, for the memory estimate", None)
     worker_bytes: float | None = key(POSITIVE, "private bytes of one worker process, for the memory estimate", None)
     sample_bytes: float | None = key(POSITIVE, "bytes of one stored sample, to price storage and caching", None)
-    dataset_bytes: float | None = key(
-        POSITIVE, "bytes of the stored set; absent: samples_per_epoch x sample_bytes, where both are known", None
-    )
+    dataset_bytes: float | None = key(POSITIVE, "bytes of the stored set; else samples_per_epoch x sample_bytes", None)
     device_preprocess: float = key(
         DURATION, "accelerator time to preprocess one batch there, added to each of its steps", 0.0
     )

@@ -77,6 +77,7 @@ class ReferenceRank:
         self.wanted: simpy.Event | None = None
         self.early: set[int] = set()  # batches that were received before their turn
         self.receives = False  # one now
+        self.turns: Number = 0  # what the next launch waits for turns, over its work
         self.events: dict[tuple[str, int], simpy.Event] = {}
         self.engaged, self.doing, self.since = "", "startup", self.env.now
         # The record: the accelerator's and the trainer's time by what it went to; of each step, from when it was waited
@@ -154,12 +155,14 @@ class ReferenceRank:
         self.host.events += 1
 
     def _handover_state(self, batch: LineItem) -> int:
-        """*State of a hand-over*: of a batch that is picked up now."""
+        """*State of a hand-over*, and *Waiting for turns*: of a batch that is picked up now."""
         lines = [rank.stations[0] for rank in self.ranks if rank.host is self.host]
         served = [visit for line in lines for visit in line.visits.values() if visit.done is None]
         own = self._served_by(batch.owner)
         maker = "rest" if not own else "begin" if own[0].taken == self.env.now else "work"
         on_cores, of_own = ([visit.works[-1][0] for visit in some].count("cores") for some in (served, own))
+        cpus, wanted = self.pipeline.width * self.pipeline.one, on_cores - of_own + 1 + self.pipeline.ranks
+        self.turns = (2 * cpus - wanted) / cpus if cpus < wanted < 2 * cpus else 0
         return state_of(maker, on_cores - of_own, self.pipeline.width, self.pipeline.ranks)
 
     def _served_by(self, server: int) -> list[Visit]:
@@ -178,9 +181,16 @@ class ReferenceRank:
             yield from self._obtain(step)
             yield from self._copy(step)
             self._event("begun", step).succeed()
-            yield from self._perform(trainer.launch, step)
+            yield from self._launch(trainer.launch, step)
             self._event("launched", step).succeed()
             yield from self._await_device(step - trainer.run_ahead)
+
+    def _launch(self, phase: Phase, step: int) -> Process:
+        [work] = self._times(f"trainer.{phase.name}", step)
+        if (turns := min(work, self.pipeline.trainer.settling) * self.turns) > 0:
+            self._do(phase.name)
+            yield from self.host.perform("wait", [turns])
+        yield from self._perform(phase, step)
 
     def _obtain(self, step: int) -> Process:
         batch, waited_from = LineItem(step, 0), self.env.now

@@ -165,7 +165,8 @@ class _Maker:
             server.send(Train(first, first.device or self.effort.device))
             device, training = server.receive()[1]
         tell("calibrating", 0)
-        ask = Ask(first.option == Option.STAGED, self.effort.budget_s, self.effort.rounds, first.pin_memory)
+        staged, reads = first.option == Option.STAGED, bool(first.model) and not first.pin_memory
+        ask = Ask(staged, self.effort.budget_s, self.effort.rounds, first.pin_memory, reads and not staged)
         running = partial(server.calibrate, ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %", 0))
         found = quiet_calibration(running, self.until, tell)
         host = read_host(load_window=0.0)

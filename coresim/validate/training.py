@@ -162,7 +162,7 @@ def run_training(
     for _ in range(warm_up_steps + steps):
         asked, cpu = device.wall(), cpu_clock()
         batch, note = pipe.next()
-        asks.append((asked, min(note.made, device.wall()), device.wall(), cpu_clock() - cpu))
+        asks.append((asked, min(note.there, device.wall()), device.wall(), cpu_clock() - cpu))
         notes.append(note)
         marks.append(training.train(batch))
         if len(marks) > ahead:

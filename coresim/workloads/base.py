@@ -18,6 +18,9 @@ import numpy as np
 
 from coresim.errors import InputError
 
+#: Bytes of a page of memory, or less: what is mapped at once.
+PAGE = 4096
+
 Collate = Callable[[list[Any]], Any]
 
 
@@ -212,6 +215,17 @@ def batch_facts(batch: Any) -> tuple[int, int]:
         return len(batch), 0
     size = getattr(batch, "nbytes", None)
     return (int(size), 1) if isinstance(size, int) else (0, 0)
+
+
+def touch(batch: Any) -> None:
+    """Read a number of every page of memory in a batch's arrays and tensors: whoever reads all of it maps these."""
+
+    def read(part: Any) -> None:
+        if isinstance(getattr(part, "nbytes", None), int) and hasattr(part, "__array__"):
+            numbers = np.asarray(part).reshape(-1).view(np.uint8)
+            numbers[::PAGE].max(initial=0)
+
+    mapped(batch, read)
 
 
 @contextmanager

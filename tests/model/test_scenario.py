@@ -38,6 +38,7 @@ FULL: dict[str, Any] = {
     "workload": {
         "batch_size": 4, "samples_per_epoch": 240, "startup": "30 ms", "worker_startup": "0.1 s", "batch_bytes": 1e6,
         "worker_bytes": 5e8, "pin": {"mean": "1 ms", "cv": 0.5, "distribution": "gamma", "uncertainty": 0.02},
+        "pin_wait": "2 ms", "pages": "1 ms",
         "preprocess": {"values": [3, 5, 11, 7, 0.1], "unit": "ms", "mean": "5.1 ms", "uncertainty": 0.1},
         "fetch": "0.25 ms", "collate": {"mean": "2 ms", "cv": 0.1}, "send": "1.5 ms", "in_process_collate": 0.5,
         "consumer": {"values": ["1 ms", "2 ms"]}, "consumer_growth": 0.02,
@@ -358,7 +359,7 @@ def test_one_bad_value_in_a_good_document_is_refused(path: str, value: Any) -> N
 )
 def test_any_setting_is_taken_or_refused(path: str, entry: str, value: str) -> None:
     try:
-        survives(override(example(), [f"{path}{entry}={value}"]), path.rpartition(".")[2] or "=")
+        survives(override(example(), [f"{path}{entry}={value}"]), path.rpartition(".")[2] or path or "=")
     except InputError as error:
         assert short(f"{path}{entry}={value}") in str(error)
 

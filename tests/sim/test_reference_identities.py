@@ -119,7 +119,8 @@ def _clip(rank: RankAccount) -> Any:
 def _twice_the_times_take_twice_the_time(job: Job, once: Run) -> None:
     pipeline, draws, length = job
     durations = ("allreduce", "startup", "worker_startup", "quota_period")
-    double = {name: 2 * getattr(pipeline, name) for name in durations}
+    double: dict[str, Any] = {name: 2 * getattr(pipeline, name) for name in durations}
+    double["trainer"] = replace(pipeline.trainer, settling=2 * pipeline.trainer.settling)
     service_times = {key: values * 2 for key, values in draws.service_times.items()}
     twice = simulate(replace(pipeline, **double), Draws(service_times), length)
     assert twice.makespan == 2 * once.makespan

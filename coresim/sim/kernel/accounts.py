@@ -30,6 +30,7 @@ from coresim.sim.kernel.records import (
     SERVER,
     STARTING,
     SYNCING,
+    TURNING,
     UNLAUNCHED,
     WAITING,
     WORKING,
@@ -72,7 +73,7 @@ def trainer_column(rank: Rank) -> int:
         return IN_STARTUP
     if state in (PREPARING, HANDING):
         return IN_PHASE + rank.phase
-    return IN_PHASE + rank.job.own_phases + (1 if state == LAUNCHING else 0)
+    return IN_PHASE + rank.job.own_phases + (1 if state in (TURNING, LAUNCHING) else 0)
 
 
 def account_rank(rank: Rank) -> None:

@@ -83,7 +83,7 @@ def describe(job: Job, pipeline: described.Pipeline, length: RunLength) -> None:
     job.handover_count = len(trainer.handover)
     job.own_phases = job.inline_count + (1 if job.handover_count > 0 else 0)
     job.receives_early = pipeline.receives_early
-    job.cpus = pipeline.width
+    job.cpus = pipeline.width * pipeline.one
     if pipeline.has_quota:
         job.quota = pipeline.cores * pipeline.quota_period
         job.quota_period = pipeline.quota_period
@@ -95,6 +95,7 @@ def describe(job: Job, pipeline: described.Pipeline, length: RunLength) -> None:
     job.dispatch = dispatch_of(pipeline)
     job.copy_mode = described.COPY_MODES.index(trainer.copy_mode)
     job.run_ahead = trainer.run_ahead
+    job.settling = trainer.settling
     job.spin = 1 if trainer.spin else 0
     job.persistent = pipeline.persistent
     job.barrier = pipeline.barrier

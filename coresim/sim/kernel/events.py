@@ -15,6 +15,7 @@ from coresim.sim.kernel.records import (
     RECEIVING,
     SERVER,
     TRAINER,
+    TURNING,
     Actor,
     Host,
     Job,
@@ -29,6 +30,7 @@ from coresim.sim.kernel.trainer import (
     end_launch,
     end_receiving,
     end_step,
+    end_turns,
     end_work,
     launch,
     open_epoch,
@@ -73,7 +75,7 @@ def run_host(host: Host) -> bool:
 
 def act(host: Host) -> None:
     """Hand over and take once for one rank that something happened to; forget the rank when nothing is left."""
-    if host.job.handover_count > 0 and host.job.ranks_per_host > 1:
+    if host.job.ranks_per_host > 1 and (host.job.handover_count > 0 or host.job.settling > 0):
         act_in_order(host)
         return
     rank = host.changed[host.changed_count - 1]
@@ -129,6 +131,8 @@ def trainer_event(rank: Rank) -> None:
     elif state == COPYING:
         rank.host.spinning -= rank.job.spin
         launch(rank)
+    elif state == TURNING:
+        end_turns(rank)
     elif state == LAUNCHING:
         end_launch(rank)
     else:

@@ -29,16 +29,28 @@ def holds_core(stage: StageRecord, phase: int) -> int:
     return 1 if phase < 0 or stage.phases[phase].resource == CORES else 0
 
 
-def handover_state(rank: Rank, maker: Actor) -> int:
-    """The state of the hand-over of a batch that is picked up now, as `coresim.model.handover.state_of` numbers it."""
+def wanting(rank: Rank, maker: Actor) -> int:
+    """Who wants a core as a batch of that maker is picked up: the maker, all trainers, and other servers of stage 0."""
     job, host = rank.job, rank.host
     wanted = 1 + job.ranks_per_host
     for number in range(host.first_rank, host.first_rank + job.ranks_per_host):
         wanted += job.ranks[number].stages[0].on_cores
-    doing = RESTS
     if maker.busy and maker.pending > 0:
         wanted -= holds_core(maker.stage, maker.phase)
-        doing = BEGINS if maker.began == host.wait.now else WORKS
+    return wanted
+
+
+def note_turns(rank: Rank, maker: Actor) -> None:
+    """How long the launch of the step whose batch is picked up now waits for turns, over its work."""
+    wanted, cpus = wanting(rank, maker), rank.job.cpus
+    rank.turns = (2 * cpus - wanted) / cpus if cpus < wanted < 2 * cpus else 0 * cpus
+
+
+def handover_state(rank: Rank, maker: Actor) -> int:
+    """The state of the hand-over of a batch that is picked up now, as `coresim.model.handover.state_of` numbers it."""
+    job, wanted, doing = rank.job, wanting(rank, maker), RESTS
+    if maker.busy and maker.pending > 0:
+        doing = BEGINS if maker.began == rank.host.wait.now else WORKS
     crowd = 0 if wanted <= job.cpus else 1 if wanted < 2 * job.cpus else 2
     return MAKERS * crowd + doing
 

@@ -24,7 +24,7 @@ SHARED, BY_NUMBER, BY_PICK_UP = range(3)
 # Copy modes, in the order of coresim.model.pipeline.COPY_MODES.
 SYNC, STREAM, OVERLAP, NO_COPY = range(4)
 # States of a trainer.
-STARTING, PREPARING, WAITING, RECEIVING, HANDING, CONSUMING, SYNCING, COPYING, LAUNCHING, BEHIND = range(10)
+STARTING, PREPARING, WAITING, RECEIVING, HANDING, CONSUMING, SYNCING, COPYING, TURNING, LAUNCHING, BEHIND = range(11)
 # What the maker of a batch does when the batch is picked up; a state of a hand-over is this and how crowded the cores
 # are, of each `MAKERS` (coresim.model.handover).
 RESTS, BEGINS, WORKS, MAKERS = range(4)
@@ -84,6 +84,7 @@ class Job:
     handover_count: int = 0
     own_phases: int = 0  # of the trainer before consumer: the inline ones, or the hand-over
     receives_early: bool = False
+    settling: Number = 0  # work of a launch after which it has its share of the cores, s
     cpus: Number = 0  # cores on which tasks run at once
     quota: Number = 0  # core-seconds of a period; 0: no limit
     quota_period: Number = 0
@@ -247,6 +248,7 @@ class Rank:
     early: Item = NOTHING  # that the trainer receives now
     maker: Actor | None = None  # of the batch that is handed over, while it serves what it served at the pick-up
     rest: Number = 0  # what the hand-over takes when its maker rests
+    turns: Number = 0  # what a launch waits for turns, over its work
     window: int = 0
     begin: Number = 0
     end: Number = 0

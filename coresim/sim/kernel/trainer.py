@@ -6,7 +6,7 @@ from coresim.sim.kernel.accounts import account_rank, account_starved, account_s
 from coresim.sim.kernel.clocks import push
 from coresim.sim.kernel.items import accept, drop_item, offered
 from coresim.sim.kernel.line import mark_changed
-from coresim.sim.kernel.receiving import begin_handover, next_arrival
+from coresim.sim.kernel.receiving import begin_handover, next_arrival, note_turns
 from coresim.sim.kernel.records import (
     BARRED,
     BEHIND,
@@ -23,6 +23,7 @@ from coresim.sim.kernel.records import (
     STREAM,
     SYNC,
     SYNCING,
+    TURNING,
     UNBOUNDED,
     UNLAUNCHED,
     WAITING,
@@ -112,6 +113,8 @@ def pick_up(rank: Rank) -> bool:
     account_starved(rank, item)
     drop_item(rank, item)
     note_pick(rank, item.number)
+    if rank.job.settling > 0:
+        note_turns(rank, rank.stages[0].servers[item.server])
     if item.received:
         copy_batch(rank)
     elif rank.job.handover_count > 0:
@@ -184,14 +187,25 @@ def launch(rank: Rank) -> None:
     rank.trainer_state = LAUNCHING
     rank.submitted += 1
     phase = rank.job.launch
-    if phase.times[first_time(phase, rank.step, rank)] > 0:
-        begin_phase(rank.trainer, phase, rank.step)
+    work = phase.times[first_time(phase, rank.step, rank)]
+    if work <= 0:
+        # One that takes no time is over in this instant: a turn of the event loop for it would cost as much as any.
         start_device(rank)
+        rank.host.events += 1
+        end_launch(rank)
         return
-    # One that takes no time is over in this instant: a turn of the event loop for it would cost as much as any.
+    if rank.turns > 0:
+        rank.trainer_state = TURNING
+        push(rank.host.wait, min(work, rank.job.settling) * rank.turns, rank.trainer)
+    else:
+        begin_phase(rank.trainer, phase, rank.step)
     start_device(rank)
-    rank.host.events += 1
-    end_launch(rank)
+
+
+def end_turns(rank: Rank) -> None:
+    """The trainer has waited for its turns, and launches."""
+    rank.trainer_state = LAUNCHING
+    begin_phase(rank.trainer, rank.job.launch, rank.step)
 
 
 def end_launch(rank: Rank) -> None:
