@@ -18,7 +18,7 @@ from still import COPY, LAUNCH, SIZE, STEP, StillHost, still
 from coresim.device import interface as module
 from coresim.device.emulated import PINNED, Emulated, EmulatedDevice, open_device
 from coresim.device.interface import CudaDevice, Device
-from coresim.device.queues import DeviceHost, Queue, Work
+from coresim.device.queues import DeviceHost, PinnedMemory, Queue, Work
 from coresim.errors import InputError, MissingPartError
 
 torch = pytest.importorskip("torch")
@@ -223,6 +223,22 @@ def test_torchs_own_thread_pins_for_it() -> None:
             pinned = [getattr(found, PINNED, False) for found in batches]
     assert pinned == [True] * 4
     assert (torch.Tensor.pin_memory, torch.accelerator.is_available) == usual
+
+
+def test_pinned_memory_is_given_again_when_nobody_has_it_any_more() -> None:
+    import torch
+
+    memory = PinnedMemory()
+    tensor = torch.arange(6.0).view(2, 3)
+    first, second = memory.copy_of(tensor), memory.copy_of(tensor)
+    place = first.data_ptr()
+    assert torch.equal(first, tensor) and second.data_ptr() != place
+    kept = first.detach()  # as the copy on the device, which shares its memory
+    del first
+    assert memory.copy_of(tensor).data_ptr() != place
+    del kept
+    assert memory.copy_of(tensor).data_ptr() == place
+    assert memory.copy_of(torch.tensor(3)).shape == () and memory.copy_of(torch.zeros(0, 2)).shape == (0, 2)
 
 
 # ---- opening a device ------------------------------------------------------------------------------------------

@@ -254,6 +254,17 @@ def test_timing_the_step_takes_no_time_from_the_rest() -> None:
     assert device.step.mean == pytest.approx(0.125) and device.run_ahead == 1
 
 
+@pytest.mark.parametrize(("device", "pins_for"), [(None, "cuda"), ("cuda:1", "cuda:1")])
+def test_the_loader_pins_for_the_device_that_was_measured(device: str | None, pins_for: str) -> None:
+    fakes = Fakes()
+    fakes.parts = GPU_PARTS
+    run(fakes, device=device)
+    assert (fakes.asked[0].pin_memory, fakes.asked[0].device) == (True, pins_for)
+    given = Fakes()
+    run(given, step_time=0.25)
+    assert (given.asked[0].pin_memory, given.asked[0].device) == (False, "")
+
+
 def test_an_unsettled_step_is_said() -> None:
     fakes = Fakes()
     fakes.parts, fakes.settled = GPU_PARTS, False

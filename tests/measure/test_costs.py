@@ -258,6 +258,14 @@ def test_pinning_is_what_the_trainer_s_other_threads_spend() -> None:
     assert "prepare.pin" not in named(calibration(pinned))  # torch has other threads too
 
 
+def test_pages_are_what_reading_a_batch_for_the_first_time_takes() -> None:
+    """The first batch of a run is left out: the buffers that it is read to are new."""
+    reads = replace(run(), pages=(0.5, 0.004, 0.006), pace=2.0)
+    found = named(calibration(reads))["receive.pages"]
+    assert found.values == ((0.002, 0.003),) and found.unit == "s/batch"
+    assert "receive.pages" not in named(calibration(run()))
+
+
 def test_a_loader_in_the_trainer_hands_nothing_over() -> None:
     found = named(calibration(run(workers=0), run(workers=0, round=1)))
     assert set(found) == {"prepare.sample", "prepare.collate", "machine.speed", "machine.others"}

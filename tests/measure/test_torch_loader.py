@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +272,20 @@ def test_a_built_in_workload_shows_its_steps_and_each_worker_draws_its_own(tmp_p
     one = subject.sample(3)
     subject.seed()
     assert subject.sample(3) == one
+
+
+def test_a_note_says_when_its_batch_was_pinned() -> None:
+    from coresim.device.emulated import Emulated, EmulatedDevice
+
+    subject: Any = job(range(8), batch_size=2)
+    began = time.perf_counter()
+    device = EmulatedDevice(Emulated(), torch.device("cpu"))
+    with device.loading(), closing(subject.open(Layout(1, pin_memory=True), seed=1)) as pipe:
+        notes = [pipe.next()[1] for _ in range(3)]
+    assert all(began < note.made < note.pinned == note.there < time.perf_counter() for note in notes)
+    with closing(subject.open(Layout(1), seed=1)) as pipe:
+        note = pipe.next()[1]
+    assert note.pinned == 0.0 and note.there == note.made
 
 
 def test_pinning_is_asked_of_the_loader(monkeypatch: pytest.MonkeyPatch):

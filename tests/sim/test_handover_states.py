@@ -11,7 +11,7 @@ import pytest
 
 from coresim.errors import InputError
 from coresim.model.build import build
-from coresim.model.handover import AFTER_SPINNING, STATES, Handover, nearest, state_of
+from coresim.model.handover import AFTER_SPINNING, SETTLING, STATES, Handover, nearest, state_of
 from coresim.model.option import Option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import read_scenario
@@ -173,6 +173,47 @@ def test_the_workers_of_another_rank_hasten_no_hand_over(engine: Any):
     )
     assert [trace.pick_up for trace in run.traces] == [(10,), (12,)]
     assert [trace.start for trace in run.traces] == [(21,), (15,)]
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+@pytest.mark.parametrize(
+    ("cores", "settling", "end"),
+    [
+        # At 10 s both workers begin another batch: three want two cores. The launch waits 3 s (2 - 3/2) and then takes
+        # two thirds of a core: 1.5 s and 6 s. Without turns it takes 6 s, and the step of 7 s is longer.
+        (2, 3, 17.5), (2, 0, 17),
+        # A launch that is over before the scheduler has evened out takes twice as long as alone.
+        (2, 100, 18),
+        # Three cores are enough, and on one core an equal share is less than half: a third, until the launch is over.
+        (3, 3, 17), (1, 3, 32),
+    ],
+)  # fmt: skip
+def test_a_launch_waits_for_turns_where_more_want_a_core(engine: Any, cores: int, settling: int, end: float):
+    pipeline, draws = job(cores)
+    trainer = replace(pipeline.trainer, handover=(), settling=Fraction(settling))
+    times = {**draws.service_times, "trainer.launch": np.array([[Fraction(4)]], dtype=object)}
+    run = engine(replace(pipeline, trainer=trainer), Draws(times), RunLength(1, trace=True))
+    assert run.traces[0].start == run.traces[0].pick_up and run.ranks[0].end == end
+    assert (
+        run.ranks[0].trainer["launch"]
+        == sum(run.ranks[0].trainer.values()) - run.ranks[0].trainer["starved"] - (run.ranks[0].trainer["device"])
+    )
+
+
+def test_settling_needs_batches_and_is_a_time():
+    samples = Stage("loader", 1, (Phase("preprocess"),), grain="sample", buffer=1)
+    with pytest.raises(InputError, match="settling is for stages that make batches"):
+        Pipeline((samples,), Trainer(settling=1), Phase("step"))
+    with pytest.raises(InputError, match="settling must be finite"):
+        Pipeline((replace(samples, grain="batch"),), Trainer(settling=-1), Phase("step"))
+
+
+def test_only_a_loader_s_trainer_that_launches_waits_for_turns():
+    tables: dict[str, Any] = {"workload": {"batch_size": 4, "preprocess": "1 ms"}, "accelerator": {"step": "20 ms"}}
+    launching = read_scenario({**tables, "accelerator": {"step": "20 ms", "launch": "5 ms"}})
+    assert build(launching, Option.OVERLAPPED, 2.0, 2).trainer.settling == SETTLING
+    assert build(launching, Option.STAGED, 2.0, 2).trainer.settling == 0
+    assert build(read_scenario(tables), Option.OVERLAPPED, 2.0, 2).trainer.settling == 0
 
 
 def test_a_state_is_what_the_maker_does_and_how_many_want_a_core():

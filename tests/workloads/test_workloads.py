@@ -12,10 +12,12 @@ from PIL import Image
 
 from coresim.errors import InputError
 from coresim.workloads.base import (
+    PAGE,
     DatasetWorkload,
     batch_facts,
     default_collate,
     seed_everything,
+    touch,
 )
 from coresim.workloads.images import ImageWorkload, crop_box
 from coresim.workloads.named import WorkloadSpec, load_object
@@ -163,3 +165,20 @@ def assert_one_line(error: BaseException, words: list[str]) -> None:
     text = str(error)
     assert "\n" not in text
     assert [word for word in words if word not in text] == [], text
+
+
+def test_touching_reads_every_page_of_what_a_batch_holds() -> None:
+    class Array:
+        nbytes = 3 * PAGE
+
+        def __init__(self) -> None:
+            self.read: list[int] = []
+
+        def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+            self.read.append(1)
+            return np.arange(3 * PAGE, dtype=np.uint8)
+
+    array = Array()
+    touch({"images": [array, "a text"], "labels": (np.zeros((0, 2)), 3)})
+    assert array.read == [1]
+    touch(np.zeros((2, 3, 4))[:, ::2])  # what lies in pieces is read too

@@ -1,0 +1,67 @@
+"""Pinning, and reading what is not pinned: where in the line they stand, and what a profile says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from made_up import profile
+
+from coresim.model.build import build
+from coresim.model.measurement import Measurement
+from coresim.model.option import Option
+from coresim.model.pipeline import Pipeline
+from coresim.model.scenario import read_scenario
+
+WORKLOAD = {
+    "batch_size": 4, "preprocess": "1 ms", "consumer": "2 ms", "pages": "3 ms", "pin": "5 ms", "pin_wait": "7 ms",
+}  # fmt: skip
+
+
+def line(option: Option = Option.OVERLAPPED, copy: str = "0 s", **loader: Any) -> Pipeline:
+    tables = {"workload": {**WORKLOAD, "copy": copy}, "accelerator": {"step": "20 ms"}, "loader": loader}
+    return build(read_scenario(tables), option, 4.0, 2)
+
+
+def test_a_pin_thread_waits_for_workers_and_copies_on_a_core() -> None:
+    stage = line(pin_memory=True).stages[1]
+    assert (stage.name, stage.servers, stage.ordered) == ("pin", 1, True)
+    found = [(phase.resource, phase.service.mean) for phase in stage.phases]
+    assert found == [("wait", pytest.approx(0.007)), ("cores", pytest.approx(0.005))]
+    assert [stage.name for stage in line().stages] == ["loader"]
+
+
+@pytest.mark.parametrize(
+    ("loader", "copy", "consumer_s", "copy_s"),
+    [
+        # The step is the first to read the batch where nothing copies it, else the copy is.
+        ({}, "0 s", 0.005, 0.0),
+        ({}, "10 ms", 0.002, 0.013),
+        # A copy beside the steps takes the trainer nothing, but the trainer's process maps the batch.
+        ({"copy_mode": "stream"}, "10 ms", 0.005, 0.010),
+        # The thread that pins has read it, and its CPU time is that thread's.
+        ({"pin_memory": True}, "10 ms", 0.002, 0.010),
+    ],
+)
+def test_who_reads_a_batch_first_maps_its_pages(
+    loader: dict[str, Any], copy: str, consumer_s: float, copy_s: float
+) -> None:
+    trainer = line(copy=copy, **loader).trainer
+    assert trainer.consumer.service.mean == pytest.approx(consumer_s)
+    assert trainer.copy.service.mean == pytest.approx(copy_s)
+
+
+@pytest.mark.parametrize("option", [Option.NO_OVERLAP, Option.STAGED])
+def test_a_batch_of_the_trainer_s_own_process_is_mapped_already(option: Option) -> None:
+    trainer = line(option).trainer
+    assert trainer.consumer.service.is_zero and trainer.copy.service.is_zero
+
+
+def test_a_profile_that_was_measured_with_pinning_says_so() -> None:
+    measured = profile()
+    pinned = [Measurement(name, "s/batch", ((0.01,), (0.012,)), "test") for name in ("prepare.pin", "receive.pin")]
+    tables = replace(measured, measurements=(*measured.measurements, *pinned)).scenario_tables()
+    scenario = read_scenario(tables)
+    assert scenario.loader.pin_memory and not read_scenario(measured.scenario_tables()).loader.pin_memory
+    assert scenario.workload.pin.mean == scenario.workload.pin_wait.mean == pytest.approx(0.011)
