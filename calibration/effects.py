@@ -24,6 +24,7 @@ Change = Callable[[Scenario], Scenario]
 #: An effect that is more than another scenario.
 DISPATCHED = "dispatched when the last is received"
 SPUN = "turns of others after spinning"
+TURNS = "a launch waits for turns"
 #: The name of all points together, beside those of workloads.
 ALL = "all"
 
@@ -61,6 +62,8 @@ def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engi
         pipeline = replace(pipeline, stages=tuple(map(_dispatched_at_once, pipeline.stages)))
     if effect == "core sharing":
         pipeline = replace(pipeline, cores=float(pipeline.busiest()))
+    if effect == TURNS:
+        pipeline = replace(pipeline, trainer=replace(pipeline.trainer, settling=0.0))
     if effect == SPUN:
         pipeline = replace(
             pipeline, trainer=replace(pipeline.trainer, spin=scenario_of(costs, setting).accelerator.sync == "spin")
@@ -114,6 +117,7 @@ _COMMON: dict[str, Change] = {
 _TRAINING: dict[str, Change] = {
     "copying to the device": _changed(workload={"copy": ZERO}),
     "launch": _changed(accelerator={"launch": ZERO}),
+    TURNS: _changed(),
     "busy-host slowdown": _changed(accelerator={"slowdown": (1.0,)}),
 }
 

@@ -18,7 +18,7 @@ from typing import Any
 from probing import save
 
 BURSTS_MS = (15, 60, 120)
-REST_S, REPEATS, SETTLE_S = 0.03, 40, 0.3
+REST_S, REPEATS, SETTLE_S = 0.03, 25, 0.3
 _PIECE = bytes(1 << 15)
 
 
