@@ -96,6 +96,13 @@ def test_a_part_makes_profiles_and_trials_and_says_what_is_left(campaign: Campai
     assert capsys.readouterr().out == "the grid is done\n"
 
 
+def test_trials_alone_take_all_of_the_time(campaign: Campaign) -> None:
+    campaign.left = campaign.points((1, 0))
+    assert campaign.call("--trials-only") == 6
+    assert [asked[0] for asked in campaign.asked] == ["validate"]
+    assert campaign.seconds() == 8 * 60 - cuda_campaign.TRIAL_S - cuda_campaign.STOP_S
+
+
 def test_a_grid_that_is_done_is_printed_and_left_alone(campaign: Campaign, capsys: Any):
     campaign.save(*campaign.points((1, 0), (1, 2)), host_fingerprint="of another machine")
     before = campaign.path.read_bytes()

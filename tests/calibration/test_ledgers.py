@@ -32,6 +32,8 @@ SAME, MOVED = 0.005, {"ranks": 0.009, "ranks-again": 0.006, "workers-whole": 0.0
 MOVED |= {"device": 0.015, "xeon-2cpu": 0.023}
 # Since these, a step covers its own launch in predictions, as the device's events tell it in trials.
 MOVED |= {"device-epyc": 0.05, "device-whole": 0.05}
+# Since these, a launch waits for turns where more want a core than there are.
+MOVED |= {"h200": 0.09}
 # Since these, a hand-over ends with the batch that its maker is at.
 MOVED |= {"xeon-2cpu-again": 0.011}
 #: Since then that moved jobs whose samples hold the lock of the interpreter, and with one batch out a worker is dealt
