@@ -4,7 +4,7 @@ Runs from a checkout with nothing but Python, torch, numpy, Pillow and psutil, a
 
     python calibration/cuda_campaign.py --name h200 --minutes 8
 
-Where the device is there for minutes, ``--trials-only --grid calibration/cuda_rest_grid.toml`` records what comes first.
+Where the device is there for minutes: ``--trials-only --grid calibration/cuda_rest_grid.toml``.
 
 Each call makes one part of at most ``--minutes``, keeps every trial at once, goes on where the last one stopped, and
 ends with the table so far. When the grid is done, it prints the table and nothing else, and
@@ -69,7 +69,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=8.0, help="length of this part (default 8)")
     parser.add_argument("--out", type=_path, default=HERE, help="folder of the files (default: this one)")
     parser.add_argument("--device", default="cuda", help="where to train (default: cuda)")
-    parser.add_argument("--trials-only", action="store_true", help="no profiles: for a device that is there for minutes")
+    parser.add_argument("--trials-only", action="store_true", help="no profiles: where time is short")
     parser.add_argument("--grid", type=_path, default=HERE / "cuda_grid.toml", help="the declared grid")
     return parser.parse_args(arguments)
 
