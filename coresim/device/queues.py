@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +16,6 @@ from coresim.device.models import load_torch
 
 #: A piece of work of some ten microseconds: zlib lets go of the interpreter's lock for it, and keeps the core.
 _PIECE = bytes(1 << 15)
-#: References to a block that no tensor holds: of the list, of who looks through it, and of who counts them.
-_FREE = 3
 
 
 class DeviceHost:
@@ -73,7 +71,8 @@ class PinnedMemory:
     """
 
     def __init__(self) -> None:
-        self._blocks: dict[int, list[Any]] = {}
+        # By size, each block with a reference to the view of it that its last copy holds.
+        self._blocks: dict[int, list[tuple[Any, weakref.ref[Any]]]] = {}
         self._lock = threading.Lock()
 
     def copy_of(self, tensor: Any) -> Any:
@@ -84,10 +83,11 @@ class PinnedMemory:
             return tensor.clone()
         with self._lock:
             blocks = self._blocks.setdefault(size, [])
-            block = next((one for one in blocks if sys.getrefcount(one) == _FREE), None)
-            if block is None:
-                blocks.append(block := np.empty(size, dtype=np.uint8))
-            memory = torch.from_numpy(block)
+            free = next((place for place, (_, held) in enumerate(blocks) if held() is None), None)
+            block = np.empty(size, dtype=np.uint8) if free is None else blocks.pop(free)[0]
+            view = block[:]
+            blocks.append((block, weakref.ref(view)))
+            memory = torch.from_numpy(view)
         return memory.view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
 

@@ -197,9 +197,7 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
     if pages := [[value / slower(found, run) for value in run.pages[1:]] for run in telling if run.pages[1:]]:
-        yield Measurement(
-            "receive.pages", "s/batch", _kept(pages), f"{how}; CPU seconds to map the pages that it reads"
-        )
+        yield Measurement("receive.pages", "s/batch", _kept(pages), f"{how}; CPU seconds to map its pages")
     if found.pinned:
         pins = [[run.trial.side_cpu / slower(found, run)] for run in telling]
         yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of its other threads: pinning")

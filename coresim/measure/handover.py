@@ -78,12 +78,7 @@ def waits_by_state(
     ``wanted``: of each step, whether its hand-over goes into the result; empty: all do.
     """
     moments = [max(step.asked, step.ready) for step in trial.steps]
-    batches: list[_Made] = []
-    for number, note in enumerate(trial.notes):
-        # A worker that has another batch to make begins it at once, whatever it then waits for: its own threads' lock.
-        before, dealt = number - workers, number - workers * prefetch_factor
-        began = max(batches[before].made, moments[dealt]) if dealt >= 0 else note.began
-        batches.append(_Made(note.worker, min(began, note.made), note.made, note.there))
+    batches = _made(trial, moments, workers, prefetch_factor)
     spans: dict[int, list[tuple[float, float]]] = {}
     for batch in sorted(batches, key=lambda batch: (batch.began, batch.made)):
         spans.setdefault(batch.worker, []).append((batch.began, batch.made))
@@ -111,6 +106,19 @@ def waits_by_state(
             later = batches[number + 1 : number + workers * prefetch_factor] if moment > batch.there else []
             along = sum(known < other.there < batch.there for other in later)
             found.setdefault(STATES[state_of(maker, others, cpus)], []).append(waited / (1 + along))
+    return found
+
+
+def _made(trial: Trial, moments: Sequence[float], workers: int, prefetch_factor: int) -> list[_Made]:
+    """The batches of a trial, each picked up at its moment.
+
+    A worker that has another batch to make begins it at once, whatever it then waits for: its own threads' lock.
+    """
+    found: list[_Made] = []
+    for number, note in enumerate(trial.notes):
+        before, dealt = number - workers, number - workers * prefetch_factor
+        began = max(found[before].made, moments[dealt]) if dealt >= 0 else note.began
+        found.append(_Made(note.worker, min(began, note.made), note.made, note.there))
     return found
 
 
