@@ -45,7 +45,8 @@ def batch_twice(growth: float) -> Transform:
 def with_batch(scenario: Scenario, samples: int) -> Scenario:
     """Batches of so many samples: what a batch costs as a whole grows with them, the step stays as it is."""
     own = scenario.workload
-    found = with_services(scenario, samples / own.batch_size, "collate", "send", "consumer", "pin", "copy")
+    whole = ("collate", "send", "consumer", "pin", "pin_wait", "pages", "copy")
+    found = with_services(scenario, samples / own.batch_size, *whole)
     size = None if own.batch_bytes is None else own.batch_bytes * samples / own.batch_size
     return replace(found, workload=replace(found.workload, batch_size=samples, batch_bytes=size))
 

@@ -83,7 +83,7 @@ CAUSES: tuple[tuple[str, Callable[[JudgedSetting], JudgedSetting], str], ...] = 
     ("bandwidth", _free_bandwidth, "cores fight for memory: move fewer bytes per sample, not more cores"),
     ("storage", _faster("fetch"), "fetch with more concurrency, cache, or use a faster or more compact format"),
     ("interpreter lock", _no_lock, "processes instead of threads, code that releases the lock, or no GIL"),
-    ("serial consumer", _faster("consumer", "pin"), "send fewer, larger tensors; smaller dtypes; pin in a thread"),
+    ("serial consumer", _faster("consumer", "pin", "pages"), "send fewer, larger tensors; smaller dtypes; pin"),
     ("copy", _faster("copy"), "pin memory and copy on a stream of its own; send uint8 and convert on the GPU"),
     ("launch-bound", _faster("launch"), "larger batches, CUDA graphs or compilation: fewer launches per second"),
     ("no overlap", _faster(*WORK), "prepare batches in workers while the GPU works (option 2)"),

@@ -15,8 +15,12 @@ from coresim.device.models import Step, build_model, default_step, load_torch
 from coresim.device.queues import DeviceHost
 from coresim.workloads.base import mapped
 
-#: Cycles of one reading of a CUDA device's clock; readings until two agree within a share, so many at the most.
-_CYCLES, _AGREED, _READINGS = 10_000_000, 0.05, 50
+#: Cycles of one reading of a CUDA device's clock.
+_CYCLES = 10_000_000
+#: A device raises its clock under load: it is read for so long, s, and until two readings agree within that share.
+_LOAD_S, _AGREED = 0.5, 0.05
+#: Readings at the most.
+_READINGS = 1000
 
 
 class Device:
@@ -119,15 +123,16 @@ class CudaDevice(Device):
         self._cuda._sleep(int(seconds * self._cycles_per_second))
 
     def _clock(self) -> float:
-        """Cycles per second under load: a device that has rested raises its clock for the first tenths of a second."""
-        rate = 0.0
+        """Cycles per second under load: a device that has rested begins at a low clock."""
+        rate, loaded = 0.0, 0.0
         for _ in range(_READINGS):
             start, before = self.record(), rate
             self._cuda._sleep(_CYCLES)
             end = self.record()
             self.synchronise()
-            rate = _CYCLES / self.elapsed(start, end)
-            if abs(rate - before) <= _AGREED * before:
+            seconds = self.elapsed(start, end)
+            rate, loaded = _CYCLES / seconds, loaded + seconds
+            if loaded >= _LOAD_S and abs(rate - before) <= _AGREED * before:
                 break
         return rate
 

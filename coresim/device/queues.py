@@ -71,21 +71,25 @@ class PinnedMemory:
     """
 
     def __init__(self) -> None:
-        # By size, each block with a reference to the view of it that its last copy holds.
+        # By room, each block with a reference to the view of it that its last copy holds.
         self._blocks: dict[int, list[tuple[Any, weakref.ref[Any]]]] = {}
         self._lock = threading.Lock()
 
     def copy_of(self, tensor: Any) -> Any:
-        """A copy of the tensor in such memory, which is free when nothing shares the copy's memory any more."""
-        torch = load_torch()
+        """A copy of the tensor in such memory, which is free when nothing shares the copy's memory any more.
+
+        A tensor that does not lie in one piece is copied to memory of its own.
+        """
+        torch, tensor = load_torch(), tensor.detach()
         size = tensor.numel() * tensor.element_size()
-        if not size:
+        if not size or not tensor.is_contiguous():
             return tensor.clone()
+        room = 1 << (size - 1).bit_length()
         with self._lock:
-            blocks = self._blocks.setdefault(size, [])
+            blocks = self._blocks.setdefault(room, [])
             free = next((place for place, (_, held) in enumerate(blocks) if held() is None), None)
-            block = np.empty(size, dtype=np.uint8) if free is None else blocks.pop(free)[0]
-            view = block[:]
+            block = np.empty(room, dtype=np.uint8) if free is None else blocks.pop(free)[0]
+            view = block[:size]
             blocks.append((block, weakref.ref(view)))
             memory = torch.from_numpy(view)
         return memory.view(tensor.dtype).view(tensor.shape).copy_(tensor)

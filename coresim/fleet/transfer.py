@@ -34,7 +34,7 @@ from coresim.units import format_duration
 
 OTHER_FORM, OTHER_CPU, KNOWN_RATIO, OTHER_SPEED = 0.1, 0.3, 0.1, 0.15
 MANY = 16
-CPU_TIMES = ("preprocess", "collate", "send", "consumer", "pin")
+CPU_TIMES = ("preprocess", "collate", "send", "consumer", "pin", "pages")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
-from coresim.measure.handover import LEAST_SEEN, pickled, pin_waits, waits_by_state
+from coresim.measure.handover import LEAST_SEEN, pickled, pin_wait, waits_by_state
 from coresim.measure.machine_speed import MOST_SLOWER
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
@@ -156,7 +156,7 @@ def _place(note: Note) -> tuple[int, float]:
 def beyond(run: CalibrationRun) -> list[float]:
     """Seconds from batch to batch of a worker that had the next one to make, beyond its samples and collation."""
     notes = [*run.trial.warm_up, *run.trial.notes]
-    picked = [notes[0].made, *(max(step.asked, step.ready) for step in run.trial.steps)]
+    picked = [notes[0].there, *(max(step.asked, step.ready) for step in run.trial.steps)]
     workers, credits = run.workers, run.workers * Layout.prefetch_factor
     found: list[float] = []
     for number, note in enumerate(notes[: len(notes) - workers]):
@@ -201,8 +201,9 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
     if found.pinned:
         pins = [[run.trial.side_cpu / slower(found, run)] for run in telling]
         yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of its other threads: pinning")
-        text = "in the thread that pins, beyond its CPU time: waiting for workers"
-        yield Measurement("receive.pin", "s/batch", _kept([pin_waits(run.trial) for run in telling]), f"{how}; {text}")
+        waits = tuple((pin_wait(run.trial, run.later),) for run in telling)
+        text = "wall time of the thread that pins, beyond its CPU time"
+        yield Measurement("receive.pin", "s/batch", waits, f"{how}; {text}")
 
 
 def _often(seen: Mapping[str, list[list[float]]]) -> dict[str, list[list[float]]]:

@@ -6,11 +6,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration
-from coresim.measure.notes import duty_of
+from coresim.measure.notes import Note, duty_of
 from coresim.measure.trial import Trial
 from coresim.model.handover import STATES, state_of
 from coresim.model.measurement import Measurement
@@ -72,7 +73,7 @@ def waits_by_state(
     batch before. One that was made earlier and is not pickled yet is not ready: with more workers more of them are
     pickled at once, so that this wait says nothing of a hand-over.
 
-    Where the loader's own thread pins, it is the one that waits for makers (`pin_waits`). The trainer waits for that
+    Where the loader's own thread pins, it is the one that waits for makers (`pin_wait`). The trainer waits for that
     thread alone, from the moment on at which the batch is pinned.
 
     ``wanted``: of each step, whether its hand-over goes into the result; empty: all do.
@@ -122,14 +123,15 @@ def _made(trial: Trial, moments: Sequence[float], workers: int, prefetch_factor:
     return found
 
 
-def pin_waits(trial: Trial) -> list[float]:
-    """What the thread that pins took for each batch beyond its CPU time, s: it receives one after the other."""
-    found, free = [], -math.inf
-    for note in sorted((*trial.warm_up, *trial.notes), key=lambda note: note.pinned):
-        if math.isfinite(free):  # of the first it is not known when the thread was free
-            found.append(max(0.0, note.pinned - max(note.made, free) - trial.side_cpu))
-        free = note.pinned
-    return found
+def pin_wait(trial: Trial, later: Sequence[Note]) -> float:
+    """What the thread that pins took for a batch beyond its CPU time, s, on average over the ``later`` batches.
+
+    It receives and pins one after the other, so it is free for a batch when it has pinned the one before.
+    """
+    free = dict(pairwise(sorted(note.pinned for note in (*trial.warm_up, *trial.notes))))
+    before = {after: first for first, after in free.items()}
+    took = [note.pinned - max(note.made, before[note.pinned]) for note in later if note.pinned in before]
+    return max(0.0, stats.mean(took) - trial.side_cpu) if took else 0.0
 
 
 def _at_work(spans: Sequence[tuple[float, float]], moment: float) -> bool:

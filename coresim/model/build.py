@@ -12,7 +12,7 @@ from coresim.errors import InputError
 from coresim.model import lock
 from coresim.model.crowding import crowding
 from coresim.model.dispatch import deals_after_receipt, wait_for_deal, waits_before_deal
-from coresim.model.handover import SETTLING, STATES, after_spinning, receiving, state_of, usual
+from coresim.model.handover import EVENED_OUT_S, STATES, after_spinning, receiving, state_of, usual
 from coresim.model.option import Option, read_option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
@@ -116,7 +116,7 @@ def _organise(
     receives = not (copied or scenario.loader.in_process)
     trainer = _trainer(scenario, receives=receives, copies=not copied)
     if receives and scenario.loader.grain == "batch" and not scenario.accelerator.launch.is_zero:
-        trainer = replace(trainer, settling=SETTLING)
+        trainer = replace(trainer, settling=EVENED_OUT_S)
     if deals_after_receipt(scenario.loader, prefetch_factor):
         waits = _waits(scenario, before_deal=True)
         stages = wait_for_deal(stages, waits[resting] if waits else ZERO, scenario.workload.consumer)
@@ -195,7 +195,7 @@ def _handover(waits: tuple[Service, ...]) -> tuple[Phase, ...]:
 def _loader(scenario: Scenario, workers: int) -> tuple[tuple[Stage, ...], bool]:
     """Option 2's stages, and whether one of them, and not the trainer, copies to the device."""
     loader, workload = scenario.loader, scenario.workload
-    pins = loader.pin_memory and not workload.pin.is_zero
+    pins = loader.pin_memory and not loader.in_process and not workload.pin.is_zero
     # A pin thread takes batches as they come; the order is restored behind it.
     stages = list(_workers(scenario, workers, ordered=loader.ordered and not pins))
     if pins:
@@ -269,7 +269,8 @@ def _interpreter(scenario: Scenario, threads: int, ordered: bool, buffer: int | 
 def _copy_stage(scenario: Scenario, buffer: int) -> Stage:
     """A thread that receives batches and copies them to the device, ahead of the trainer."""
     workload = scenario.workload
-    received = ZERO if scenario.loader.in_process else workload.consumer.longer(usual(workload.handover))
+    maps = ZERO if scenario.loader.pin_memory else workload.pages
+    received = ZERO if scenario.loader.in_process else workload.consumer.longer(usual(workload.handover)).longer(maps)
     copy = Phase("copy", "wait", workload.copy)
     phases = _timed(Phase("consumer", "cores", received), copy, least=copy)
     return Stage("copy", 1, phases, buffer=buffer, ordered=scenario.loader.ordered)

@@ -28,8 +28,9 @@ STATES = tuple(f"{maker}_{crowd}" for crowd in CROWDS for maker in MAKERS)
 AFTER_SPINNING = Service(0.00127, uncertainty=0.7)
 
 #: CPU seconds of a thread that begins to work after which the scheduler has evened out who shares a core with whom.
-#: Until then it shares one with one other. From ``calibration/probe_turns.py``, two busy processes on two CPUs.
-SETTLING = 0.04
+#: Until then it shares one with one other. From ``calibration/probe_turns.py``, two busy processes on two CPUs, for a
+#: thread that slept; with one that spun all takes up to 15 % less time.
+EVENED_OUT_S = 0.04
 
 T = TypeVar("T")
 

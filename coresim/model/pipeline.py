@@ -46,7 +46,7 @@ lowest rank, by its free server of the lowest number. Then again from the top.
 ``consumer``, a cores phase (after inline phases too); (3) copies: with ``sync`` it first waits until the accelerator
 has finished all earlier steps, then for the copy's time; ``stream`` hands the copy to the accelerator, which performs
 it before the step; ``overlap`` hands it to a copy engine that performs one after another; ``none`` copies nothing; (4)
-performs ``launch``, a cores phase, after *waiting for turns*; (5) waits until the accelerator has finished step ``i -
+performs ``launch``, a cores phase that *waits for turns*; (5) waits until the accelerator has finished step ``i -
 run_ahead``. Waiting for the accelerator or a synchronous copy holds a core as a runnable task if ``spin``, and none
 otherwise. Waiting for a batch holds none.
 
@@ -64,8 +64,8 @@ and else ``shared``. If the maker serves an item at the pick-up, the hand-over e
 ``rest``, with the cores as at the pick-up, has passed since all phases of that item were done.
 
 *Waiting for turns.* A thread that begins to work shares one core with one other, until the scheduler has evened out.
-Where ``n`` wanted a core at the pick-up, which were ``shared``, the trainer first waits min(``launch``, ``settling``)
-(2 - n / cpus), without a core; on its share of all cores its launch takes n / cpus times as long as alone.
+If the cores were ``shared`` at the pick-up and ``n`` wanted one, the launch begins with a wait of min(``launch``,
+``settling``) (2 - n / cpus), without a core; on its share of all cores it takes n / cpus times as long as alone.
 
 **Accelerator.** Step ``i`` starts when step ``i - 1`` has finished, the launch of ``i`` has begun and the copy of
 ``i`` has ended. Its work progresses at ``accelerator_rate(k)`` with ``k`` = busy cores. It finishes when its work

@@ -231,7 +231,7 @@ class Scenario:
 SECTIONS: dict[str, Any] = {
     "workload": WorkloadCosts, "accelerator": Accelerator, "host": HostResources, "loader": Loader, "target": Target,
 }  # fmt: skip
-_TIMES = ("fetch", "preprocess", "collate", "send", "consumer", "pin", "copy")
+_TIMES = ("fetch", "preprocess", "collate", "send", "consumer", "pin", "pin_wait", "pages", "copy")
 
 
 def read_scenario(document: dict[str, Any], source: str = "scenario") -> Scenario:

@@ -117,7 +117,7 @@ class ReferenceRank:
         if not self.outlet.has(0):
             return False
         batch, wanted, self.wanted = self.outlet.take(0), self.wanted, None
-        state = self._handover_state(batch)
+        state, self.turns = self._handover_state(batch)
         self.feed.pick_up(batch)
         wanted.succeed((batch, state))
         return True
@@ -134,7 +134,7 @@ class ReferenceRank:
         self.early.add(first)
         self.receives = True
         batch = next(item for _, number, item in station.ready if number == first)
-        self.env.process(self._receive_before_its_turn(batch, self._handover_state(batch)))
+        self.env.process(self._receive_before_its_turn(batch, self._handover_state(batch)[0]))
         return True
 
     def _receive_before_its_turn(self, batch: LineItem, state: int) -> Process:
@@ -154,16 +154,16 @@ class ReferenceRank:
         yield self.env.timeout(rest) if self.env.now + rest < ends else end
         self.host.events += 1
 
-    def _handover_state(self, batch: LineItem) -> int:
-        """*State of a hand-over*, and *Waiting for turns*: of a batch that is picked up now."""
+    def _handover_state(self, batch: LineItem) -> tuple[int, Number]:
+        """*State of a hand-over*, and what the launch *waits for turns*, over its work: if it is picked up now."""
         lines = [rank.stations[0] for rank in self.ranks if rank.host is self.host]
         served = [visit for line in lines for visit in line.visits.values() if visit.done is None]
         own = self._served_by(batch.owner)
         maker = "rest" if not own else "begin" if own[0].taken == self.env.now else "work"
         on_cores, of_own = ([visit.works[-1][0] for visit in some].count("cores") for some in (served, own))
         cpus, wanted = self.pipeline.width * self.pipeline.one, on_cores - of_own + 1 + self.pipeline.ranks
-        self.turns = (2 * cpus - wanted) / cpus if cpus < wanted < 2 * cpus else 0
-        return state_of(maker, on_cores - of_own, self.pipeline.width, self.pipeline.ranks)
+        turns = (2 * cpus - wanted) / cpus if cpus < wanted < 2 * cpus else 0
+        return state_of(maker, on_cores - of_own, self.pipeline.width, self.pipeline.ranks), turns
 
     def _served_by(self, server: int) -> list[Visit]:
         """The visit that this server of stage 0 serves, if any."""

@@ -39,7 +39,7 @@ LEAST_STEPS, MOST_STEPS = 12, 500
 LONGEST, MOST_CHANCE = 12.0, 0.0125
 ENDLESS = 1e12
 #: CPU times of a scenario: they change with the machine's speed.
-WORK = ("preprocess", "collate", "send", "consumer", "pin")
+WORK = ("preprocess", "collate", "send", "consumer", "pin", "pages")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ subclass: `DatasetWorkload` wraps any object that can be indexed or iterated.
 
 from __future__ import annotations
 
+import ctypes
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coresim.errors import InputError
 
@@ -217,15 +219,34 @@ def batch_facts(batch: Any) -> tuple[int, int]:
     return (int(size), 1) if isinstance(size, int) else (0, 0)
 
 
-def touch(batch: Any) -> None:
-    """Read a number of every page of memory in a batch's arrays and tensors: whoever reads all of it maps these."""
+def touch(batch: Any) -> int:
+    """Read a byte of every page of a batch's arrays and tensors, as whoever reads all of them does; the pages read.
+
+    They are read where they lie, whatever their type and order. What has no memory of its own there, such as a list, a
+    sparse tensor or one on a device, is left out.
+    """
+    pages: list[int] = []
 
     def read(part: Any) -> None:
-        if isinstance(getattr(part, "nbytes", None), int) and hasattr(part, "__array__"):
-            numbers = np.asarray(part).reshape(-1).view(np.uint8)
-            numbers[::PAGE].max(initial=0)
+        numbers = _bytes_of(part)
+        if numbers is not None:
+            numbers[::PAGE].max()
+            pages.append(len(numbers[::PAGE]))
 
     mapped(batch, read)
+    return sum(pages)
+
+
+def _bytes_of(part: Any) -> NDArray[np.uint8] | None:
+    """The memory of an array or of a tensor on the host, without a copy; None where there is none to be had."""
+    if isinstance(part, np.ndarray):
+        whole = part.size > 0 and part.flags.forc and not part.dtype.hasobject
+        return part.reshape(-1, order="A").view(np.uint8) if whole else None
+    if not hasattr(part, "untyped_storage") or part.device.type != "cpu" or str(part.layout) != "torch.strided":
+        return None
+    storage = part.untyped_storage()
+    size = storage.nbytes()
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(storage.data_ptr()), np.uint8) if size else None
 
 
 @contextmanager

@@ -46,6 +46,17 @@ def test_made_up_costs_are_found_again(bench_of: Make) -> None:  # noqa: F811
     assert cautions_of(found) == []
 
 
+def test_a_trainer_that_reads_maps_every_batch(bench_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    read: list[Any] = []
+    monkeypatch.setattr(module, "touch", read.append)
+    plain = calibrate(bench_of(cpus=2), budget_s=6.0)
+    assert not read and not any(run.pages for run in plain.runs) and "receive.pages" not in named(plain)
+    found = calibrate(bench_of(cpus=2), budget_s=6.0, reads=True)
+    # With the batch of the warm-up.
+    assert all(len(run.pages) == len(run.trial.steps) + 1 for run in found.runs) and read
+    assert named(found)["receive.pages"].unit == "s/batch"
+
+
 def test_what_few_workers_show_of_batches_that_are_pickled_holds_for_many(bench_of: Make) -> None:  # noqa: F811
     """A worker makes a batch in 3 ms and pickles it in 10 ms, which the trainer of many workers never waits for."""
     made_up: dict[str, Any] = {"sample": lambda call: 0.0005, "collate": lambda call: 0.001, "send": 0.0, "first": 0.0}

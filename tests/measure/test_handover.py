@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from kit import made_note
 
-from coresim.measure.handover import pin_waits, waits_by_state
+from coresim.measure.handover import pin_wait, waits_by_state
 from coresim.measure.trial import TimedStep, Trial
 
 
@@ -137,8 +139,11 @@ def test_a_batch_that_was_pinned_before_an_earlier_one_was_received_shows_nothin
 
 def test_the_thread_that_pins_waits_beyond_its_own_work() -> None:
     """It takes 0.2 s of CPU time for each batch, one after the other."""
-    moments = ((1.0, 1.5), (1.1, 1.8), (3.0, 3.2))
+    moments = ((1.0, 1.5), (1.1, 1.9), (3.0, 3.2))
     notes = tuple(made_note(0.0, made)._replace(pinned=pinned) for made, pinned in moments)
     trial = Trial(0.0, tuple(step(pinned, pinned, pinned + 0.1) for _, pinned in moments), notes, side_cpu=0.2)
-    # When it was free for the first one is not known; the second waited for it, and took it 0.3 s.
-    assert pin_waits(trial) == [pytest.approx(0.1), pytest.approx(0.0)]
+    # When it was free for the first one is not known; the second waited for it, and took it 0.4 s; the third 0.2 s.
+    assert pin_wait(trial, notes) == pytest.approx(0.1)
+    assert pin_wait(trial, notes[:1]) == 0.0
+    # That some batches take it less than the mean is no waiting of the others.
+    assert pin_wait(replace(trial, side_cpu=0.3), notes) == pytest.approx(0.0)

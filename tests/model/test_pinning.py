@@ -12,6 +12,7 @@ from coresim.model.build import build
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
+from coresim.model.presets import PRESETS
 from coresim.model.scenario import read_scenario
 
 WORKLOAD = {
@@ -50,6 +51,21 @@ def test_who_reads_a_batch_first_maps_its_pages(
     trainer = line(copy=copy, **loader).trainer
     assert trainer.consumer.service.mean == pytest.approx(consumer_s)
     assert trainer.copy.service.mean == pytest.approx(copy_s)
+
+
+def test_a_thread_that_copies_maps_what_it_is_the_first_to_read() -> None:
+    stage = line(copy="10 ms", copy_mode="thread").stages[-1]
+    assert [(phase.name, phase.service.mean) for phase in stage.phases] == [
+        ("consumer", pytest.approx(0.005)), ("copy", pytest.approx(0.010)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_only_loaders_of_processes_have_a_thread_that_pins(name: str) -> None:
+    """A profile of a DataLoader says that it pins, and a loader of threads has it in its table too."""
+    preset = PRESETS[name]
+    found = line(preset=name, pin_memory=True)
+    assert ("pin" in [stage.name for stage in found.stages]) == (not preset.loader.get("in_process", False))
 
 
 @pytest.mark.parametrize("option", [Option.NO_OVERLAP, Option.STAGED])

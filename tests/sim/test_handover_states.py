@@ -11,7 +11,7 @@ import pytest
 
 from coresim.errors import InputError
 from coresim.model.build import build
-from coresim.model.handover import AFTER_SPINNING, SETTLING, STATES, Handover, nearest, state_of
+from coresim.model.handover import AFTER_SPINNING, EVENED_OUT_S, STATES, Handover, nearest, state_of
 from coresim.model.option import Option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import read_scenario
@@ -211,7 +211,7 @@ def test_settling_needs_batches_and_is_a_time():
 def test_only_a_loader_s_trainer_that_launches_waits_for_turns():
     tables: dict[str, Any] = {"workload": {"batch_size": 4, "preprocess": "1 ms"}, "accelerator": {"step": "20 ms"}}
     launching = read_scenario({**tables, "accelerator": {"step": "20 ms", "launch": "5 ms"}})
-    assert build(launching, Option.OVERLAPPED, 2.0, 2).trainer.settling == SETTLING
+    assert build(launching, Option.OVERLAPPED, 2.0, 2).trainer.settling == EVENED_OUT_S
     assert build(launching, Option.STAGED, 2.0, 2).trainer.settling == 0
     assert build(read_scenario(tables), Option.OVERLAPPED, 2.0, 2).trainer.settling == 0
 

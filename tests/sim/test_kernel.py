@@ -295,7 +295,7 @@ def test_a_core_more_never_lengthened_a_run_with_storage_to_spare(chunk: int) ->
     shortened = 0
     for seed in range(chunk, 1000, 2):
         pipeline, draws, length = random_job(random.Random(seed), exact=False)
-        # A hand-over's time is drawn by its state, and another core changes the state; so it does waiting for turns.
+        # A hand-over's time is drawn by its state. Another core changes the state, and who waits for turns.
         trainer = replace(pipeline.trainer, handover=(), settling=0)
         pipeline = replace(pipeline, trainer=trainer, speed=(1.0,), slowdown=(1.0,), storage_streams=None)
         length = replace(length, trace=False)

@@ -111,7 +111,7 @@ def test_one_straggles_and_the_others_do_not() -> None:
 
 def test_a_common_end_is_what_the_barrier_says() -> None:
     """Whatever the timer does: the next step begins no earlier than the end of all."""
-    pipe = SimpleNamespace(inline=False, next=lambda: (None, SimpleNamespace(made=0.0)))
+    pipe = SimpleNamespace(inline=False, next=lambda: (None, SimpleNamespace(there=0.0)))
     moments = iter(np.arange(0.0, 1000.0))
     trial = run_trial(
         pipe, [1.0] * 5, 1, wait=lambda _: None, join=lambda end: end + 7.0,  # type: ignore[arg-type]

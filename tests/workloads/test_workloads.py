@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit import needs_torch
 from PIL import Image
 
 from coresim.errors import InputError
@@ -167,18 +168,22 @@ def assert_one_line(error: BaseException, words: list[str]) -> None:
     assert [word for word in words if word not in text] == [], text
 
 
-def test_touching_reads_every_page_of_what_a_batch_holds() -> None:
-    class Array:
-        nbytes = 3 * PAGE
+def test_touching_reads_every_page_of_an_array_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = np.zeros(3 * PAGE, dtype=np.uint8)
+    assert touch({"images": [whole, "a text"], "labels": (np.zeros((0, 2)), 3)}) == 3
+    assert touch(np.zeros((PAGE, 2), dtype=np.float32).T) == 8  # in another order, and in one piece
+    assert touch(np.zeros((2, 2 * PAGE), dtype=np.uint8)[:, ::2]) == 0  # in pieces: reading it would copy it
+    assert touch(np.array([None, "objects"], dtype=object)) == 0
 
-        def __init__(self) -> None:
-            self.read: list[int] = []
 
-        def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
-            self.read.append(1)
-            return np.arange(3 * PAGE, dtype=np.uint8)
+@needs_torch
+def test_touching_reads_every_page_of_a_tensor_whatever_it_is() -> None:
+    import torch
 
-    array = Array()
-    touch({"images": [array, "a text"], "labels": (np.zeros((0, 2)), 3)})
-    assert array.read == [1]
-    touch(np.zeros((2, 3, 4))[:, ::2])  # what lies in pieces is read too
+    images = torch.zeros(2, 3, 64, 64)
+    pages = 2 * 3 * 64 * 64 * 4 // PAGE
+    assert touch([images, torch.tensor([1, 2])]) == pages + 1
+    assert touch(images.to(memory_format=torch.channels_last)) == pages
+    assert touch(images.to(torch.bfloat16)) == pages // 2
+    assert touch(images.requires_grad_()) == touch(images[:, :1]) == pages
+    assert touch(torch.eye(3).to_sparse()) == touch(torch.zeros(0)) == 0
