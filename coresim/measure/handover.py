@@ -6,7 +6,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from coresim import stats
@@ -128,8 +127,8 @@ def pin_wait(trial: Trial, later: Sequence[Note]) -> float:
 
     It receives and pins one after the other, so it is free for a batch when it has pinned the one before.
     """
-    free = dict(pairwise(sorted(note.pinned for note in (*trial.warm_up, *trial.notes))))
-    before = {after: first for first, after in free.items()}
+    pinned = sorted(note.pinned for note in (*trial.warm_up, *trial.notes))
+    before = dict(zip(pinned[1:], pinned, strict=False))
     took = [note.pinned - max(note.made, before[note.pinned]) for note in later if note.pinned in before]
     return max(0.0, stats.mean(took) - trial.side_cpu) if took else 0.0
 
