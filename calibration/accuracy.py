@@ -12,7 +12,7 @@ from coresim.model.service import read_service
 from coresim.sim.estimate import Engine
 from coresim.validate.ledger import Ledger, RecordedJob, RecordedPoint
 from coresim.validate.predict import Costs, Prediction, chance, predict, rate_period
-from coresim.validate.score import RECEIVING, WORK, Score, cost_changes, score
+from coresim.validate.score import PINNING, RECEIVING, WORK, Score, cost_changes, score
 
 KNEE = (0.8, 1.25)
 #: Workers from which on a setting is a kind of its own.
@@ -54,7 +54,7 @@ def kind_of(point: RecordedPoint) -> str:
     if is_calibrated(point):
         return "the calibrated setting: one worker"
     if s.trains:
-        trained = "an emulated device" if s.device.startswith("emulated") else s.trains
+        trained = "an emulated device" if s.is_emulated else s.trains
         return trained + (", pinned" if s.pin_memory else "") + (f", {s.run_ahead} ahead" if s.run_ahead != 1 else "")
     if s.ranks > 1:
         return f"{s.ranks} ranks" + (", a straggler" if s.straggler > 1.0 else "")
@@ -153,7 +153,7 @@ def _with_own_costs(point: RecordedPoint, costs: Costs, engine: Engine) -> Recor
     changes = cost_changes(point, costs)
     tables = dict(costs.tables)
     tables["workload"] = dict(tables["workload"])
-    for key, name in (("preprocess", WORK), ("collate", WORK), ("consumer", RECEIVING)):
+    for key, name in (("preprocess", WORK), ("collate", WORK), ("consumer", RECEIVING), ("pin", PINNING)):
         if name in changes and key in tables["workload"]:
             # The rest is taken at the sampled pace, so this part is told beside it.
             factor = (1.0 + changes[name]) / pace

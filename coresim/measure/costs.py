@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
-from coresim.measure.handover import LEAST_SEEN, pickled, pin_wait, waits_by_state
+from coresim.measure.handover import LEAST_SEEN, pickled, pinning, waits_by_state
 from coresim.measure.machine_speed import MOST_SLOWER
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
@@ -199,11 +199,11 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
     if pages := [[value / slower(found, run) for value in run.pages[1:]] for run in telling if run.pages[1:]]:
         yield Measurement("receive.pages", "s/batch", _kept(pages), f"{how}; CPU seconds to map its pages")
     if found.pinned:
-        pins = [[run.trial.side_cpu / slower(found, run)] for run in telling]
-        yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of its other threads: pinning")
-        waits = tuple((pin_wait(run.trial, run.later),) for run in telling)
-        text = "wall time of the thread that pins, beyond its CPU time"
-        yield Measurement("receive.pin", "s/batch", waits, f"{how}; {text}")
+        pinned = [(run, pinning(run.trial, run.later)) for run in telling]
+        pins = [[cpu / slower(found, run) for cpu, _ in batches] for run, batches in pinned]
+        yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of the thread that pins")
+        waits = tuple((max(0.0, stats.mean([wait for _, wait in batches])),) for _, batches in pinned if batches)
+        yield Measurement("receive.pin", "s/batch", waits, f"{how}; wall time of that thread beyond its CPU time")
 
 
 def _often(seen: Mapping[str, list[list[float]]]) -> dict[str, list[list[float]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -122,15 +123,21 @@ def _made(trial: Trial, moments: Sequence[float], workers: int, prefetch_factor:
     return found
 
 
-def pin_wait(trial: Trial, later: Sequence[Note]) -> float:
-    """What the thread that pins took for a batch beyond its CPU time, s, on average over the ``later`` batches.
+def pinning(trial: Trial, later: Sequence[Note]) -> list[tuple[float, float]]:
+    """What each of the ``later`` batches took the thread that pins: CPU seconds, and wall seconds beyond them.
 
-    It receives and pins one after the other, so it is free for a batch when it has pinned the one before.
+    It receives and pins one after the other, so it is free for a batch when it has pinned the one before. The first
+    of all batches has none before it and is left out. Of a batch that was made while the thread was at the one before,
+    wall seconds can be less than CPU seconds by what the thread did before; on average over many batches they are not.
     """
-    pinned = sorted(note.pinned for note in (*trial.warm_up, *trial.notes))
-    before = dict(zip(pinned[1:], pinned, strict=False))
-    took = [note.pinned - max(note.made, before[note.pinned]) for note in later if note.pinned in before]
-    return max(0.0, stats.mean(took) - trial.side_cpu) if took else 0.0
+    notes = sorted((*trial.warm_up, *trial.notes), key=lambda note: note.pinned)
+    wanted = {note.pinned for note in later}
+    found: list[tuple[float, float]] = []
+    for before, note in itertools.pairwise(notes):
+        if note.pinned in wanted:
+            cpu = note.pin_clock - before.pin_clock
+            found.append((cpu, note.pinned - max(note.made, before.pinned) - cpu))
+    return found
 
 
 def _at_work(spans: Sequence[tuple[float, float]], moment: float) -> bool:

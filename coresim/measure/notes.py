@@ -45,6 +45,7 @@ class Note(NamedTuple):
         message: bytes of the message that it is sent as, where that was looked at: of the first batch of each worker.
         pickling: CPU seconds to pickle that message.
         pinned: when the loader's own thread had it in pinned memory; 0 where none pins.
+        pin_clock: CPU seconds that this thread had spent by then.
     """
 
     began: float
@@ -63,6 +64,7 @@ class Note(NamedTuple):
     message: int = 0
     pickling: float = 0.0
     pinned: float = 0.0
+    pin_clock: float = 0.0
 
     @property
     def there(self) -> float:
@@ -71,14 +73,14 @@ class Note(NamedTuple):
 
 
 class PinMark:
-    """Travels behind a batch: the loader's thread that pins puts the moment in its place, when the batch is pinned.
+    """Travels behind a batch: when the batch is pinned, the loader's thread that pins puts its clocks in this place.
 
     It calls ``pin_memory`` of whatever has one, part after part (``torch/utils/data/_utils/pin_memory.py``).
     """
 
-    def pin_memory(self) -> float:
-        """Now."""
-        return time.perf_counter()
+    def pin_memory(self) -> tuple[float, float]:
+        """Now, and the CPU seconds of this thread."""
+        return time.perf_counter(), time.thread_time()
 
 
 def duty_of(notes: Sequence[Note]) -> float:

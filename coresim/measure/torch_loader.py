@@ -182,13 +182,16 @@ class _TorchPipe(Pipe):
     def next(self) -> tuple[Any, Note]:
         """The loader's next batch; what went wrong in a worker is raised as what it was there."""
         try:
-            batch, note, pinned = next(self._batches)
+            batch, note, mark = next(self._batches)
         except InputError as error:  # torch makes a worker's traceback the message of the same error
             raise InputError(str(error).strip().splitlines()[-1].partition(_PREFIX)[2] or str(error)) from None
         except RuntimeError as error:
             raise _told(error) from None
         note = unpacked(note)
-        return batch, note if isinstance(pinned, PinMark) else note._replace(pinned=pinned)
+        if isinstance(mark, PinMark):  # no thread pins
+            return batch, note
+        pinned, pin_clock = mark
+        return batch, note._replace(pinned=pinned, pin_clock=pin_clock)
 
     def stop(self) -> int:
         """Deal no more indices: the workers come to rest when they have made what is out."""

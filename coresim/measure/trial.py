@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from coresim.measure.notes import Note, queued_seconds
@@ -47,15 +47,13 @@ class TimedStep(NamedTuple):
 class Trial:
     """What happened: the steps of the window after warm-up, and what the workers noted of their batches.
 
-    ``before`` is the device's end of the last warm-up step, s, and ``warm_up`` what was noted until then. ``side_cpu``:
-    CPU seconds per step of the trainer's other threads, such as the one that pins memory.
+    ``before`` is the device's end of the last warm-up step, s, and ``warm_up`` what was noted until then.
     """
 
     before: float
     steps: tuple[TimedStep, ...]
     notes: tuple[Note, ...]
     warm_up: tuple[Note, ...] = ()
-    side_cpu: float = 0.0
 
     @property
     def idle(self) -> float:
@@ -111,7 +109,6 @@ def run_trial(
     found: list[TimedStep] = []
     notes: list[Note] = []
     end = None
-    side = _side_cpu()
     for step_s in steps_s:
         queued = queue_clock()
         asked, cpu = clock(), cpu_clock()
@@ -130,13 +127,7 @@ def run_trial(
         wait(end)
         found.append(TimedStep(asked, ready, got, start, end, used, queued))
         notes.append(note)
-    side = (_side_cpu() - side) / len(found)
-    return replace(after_warm_up(found, notes, warm_up), side_cpu=side)
-
-
-def _side_cpu() -> float:
-    """CPU seconds of this process's other threads."""
-    return time.process_time() - time.thread_time()
+    return after_warm_up(found, notes, warm_up)
 
 
 def after_warm_up(steps: Sequence[TimedStep], notes: Sequence[Note], warm_up: int) -> Trial:

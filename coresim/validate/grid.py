@@ -79,6 +79,11 @@ class Setting:
         return f"{self.model} {self.precision}".strip() if self.model else ""
 
     @property
+    def is_emulated(self) -> bool:
+        """Whether it trains on an emulated device."""
+        return self.device.startswith("emulated")
+
+    @property
     def busy(self) -> int:
         """CPUs that its workers keep busy at the most."""
         return max(1, min(self.ranks * self.workers, self.cores))

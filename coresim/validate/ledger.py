@@ -38,6 +38,7 @@ class MeasuredTrial:
         others_cores: cores that other programs kept busy meanwhile.
         pace: what the sampler's work cost during the trial, relative to the calibration's.
         dirty: why the trial does not count, or "".
+        pin_s: mean CPU time of the thread that pins a batch; None: none pins, or it was not noted.
     """
 
     idle: float
@@ -52,6 +53,7 @@ class MeasuredTrial:
     others_cores: float
     pace: float = 1.0
     dirty: str = ""
+    pin_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -147,19 +147,26 @@ def scenario_of(costs: Costs, setting: Setting) -> Scenario:
         host = replace(host, machine_cores=host.cores)
     scenario = replace(scenario, loader=loader, workload=workload, host=host)
     if costs.training is not None:
-        return _in_training(scenario, costs, costs.training, setting.run_ahead)
+        return _in_training(scenario, costs, costs.training, setting)
     device = Accelerator(step=Service(step_time(costs, setting)), sync=setting.sync, count=setting.ranks)
     return replace(scenario, accelerator=device)
 
 
-def _in_training(scenario: Scenario, costs: Costs, step: StepCost, run_ahead: int) -> Scenario:
-    """Real training: the device's own step, launch and copies. A launch is work of the trainer's CPU."""
+def _in_training(scenario: Scenario, costs: Costs, step: StepCost, setting: Setting) -> Scenario:
+    """Real training: the device's own step, launch and copies.
+
+    A launch is work of the trainer's CPU, and takes longer on a slower machine. On an emulated device it is a declared
+    CPU time, however fast the machine is.
+    """
+    launch = empirical(step.launch)
+    if not setting.is_emulated:
+        launch = launch.scaled(costs.slower, costs.spread)
     pinned = scenario.loader.pin_memory and bool(step.copy_pinned)
     copy = step.copy_pinned if pinned else step.copy
     device = Accelerator(
         step=empirical(step.step),
-        launch=empirical(step.launch).scaled(costs.slower, costs.spread),
-        run_ahead=run_ahead,
+        launch=launch.scaled(1.0 / (1.0 - costs.sampled)),
+        run_ahead=setting.run_ahead,
         sync=step.sync,
         slowdown=step.slowdown,
     )

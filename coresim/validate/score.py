@@ -23,7 +23,7 @@ SAME = 0.01
 HELD = 0.9
 #: Relative change that an input must show before it is named as a cause.
 NOTABLE = 0.05
-WORK, RECEIVING = "the CPU time to prepare a batch", "receiving a batch"
+WORK, RECEIVING, PINNING = "the CPU time to prepare a batch", "receiving a batch", "pinning a batch"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
     prediction has it.
     """
     found = {}
-    trials, scenario = point.clean, costs.at(1.0).scenario
+    # The noted CPU times have no part of what sampling takes of a CPU.
+    trials, scenario = point.clean, replace(costs, slower=1.0, sampled=0.0).scenario
     workload, speeds = scenario.workload, scenario.host.speed
     found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
     joining = workload.collate.mean
@@ -110,6 +111,9 @@ def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
     if point.setting.option == Option.OVERLAPPED and workload.consumer.mean > 0:
         longer = receiving(point.setting.workers, workload.consumer_growth, workload.consumer_by_workers)
         found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / (longer * workload.consumer.mean) - 1.0
+    pins = [t.pin_s for t in trials if t.pin_s is not None]
+    if pins and workload.pin.mean > 0:
+        found[PINNING] = stats.mean(pins) / workload.pin.mean - 1.0
     return found
 
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from coresim.errors import InputError
 from coresim.measure.calibrate import BUDGET_S, ROUNDS
 from coresim.measure.forked import run_forked
+from coresim.measure.handover import pinning
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.processes import Link
 from coresim.measure.protocol import others_seconds
@@ -126,7 +127,15 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
         receive_s=sum(step.cpu for step in steps) / len(steps),
         others_cores=others,
         pace=sampler.seen(notes) / order.usual_pace,
+        pin_s=_pinning(found),
     )
+
+
+def _pinning(found: Sequence[Trial]) -> float | None:
+    """Mean CPU seconds of the thread that pins a batch; None where none pins."""
+    trials = [trial for trial in found if any(note.pinned for note in trial.notes)]
+    pinned = [cpu for trial in trials for cpu, _ in pinning(trial, trial.notes)]
+    return sum(pinned) / len(pinned) if pinned else None
 
 
 def _tried(rig: Rig, layout: Layout, order: Order, training: Training | None) -> list[Trial]:

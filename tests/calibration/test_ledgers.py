@@ -34,6 +34,9 @@ MOVED |= {"device": 0.015, "xeon-2cpu": 0.023}
 MOVED |= {"device-epyc": 0.05, "device-whole": 0.05}
 # Since these, a launch waits for turns where more want a core than there are.
 MOVED |= {"h200": 0.09}
+# Since these, sampling the speed of the machine takes its share of a launch, and an emulated device has the launch that
+# was declared.
+MOVED |= {"trainer": 0.012, "trainer-again": 0.012}
 # Since these, a hand-over ends with the batch that its maker is at.
 MOVED |= {"xeon-2cpu-again": 0.011}
 #: Since then that moved jobs whose samples hold the lock of the interpreter, and with one batch out a worker is dealt

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
+import os
 import resource
 import sys
 import threading
@@ -12,13 +14,14 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from still import COPY, LAUNCH, SIZE, STEP, StillHost, still
 
 from coresim.device import interface as module
 from coresim.device.emulated import PINNED, Emulated, EmulatedDevice, open_device
 from coresim.device.interface import CudaDevice, Device
-from coresim.device.queues import DeviceHost, PinnedMemory, Queue, Work
+from coresim.device.queues import DeviceHost, PinnedMemory, Queue, Work, lasting_memory
 from coresim.errors import InputError, MissingPartError
 
 torch = pytest.importorskip("torch")
@@ -240,6 +243,30 @@ def test_pinned_memory_is_given_again_when_nobody_has_it_any_more() -> None:
     del kept
     assert memory.copy_of(tensor).data_ptr() == place
     assert memory.copy_of(torch.tensor(3)).shape == () and memory.copy_of(torch.zeros(0, 2)).shape == (0, 2)
+
+
+def test_a_fork_leaves_the_memory_of_a_device_as_it_is() -> None:
+    """Private memory is copied page after page when it is written to while a fork has it too."""
+    size, found = 1 << 22, []
+    own = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    own.madvise(mmap.MADV_NOHUGEPAGE)
+    for memory in (lasting_memory(size), np.frombuffer(own, dtype=np.uint8)):
+        memory.fill(1)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(writing)
+            os.read(reading, 1)
+            os._exit(0)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        memory.fill(2)
+        found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+        os.close(writing)
+        os.close(reading)
+        os.waitpid(child, 0)
+    # The fork has the interpreter's own memory too, some pages of which are written to meanwhile.
+    pages = size // mmap.PAGESIZE
+    assert found[0] < pages / 2 < pages <= found[1]
 
 
 # ---- opening a device ------------------------------------------------------------------------------------------

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from kit import made_note
 
-from coresim.measure.handover import pin_wait, waits_by_state
+from coresim.measure.handover import pinning, waits_by_state
 from coresim.measure.trial import TimedStep, Trial
 
 
@@ -138,12 +136,14 @@ def test_a_batch_that_was_pinned_before_an_earlier_one_was_received_shows_nothin
 
 
 def test_the_thread_that_pins_waits_beyond_its_own_work() -> None:
-    """It takes 0.2 s of CPU time for each batch, one after the other."""
-    moments = ((1.0, 1.5), (1.1, 1.9), (3.0, 3.2))
-    notes = tuple(made_note(0.0, made)._replace(pinned=pinned) for made, pinned in moments)
-    trial = Trial(0.0, tuple(step(pinned, pinned, pinned + 0.1) for _, pinned in moments), notes, side_cpu=0.2)
-    # When it was free for the first one is not known; the second waited for it, and took it 0.4 s; the third 0.2 s.
-    assert pin_wait(trial, notes) == pytest.approx(0.1)
-    assert pin_wait(trial, notes[:1]) == 0.0
-    # That some batches take it less than the mean is no waiting of the others.
-    assert pin_wait(replace(trial, side_cpu=0.3), notes) == pytest.approx(0.0)
+    """It pins one batch after the other; its CPU clock is at 5.0 s when it has pinned the first."""
+    moments = ((1.0, 1.5, 5.0), (1.1, 1.9, 5.2), (3.0, 3.2, 5.5))
+    notes = tuple(made_note(0.0, made)._replace(pinned=at, pin_clock=clock) for made, at, clock in moments)
+    trial = Trial(0.0, tuple(step(at, at, at + 0.1) for _, at, _ in moments), notes)
+    # When it was free for the first one is not known; the second waited for it, and took it 0.4 s; the third 0.2 s, and
+    # more CPU time than that, because it still had to let the second go.
+    assert [pytest.approx(one) for one in pinning(trial, notes)] == [(0.2, 0.2), (0.3, -0.1)]
+    assert pinning(trial, notes[:1]) == [] and pinning(trial, notes[2:]) == [pytest.approx((0.3, -0.1))]
+    # A batch of the warm-up comes before; the order in which batches were pinned counts, not that of their delivery.
+    later = Trial(0.0, trial.steps[1:], notes[:0:-1], warm_up=notes[:1])
+    assert sorted(pinning(later, later.notes)) == sorted(pinning(trial, notes))

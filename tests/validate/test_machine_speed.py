@@ -10,8 +10,9 @@ from made_up import with_work
 from validate.test_validate import COSTS, SETTING, ledger, measured, point
 
 from coresim.sim.fast import simulate
+from coresim.validate.ledger import RecordedJob
 from coresim.validate.predict import predict, scenario_of, step_time, trial_length
-from coresim.validate.score import cause, cost_changes
+from coresim.validate.score import PINNING, WORK, cause, cost_changes
 from coresim.validate.session import judged
 from coresim.validate.training import StepCost
 
@@ -31,13 +32,25 @@ def test_a_launch_is_work_and_as_uncertain_as_the_speed_of_the_machine():
     """
     step = StepCost(step=(0.01,), launch=(0.02,), copy=(), copy_pinned=(), slowdown=(1.0,), sync="block")
     costs = replace(with_work(COSTS, preprocess="1 us", collate="0 s", consumer="0 s"), training=step)
-    setting = replace(SETTING, model="tiny", device="emulated")
+    setting = replace(SETTING, model="tiny", device="cuda")
     length = trial_length(costs, setting, seconds=1.0)
     usual, quick = (predict(costs.at(slower), setting, length, simulate) for slower in (1.0, 0.75))
     assert (usual.seconds_per_step, quick.seconds_per_step) == pytest.approx((0.02, 0.015), rel=0.02)
     assert usual.idle == pytest.approx(0.0, abs=0.01) == quick.idle
     unsure = scenario_of(replace(costs, spread=0.1), setting).accelerator.launch
     assert (unsure.mean, unsure.uncertainty) == pytest.approx((0.02, 0.1))
+    # What samples the machine's speed takes its share of a launch too.
+    assert scenario_of(replace(costs, sampled=0.2), setting).accelerator.launch.mean == pytest.approx(0.025)
+
+
+def test_a_launch_on_an_emulated_device_is_a_declared_cpu_time_on_any_machine():
+    step = StepCost(step=(0.01,), launch=(0.02,), copy=(), copy_pinned=(), slowdown=(1.0,), sync="block")
+    costs, setting = (
+        replace(COSTS, training=step, spread=0.1),
+        replace(SETTING, model="tiny", device="emulated:step=1s"),
+    )
+    launch = scenario_of(costs.at(0.75), setting).accelerator.launch
+    assert (launch.mean, launch.uncertainty) == (0.02, 0.0)
 
 
 def test_what_sampling_takes_of_a_cpu_is_predicted():
@@ -65,6 +78,21 @@ def test_a_trial_on_a_slower_machine_counts_where_the_sampler_knew():
     slow = measured(0.2, sample_s=0.003, collate_s=0.0015, pace=1.5)
     known = judged(replace(point(SETTING, 0.3), trials=(measured(0.3), slow)))
     assert [trial.dirty for trial in known.trials] == ["", ""]
+
+
+def test_what_a_trial_noted_is_held_against_the_calibration_without_the_share_of_sampling():
+    """Of 10 samples of 2 ms and 3 ms to join them; the calibration has a batch in that time too."""
+    same = replace(point(replace(SETTING, workers=1), 0.3), trials=(measured(0.3),))
+    assert cost_changes(same, replace(COSTS, sampled=0.1))[WORK] == pytest.approx(0.0)
+
+
+def test_pinning_is_a_cause_where_a_trial_noted_it():
+    costs, slow = with_work(COSTS, pin="10 ms"), measured(0.3, pin_s=0.013)
+    changes = cost_changes(replace(point(SETTING, 0.3), trials=(slow,)), costs)
+    assert changes[PINNING] == pytest.approx(0.3)
+    assert PINNING not in cost_changes(replace(point(SETTING, 0.3), trials=(measured(0.3),)), costs)
+    missed, job = replace(point(SETTING, 0.1), trials=(slow,)), RecordedJob("images", "imagenet-like", costs)
+    assert "pinning a batch +30%" in cause(missed, job)
 
 
 def test_option_3_s_threads_are_no_cause_that_a_trial_notes():
