@@ -95,17 +95,20 @@ class EmulatedDevice(Device):
         self._steps.add(Work(issued, seconds, least=self.host.wall()))
 
     def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
-        """From pageable memory the caller copies it to a buffer first, and waits until the device has it.
+        """From pageable memory the caller waits for what is queued, copies it to a buffer, and waits for the device.
 
-        The result shares its memory with a pinned tensor, and must not be written to.
+        So does CUDA's driver (CUDA Runtime API, "API synchronization behavior"). The result shares its memory with a
+        pinned tensor, and must not be written to.
         """
         if getattr(tensor, THERE, False):
             return tensor
         pinned = getattr(tensor, PINNED, False)
+        queue = self._copies if ahead else self._steps
+        if not pinned:
+            self._wait(queue.last)
         source = tensor if pinned else self._pinned.copy_of(tensor)
         memory = self._memory_for(source)
         seconds = tensor.numel() * tensor.element_size() / self.like.bus
-        queue = self._copies if ahead else self._steps
         work = queue.add(Work(self.host.wall(), seconds, copies=lambda: memory.copy_(source)))
         if ahead or not pinned:
             self._wait(work)

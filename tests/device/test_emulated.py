@@ -104,11 +104,14 @@ def test_a_pinned_copy_waits_its_turn_and_nobody_waits_for_it() -> None:
     assert host.now == 2 * STEP + COPY
 
 
-def test_a_pageable_copy_is_waited_for_behind_the_steps() -> None:
+def test_a_pageable_copy_is_made_behind_the_steps_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     device, host = still()
     device.launch(STEP, LAUNCH)
+    staged: list[float] = []
+    stage = device._pinned.copy_of
+    monkeypatch.setattr(device._pinned, "copy_of", lambda tensor: (staged.append(host.now), stage(tensor))[1])
     device.copy(batch())
-    assert host.now == STEP + COPY
+    assert staged == [STEP] and host.now == STEP + COPY
 
 
 def test_a_copy_ahead_has_a_queue_of_its_own() -> None:
