@@ -32,8 +32,9 @@ in this folder; a ledger holds every point's setting, raw step times, prediction
 
 {wandering}
 
-Notes that were written before the afternoon of 26 November 2026 say more is missed "with each trial's own costs" than the tables
-do. The noted CPU times were then held against calibrated ones that included what sampling takes of a CPU.
+All notes but those of `trainer-fork`, `device-fork`, `trainer-staged` and `device-staged` say that more is missed "with
+each trial's own costs" than the tables do, by up to 0.8 points. CPU times that a trial noted were then held against
+calibrated ones that included what sampling takes of a CPU.
 
 To add a machine: `coresim validate --grid calibration/grid.toml -o calibration/NAME.ledger.json`, then this script.
 """

@@ -111,8 +111,8 @@ def with_interval(found: Estimate, pipeline: Pipeline, plan: Plan) -> Estimate:
         low, high = max(0.0, 1.0 - busy * moved), 1.0 - busy / moved
     return replace(
         found,
-        gpu_idle_low=max(0.0, idle - math.hypot(found.simulation_half_low, idle - low)),
-        gpu_idle_high=min(1.0, idle + math.hypot(found.simulation_half_high, high - idle)),
+        gpu_idle_low=max(0.0, idle - math.hypot(found.simulation_half_low, idle - low, found.model_half)),
+        gpu_idle_high=min(1.0, idle + math.hypot(found.simulation_half_high, high - idle, found.model_half)),
         input_half_low=idle - low,
         input_half_high=high - idle,
     )

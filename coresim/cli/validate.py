@@ -126,7 +126,8 @@ def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, Workloa
         grid = fixed_step(grid, parse_duration(args.step_time, "--step-time"))
     model, precision = _trained(args)
     if model:
-        grid = in_training(grid, model, precision, pin_memory=args.device.startswith("cuda"))
+        emulated = args.device if args.device.startswith("emulated") else ""
+        grid = in_training(grid, model, precision, args.device.startswith("cuda"), emulated)
     return grid, {name: spec}
 
 

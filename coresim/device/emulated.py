@@ -95,9 +95,9 @@ class EmulatedDevice(Device):
         self._steps.add(Work(issued, seconds, least=self.host.wall()))
 
     def copy(self, tensor: Any, *, ahead: bool = False) -> Any:
-        """From pageable memory the caller waits for what is queued, copies it to a buffer, and waits for the device.
+        """From pageable memory the caller waits for that queue, copies to a buffer, and waits until the device has it.
 
-        So does CUDA's driver (CUDA Runtime API, "API synchronization behavior"). The result shares its memory with a
+        CUDA's driver may do so (CUDA Runtime API, "API synchronization behavior"). The result shares its memory with a
         pinned tensor, and must not be written to.
         """
         if getattr(tensor, THERE, False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import threading
 import time
 import weakref
@@ -65,12 +66,12 @@ class DeviceHost:
 
 
 def lasting_memory(size: int) -> Any:
-    """So many bytes of the host's memory that stay this process's own when it forks, as a device's memory does.
+    """So many bytes of the host's memory, shared with forks of this process, which must leave them alone.
 
-    Of private memory the kernel copies every page that is written to while a fork shares it (fork(2)): 30 ms for 38 MB
-    on a virtual machine, each time that a loader starts its workers.
+    Of private memory the kernel copies every page that is written to while a fork has it too (fork(2)), so that each
+    start of a loader's workers would make the next copies slower. Memory of a real device is not copied in a fork.
     """
-    return np.frombuffer(mmap.mmap(-1, size), dtype=np.uint8)
+    return np.frombuffer(mmap.mmap(-1, max(1, size)), dtype=np.uint8)
 
 
 class PinnedMemory:
@@ -83,7 +84,7 @@ class PinnedMemory:
     def __init__(self) -> None:
         # By room, each block with a reference to the view of it that its last copy holds.
         self._blocks: dict[int, list[tuple[Any, weakref.ref[Any]]]] = {}
-        self._lock = threading.Lock()
+        self._lock, self._process = threading.Lock(), os.getpid()
 
     def copy_of(self, tensor: Any) -> Any:
         """A copy of the tensor in such memory, which is free when nothing shares the copy's memory any more.
@@ -96,6 +97,8 @@ class PinnedMemory:
             return tensor.clone()
         room = 1 << (size - 1).bit_length()
         with self._lock:
+            if self._process != os.getpid():  # a fork, whose parent still has the blocks
+                self._blocks, self._process = {}, os.getpid()
             blocks = self._blocks.setdefault(room, [])
             free = next((place for place, (_, held) in enumerate(blocks) if held() is None), None)
             block = lasting_memory(room) if free is None else blocks.pop(free)[0]

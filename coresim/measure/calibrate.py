@@ -112,7 +112,6 @@ class Calibration:
     usual_pace: Mapping[int, float]
     sampled: float
     batch_facts: tuple[int, int] = (0, 0)
-    pinned: bool = False
     inline: tuple[CalibrationRun, ...] = ()
 
     def of(self, workers: int) -> list[CalibrationRun]:
@@ -191,7 +190,7 @@ def calibrate(
         inline = made.inline(rounds, alone * share, progress) if alone and not made.slow else ()
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
     usual = mean_paces(made.runs, cpus)
-    return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, pin_memory, inline)
+    return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, inline)
 
 
 @dataclass

@@ -188,8 +188,7 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         runs = found.of(count)
         values = [[step.cpu / slower(found, run) for step in run.received] for run in runs]
         name = "receive.cpu" if count == 1 else f"receive.cpu.{count}"
-        text = f"{_who(found, runs)}; per batch, in the trainer; CPU seconds"
-        yield Measurement(name, "s/batch", _kept(values), text)
+        yield Measurement(name, "s/batch", _kept(values), f"{_who(found, runs)}; per batch, in the trainer; CPU time")
     # Without a step the trainer asks before the maker's thread that sends has got the interpreter's lock from the next
     # samples: the wait then includes sending, up to three times as long as a training waits (docs/frameworks.md).
     seen = _seen(found)
@@ -198,12 +197,13 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
     if pages := [[value / slower(found, run) for value in run.pages[1:]] for run in telling if run.pages[1:]]:
         yield Measurement("receive.pages", "s/batch", _kept(pages), f"{how}; CPU seconds to map its pages")
-    if found.pinned:
-        pinned = [(run, pinning(run.trial, run.later)) for run in telling]
+    pinned = [(run, batches) for run in telling if (batches := pinning(run.trial, run.later))]
+    if pinned:
+        how = f"{found.subject.loader}; per batch, of the thread that pins"
         pins = [[cpu / slower(found, run) for cpu, _ in batches] for run, batches in pinned]
-        yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds of the thread that pins")
-        waits = tuple((max(0.0, stats.mean([wait for _, wait in batches])),) for _, batches in pinned if batches)
-        yield Measurement("receive.pin", "s/batch", waits, f"{how}; wall time of that thread beyond its CPU time")
+        yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds")
+        waits = tuple((max(0.0, stats.mean([wait for _, wait in batches])),) for _, batches in pinned)
+        yield Measurement("receive.pin", "s/batch", waits, f"{how}; wall seconds beyond them")
 
 
 def _often(seen: Mapping[str, list[list[float]]]) -> dict[str, list[list[float]]]:

@@ -73,7 +73,7 @@ def waits_by_state(
     batch before. One that was made earlier and is not pickled yet is not ready: with more workers more of them are
     pickled at once, so that this wait says nothing of a hand-over.
 
-    Where the loader's own thread pins, it is the one that waits for makers (`pin_wait`). The trainer waits for that
+    Where the loader's own thread pins, it is the one that waits for makers (`pinning`). The trainer waits for that
     thread alone, from the moment on at which the batch is pinned.
 
     ``wanted``: of each step, whether its hand-over goes into the result; empty: all do.
@@ -127,10 +127,11 @@ def pinning(trial: Trial, later: Sequence[Note]) -> list[tuple[float, float]]:
     """What each of the ``later`` batches took the thread that pins: CPU seconds, and wall seconds beyond them.
 
     It receives and pins one after the other, so it is free for a batch when it has pinned the one before. The first
-    of all batches has none before it and is left out. Of a batch that was made while the thread was at the one before,
-    wall seconds can be less than CPU seconds by what the thread did before; on average over many batches they are not.
+    of all batches has none before it and is left out. CPU seconds count from that moment on, wall seconds from when
+    the batch is made as well. So the difference is below 0 for a batch that was made later, by what the thread did to
+    let the one before go. Nothing where no thread pins.
     """
-    notes = sorted((*trial.warm_up, *trial.notes), key=lambda note: note.pinned)
+    notes = sorted((n for n in (*trial.warm_up, *trial.notes) if n.pinned), key=lambda note: note.pinned)
     wanted = {note.pinned for note in later}
     found: list[tuple[float, float]] = []
     for before, note in itertools.pairwise(notes):

@@ -188,7 +188,7 @@ class _TorchPipe(Pipe):
         except RuntimeError as error:
             raise _told(error) from None
         note = unpacked(note)
-        if isinstance(mark, PinMark):  # no thread pins
+        if self.inline or isinstance(mark, PinMark):  # no thread pins
             return batch, note
         pinned, pin_clock = mark
         return batch, note._replace(pinned=pinned, pin_clock=pin_clock)

@@ -42,7 +42,7 @@ def finite(value: float) -> float | None:
 
 #: Attributes of an estimate that are keys of documents too.
 _IDLE = ("gpu_idle", "gpu_idle_low", "gpu_idle_high")
-_HALVES = ("simulation_half_low", "simulation_half_high", "input_half_low", "input_half_high")
+_HALVES = ("simulation_half_low", "simulation_half_high", "input_half_low", "input_half_high", "model_half")
 #: What a setting is, takes and gives, of anything with a scenario and a point; memory: of all of the host's loaders.
 _SETTING = (
     *keys("whole", "workers", "prefetch_factor", of="point"),

@@ -185,6 +185,7 @@ def interval_sources(estimate: Estimate) -> str:
         f" {_halves(estimate.simulation_half_low, estimate.simulation_half_high)} points from simulating"
         f" {estimate.replications} x {estimate.steps} steps,"
         f" {_halves(estimate.input_half_low, estimate.input_half_high)} from uncertain inputs"
+        + (f", +-{100 * estimate.model_half:.2f} from what the model itself misses" if estimate.model_half else "")
     )
 
 

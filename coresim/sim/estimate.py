@@ -12,7 +12,7 @@ from coresim.errors import InputError
 from coresim.model.pipeline import Pipeline
 from coresim.sim.accounts import clipped, duration_of, idle_of, settled, shares_of, station_of
 from coresim.sim.draws import Draws
-from coresim.sim.noise import Interval, Observation, interval
+from coresim.sim.noise import Interval, Observation, interval, model_half
 from coresim.sim.replications import Replications
 from coresim.sim.run import Run, RunLength
 from coresim.sim.variation import half_of, held_by, is_random, turn_of, variation
@@ -26,8 +26,7 @@ STARVED = 0.1
 LEAST_ROWS = 512
 #: The longest run that the variation of the times asks for, steps.
 LONGEST = 1 << 14
-#: Noise that is allowed: as a share of the distance from the target, above it and below (where 2.5 of what is allowed
-#: fit in between), and of what uncertain inputs add.
+#: Noise that is allowed, as a share: of the distance from the target, above it and below it; of what inputs add.
 OF_DISTANCE, OF_ROOM, OF_INPUTS = 0.05, 0.4, 0.1
 
 Engine = Callable[[Pipeline, Draws, RunLength], Run]
@@ -79,7 +78,7 @@ class Estimate:
 
     Attributes:
         gpu_idle: share of wall time in which the accelerator does no step's work, over all ranks.
-        gpu_idle_low, gpu_idle_high: its interval at ``level``: simulation noise and uncertain inputs together.
+        gpu_idle_low, gpu_idle_high: its interval at ``level``: simulation noise, uncertain inputs, the model's error.
         simulation_half_low, simulation_half_high: the parts below and above that more simulation would remove.
         input_half_low, input_half_high: the parts below and above that only better measurements would remove.
         throughput_samples_per_s: over all ranks.
@@ -88,6 +87,7 @@ class Estimate:
         accelerator, starved_by, trainer: shares of the window by state.
         stations: per stage its name, servers, utilisation, waiting_for_core, blocked, starved.
         busy_cores: mean number of busy cores on a host.
+        model_half: the part on each side that only a better model would remove; 0 where no input is measured.
     """
 
     gpu_idle: float
@@ -109,6 +109,7 @@ class Estimate:
     steps: int
     warm_up: int
     replications: int
+    model_half: float = 0.0
 
     @property
     def accelerator_utilisation(self) -> float:
@@ -127,8 +128,8 @@ class Estimate:
     def probability_at_best(self, target: float) -> float:
         """The probability if the true idle lies at the lower end of the simulation's noise."""
         idle = self.gpu_idle - self.simulation_half_low
-        low, high = idle - self.input_half_low, idle + self.input_half_high
-        return replace(self, gpu_idle=idle, gpu_idle_low=low, gpu_idle_high=high).probability(target)
+        low, high = (math.hypot(half, self.model_half) for half in (self.input_half_low, self.input_half_high))
+        return replace(self, gpu_idle=idle, gpu_idle_low=idle - low, gpu_idle_high=idle + high).probability(target)
 
 
 def run_length(pipeline: Pipeline, plan: Plan, starved: bool = False) -> RunLength:
@@ -154,9 +155,8 @@ def run_length(pipeline: Pipeline, plan: Plan, starved: bool = False) -> RunLeng
 
 def is_uncertain(pipeline: Pipeline) -> bool:
     """Whether any input is measured and so uncertain itself."""
-    services = [phase.service for _, phase, _ in pipeline.phases()]
-    measured = any(service.uncertainty or service.distribution == "values" for service in services)
-    return measured or pipeline.speed_uncertainty > 0
+    services = (phase.service for _, phase, _ in pipeline.phases())
+    return pipeline.speed_uncertainty > 0 or any(one.uncertainty or one.distribution == "values" for one in services)
 
 
 def estimate(
@@ -231,9 +231,8 @@ def _noise(pipeline: Pipeline, found: Sequence[Observation], length: RunLength, 
     seen = interval(found, plan.level)
     if not is_random(pipeline):
         return seen
-    share, finest = max(seen.share, least), 0.0
-    if len(found) > 1:
-        finest = 1.0 / (len(found) * pipeline.total_ranks * (length.steps - length.warm_up))
+    share, steps = max(seen.share, least), len(found) * pipeline.total_ranks * (length.steps - length.warm_up)
+    finest = 1.0 / steps if len(found) > 1 else 0.0
     below = min(max(seen.below, min(finest, share)), share - least)
     return Interval(share, below, max(seen.above, finest))
 
@@ -275,11 +274,12 @@ def _summary(
     makespan = stats.mean([float(run.makespan) for run in runs])
     seen, starved = (shares_of(runs, table) for table in (lambda rank: rank.accelerator, lambda rank: rank.starved_by))
     accelerator, total = settled(seen, "busy", 1.0 - idle), math.fsum(starved.values())
+    model = model_half(plan.level) if is_uncertain(pipeline) else 0.0
     rate = samples * pipeline.total_ranks**2 * len(runs) / math.fsum(map(duration_of, runs))
     return Estimate(
         gpu_idle=idle,
-        gpu_idle_low=clipped(idle - math.hypot(noise.below, moved[0])),
-        gpu_idle_high=clipped(idle + math.hypot(noise.above, moved[1])),
+        gpu_idle_low=clipped(idle - math.hypot(noise.below, moved[0], model)),
+        gpu_idle_high=clipped(idle + math.hypot(noise.above, moved[1], model)),
         level=plan.level,
         simulation_half_low=noise.below,
         simulation_half_high=noise.above,
@@ -296,4 +296,5 @@ def _summary(
         steps=length.steps,
         warm_up=length.warm_up,
         replications=len(runs),
+        model_half=model,
     )

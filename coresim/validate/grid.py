@@ -134,12 +134,12 @@ def fixed_step(grid: Grid, step_s: float) -> Grid:
     return own_grid(f"{grid.name} at {step_s:g} s per step", tuple(settings))
 
 
-def in_training(grid: Grid, model: str, precision: str, pin_memory: bool) -> Grid:
+def in_training(grid: Grid, model: str, precision: str, pin_memory: bool, device: str = "") -> Grid:
     """The grid's distinct settings with a model in training, whose step time is its own.
 
-    ``pin_memory``: whether the loaders with worker processes pin it.
+    ``pin_memory``: whether the loaders with worker processes pin it. ``device``: an emulated one, by its name.
     """
-    trains: dict[str, Any] = {"model": model, "precision": precision}
+    trains: dict[str, Any] = {"model": model, "precision": precision, "device": device}
     settings = dict.fromkeys(
         replace(s, ratio=1.0, at=1, repeats=2, pin_memory=pin_memory and s.option == Option.OVERLAPPED, **trains)
         for s in grid.settings

@@ -25,6 +25,7 @@ from coresim.model.service import ZERO, Service, empirical
 from coresim.sim.accounts import duration_of, idle_of
 from coresim.sim.draws import Draws, draw, perturb_speed
 from coresim.sim.estimate import LEAST_ROWS, Engine
+from coresim.sim.noise import model_half
 from coresim.sim.run import Run, RunLength
 from coresim.theory.queues import buffer_idle, rate_idle
 from coresim.validate.grid import Setting
@@ -207,13 +208,15 @@ def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, s
     """The simulation's prediction for trials of that length.
 
     The interval at level `LEVEL` holds one trial: each of the simulated ones is as long as the real one and draws its
-    own inputs within their uncertainty, so the noise of a short run is in it too.
+    own inputs within their uncertainty, so the noise of a short run is in it too. So is what the model itself misses.
     """
     pipeline = pipeline_of(scenario_of(costs, setting), setting)
     runs = runs_of(pipeline, length, engine, seed, setting.straggler)
     idles = [trial_idle(run) for run in runs_of(pipeline, length, engine, seed, setting.straggler, PERTURBED)]
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return Prediction(stats.mean([trial_idle(run) for run in runs]), low, high, _period(runs, length))
+    idle, model = stats.mean([trial_idle(run) for run in runs]), model_half(LEVEL)
+    low, high = idle - math.hypot(max(0.0, idle - low), model), idle + math.hypot(max(0.0, high - idle), model)
+    return Prediction(idle, max(0.0, low), min(1.0, high), _period(runs, length))
 
 
 def by_rates(costs: Costs, setting: Setting) -> float:

@@ -133,8 +133,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
 
 def _pinning(found: Sequence[Trial]) -> float | None:
     """Mean CPU seconds of the thread that pins a batch; None where none pins."""
-    trials = [trial for trial in found if any(note.pinned for note in trial.notes)]
-    pinned = [cpu for trial in trials for cpu, _ in pinning(trial, trial.notes)]
+    pinned = [cpu for trial in found for cpu, _ in pinning(trial, trial.notes)]
     return sum(pinned) / len(pinned) if pinned else None
 
 

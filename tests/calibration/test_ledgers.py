@@ -14,8 +14,10 @@ from accuracy import repredict, wandering, with_own_costs
 from coresim import stats
 from coresim.model.profile_tables import DRIFT
 from coresim.sim.fast import simulate
+from coresim.sim.noise import model_half
 from coresim.validate.grid import load_grid
 from coresim.validate.ledger import RecordedPoint, load_ledger
+from coresim.validate.predict import LEVEL
 from coresim.validate.score import score
 
 FOLDER = Path(__file__).parents[2] / "calibration"
@@ -42,6 +44,7 @@ MOVED |= {"xeon-2cpu-again": 0.011}
 #: Since then that moved jobs whose samples hold the lock of the interpreter, and with one batch out a worker is dealt
 #: the next one later.
 FINISHED, LOCKED, MOST = "2026-11-25T22", ("tiny", "python-bound"), 0.11
+HELD = "2026-11-26T15:50"
 
 
 def has_moved(point: RecordedPoint) -> bool:
@@ -64,9 +67,10 @@ def test_recorded_predictions_come_out_again(path: Path):
         pairs = [pair for pair in pairs if not has_moved(pair[0])] or pairs
     changes = [abs(now.prediction.idle - before.prediction.idle) for before, now in pairs]
     assert stats.mean(changes) < most and max(changes) < max(0.05, 2.5 * most)
-    assert stats.mean([abs(now.prediction.low - before.prediction.low) for before, now in pairs]) < max(
-        0.01, 1.5 * most
-    )
+    # Intervals reach further since they hold what the model itself misses.
+    reach = model_half(LEVEL) if recorded.time_utc < HELD else 0.0
+    lower = [abs(now.prediction.low - before.prediction.low) for before, now in pairs]
+    assert stats.mean(lower) < max(0.01, 1.5 * most) + reach
 
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)

@@ -123,6 +123,11 @@ def test_a_copy_ahead_has_a_queue_of_its_own() -> None:
     assert host.now == STEP
 
 
+def test_a_copy_of_nothing_is_a_copy_of_nothing() -> None:
+    device, _ = still()
+    assert device.copy(torch.zeros(0, 2)).shape == (0, 2)
+
+
 def test_every_copy_goes_to_memory_that_the_device_keeps() -> None:
     device, _ = still()
     large, small = device.pin(batch()), device.pin(batch()[:1].to(torch.int64))
@@ -245,6 +250,17 @@ def test_pinned_memory_is_given_again_when_nobody_has_it_any_more() -> None:
     assert memory.copy_of(tensor).data_ptr() != place
     del kept
     assert memory.copy_of(tensor).data_ptr() == place
+    # What this process has no fork writes to.
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        again = memory.copy_of(torch.zeros_like(tensor))
+        os.write(writing, b"0" if bool((again == 0).all()) else b"1")
+        os._exit(0)
+    assert os.read(reading, 1) == b"0" and os.waitpid(child, 0)[1] == 0
+    os.close(reading)
+    os.close(writing)
+    assert torch.equal(second, tensor)
     assert memory.copy_of(torch.tensor(3)).shape == () and memory.copy_of(torch.zeros(0, 2)).shape == (0, 2)
 
 

@@ -283,6 +283,11 @@ def test_a_note_says_when_its_batch_was_pinned() -> None:
     with device.loading(), closing(subject.open(Layout(1, pin_memory=True), seed=1)) as pipe:
         notes = [pipe.next()[1] for _ in range(3)]
     assert all(began < note.made < note.pinned == note.there < time.perf_counter() for note in notes)
+    clocks = [note.pin_clock for note in sorted(notes, key=lambda note: note.pinned)]
+    assert 0.0 < clocks[0] < clocks[1] < clocks[2]
+    with device.loading(), closing(subject.open(Layout(0, pin_memory=True), seed=1)) as pipe:
+        alone = pipe.next()[1]
+    assert (alone.pinned, alone.pin_clock) == (0.0, 0.0)  # the trainer itself pins
     with closing(subject.open(Layout(1), seed=1)) as pipe:
         note = pipe.next()[1]
     assert note.pinned == 0.0 and note.there == note.made

@@ -14,6 +14,7 @@ from coresim.model.scenario import read_scenario
 from coresim.sim.draws import draw
 from coresim.sim.estimate import CYCLES, SETTLING, Plan, _rows, estimate, is_uncertain, run_length
 from coresim.sim.fast import simulate
+from coresim.sim.noise import MODEL
 from coresim.sim.run import RunLength
 
 LINE = {"workers": 4, "cores": 2, "credits": 6, "prepare": 1.0, "step": 0.6}
@@ -43,6 +44,23 @@ def test_a_deterministic_pipeline_has_no_interval_and_an_uncertain_one_says_what
     assert found.simulation_half_high == pytest.approx(0.0, abs=1e-12)
     assert found.input_half_low > 0.02
     assert found.input_half_high > 0.02
+
+
+def test_where_inputs_are_measured_the_interval_holds_what_the_model_itself_misses():
+    certain = estimate(build(scenario(mean="5 ms"), 2, 4, 2), Plan(), simulate)
+    assert certain.model_half == 0.0
+    # Nearly certain inputs, whose idle hardly varies: the model can still be wrong.
+    line = build(scenario(mean="10 ms", uncertainty=1e-6), 2, 4, 2)
+    found = estimate(line, Plan(level=0.8), simulate)
+    assert found.model_half == pytest.approx(1.2816 * MODEL, rel=1e-4)
+    assert found.gpu_idle - found.gpu_idle_low == pytest.approx(found.model_half, rel=1e-3)
+    assert found.gpu_idle_high - found.gpu_idle == pytest.approx(found.model_half, rel=1e-3)
+    assert found.probability(found.gpu_idle + MODEL) == pytest.approx(0.8413, abs=1e-3)
+    assert found.probability_at_best(found.gpu_idle + MODEL) == pytest.approx(0.8413, abs=1e-3)
+    # It is independent of the uncertainty of the inputs, and no part of it.
+    unsure = estimate(build(scenario(mean="10 ms", uncertainty=0.05), 2, 4, 2), Plan(level=0.8), simulate)
+    below = math.hypot(unsure.simulation_half_low, unsure.input_half_low, unsure.model_half)
+    assert unsure.gpu_idle - unsure.gpu_idle_low == pytest.approx(below)
 
 
 def test_input_spread_grows_with_the_uncertainty_of_the_inputs():
