@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -42,11 +43,12 @@ def curve(scenario: Scenario, option: Option, counts: Iterable[int], study: Stud
 def _is_least(scenario: Scenario, point: Point, most: int, study: Study) -> bool:
     """Whether idle and its interval end within noise of what no number of cores and workers goes below.
 
-    That is the bound of ample cores or, where what binds is no bound, the best setting with the most cores.
+    That is the bound of ample cores or, where what binds is no bound, the best setting with the most cores. What the
+    model itself misses is the same for all of them, so that it is left out.
     """
-    least = lowest_idle(scenario, point.option, LARGEST_SWEEP)
-    if point.estimate.gpu_idle_high <= least + NOISE / 2:
+    found, least = point.estimate, lowest_idle(scenario, point.option, LARGEST_SWEEP)
+    if found.gpu_idle + math.hypot(found.simulation_half_high, found.input_half_high) <= least + NOISE / 2:
         return True
     last = short_of_cores(scenario, point.option, most, study)[0].estimate
-    gained = max(point.estimate.gpu_idle - last.gpu_idle, point.estimate.gpu_idle_high - last.gpu_idle_high)
+    gained = max(found.gpu_idle - last.gpu_idle, found.gpu_idle_high - last.gpu_idle_high)
     return gained <= NOISE / 2

@@ -172,7 +172,9 @@ def choose(
     best = next(one for one in idles if idles[one] <= min(idles.values()) + NOISE)
     found = {best: full(best)}
     seen = max(idles[best], lowest_idle(scenario, option, cores)) + NOISE
-    hopeless = min(found[best].gpu_idle_low, *idles.values()) > target + NOISE
+    # What the model itself misses is the same for all of them.
+    known = math.hypot(found[best].simulation_half_low, found[best].input_half_low)
+    hopeless = min(found[best].gpu_idle - known, *idles.values()) > target + NOISE
     for one in tried[tried.index(best) + 1 :]:
         sure = hopeless or max(estimate.probability(target) for estimate in found.values()) >= confidence
         if sure and min(estimate.gpu_idle for estimate in found.values()) <= seen:
