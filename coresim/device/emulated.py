@@ -18,7 +18,7 @@ from typing import Any
 
 from coresim.device.interface import CudaDevice, Device
 from coresim.device.models import Step, load_torch
-from coresim.device.queues import DeviceHost, PinnedMemory, Queue, Work, lasting_memory
+from coresim.device.queues import DeviceHost, PinnedMemory, Queue, Work, shared_memory
 from coresim.errors import InputError, MissingPartError
 from coresim.model.keys import DURATION, Kind, choice, key, read_section
 
@@ -124,7 +124,7 @@ class EmulatedDevice(Device):
         """
         size = source.numel() * source.element_size()
         if self._memory is None or self._memory.numel() < size:
-            self._memory = load_torch().from_numpy(lasting_memory(size))
+            self._memory = load_torch().from_numpy(shared_memory(size))
             self._memory.fill_(1)
         return self._memory[:size].view(source.dtype).view(source.shape)
 

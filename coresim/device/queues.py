@@ -65,7 +65,7 @@ class DeviceHost:
         return time.thread_time() - began
 
 
-def lasting_memory(size: int) -> Any:
+def shared_memory(size: int) -> Any:
     """So many bytes of the host's memory, shared with forks of this process, which must leave them alone.
 
     Of private memory the kernel copies every page that is written to while a fork has it too (fork(2)), so that each
@@ -101,7 +101,7 @@ class PinnedMemory:
                 self._blocks, self._process = {}, os.getpid()
             blocks = self._blocks.setdefault(room, [])
             free = next((place for place, (_, held) in enumerate(blocks) if held() is None), None)
-            block = lasting_memory(room) if free is None else blocks.pop(free)[0]
+            block = shared_memory(room) if free is None else blocks.pop(free)[0]
             view = block[:size]
             blocks.append((block, weakref.ref(view)))
             memory = torch.from_numpy(view)

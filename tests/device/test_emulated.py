@@ -21,7 +21,7 @@ from still import COPY, LAUNCH, SIZE, STEP, StillHost, still
 from coresim.device import interface as module
 from coresim.device.emulated import PINNED, Emulated, EmulatedDevice, open_device
 from coresim.device.interface import CudaDevice, Device
-from coresim.device.queues import DeviceHost, PinnedMemory, Queue, Work, lasting_memory
+from coresim.device.queues import DeviceHost, PinnedMemory, Queue, Work, shared_memory
 from coresim.errors import InputError, MissingPartError
 
 torch = pytest.importorskip("torch")
@@ -269,7 +269,7 @@ def test_a_fork_leaves_the_memory_of_a_device_as_it_is() -> None:
     size, found = 1 << 22, []
     own = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     own.madvise(mmap.MADV_NOHUGEPAGE)
-    for memory in (lasting_memory(size), np.frombuffer(own, dtype=np.uint8)):
+    for memory in (shared_memory(size), np.frombuffer(own, dtype=np.uint8)):
         memory.fill(1)
         reading, writing = os.pipe()
         child = os.fork()
