@@ -117,6 +117,7 @@ _COMMON: dict[str, Change] = {
 _TRAINING: dict[str, Change] = {
     "copying to the device": _changed(workload={"copy": ZERO}),
     "launch": _changed(accelerator={"launch": ZERO}),
+    "an idle device waits for launches": _changed(accelerator={"lead": 0.0}),
     TURNS: _changed(),
     "busy-host slowdown": _changed(accelerator={"slowdown": (1.0,)}),
 }

@@ -36,7 +36,7 @@ def random_job(rng: random.Random, exact: bool) -> Job:
     hosts = rng.choice((1, 1, 1, 2))
     pipeline = Pipeline(
         stages,
-        _trainer(rng, stages),
+        _trainer(rng, number, stages),
         Phase("step"),
         batch_size=batch_size,
         credits=_loader_credits(stages, credits),
@@ -134,7 +134,7 @@ def _phases(rng: random.Random, grain: str) -> tuple[Phase, ...]:
     return tuple(Phase(name, rng.choice((*RESOURCES, "cores")), split=rng.choice(splits)) for name in names)
 
 
-def _trainer(rng: random.Random, stages: tuple[Stage, ...]) -> Trainer:
+def _trainer(rng: random.Random, number: _Numbers, stages: tuple[Stage, ...]) -> Trainer:
     batches = bool(stages) and all(stage.grain == "batch" for stage in stages)
     hands_over = batches and rng.random() < 0.5
     return Trainer(
@@ -144,6 +144,7 @@ def _trainer(rng: random.Random, stages: tuple[Stage, ...]) -> Trainer:
         spin=rng.random() < 0.5,
         run_ahead=rng.choice((0, 0, 1, 2)),
         settling=rng.choice((0, 1, 2)) if batches else 0,
+        lead=number.kind(rng.choice((0, 0, Fraction(1, 3), Fraction(1, 2), 1))),
     )
 
 

@@ -133,6 +133,8 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
         steady=all(told["steady"] for told in found),
         batches_per_step=batches / max(1, optimizer_steps),
         rank_busy=tuple(busy),
+        epoch_batches=first["today"]["epoch"] or None,
+        epoch_wait=stats.mean(first["today"]["starts"] or [0.0]),
         other_cores=max(0.0, found[0]["today"]["cores"][2] - sum(sum(told["today"]["cores"][:2]) for told in found)),
         worker_cpu=sum(told["today"]["cores"][1] for told in found) / sum(1 / (w + s) for w, s in pairs),
     )
@@ -193,17 +195,25 @@ def _step(found: Found) -> Measurement:
 
 
 def _beside(found: Found) -> list[Measurement]:
-    """With a device: what the loop's thread does for a step, what a step takes it, and the copy that is in the step."""
+    """With a device: what the process does for a step, what a step takes the loop, and the copy that is in the step.
+
+    Autograd launches the backward pass from a thread of its own, for which the loop's waits: both are the launch, which
+    is no longer than the step.
+    """
     if not found[0]["step"]["device"]:
         return []
+    launches = tuple(tuple(map(min, told["step"]["busy"], told["step"]["steps"])) for told in found)
+    how = "CPU time of the process per step, all threads, at most the loop's step; fed from memory"
     columns = {
-        "accelerator.launch": ("cpu", "s/step", "CPU time of the loop's thread per step, fed from memory"),
         "loop.step": ("steps", "s/batch", STEP),
         "loop.copy": ("copies", "s/batch", "a kept batch copied to the device, by events; the step has it too"),
     }
     return [
-        Measurement(name, unit, tuple(tuple(told["step"][key]) for told in found), how)
-        for name, (key, unit, how) in columns.items()
+        Measurement("accelerator.launch", "s/step", launches, how),
+        *(
+            Measurement(name, unit, tuple(tuple(told["step"][key]) for told in found), words)
+            for name, (key, unit, words) in columns.items()
+        ),
     ]
 
 

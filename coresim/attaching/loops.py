@@ -37,18 +37,38 @@ class Loop:
 
     Attributes:
         periods: as plain tuples in the order of `Period`, which cost a loop of short steps less.
+        starts: seconds that the first batch of an epoch was waited for, of each epoch.
+        epoch: batches of the last epoch that ended; 0 before one has.
     """
 
     __slots__ = (
-        "_asked", "_beside", "_busy", "_cpu", "_first", "_got", "_open", "_others", "_place", "_steps",
-        "batches", "key", "loader", "periods", "proofs", "trains",
+        "_asked",
+        "_beside",
+        "_busy",
+        "_cpu",
+        "_first",
+        "_given",
+        "_got",
+        "_open",
+        "_others",
+        "_place",
+        "_steps",
+        "batches",
+        "epoch",
+        "key",
+        "loader",
+        "periods",
+        "proofs",
+        "starts",
+        "trains",
     )  # fmt: skip
 
     def __init__(self, key: tuple[int, int], proofs: int = 0) -> None:
         self.key, self.proofs = key, proofs
         self.loader: Any = None
         self.periods: list[tuple[float, float, float, float, int, int]] = []
-        self.batches = 0
+        self.starts: list[float] = []
+        self.batches = self.epoch = self._given = 0
         #: Whether optimizers step between its batches.
         self.trains = proofs >= PROOF
         self._open, self._first = False, True
@@ -58,6 +78,7 @@ class Loop:
     def begin(self, loader: Any) -> None:
         """An epoch begins or has ended: what came before the next batch is not the loop."""
         self.loader, self._open, self._first, self._place = loader, False, True, 0
+        self.epoch, self._given = self._given or self.epoch, 0
 
     @property
     def goes_on(self) -> bool:
@@ -67,6 +88,7 @@ class Loop:
     def take_over(self, other: Loop) -> None:
         """Go on where another loop ended."""
         self.periods, self.batches = other.periods, other.batches + self.batches
+        self.starts, self.epoch = other.starts, other._given or other.epoch
 
     def asked(self, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> bool:
         """The next batch is asked for: the period that was open ends, and counts unless others came between.
@@ -102,7 +124,10 @@ class Loop:
 
     def got(self, asked: float, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> None:
         """The batch asked for at ``asked`` is there: a period is open."""
+        if self._first:
+            self.starts.append(now - asked)
         self.batches += 1
+        self._given += 1
         self._beside = beside
         self._open, self._asked, self._got, self._cpu, self._busy = True, asked, now, cpu, busy
         self._steps, self._others = steps, others

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from coresim.attaching.batches import Kept
 from coresim.attaching.device import DeviceEvents
-from coresim.attaching.loops import Period
+from coresim.attaching.loops import Loop, Period
 
 #: A loop is steady when its last periods take what those before them took, to this share or within their noise.
 STEADY = 0.05
@@ -169,14 +169,19 @@ def machine_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def observed(periods: Sequence[Period], before: Usage, seconds: float) -> dict[str, Any]:
-    """The loop as it is: what it waited and what it did between, per batch, in seconds; the cores that were busy."""
+def observed(loop: Loop, periods: Sequence[Period], before: Usage, seconds: float) -> dict[str, Any]:
+    """The loop as it is: what it waited and what it did between, per batch, in seconds; the cores that were busy.
+
+    What its epochs' first batches were waited for, and how many batches an epoch has, stand beside that.
+    """
     kept, now = periods[-MOST_PERIODS:], Usage.now()
     return {
         "waits": [period.wait for period in kept],
         "steps": [period.step for period in kept],
         "optimizer_steps": sum(period.steps for period in kept),
         "cores": [(after - first) / seconds for after, first in zip(now, before, strict=True)],
+        "starts": list(loop.starts),
+        "epoch": loop.epoch,
     }
 
 

@@ -92,7 +92,7 @@ class Phases:
         if self._plan.only_watch:
             self.count()
         elif "today" not in self._line.found:
-            seen = self._seen(iterator._num_workers, now)
+            seen = self._seen(loop, iterator._num_workers, now)
             if seen is not None:
                 self._line.report("today", seen)
         elif self._line.said(KEPT):
@@ -100,7 +100,7 @@ class Phases:
             self._rank.device = device.DeviceEvents(device.device_of_program())
             self._restart(now)
 
-    def _seen(self, workers: int | None, now: float) -> dict[str, Any] | None:
+    def _seen(self, loop: Loop, workers: int | None, now: float) -> dict[str, Any] | None:
         """The loop as it is, once it got steady, or is not going to, and was then watched for long enough."""
         plan, waited = self._plan, now - self._since
         if self._usage is not None:
@@ -108,7 +108,7 @@ class Phases:
             chosen = observe.settled(self._rank.periods(), workers, factor)
             if not self._enough(len(chosen), now, plan.watch_s):
                 return None
-            return observe.observed(chosen, self._usage, waited)
+            return observe.observed(loop, chosen, self._usage, waited)
         late = waited > plan.watch_most_s / 2
         if waited >= plan.settle_s and (late or observe.steady(self._rank.periods(), workers)):
             if "steady" not in self._line.found:
@@ -198,7 +198,7 @@ class Phases:
         done, trial = self._line.found.get("trials", []), self._rank.trial
         assert trial is not None
         if self._plan.trials[len(done) :][:1] == (trial.workers,):
-            seen = {"failed": trial.failed} if trial.failed else self._seen(trial.workers, now)
+            seen = {"failed": trial.failed} if trial.failed else self._seen(loop, trial.workers, now)
             if seen is not None:
                 self._line.report("trials", [*done, {"workers": trial.workers, **seen}])
         elif self._line.said(f"{TRIAL}.{len(done)}"):

@@ -130,6 +130,7 @@ class AttachedRank:
         """Forget the lead's periods."""
         if self.lead is not None:
             self.lead.periods.clear()
+            self.lead.starts.clear()
 
     def leave(self) -> None:
         """Leave the program alone from here on: it gets its own batches."""

@@ -25,7 +25,7 @@ NOTABLE_LOAD = 0.03
 #: A term that explains less than this share of a miss is not named.
 EXPLAINS = 0.5
 #: Names of terms.
-THE_STEP, HANDING_OVER = "the step", "handing batches over"
+THE_STEP, HANDING_OVER, SHORT_EPOCHS = "the step", "handing batches over", "short epochs"
 
 
 class Term(NamedTuple):
@@ -106,8 +106,15 @@ def _setting(scenario: Scenario, today: Today, cores: float) -> tuple[Option, fl
 
 
 def _likeliest(scenario: Scenario, checked: Checked, cores: float, study: Study) -> Term:
-    observed = checked.today.gpu_idle
-    nearest = min(_terms(scenario, checked.today, cores, study), key=lambda term: abs(term.idle - observed))
+    today, observed = checked.today, checked.today.gpu_idle
+    if today.prepared_at_once:
+        return Term(
+            SHORT_EPOCHS,
+            f"all {today.epoch_batches} batches of an epoch are prepared while its first is waited for, so that the"
+            " loop shows no steady pace",
+            checked.predicted,
+        )
+    nearest = min(_terms(scenario, today, cores, study), key=lambda term: abs(term.idle - observed))
     if abs(nearest.idle - observed) <= (1.0 - EXPLAINS) * abs(checked.miss):
         return nearest
     return Term(

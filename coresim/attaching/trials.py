@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 DEFAULT_PREFETCH = 2
+#: torch's mark of a data set that is read by index (torch.utils.data._DatasetKind).
+MAP = 0
 #: A loader without a time-out of its own that gives no batch for so long hangs, s.
 PATIENCE_S = 300.0
 
@@ -37,8 +39,25 @@ def loader_of(iterator: Any) -> Any:
     )
 
 
+class Endless:
+    """The indices of a sampler, epoch after epoch: what a short epoch starts with would hide the loop's pace."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        given = 1
+        while given:
+            given = 0
+            for given, indices in enumerate(self._sampler, 1):  # noqa: B007 (an empty sampler gives none)
+                yield indices
+
+
 class AttachedTrial:
-    """Batches of the loader with so many workers, epoch after epoch.
+    """Batches of the loader with so many workers, without end; a stream begins anew where it ends.
 
     Args:
         loader: the program's.
@@ -60,6 +79,9 @@ class AttachedTrial:
             "timeout": (loader.timeout or PATIENCE_S) if workers else 0,  # torch has none without workers
             "persistent_workers": False,
         }
+        if getattr(loader, "_dataset_kind", None) == MAP:
+            source = "sampler" if loader.batch_sampler is None else "batch_sampler"
+            own[source] = Endless(getattr(loader, source))
         self._loader = twin(loader, **own)
         # torch warns of more workers than CPUs, which is what may be tried here.
         self._loader.__dict__["check_worker_number_rationality"] = lambda: None

@@ -76,17 +76,19 @@ def measure_step(step: Step, batch: Any, device: Device, *, warm: WarmUp, count:
     than the former means work that the marks missed. ``accelerator.launch`` is CPU time of the process from an idle
     device until the call returns; of all threads, since autograd launches the backward pass from a thread of its own.
     A step that waits for the device (``waits_for_device``) spins meanwhile, and that is in its launch cost: it does
-    hold a core.
+    hold a core. ``accelerator.step.alone`` is the device's time for such a step, launched while it is idle: more than
+    ``accelerator.step`` where it has to wait for launches, which are ahead of it in back-to-back steps.
     """
     device.synchronise()
     begin = device.wall()
     steps = time_steps(step, batch, device, count)
     wall = (device.wall() - begin) / (count + 1)
-    launches = tuple(_launch_cost(step, batch, device) for _ in range(count))
+    launches, alone = zip(*(_launched_alone(step, batch, device) for _ in range(count)), strict=True)
     return [
         _per_step("step", steps, f"device time of back-to-back steps on resident data, after {warm}"),
         _per_step("step.wall", (wall,), "host wall clock of the same steps, over their number"),
         _per_step("launch", launches, "CPU time of the process, all threads, until the step returns; waiting counts"),
+        _per_step("step.alone", alone, "device time of the same steps, each launched on an idle device"),
     ]
 
 
@@ -110,11 +112,14 @@ def _per_step(name: str, values: tuple[float, ...], how: str) -> Measurement:
     return Measurement(f"accelerator.{name}", "s/step", (values,), how)
 
 
-def _launch_cost(step: Step, batch: Any, device: Device) -> float:
+def _launched_alone(step: Step, batch: Any, device: Device) -> tuple[float, float]:
+    """CPU seconds to launch a step on an idle device, and the device's seconds for it."""
     device.synchronise()
-    before = device.cpu()
+    begin, before = device.record(), device.cpu()
     step(batch)
-    return device.cpu() - before
+    cpu, end = device.cpu() - before, device.record()
+    device.synchronise()
+    return cpu, device.elapsed(begin, end)
 
 
 def _return_time(step: Step, batch: Any, device: Device, hold: float) -> float:

@@ -32,8 +32,7 @@ def build(
         prefetch_factor: batches out per worker, instead of the scenario's.
     """
     option = read_option(option)
-    crowded = crowding(scenario, workers, cores)
-    if crowded is not None:
+    if (crowded := crowding(scenario, workers, cores)) is not None:
         scenario = with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
     prefetch_factor = prefetch_factor or scenario.loader.prefetch_factor
     device, host, workload = scenario.accelerator, scenario.host, scenario.workload
@@ -127,9 +126,9 @@ def _organise(
 def batches_out(scenario: Scenario, workers: int, prefetch_factor: int) -> int:
     """Batches out between dispatch and pick-up.
 
-    N threads that put batches into a queue of Q have N + Q out: when the queue is full, each holds one. Threads that
-    take samples hold one each, here rounded down to whole batches. Those that write samples into their batch at once
-    have two batches under way for each that they can fill together, as `calibration/probe_tfdata.py` found.
+    N threads that put batches into a full queue of Q have N + Q out. Those that take samples hold one each, here
+    rounded down to whole batches; those that write them into their batch at once have two batches under way for each
+    that they can fill together (`calibration/probe_tfdata.py`).
     """
     loader, size = scenario.loader, scenario.workload.batch_size
     if loader.credits == "per_worker":
@@ -175,6 +174,7 @@ def _trainer(scenario: Scenario, inline: tuple[Phase, ...] = (), receives: bool 
         copy_mode="none" if copied.is_zero else ("sync" if mode in ("thread", "worker") else mode),
         spin=device.sync == "spin",
         run_ahead=device.run_ahead,
+        lead=device.lead,
     )
 
 

@@ -67,10 +67,10 @@ and else ``shared``. If the maker serves an item at the pick-up, the hand-over e
 If the cores were ``shared`` at the pick-up and ``n`` wanted one, the launch begins with a wait of min(``launch``,
 ``settling``) (2 - n / cpus), without a core; on its share of all cores it takes n / cpus times as long as alone.
 
-**Accelerator.** Step ``i`` starts when step ``i - 1`` has finished, the launch of ``i`` has begun and the copy of
-``i`` has ended. Its work progresses at ``accelerator_rate(k)`` with ``k`` = busy cores. It finishes when its work
-is done and its launch has ended. With ``barrier``, it finishes for all ranks of all hosts at the instant when the
-last of them is done, plus ``allreduce``.
+**Accelerator.** Step ``i`` starts when step ``i - 1`` has finished, the launch of ``i`` has begun (with ``lead``: that
+share of its work is done) and the copy of ``i`` has ended. Its work progresses at ``accelerator_rate(k)`` with ``k`` =
+busy cores. It finishes when its work is done and its launch has ended. With ``barrier``, it finishes for all ranks of
+all hosts at the instant when the last of them is done, plus ``allreduce``.
 
 **Start and epochs.** Before the first batch, and before each later epoch unless ``persistent``, the trainer
 spends ``startup`` without a core, and each server of stage 0 has ``worker_startup`` of cores work to do before
@@ -94,8 +94,7 @@ from coresim.model.service import ZERO, Service
 #: A number that both engines compute with: float, int or Fraction.
 Number = Any
 
-RESOURCES = ("cores", "storage", "wait")
-COPY_MODES = ("sync", "stream", "overlap", "none")
+RESOURCES, COPY_MODES = ("cores", "storage", "wait"), ("sync", "stream", "overlap", "none")
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ class Trainer:
     """The trainer's process: what it does for each step, in this order.
 
     ``handover`` has one wait phase for each of `coresim.model.handover.STATES`, in their order, or none at all. After
-    ``settling`` seconds of its work, a launch has as large a share of the cores as all others.
+    ``settling`` seconds of its work, a launch has as large a share of the cores as all others; ``lead`` is a share.
     """
 
     inline: tuple[Phase, ...] = ()
@@ -173,6 +172,7 @@ class Trainer:
     spin: bool = True
     run_ahead: int = 0
     settling: Number = 0.0
+    lead: Number = 0
 
     def __post_init__(self) -> None:
         check(self.copy_mode in COPY_MODES, "trainer: copy_mode {!r} is not one of {}", self.copy_mode, COPY_MODES)

@@ -76,6 +76,7 @@ class Accelerator:
 
     step: Service = key(SERVICE, 'time of one training step on resident data, such as "98 ms"')
     launch: Service = key(SERVICE, "CPU time to launch one step", ZERO)
+    lead: float = key(FRACTION, "share of launch before which an idle device cannot begin the step", 0.0)
     sync: str = key(
         choice("spin", "block"), "waiting for the device holds the trainer's core (spin) or frees it", "spin"
     )
@@ -259,8 +260,7 @@ def _read(document: dict[str, Any]) -> Scenario:
             needed = "batch_size and preprocess" if name == "workload" else "step"
             raise InputError(f"[{name}]: missing; it needs {needed}")
     sections = {name: read_section(kind, document.get(name, {}), name) for name, kind in SECTIONS.items()}
-    stages = document.get("stage", [])
-    if not isinstance(stages, list):
+    if not isinstance(stages := document.get("stage", []), list):
         raise InputError("stage: write [[stage]] with two brackets, once for each stage")
     if not stages and "preprocess" not in document["workload"]:
         raise InputError('workload.preprocess: missing; CPU time to prepare one sample, such as "5.2 ms"')

@@ -32,6 +32,25 @@ class Today(LoaderSettings):
     batch_size: int | None = key(COUNT, "samples of a batch of one rank", None)
     worker_cpu: float = key(NOT_NEGATIVE, "CPU time of the workers per batch, s", 0.0)
     rank_busy: tuple[float, ...] = key(TABLE, "busy share (1 - idle) of each rank", (1.0,))
+    epoch_batches: int | None = key(COUNT, "batches of an epoch of one rank; absent: none ended before", None)
+    epoch_wait: float = key(NOT_NEGATIVE, "mean wait for the first batch of an epoch, s; not in wait", 0.0)
+
+    @property
+    def idle_with_starts(self) -> float:
+        """Share of the time in which the device had no step to do, the starts of epochs included where any was seen.
+
+        An epoch of n batches takes n - 1 periods, the wait for its first batch and that batch's step.
+        """
+        batches, period = self.epoch_batches, self.wait + self.step
+        if batches is None or not self.epoch_wait:
+            return self.gpu_idle
+        whole = (batches - 1) * period + self.epoch_wait + self.step
+        return max(0.0, 1.0 - batches * (1.0 - self.gpu_idle) * period / whole)
+
+    @property
+    def prepared_at_once(self) -> bool:
+        """Whether the workers prepare all batches of an epoch before they know that its first was taken."""
+        return self.epoch_batches is not None and self.epoch_batches <= self.workers * (self.prefetch_factor or 1)
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """What a scenario of this job takes from it: the loader's settings, the ranks, the device, how it waits."""

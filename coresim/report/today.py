@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coresim.advise.own_host import OwnHost
-from coresim.attaching.today import HANDING_OVER, THE_STEP, Checked, Term
+from coresim.attaching.today import HANDING_OVER, SHORT_EPOCHS, THE_STEP, Checked, Term
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.today import CPU, Today
 from coresim.report.content import Section, Table
@@ -14,6 +14,9 @@ from coresim.report.plain import section_text
 from coresim.report.records import Key, Record, keys
 from coresim.report.words import percent, plural, ranged, wrapped
 from coresim.units import format_duration
+
+#: Starts of epochs are told where they make the device idle by so much more of the time.
+NOTABLE_STARTS = 0.01
 
 
 def today_text(checked: Checked) -> str:
@@ -27,6 +30,12 @@ def today_text(checked: Checked) -> str:
             f" {100 * checked.allowed:.1f} are stated. Likeliest term: {checked.term.name}: {checked.term.words}"
             f"{_explained(checked.term, today)}"
         )
+    if today.idle_with_starts >= today.gpu_idle + NOTABLE_STARTS:
+        lines.append(
+            f"Epochs are short: each has {today.epoch_batches} batch{'es' * (today.epoch_batches != 1)}, and its first"
+            f" is waited for {format_duration(today.epoch_wait)}, which is not in these figures. With that the GPU"
+            f" idles {percent(today.idle_with_starts)}."
+        )
     if not today.steady:
         lines.append("The loop was not steady yet when it was observed: its steps or waits still changed.")
     return "\n".join(wrapped(line, "", "  ") for line in lines)
@@ -34,7 +43,7 @@ def today_text(checked: Checked) -> str:
 
 def _explained(term: Term, today: Today) -> str:
     """What is predicted with what the term says, and why it differs where the net trains on the workers' cores."""
-    if term.name == HANDING_OVER:
+    if term.name in (HANDING_OVER, SHORT_EPOCHS):
         return "."
     why = " The net trains on the cores that the workers use; a GPU does not."
     shared = term.name == THE_STEP and today.device == CPU and today.workers
@@ -162,6 +171,9 @@ TODAY = Record(
     Key("gpu_idle_by_rank", "share", lambda checked: [1.0 - busy for busy in checked.today.rank_busy], each=True),
     Key("steady", "truth", "today.steady"),
     Key("other_cores", "amount", "today.other_cores"),
+    Key("epoch_batches", "whole?", "today.epoch_batches"),
+    Key("epoch_wait_s", "amount", "today.epoch_wait"),
+    Key("gpu_idle_with_epoch_starts", "share", "today.idle_with_starts"),
 )
 
 

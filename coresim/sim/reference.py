@@ -180,17 +180,22 @@ class ReferenceRank:
                 self.feed.open_epoch()
             yield from self._obtain(step)
             yield from self._copy(step)
-            self._event("begun", step).succeed()
             yield from self._launch(trainer.launch, step)
             self._event("launched", step).succeed()
             yield from self._await_device(step - trainer.run_ahead)
 
     def _launch(self, phase: Phase, step: int) -> Process:
         [work] = self._times(f"trainer.{phase.name}", step)
+        lead, begun = work * self.pipeline.trainer.lead, self._event("begun", step)
+        self._do(phase.name)
+        if not lead:
+            begun.succeed()
         if (turns := min(work, self.pipeline.trainer.settling) * self.turns) > 0:
-            self._do(phase.name)
             yield from self.host.perform("wait", [turns])
-        yield from self._perform(phase, step)
+        if lead:
+            yield from self.host.perform(phase.resource, [lead])
+            begun.succeed()
+        yield from self.host.perform(phase.resource, [work - lead])
 
     def _obtain(self, step: int) -> Process:
         batch, waited_from = LineItem(step, 0), self.env.now
@@ -248,6 +253,7 @@ class ReferenceRank:
                 self._engage("copy")
                 yield self._copying(step)
                 self._event("copied", step).succeed()
+                self._engage("")
             yield self._event("begun", step)
             self._engage("copy")
             yield self._event("copied", step)

@@ -167,6 +167,7 @@ def _in_training(scenario: Scenario, costs: Costs, step: StepCost, setting: Sett
     device = Accelerator(
         step=empirical(step.step),
         launch=launch.scaled(1.0 / (1.0 - costs.sampled)),
+        lead=step.lead,
         run_ahead=setting.run_ahead,
         sync=step.sync,
         slowdown=step.slowdown,

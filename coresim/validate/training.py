@@ -26,7 +26,7 @@ from coresim.measure.subject import Pipe
 from coresim.measure.training_step import busy_levels, measure_busy, measure_copies, measure_step, warm_up
 from coresim.measure.trial import TimedStep, Trial, after_warm_up
 from coresim.model.measurement import Measurement
-from coresim.model.profile_tables import slowdown_table
+from coresim.model.profile_tables import lead_of, slowdown_table
 from coresim.workloads.base import blamed
 from coresim.workloads.images import crop_box
 from coresim.workloads.pictures import DEVIATION, MEAN
@@ -45,6 +45,7 @@ class StepCost:
         copy_pinned: the same from pinned memory, which does not wait.
         slowdown: relative step time with 0, 1, 2, ... cores busy.
         sync: whether waiting for the device holds a core (``spin``) or not (``block``).
+        lead: share of a launch before which an idle device cannot begin the step.
     """
 
     step: tuple[float, ...]
@@ -53,6 +54,7 @@ class StepCost:
     copy_pinned: tuple[float, ...]
     slowdown: tuple[float, ...]
     sync: str = "spin"
+    lead: float = 0.0
 
 
 def is_own(model: str) -> bool:
@@ -175,15 +177,16 @@ def run_training(
 
 def _step_cost(found: Sequence[Measurement], sync: str) -> StepCost:
     values = {measurement.name: measurement for measurement in found}
-    step = values["accelerator.step"]
+    step, launch = values["accelerator.step"], values["accelerator.launch"]
     copies = {name: copy.flat for name, copy in values.items() if name.startswith("copy.")}
     return StepCost(
         step=step.flat,
-        launch=values["accelerator.launch"].flat,
+        launch=launch.flat,
         copy=copies.get("copy.pageable.wall", ()),
         copy_pinned=copies.get("copy.pinned", ()),
         slowdown=tuple(slowdown_table(step, found)),
         sync=sync,
+        lead=lead_of(step, launch, values.get("accelerator.step.alone")),
     )
 
 

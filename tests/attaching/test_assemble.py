@@ -19,7 +19,9 @@ def told(wait: float = 0.75, step: float = 0.25, cpu: float = 0.0, alone: float 
     }  # fmt: skip
     return {
         "settings": settings | other.pop("settings", {}),
-        "today": {"waits": [wait] * 4, "steps": [step] * 4, "optimizer_steps": 4, "cores": [0.25, 1.5, 2.0]},
+        "today": {"waits": [wait] * 4, "steps": [step] * 4, "optimizer_steps": 4, "cores": [0.25, 1.5, 2.0]}
+        | {"starts": [], "epoch": 0}
+        | other.pop("epochs", {}),
         "step": {"steps": [alone] * 3, "cpu": [cpu] * 3, "device": [], "batch_length": 16} | other.pop("alone_too", {}),
         "steady": True,
         "local_world": 1,
@@ -34,6 +36,18 @@ def test_today_is_what_the_loop_waited_and_did() -> None:
     assert (today.workers, today.prefetch_factor, today.persistent_workers, today.threads) == (2, 2, True, 8)
     # All that was busy less the program's own; a batch comes every second.
     assert (today.other_cores, today.worker_cpu) == (0.25, 1.5)
+
+
+def test_starts_of_epochs_stand_beside_what_is_observed_between_them() -> None:
+    today = today_of([told(epochs={"starts": [2.5, 3.5], "epoch": 4})], COMMAND, 8)
+    assert (today.epoch_batches, today.epoch_wait, today.gpu_idle) == (4, 3.0, 0.75)
+    # Four steps of 0.25 s in three waits of 0.75 s and one of 3 s.
+    assert today.idle_with_starts == pytest.approx(1 - 1 / 6.25)
+    assert today.prepared_at_once  # by two workers, two each
+    assert not today_of([told(epochs={"starts": [3.0], "epoch": 5})], COMMAND, 8).prepared_at_once
+    long = today_of([told()], COMMAND, 8)
+    assert (long.epoch_batches, long.epoch_wait, long.idle_with_starts) == (None, 0.0, 0.75)
+    assert not long.prepared_at_once
 
 
 def test_a_step_that_computes_holds_the_trainers_core() -> None:

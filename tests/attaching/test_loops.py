@@ -80,6 +80,11 @@ def test_a_period_is_a_wait_and_a_step_and_the_first_of_an_epoch_is_none(clock: 
     assert rank.lead is not None and rank.lead.trains
     one = [Period(0.25, 0.5, 0.0, 0.0, 1, place) for place in range(1, 5)]
     assert rank.periods() == one * 2  # of 5, the first and what follows the last are none
+    assert (rank.lead.starts, rank.lead.epoch) == ([0.25, 0.25], 5)
+    rank.fetch(Batches(clock, 5, 2.0, loader))
+    assert (rank.lead.starts, rank.lead.epoch) == ([0.25, 0.25, 2.0], 5)
+    rank.clear()
+    assert (rank.lead.starts, rank.lead.epoch, rank.periods()) == ([], 5, [])
 
 
 def test_an_evaluation_in_the_middle_of_an_epoch_is_no_part_of_a_step(clock: Clock, tmp_path: Path) -> None:

@@ -72,11 +72,29 @@ def test_a_loader_that_fails_gives_no_batch_and_says_why(dataset: Any, begin: An
     trial.close()
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_trial_has_no_epochs_where_the_data_set_is_read_by_index(workers: int) -> None:
+    loader = data.DataLoader(range(8), 4, num_workers=1)
+    trial = AttachedTrial(loader, workers, None, BASE.__next__)
+    given = [trial.next() for _ in range(6)]
+    trial.close()
+    assert [(batch.tolist(), began) for batch, began in given if batch is not None] == [
+        ([0, 1, 2, 3] if number % 2 == 0 else [4, 5, 6, 7], number == 0) for number in range(6)
+    ]
+    assert len(loader) == 2 and len(list(loader)) == 2  # the program's own has
+
+
+def test_a_trial_of_single_samples_has_none_either() -> None:
+    trial = AttachedTrial(data.DataLoader(range(3), batch_size=None), 0, None, BASE.__next__)
+    given = [trial.next() for _ in range(5)]
+    assert [found[1] for found in given if found] == [True, False, False, False, False]
+
+
 def test_a_loader_with_a_time_out_is_run_without_workers_too() -> None:
     trial = AttachedTrial(data.DataLoader(range(8), 4, num_workers=1, timeout=60), 0, None, BASE.__next__)
     found = [trial.next() for _ in range(3)]
     assert [(batch.tolist(), began) for batch, began in found] == [  # type: ignore[misc]
-        ([0, 1, 2, 3], True), ([4, 5, 6, 7], False), ([0, 1, 2, 3], True)
+        ([0, 1, 2, 3], True), ([4, 5, 6, 7], False), ([0, 1, 2, 3], False)
     ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from coresim.measure import accelerator, training_step, worker_pool
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.training_step import WarmUp
 from coresim.model.measurement import Measurement
+from coresim.model.profile_tables import lead_of
 
 MS = 2.0**-10  # a power of two, so that the emulated device's sums are exact
 SETTLED = WarmUp(steps=12, settled=True, step=8 * MS)
@@ -68,8 +69,28 @@ def test_measure_step_tells_step_wall_and_launch_apart():
         "accelerator.step": ("s/step", ((8 * MS,) * 4,)),
         "accelerator.step.wall": ("s/step", ((8 * MS,),)),
         "accelerator.launch": ("s/step", ((MS,) * 4,)),
+        "accelerator.step.alone": ("s/step", ((8 * MS,) * 4,)),
     }
     assert "within 5%" in found[0].how
+
+
+def test_a_step_alone_takes_longer_where_the_device_waits_for_launches():
+    device, _host = still(tail=3 * MS)
+    step, _, launch, alone = training_step.measure_step(
+        stepper(device, 6 * MS, 8 * MS), None, device, warm=SETTLED, count=4
+    )
+    assert (step.flat, launch.flat, alone.flat) == ((8 * MS,) * 4, (6 * MS,) * 4, (9 * MS,) * 4)
+    assert lead_of(step, launch, alone) == 1 / 6
+
+
+def test_a_lead_is_a_share_of_the_launch_and_none_where_it_was_not_measured():
+    one = {name: Measurement(name, "s/step", ((value * MS,),), "made up") for name, value in
+           {"step": 8, "launch": 2, "short": 7, "long": 11}.items()}  # fmt: skip
+    assert lead_of(one["step"], one["launch"], one["short"]) == 0.0
+    assert lead_of(one["step"], one["launch"], one["long"]) == 1.0
+    assert lead_of(one["step"], one["launch"], None) == lead_of(None, one["launch"], one["long"]) == 0.0
+    none = replace(one["launch"], values=((0.0,),))
+    assert lead_of(one["step"], none, one["long"]) == 0.0
 
 
 def test_launch_is_cpu_time_from_an_idle_device():
@@ -90,7 +111,7 @@ def test_wall_time_shows_work_that_the_marks_missed():
     device, host = still()
     # Events on a queue where nothing runs.
     device.record = lambda: device._copies.add(Work(host.now, 0.0))  # type: ignore[method-assign]
-    step, wall, _ = training_step.measure_step(stepper(device, MS, 8 * MS), None, device, warm=SETTLED, count=4)
+    step, wall, *_ = training_step.measure_step(stepper(device, MS, 8 * MS), None, device, warm=SETTLED, count=4)
     assert step.mean == MS and wall.mean == 8 * MS
 
 
@@ -396,9 +417,9 @@ def test_interrupt_leaves_no_process_and_no_file(fake_torch, tmp_path, monkeypat
 def test_tiny_step_end_to_end():
     torch = pytest.importorskip("torch")
     result = accelerator.measure_accelerator(replace(CPU, busy=(1,)))
-    names = ["step", "step.wall", "launch", "step.busy.1"]
+    names = ["step", "step.wall", "launch", "step.alone", "step.busy.1"]
     assert [m.name for m in result.measurements] == [f"accelerator.{name}" for name in names]
-    assert [[len(values) for values in m.values] for m in result.measurements] == [[3], [1], [3], [3]]
+    assert [[len(values) for values in m.values] for m in result.measurements] == [[3], [1], [3], [3], [3]]
     assert all(value > 0 for m in result.measurements for value in m.flat)
     assert result.synchronises
     facts = result.provenance
@@ -410,7 +431,7 @@ def test_tiny_step_end_to_end():
 def test_every_quantity_of_an_asynchronous_device_end_to_end():
     pytest.importorskip("torch")
     result = accelerator.measure_accelerator(EMULATED)
-    names = [f"accelerator.{name}" for name in ("step", "step.wall", "launch", "step.busy.1")]
+    names = [f"accelerator.{name}" for name in ("step", "step.wall", "launch", "step.alone", "step.busy.1")]
     names += [f"copy.{kind}{part}" for kind in ("pinned", "pageable") for part in ("", ".wall", ".cpu", ".bandwidth")]
     assert [m.name for m in result.measurements] == names
     assert {len(m.values) for m in result.measurements} == {2}

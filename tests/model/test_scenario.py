@@ -47,7 +47,8 @@ FULL: dict[str, Any] = {
         "device_preprocess": "2 ms", "decode_share": 0.6, "handover": {"rest_free": "1 ms", "work_crowded": "4 ms"},
     },
     "accelerator": {
-        "step": "19 ms", "launch": "1 ms", "sync": "block", "run_ahead": 2, "count": 2, "hosts": 3, "allreduce": "3 ms",
+        "step": "19 ms", "launch": "1 ms", "lead": 0.25, "sync": "block", "run_ahead": 2, "count": 2, "hosts": 3,
+        "allreduce": "3 ms",
         "slowdown": [1, 1.5], "name": "a device", "cpu_step": "2 s", "copies": False,
     },
     "host": {

@@ -43,6 +43,19 @@ def test_a_launch_is_work_and_as_uncertain_as_the_speed_of_the_machine():
     assert scenario_of(replace(costs, sampled=0.2), setting).accelerator.launch.mean == pytest.approx(0.025)
 
 
+def test_a_step_that_waits_for_launches_is_longer_and_the_device_does_not_idle_by_its_events():
+    """Half of the launch comes before the step of 10 ms; a batch takes longer than both."""
+    step = StepCost(step=(0.01,), launch=(0.008,), copy=(), copy_pinned=(), slowdown=(1.0,), sync="block")
+    costs = with_work(COSTS, preprocess=f"{50 / COSTS.tables['workload']['batch_size']} ms", collate="0 s", send="0 s")
+    setting = replace(SETTING, model="tiny", device="cuda", workers=2, cores=8)
+    length = trial_length(replace(costs, training=step), setting, seconds=1.0)
+    without, led = (
+        predict(replace(costs, training=replace(step, lead=lead)), setting, length, simulate) for lead in (0.0, 0.5)
+    )
+    assert led.seconds_per_step == pytest.approx(without.seconds_per_step)
+    assert without.idle - led.idle == pytest.approx(0.004 / led.seconds_per_step, rel=0.05)
+
+
 def test_a_launch_on_an_emulated_device_is_a_declared_cpu_time_on_any_machine():
     step = StepCost(step=(0.01,), launch=(0.02,), copy=(), copy_pinned=(), slowdown=(1.0,), sync="block")
     costs, setting = (

@@ -264,6 +264,8 @@ def test_the_slowdown_between_measured_levels_is_linear_and_never_below_one():
     found = module._step_cost(taken, "block")
     assert found.slowdown == pytest.approx((1.0, 1.0, 1.2, 1.4))
     assert found == StepCost((1.0,), (0.1,), (0.3,), (), found.slowdown, "block")
+    alone = Measurement("accelerator.step.alone", "s", ((1.025,),), "made up")
+    assert module._step_cost([*taken, alone], "block").lead == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("key", [{"run_ahead": 4}, {"device": "emulated"}])

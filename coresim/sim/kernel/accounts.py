@@ -9,14 +9,17 @@ from coresim.sim.kernel.records import (
     BEHIND,
     CLOSED,
     COPYING,
+    FETCHED,
     FETCHING,
     HANDING,
+    IDLE,
     IN_COPY,
     IN_DEVICE,
     IN_PHASE,
     IN_STARTUP,
     IN_STARVED,
     LAUNCHING,
+    LEADING,
     ON_BARRIER,
     ON_COPY,
     ON_LAUNCH,
@@ -49,6 +52,8 @@ def device_column(rank: Rank) -> int:
         return ON_LAUNCH
     if state == BARRED:
         return ON_BARRIER
+    if trainer in (TURNING, LEADING) and state in (IDLE, FETCHED) and rank.done == rank.begun:
+        return ON_LAUNCH
     if state == FETCHING or trainer >= SYNCING or rank.done < rank.submitted:
         return ON_COPY
     if trainer == STARTING:
@@ -73,7 +78,7 @@ def trainer_column(rank: Rank) -> int:
         return IN_STARTUP
     if state in (PREPARING, HANDING):
         return IN_PHASE + rank.phase
-    return IN_PHASE + rank.job.own_phases + (1 if state in (TURNING, LAUNCHING) else 0)
+    return IN_PHASE + rank.job.own_phases + (1 if state in (TURNING, LEADING, LAUNCHING) else 0)
 
 
 def account_rank(rank: Rank) -> None:
@@ -130,6 +135,15 @@ def account_remaining(rank: Rank, sign: int) -> None:
         stage = rank.stages[index]
         for number in range(stage.server_count):
             stage.work += sign * stage.servers[number].remaining
+
+
+def account_pick(rank: Rank, batch: int) -> None:
+    """The trainer has a batch."""
+    job = rank.job
+    if job.trace and rank.step < job.steps:
+        rank.picks[rank.step] = rank.host.wait.now
+        rank.batches[rank.step] = batch
+    rank.picked += 1
 
 
 def account_starved(rank: Rank, item: Item) -> None:

@@ -96,6 +96,7 @@ def describe(job: Job, pipeline: described.Pipeline, length: RunLength) -> None:
     job.copy_mode = described.COPY_MODES.index(trainer.copy_mode)
     job.run_ahead = trainer.run_ahead
     job.settling = trainer.settling
+    job.lead = trainer.lead
     job.spin = 1 if trainer.spin else 0
     job.persistent = pipeline.persistent
     job.barrier = pipeline.barrier

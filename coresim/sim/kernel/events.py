@@ -11,6 +11,7 @@ from coresim.sim.kernel.records import (
     DEVICE,
     HANDING,
     LAUNCHING,
+    LEADING,
     PREPARING,
     RECEIVING,
     SERVER,
@@ -22,15 +23,16 @@ from coresim.sim.kernel.records import (
     Rank,
 )
 from coresim.sim.kernel.trainer import (
+    begin_launch,
     begin_step,
     consume,
     copy_batch,
     end_copy,
     end_inline,
     end_launch,
+    end_lead,
     end_receiving,
     end_step,
-    end_turns,
     end_work,
     launch,
     open_epoch,
@@ -132,7 +134,9 @@ def trainer_event(rank: Rank) -> None:
         rank.host.spinning -= rank.job.spin
         launch(rank)
     elif state == TURNING:
-        end_turns(rank)
+        begin_launch(rank)
+    elif state == LEADING:
+        end_lead(rank)
     elif state == LAUNCHING:
         end_launch(rank)
     else:

@@ -24,12 +24,14 @@ SHARED, BY_NUMBER, BY_PICK_UP = range(3)
 # Copy modes, in the order of coresim.model.pipeline.COPY_MODES.
 SYNC, STREAM, OVERLAP, NO_COPY = range(4)
 # States of a trainer.
-STARTING, PREPARING, WAITING, RECEIVING, HANDING, CONSUMING, SYNCING, COPYING, TURNING, LAUNCHING, BEHIND = range(11)
+(
+    STARTING, PREPARING, WAITING, RECEIVING, HANDING, CONSUMING, SYNCING, COPYING, TURNING, LEADING, LAUNCHING, BEHIND,
+) = range(12)  # fmt: skip
 # What the maker of a batch does when the batch is picked up; a state of a hand-over is this and how crowded the cores
 # are, of each `MAKERS` (coresim.model.handover).
 RESTS, BEGINS, WORKS, MAKERS = range(4)
 # States of an accelerator.
-IDLE, FETCHING, WORKING, UNLAUNCHED, BARRED = range(5)
+IDLE, FETCHING, FETCHED, WORKING, UNLAUNCHED, BARRED = range(6)
 # What an accelerator's time is spent on; the trainer's phases that it idles for come after ON_PHASE.
 ON_WORK, ON_LAUNCH, ON_BARRIER, ON_COPY, ON_STARTUP, ON_STARVED, ON_PHASE = range(7)
 # What a trainer's time is spent on; its own phases come after IN_PHASE.
@@ -85,6 +87,7 @@ class Job:
     own_phases: int = 0  # of the trainer before consumer: the inline ones, or the hand-over
     receives_early: bool = False
     settling: Number = 0  # work of a launch after which it has its share of the cores, s
+    lead: Number = 0  # share of a launch's work before which the step cannot start
     cpus: Number = 0  # cores on which tasks run at once
     quota: Number = 0  # core-seconds of a period; 0: no limit
     quota_period: Number = 0
@@ -232,6 +235,7 @@ class Rank:
     step: int = 0  # of the trainer
     phase: int = 0  # inline
     submitted: int = 0  # launches begun
+    begun: int = 0  # of which the lead is done
     launched: int = 0  # launches ended
     copies: int = 0  # handed to the copy engine
     copied: int = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from coresim.sim.kernel.accounts import account_rank, account_starved, account_step
+from coresim.model.pipeline import Number
+from coresim.sim.kernel.accounts import account_pick, account_rank, account_starved, account_step
 from coresim.sim.kernel.clocks import push
 from coresim.sim.kernel.items import accept, drop_item, offered
 from coresim.sim.kernel.line import mark_changed
@@ -12,10 +13,12 @@ from coresim.sim.kernel.records import (
     BEHIND,
     CONSUMING,
     COPYING,
+    FETCHED,
     FETCHING,
     HANDING,
     IDLE,
     LAUNCHING,
+    LEADING,
     OVERLAP,
     PREPARING,
     RECEIVING,
@@ -77,17 +80,8 @@ def end_inline(rank: Rank) -> None:
     if rank.phase < rank.job.inline_count:
         begin_phase(rank.trainer, rank.job.inline[rank.phase], rank.step)
     else:
-        note_pick(rank, rank.step)
+        account_pick(rank, rank.step)
         consume(rank)
-
-
-def note_pick(rank: Rank, batch: int) -> None:
-    """The trainer has a batch."""
-    job = rank.job
-    if job.trace and rank.step < job.steps:
-        rank.picks[rank.step] = rank.host.wait.now
-        rank.batches[rank.step] = batch
-    rank.picked += 1
 
 
 def consume(rank: Rank) -> None:
@@ -112,7 +106,7 @@ def pick_up(rank: Rank) -> bool:
     accept(last)
     account_starved(rank, item)
     drop_item(rank, item)
-    note_pick(rank, item.number)
+    account_pick(rank, item.number)
     if rank.job.settling > 0:
         note_turns(rank, rank.stages[0].servers[item.server])
     if item.received:
@@ -183,13 +177,13 @@ def end_copy(rank: Rank) -> None:
 
 
 def launch(rank: Rank) -> None:
-    """The trainer begins to launch the step; the accelerator may begin with it."""
+    """The trainer turns to the launch of the step; without a lead, the accelerator may begin with it."""
     rank.trainer_state = LAUNCHING
     rank.submitted += 1
-    phase = rank.job.launch
-    work = phase.times[first_time(phase, rank.step, rank)]
+    work = launch_work(rank)
     if work <= 0:
         # One that takes no time is over in this instant: a turn of the event loop for it would cost as much as any.
+        rank.begun += 1
         start_device(rank)
         rank.host.events += 1
         end_launch(rank)
@@ -198,14 +192,36 @@ def launch(rank: Rank) -> None:
         rank.trainer_state = TURNING
         push(rank.host.wait, min(work, rank.job.settling) * rank.turns, rank.trainer)
     else:
-        begin_phase(rank.trainer, phase, rank.step)
+        begin_launch(rank)
+    if rank.job.lead <= 0:
+        rank.begun += 1
     start_device(rank)
 
 
-def end_turns(rank: Rank) -> None:
-    """The trainer has waited for its turns, and launches."""
+def launch_work(rank: Rank) -> Number:
+    """What the launch of the trainer's step takes, s."""
+    phase = rank.job.launch
+    return phase.times[first_time(phase, rank.step, rank)]
+
+
+def begin_launch(rank: Rank) -> None:
+    """The trainer, which has waited for its turns, launches."""
+    work = launch_work(rank)
+    lead = work * rank.job.lead
+    rank.trainer_state = LEADING if lead > 0 else LAUNCHING
+    push(rank.host.cores, lead if lead > 0 else work, rank.trainer)
+
+
+def end_lead(rank: Rank) -> None:
+    """So much is launched that the accelerator may begin."""
+    work = launch_work(rank)
     rank.trainer_state = LAUNCHING
-    begin_phase(rank.trainer, rank.job.launch, rank.step)
+    push(rank.host.cores, work - work * rank.job.lead, rank.trainer)
+    rank.begun += 1
+    if rank.device_state == FETCHED:
+        start_work(rank)
+    else:
+        start_device(rank)
 
 
 def end_launch(rank: Rank) -> None:
@@ -229,7 +245,7 @@ def start_device(rank: Rank) -> None:
     if job.copy_mode == STREAM:
         rank.device_state = FETCHING
         begin_phase(rank.device, job.copy, rank.done)
-    elif job.copy_mode != OVERLAP or rank.copied > rank.done:
+    elif rank.begun > rank.done and (job.copy_mode != OVERLAP or rank.copied > rank.done):
         start_work(rank)
 
 
@@ -244,7 +260,9 @@ def start_work(rank: Rank) -> None:
 
 def end_work(rank: Rank) -> None:
     """The accelerator has done the work of a step (or the copy before it)."""
-    if rank.device_state == FETCHING:
+    if rank.device_state == FETCHING and rank.begun == rank.done:
+        rank.device_state = FETCHED
+    elif rank.device_state == FETCHING:
         start_work(rank)
     elif rank.launched == rank.done:
         rank.device_state = UNLAUNCHED
