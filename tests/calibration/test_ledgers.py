@@ -27,6 +27,10 @@ read = cache(load_ledger)  # they are large
 #: recording of many workers the cost of a hand-over beside free cores holds pauses of the machine: its note says so.
 STRUCTURE, PAUSED = 0.045, "workers.ledger.json"
 WORSE = {PAUSED: 0.19, "workers-whole.ledger.json": 0.055}
+# On CUDA threads in stages are missed by 31 points, because launches wait for the interpreter's lock, and what an idle
+# device waits for launches was not measured yet: notes of the two recordings.
+LED = "h100-encoded.ledger.json"
+WORSE |= {"h100.ledger.json": 0.115, LED: 0.08}
 #: By how much predictions moved on average, a share: since a trainer that waits receives later batches meanwhile, and
 #: workers that sleep do not crowd the cores. Elsewhere the model predicts what it did when the ledger was recorded.
 SAME, MOVED = 0.005, {"ranks": 0.009, "ranks-again": 0.006, "workers-whole": 0.006, "workers": 0.047}
@@ -80,7 +84,8 @@ def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
     some = recorded.points[:: max(5, len(recorded.points) // 25)]
     own = score(with_own_costs(replace(recorded, points=some), simulate))
     assert own.idle_mean < WORSE.get(path.name, STRUCTURE)
-    assert own.idle_mean < own.rate_mean or path.name == PAUSED
+    # Where nothing idles, rates alone say so.
+    assert own.idle_mean < own.rate_mean or path.name in (PAUSED, LED)
 
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
