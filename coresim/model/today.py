@@ -8,6 +8,8 @@ from typing import Any
 from coresim.model.keys import COUNT, FLAG, FRACTION, NOT_NEGATIVE, POSITIVE, TABLE, TEXT, choice, key
 from coresim.model.loader_settings import LoaderSettings
 
+#: An epoch is short where it has no more than so many times the batches that its workers prepare ahead.
+FEW = 4
 #: A step's device that takes batches where they are.
 CPU = "cpu"
 
@@ -48,9 +50,14 @@ class Today(LoaderSettings):
         return max(0.0, 1.0 - batches * (1.0 - self.gpu_idle) * period / whole)
 
     @property
-    def prepared_at_once(self) -> bool:
-        """Whether the workers prepare all batches of an epoch before they know that its first was taken."""
-        return self.epoch_batches is not None and self.epoch_batches <= self.workers * (self.prefetch_factor or 1)
+    def ahead(self) -> int:
+        """Batches that the workers prepare while the first of an epoch is waited for, if it has so many."""
+        return self.workers * (self.prefetch_factor or 1)
+
+    @property
+    def epochs_are_short(self) -> bool:
+        """Whether an epoch is over before the loop can show the pace that it would keep."""
+        return self.epoch_batches is not None and self.epoch_batches <= FEW * self.ahead
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """What a scenario of this job takes from it: the loader's settings, the ranks, the device, how it waits."""

@@ -43,11 +43,12 @@ def test_starts_of_epochs_stand_beside_what_is_observed_between_them() -> None:
     assert (today.epoch_batches, today.epoch_wait, today.gpu_idle) == (4, 3.0, 0.75)
     # Four steps of 0.25 s in three waits of 0.75 s and one of 3 s.
     assert today.idle_with_starts == pytest.approx(1 - 1 / 6.25)
-    assert today.prepared_at_once  # by two workers, two each
-    assert not today_of([told(epochs={"starts": [3.0], "epoch": 5})], COMMAND, 8).prepared_at_once
+    # Two workers prepare two each while the first is waited for.
+    for batches, short in ((4, True), (16, True), (17, False)):
+        assert today_of([told(epochs={"starts": [3.0], "epoch": batches})], COMMAND, 8).epochs_are_short == short
     long = today_of([told()], COMMAND, 8)
     assert (long.epoch_batches, long.epoch_wait, long.idle_with_starts) == (None, 0.0, 0.75)
-    assert not long.prepared_at_once
+    assert not long.epochs_are_short
 
 
 def test_a_step_that_computes_holds_the_trainers_core() -> None:
