@@ -107,11 +107,11 @@ def _setting(scenario: Scenario, today: Today, cores: float) -> tuple[Option, fl
 
 def _likeliest(scenario: Scenario, checked: Checked, cores: float, study: Study) -> Term:
     today, observed = checked.today, checked.today.gpu_idle
-    if today.epochs_are_short:
+    if today.epochs_are_short and today.epoch_batches:
+        ahead = min(today.ahead, today.epoch_batches)
         return Term(
             SHORT_EPOCHS,
-            f"of the {today.epoch_batches} batches of an epoch {min(today.ahead, today.epoch_batches or 0)} are prepared"
-            " while its first is waited for, so that the loop shows no steady pace",
+            f"of the {today.epoch_batches} batches of an epoch {ahead} are prepared while its first is waited for, so that the loop shows no steady pace",
             checked.predicted,
         )
     nearest = min(_terms(scenario, today, cores, study), key=lambda term: abs(term.idle - observed))

@@ -150,7 +150,10 @@ def test_short_epochs_are_told_and_are_the_term_of_a_miss(scenario: Scenario, st
     missed = check(scenario, today(gpu_idle=0.0, **short), study)
     assert missed.term is not None and missed.term.name == "short epochs"
     text = " ".join(today_text(missed).split())
-    assert "Likeliest term: short epochs: of the 4 batches of an epoch 4 are prepared while its first is waited for" in text
+    assert (
+        "Likeliest term: short epochs: of the 4 batches of an epoch 4 are prepared while its first is waited for"
+        in text
+    )
     assert "with that, the prediction" not in text
     assert "Epochs are short" not in today_text(check(scenario, today(epoch_batches=4000, epoch_wait=0.29), study))
 
