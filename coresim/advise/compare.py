@@ -219,6 +219,8 @@ def applied(old: Profile, new: Profile, changes: Sequence[Change]) -> Profile:
     source, given = old.accelerator, old.accelerator.step_time_s
     if given is not None:
         source = replace(source, step_time_s=given * factors.get(STEP, 1.0))
+    if STEP in factors:  # what a step takes beside busy cores, or launched on an idle device, goes with it
+        factors = {m.name: factors[STEP] for m in old.measurements if m.name.startswith(f"{STEP}.")} | factors
     measured = tuple(
         m if m.name.startswith(BANDWIDTH) else m.scaled(factors.get(m.name, 1.0)) for m in old.measurements
     )

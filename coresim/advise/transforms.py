@@ -38,8 +38,16 @@ def step(factor: float) -> Transform:
 
 
 def batch_twice(growth: float) -> Transform:
-    """Twice the samples: per-batch times grow with it, the step by ``growth``, the launch does not."""
-    return lambda scenario: step(growth)(with_batch(scenario, 2 * scenario.workload.batch_size))
+    """Twice the samples: per-batch times grow with it, the step by ``growth``, the launch does not.
+
+    A device with a longer step is behind its launches.
+    """
+
+    def change(scenario: Scenario) -> Scenario:
+        found = step(growth)(with_batch(scenario, 2 * scenario.workload.batch_size))
+        return replace(found, accelerator=replace(found.accelerator, lead=0.0))
+
+    return change
 
 
 def with_batch(scenario: Scenario, samples: int) -> Scenario:

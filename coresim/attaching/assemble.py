@@ -133,11 +133,21 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
         steady=all(told["steady"] for told in found),
         batches_per_step=batches / max(1, optimizer_steps),
         rank_busy=tuple(busy),
-        epoch_batches=first["today"]["epoch"] or None,
-        epoch_wait=stats.mean(first["today"]["starts"] or [0.0]),
+        **_epochs(first["today"]),
         other_cores=max(0.0, found[0]["today"]["cores"][2] - sum(sum(told["today"]["cores"][:2]) for told in found)),
         worker_cpu=sum(told["today"]["cores"][1] for told in found) / sum(1 / (w + s) for w, s in pairs),
     )
+
+
+def _epochs(told: dict[str, Any]) -> dict[str, Any]:
+    """Of one rank; nothing where no epoch was seen to end and the next to begin."""
+    if not told["epoch"] or not told["starts"]:
+        return {}
+    return {
+        "epoch_batches": told["epoch"],
+        "epoch_wait": stats.mean(told["starts"]),
+        "epoch_period": told["epoch_period"],
+    }
 
 
 def _busy(told: dict[str, Any], wait: float, step: float) -> float:

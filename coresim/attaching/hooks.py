@@ -59,7 +59,9 @@ def hook(base: Any, rank: AttachedRank) -> Callable[[], None]:
         # A copy, because an iterator that holds its loader may hold itself, and would then never end its workers.
         if not rank.aside:
             self._coresim_loader = twin(loader)
+        began = rank.clock()
         begin(self, loader, *args, **options)
+        self._coresim_made_s = rank.clock() - began
 
     @functools.wraps(inner)
     def __next__(self: Any) -> Any:

@@ -37,30 +37,15 @@ class Loop:
 
     Attributes:
         periods: as plain tuples in the order of `Period`, which cost a loop of short steps less.
-        starts: seconds that the first batch of an epoch was waited for, of each epoch.
-        epoch: batches of the last epoch that ended; 0 before one has.
+        starts: seconds that the first batch of an epoch was waited for, of each epoch but the program's first; making
+            an iterator and ending the one before count.
+        epoch: batches of the longest epoch that ended; 0 before one has.
+        between: seconds of making and ending iterators since the last batch.
     """
 
     __slots__ = (
-        "_asked",
-        "_beside",
-        "_busy",
-        "_cpu",
-        "_first",
-        "_given",
-        "_got",
-        "_open",
-        "_others",
-        "_place",
-        "_steps",
-        "batches",
-        "epoch",
-        "key",
-        "loader",
-        "periods",
-        "proofs",
-        "starts",
-        "trains",
+        "_asked", "_beside", "_busy", "_cpu", "_first", "_given", "_got", "_open", "_others", "_place", "_steps",
+        "batches", "between", "epoch", "key", "loader", "periods", "proofs", "starts", "trains",
     )  # fmt: skip
 
     def __init__(self, key: tuple[int, int], proofs: int = 0) -> None:
@@ -69,6 +54,7 @@ class Loop:
         self.periods: list[tuple[float, float, float, float, int, int]] = []
         self.starts: list[float] = []
         self.batches = self.epoch = self._given = 0
+        self.between = 0.0
         #: Whether optimizers step between its batches.
         self.trains = proofs >= PROOF
         self._open, self._first = False, True
@@ -78,7 +64,7 @@ class Loop:
     def begin(self, loader: Any) -> None:
         """An epoch begins or has ended: what came before the next batch is not the loop."""
         self.loader, self._open, self._first, self._place = loader, False, True, 0
-        self.epoch, self._given = self._given or self.epoch, 0
+        self.epoch, self._given = max(self._given, self.epoch), 0
 
     @property
     def goes_on(self) -> bool:
@@ -88,7 +74,11 @@ class Loop:
     def take_over(self, other: Loop) -> None:
         """Go on where another loop ended."""
         self.periods, self.batches = other.periods, other.batches + self.batches
-        self.starts, self.epoch = other.starts, other._given or other.epoch
+        self.starts, self.epoch = other.starts + self.starts, max(other._given, other.epoch)
+
+    def forget_epochs(self) -> None:
+        """What comes from here on is another loader's."""
+        self.starts, self.epoch, self._given, self.between = [], 0, 0, 0.0
 
     def asked(self, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> bool:
         """The next batch is asked for: the period that was open ends, and counts unless others came between.
@@ -124,8 +114,9 @@ class Loop:
 
     def got(self, asked: float, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> None:
         """The batch asked for at ``asked`` is there: a period is open."""
-        if self._first:
-            self.starts.append(now - asked)
+        if self._first and self.epoch:
+            self.starts.append(now - asked + self.between)
+        self.between = 0.0
         self.batches += 1
         self._given += 1
         self._beside = beside

@@ -169,20 +169,24 @@ def machine_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def observed(loop: Loop, periods: Sequence[Period], before: Usage, seconds: float) -> dict[str, Any]:
-    """The loop as it is: what it waited and what it did between, per batch, in seconds; the cores that were busy.
-
-    What its epochs' first batches were waited for, and how many batches an epoch has, stand beside that.
-    """
+def observed(periods: Sequence[Period], before: Usage, seconds: float) -> dict[str, Any]:
+    """The loop as it is: what it waited and what it did between, per batch, in seconds; the cores that were busy."""
     kept, now = periods[-MOST_PERIODS:], Usage.now()
     return {
         "waits": [period.wait for period in kept],
         "steps": [period.step for period in kept],
         "optimizer_steps": sum(period.steps for period in kept),
         "cores": [(after - first) / seconds for after, first in zip(now, before, strict=True)],
-        "starts": list(loop.starts),
-        "epoch": loop.epoch,
     }
+
+
+def epochs(loop: Loop, periods: Sequence[Period]) -> dict[str, Any]:
+    """How many batches an epoch has, what its first is waited for, and its period, of all batches behind the first, s.
+
+    The period is of batches that were prepared ahead too, for which the first was waited.
+    """
+    whole = [period.wait + period.step for period in periods]
+    return {"epoch": loop.epoch, "starts": list(loop.starts), "epoch_period": sum(whole) / len(whole)}
 
 
 def step(periods: Sequence[Period], kept: Kept, device: DeviceEvents) -> dict[str, Any]:

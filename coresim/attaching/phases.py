@@ -105,10 +105,11 @@ class Phases:
         plan, waited = self._plan, now - self._since
         if self._usage is not None:
             factor = self._line.found["settings"]["prefetch_factor"] or DEFAULT_PREFETCH
-            chosen = observe.settled(self._rank.periods(), workers, factor)
+            periods = self._rank.periods()
+            chosen = observe.settled(periods, workers, factor)
             if not self._enough(len(chosen), now, plan.watch_s):
                 return None
-            return observe.observed(loop, chosen, self._usage, waited)
+            return observe.observed(chosen, self._usage, waited) | observe.epochs(loop, periods)
         late = waited > plan.watch_most_s / 2
         if waited >= plan.settle_s and (late or observe.steady(self._rank.periods(), workers)):
             if "steady" not in self._line.found:
@@ -185,6 +186,7 @@ class Phases:
         if rank.trial is not None:
             rank.trial.close()
         factor = self._line.found["settings"]["prefetch_factor"]
+        loop.forget_epochs()
         rank.trial = AttachedTrial(loop.loader, self._plan.trials[number], factor, rank.inner)
         rank.device = device.DeviceEvents(None)
         self._state, self._usage = TRIAL, None

@@ -80,6 +80,7 @@ class AttachedRank:
             batch = self._feed(loop, iterator) if self.feeding and loop.trains else self.inner(iterator)
         except StopIteration:
             loop.begin(loop.loader)
+            loop.between = self.clock() - asked
             raise
         cpu = busy = 0.0
         if lead and self.feeding:
@@ -99,6 +100,7 @@ class AttachedRank:
         # Not by truth: that would ask the loader for its length.
         loader = getattr(iterator, "_coresim_loader", None)
         loop.begin(loader_of(iterator) if loader is None else loader)
+        loop.between += getattr(iterator, "_coresim_made_s", 0.0)
         iterator._coresim_loop = loop
         return loop
 
@@ -130,7 +132,6 @@ class AttachedRank:
         """Forget the lead's periods."""
         if self.lead is not None:
             self.lead.periods.clear()
-            self.lead.starts.clear()
 
     def leave(self) -> None:
         """Leave the program alone from here on: it gets its own batches."""

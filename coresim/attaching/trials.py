@@ -45,6 +45,11 @@ class Endless:
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "_sampler":  # a copy that has none yet
+            raise AttributeError(name)
+        return getattr(self._sampler, name)
+
     def __len__(self) -> int:
         return len(self._sampler)
 

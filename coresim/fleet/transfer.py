@@ -67,9 +67,10 @@ class Transferred:
         times |= {name: getattr(workload, name) * self.cpu_time for name in ("startup", "worker_startup")}
         if condense:
             times |= {name: condensed(times[name], workload.batch_size) for name in ("fetch", "preprocess")}
-        device = replace(
-            base.accelerator, step=self.step, launch=self._cpu(base.accelerator.launch), count=self.gpu_count
-        )
+        own = base.accelerator
+        # What an idle device waits for launches is known of the measured step alone.
+        lead = own.lead if self.step == own.step else 0.0
+        device = replace(own, step=self.step, launch=self._cpu(own.launch), lead=lead, count=self.gpu_count)
         spread = tuple(math.hypot(own, self.speed_uncertainty) for own in base.host.speed_uncertainty)
         host = replace(base.host, cores=None, machine_cores=None, speed_uncertainty=spread)
         return replace(base, workload=replace(workload, **times), accelerator=device, host=host)

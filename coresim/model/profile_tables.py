@@ -216,7 +216,8 @@ def _accelerator(profile: Profile) -> dict[str, Any]:
         table |= {"slowdown": slowdown} if len(slowdown) > 1 else {}
     if launch is not None and not source.synchronises:
         table["launch"] = repeated_table(launch.values, speed_spread(profile))
-        table |= {"lead": lead} if (lead := lead_of(step, launch, profile.get("accelerator.step.alone"))) else {}
+        alone = None if source.step_time_s else profile.get("accelerator.step.alone")
+        table |= {"lead": lead} if (lead := lead_of(step, launch, alone)) else {}
     cpu = profile.get("accelerator.cpu_step")
     if cpu is not None:
         table["cpu_step"] = service_table(cpu.values)
@@ -224,15 +225,14 @@ def _accelerator(profile: Profile) -> dict[str, Any]:
 
 
 def lead_of(step: Measurement | None, launch: Measurement, alone: Measurement | None) -> float:
-    """Share of a launch that comes before an idle device can begin the step, by medians.
+    """Share of a launch that comes before an idle device can begin the step.
 
-    A step that is launched on an idle device takes longer than one of back-to-back steps: the device has to wait for
-    launches. How much longer, over the launch; 0 where that was not measured.
+    A step that is launched on an idle device takes longer than one of back-to-back steps: by how much in the median,
+    over the mean launch; 0 where that was not measured.
     """
     if step is None or alone is None or not launch.mean:
         return 0.0
-    longer = stats.median(alone.flat) - stats.median(step.flat)
-    return max(0.0, min(1.0, longer / launch.mean))
+    return max(0.0, min(1.0, (stats.median(alone.flat) - stats.median(step.flat)) / launch.mean))
 
 
 def slowdown_table(step: Measurement, measurements: Sequence[Measurement]) -> list[float]:

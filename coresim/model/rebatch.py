@@ -96,6 +96,8 @@ def rebatched(
     if "handover" in workload:
         states = workload["handover"].items()
         workload["handover"] = {state: partly(table, state, f"receive.{state}") for state, table in states}
+    if batch != own:
+        device.pop("lead", None)  # known of the step that was measured alone
     steps = [name for name in ("step", "cpu_step") if name in device]
     device |= {name: _scaled(device[name], name, ratio, step_spread(own, batch)) for name in steps}
     if "copy" in workload:

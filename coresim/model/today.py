@@ -8,8 +8,8 @@ from typing import Any
 from coresim.model.keys import COUNT, FLAG, FRACTION, NOT_NEGATIVE, POSITIVE, TABLE, TEXT, choice, key
 from coresim.model.loader_settings import LoaderSettings
 
-#: An epoch is short where it has no more than so many times the batches that its workers prepare ahead.
-FEW = 4
+#: An epoch is short where its workers prepare one of so many of its batches ahead, or more.
+FEW = 2
 #: A step's device that takes batches where they are.
 CPU = "cpu"
 
@@ -35,19 +35,20 @@ class Today(LoaderSettings):
     worker_cpu: float = key(NOT_NEGATIVE, "CPU time of the workers per batch, s", 0.0)
     rank_busy: tuple[float, ...] = key(TABLE, "busy share (1 - idle) of each rank", (1.0,))
     epoch_batches: int | None = key(COUNT, "batches of an epoch of one rank; absent: none ended before", None)
-    epoch_wait: float = key(NOT_NEGATIVE, "mean wait for the first batch of an epoch, s; not in wait", 0.0)
+    epoch_wait: float | None = key(NOT_NEGATIVE, "mean wait for the first batch of an epoch, s; not in wait", None)
+    epoch_period: float | None = key(NOT_NEGATIVE, "mean seconds from batch to batch in an epoch, s", None)
 
     @property
-    def idle_with_starts(self) -> float:
-        """Share of the time in which the device had no step to do, the starts of epochs included where any was seen.
+    def idle_with_starts(self) -> float | None:
+        """Share of the time in which the device had no step to do, starts of epochs included; None where none was seen.
 
         An epoch of n batches takes n - 1 periods, the wait for its first batch and that batch's step.
         """
-        batches, period = self.epoch_batches, self.wait + self.step
-        if batches is None or not self.epoch_wait:
-            return self.gpu_idle
-        whole = (batches - 1) * period + self.epoch_wait + self.step
-        return max(0.0, 1.0 - batches * (1.0 - self.gpu_idle) * period / whole)
+        if self.epoch_batches is None or self.epoch_wait is None or self.epoch_period is None:
+            return None
+        whole = (self.epoch_batches - 1) * self.epoch_period + self.epoch_wait + self.step
+        busy = (1.0 - self.gpu_idle) * (self.wait + self.step)
+        return max(0.0, 1.0 - self.epoch_batches * busy / whole)
 
     @property
     def ahead(self) -> int:

@@ -30,11 +30,12 @@ def today_text(checked: Checked) -> str:
             f" {100 * checked.allowed:.1f} are stated. Likeliest term: {checked.term.name}: {checked.term.words}"
             f"{_explained(checked.term, today)}"
         )
-    if today.idle_with_starts >= today.gpu_idle + NOTABLE_STARTS:
+    whole = today.idle_with_starts
+    if whole is not None and whole >= today.gpu_idle + NOTABLE_STARTS:
         lines.append(
-            f"Epochs are short: each has {today.epoch_batches} batch{'es' * (today.epoch_batches != 1)}, and its first"
-            f" is waited for {format_duration(today.epoch_wait)}, which is not in these figures. With that the GPU"
-            f" idles {percent(today.idle_with_starts)}."
+            f"An epoch has {today.epoch_batches} batch{'es' * (today.epoch_batches != 1)}, and its first is waited for"
+            f" {format_duration(today.epoch_wait or 0.0)}, which is not in these figures. With that the GPU idles"
+            f" {percent(whole)}."
         )
     if not today.steady:
         lines.append("The loop was not steady yet when it was observed: its steps or waits still changed.")
@@ -172,8 +173,8 @@ TODAY = Record(
     Key("steady", "truth", "today.steady"),
     Key("other_cores", "amount", "today.other_cores"),
     Key("epoch_batches", "whole?", "today.epoch_batches"),
-    Key("epoch_wait_s", "amount", "today.epoch_wait"),
-    Key("gpu_idle_with_epoch_starts", "share", "today.idle_with_starts"),
+    Key("epoch_wait_s", "amount?", "today.epoch_wait"),
+    Key("gpu_idle_with_epoch_starts", "share?", "today.idle_with_starts"),
 )
 
 

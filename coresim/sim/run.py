@@ -58,11 +58,11 @@ class RankAccount:
         begin: start of the window.
         end: end of the window.
         accelerator: time by state, summing to ``end - begin``: ``busy`` (a step's work under way), ``launch`` (work
-            done but the launch not ended), ``barrier`` (waiting for other ranks, or all-reduce), ``copy`` (a copy
-            on the accelerator's own stream; or no step under way and the trainer in a synchronous copy or its wait for
-            one, or the step waits for the copy engine), ``startup``, ``starved`` (no step under way, the
-            trainer waits for a batch), and the name of the trainer's phase (``consumer`` or an inline phase) that the
-            accelerator idles for.
+            done but the launch not ended, or its lead under way), ``barrier`` (waiting for other ranks, or all-reduce),
+            ``copy`` (a copy on the accelerator's own stream; or no step under way and the trainer in a synchronous copy
+            or its wait for one, or the step waits for the copy engine), ``startup``, ``starved`` (no step under way,
+            the trainer waits for a batch), and the name of the trainer's phase (``consumer`` or an inline phase)
+            that the accelerator idles for.
         starved_by: the ``starved`` time by what the awaited batch was doing then: ``STAGE.queue`` (finished by the
             stage before, if any, and not yet taken by a server of this one), ``STAGE.PHASE``, and, behind the last
             stage, ``STAGE.handover`` (finished, not yet picked up). Of a batch gathered from samples, the last one

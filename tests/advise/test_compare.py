@@ -124,6 +124,22 @@ def test_a_real_change_is_applied_alone_and_moves_the_cores() -> None:
     assert [whole[name].mean for name in (TOTAL, DECODE, TRANSFORM)] == pytest.approx([7e-3, 5.6e-3, 1.4e-3])
 
 
+def test_with_a_step_goes_what_it_takes_beside_busy_cores_and_on_an_idle_device() -> None:
+    def timed(step: float) -> Profile:
+        times = {"step": step, "step.alone": 1.25 * step, "step.busy.2": 1.5 * step, "launch": 0.01}
+        more = tuple(
+            Measurement(f"accelerator.{name}", "s/step", ((t,) * 9,) * 3, "made up") for name, t in times.items()
+        )
+        made = profile(noise=False)
+        source = replace(made.accelerator, kind="measured", step_time_s=None)
+        return replace(made, accelerator=source, measurements=(*made.measurements, *more))
+
+    old, new = timed(0.1), timed(0.08)
+    found = applied(old, new, [change(old, new, "accelerator.step")])
+    known = {name: found[f"accelerator.{name}"].mean for name in ("step", "step.alone", "step.busy.2", "launch")}
+    assert known == pytest.approx({"step": 0.08, "step.alone": 0.1, "step.busy.2": 0.12, "launch": 0.01})
+
+
 def test_noise_moves_no_cores() -> None:
     found = compare(profile(spread=0.2), profile(spread=0.2, seed=7), read, STUDY)
     assert not found.real and found.cores_new == found.cores_old and not found.losses_over(0.0)

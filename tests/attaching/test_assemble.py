@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coresim.attaching.assemble import costs_of, failures_of, size_of, today_of, trials_of
+from coresim.attaching.assemble import _beside, costs_of, failures_of, size_of, today_of, trials_of
 
 COMMAND = ("python", "train.py")
 
@@ -20,7 +20,7 @@ def told(wait: float = 0.75, step: float = 0.25, cpu: float = 0.0, alone: float 
     return {
         "settings": settings | other.pop("settings", {}),
         "today": {"waits": [wait] * 4, "steps": [step] * 4, "optimizer_steps": 4, "cores": [0.25, 1.5, 2.0]}
-        | {"starts": [], "epoch": 0}
+        | {"starts": [], "epoch": 0, "epoch_period": 1.0}
         | other.pop("epochs", {}),
         "step": {"steps": [alone] * 3, "cpu": [cpu] * 3, "device": [], "batch_length": 16} | other.pop("alone_too", {}),
         "steady": True,
@@ -39,15 +39,15 @@ def test_today_is_what_the_loop_waited_and_did() -> None:
 
 
 def test_starts_of_epochs_stand_beside_what_is_observed_between_them() -> None:
-    today = today_of([told(epochs={"starts": [2.5, 3.5], "epoch": 4})], COMMAND, 8)
+    today = today_of([told(epochs={"starts": [2.5, 3.5], "epoch": 4, "epoch_period": 0.5})], COMMAND, 8)
     assert (today.epoch_batches, today.epoch_wait, today.gpu_idle) == (4, 3.0, 0.75)
-    # Four steps of 0.25 s in three waits of 0.75 s and one of 3 s.
-    assert today.idle_with_starts == pytest.approx(1 - 1 / 6.25)
+    # Four steps of 0.25 s: three periods of 0.5 s, for some were prepared ahead, and a wait of 3 s and a step.
+    assert today.idle_with_starts == pytest.approx(1 - 1 / 4.75)
     # Two workers prepare two each while the first is waited for.
-    for batches, short in ((4, True), (16, True), (17, False)):
+    for batches, short in ((4, True), (8, True), (9, False)):
         assert today_of([told(epochs={"starts": [3.0], "epoch": batches})], COMMAND, 8).epochs_are_short == short
     long = today_of([told()], COMMAND, 8)
-    assert (long.epoch_batches, long.epoch_wait, long.idle_with_starts) == (None, 0.0, 0.75)
+    assert (long.epoch_batches, long.epoch_wait, long.idle_with_starts) == (None, None, None)
     assert not long.epochs_are_short
 
 
@@ -61,6 +61,19 @@ def test_a_devices_work_is_the_step_without_waiting_by_its_own_time() -> None:
     rank = told(wait=0.95, step=0.05, settings={"cuda": True}, alone_too={"device": [0.4] * 3})
     today = today_of([rank], COMMAND, 8)
     assert (today.device, today.gpu_idle) == ("cuda", pytest.approx(0.6))
+
+
+def test_a_launch_is_work_of_all_threads_and_no_longer_than_the_step() -> None:
+    # Autograd launches the backward pass from a thread of its own; the last step has another busy thread beside it.
+    alone = {
+        "device": [0.3] * 3,
+        "steps": [0.25, 0.25, 0.25],
+        "cpu": [0.05] * 3,
+        "busy": [0.15, 0.2, 0.4],
+        "copies": [],
+    }
+    launch = _beside([told(settings={"cuda": True}, alone_too=alone)])[0]
+    assert (launch.name, launch.values) == ("accelerator.launch", ((0.15, 0.2, 0.25),))
 
 
 def test_ranks_that_wait_for_one_another_idle_by_what_a_step_takes_alone() -> None:

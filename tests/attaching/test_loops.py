@@ -13,7 +13,7 @@ from coresim.attaching import family
 from coresim.attaching.assemble import name_of
 from coresim.attaching.foreign import batch_of, hook_call, parts_of
 from coresim.attaching.launch import MODULE, SITE, environment
-from coresim.attaching.loops import Period
+from coresim.attaching.loops import Loop, Period
 from coresim.attaching.observe import settled, steady
 from coresim.attaching.rank import AttachedRank
 from coresim.attaching.session import Folder, SessionPlan
@@ -80,11 +80,31 @@ def test_a_period_is_a_wait_and_a_step_and_the_first_of_an_epoch_is_none(clock: 
     assert rank.lead is not None and rank.lead.trains
     one = [Period(0.25, 0.5, 0.0, 0.0, 1, place) for place in range(1, 5)]
     assert rank.periods() == one * 2  # of 5, the first and what follows the last are none
-    assert (rank.lead.starts, rank.lead.epoch) == ([0.25, 0.25], 5)
-    rank.fetch(Batches(clock, 5, 2.0, loader))
-    assert (rank.lead.starts, rank.lead.epoch) == ([0.25, 0.25, 2.0], 5)
+
+
+def test_starts_of_epochs_are_noted_but_for_the_programs_first(clock: Clock, tmp_path: Path) -> None:
+    rank, loader = rank_of(clock, tmp_path), SimpleNamespace()
+    for wait in (8.0, 0.25):
+        iterate(rank, clock, Batches(clock, 5, wait, loader), 0.5)
+    assert rank.lead is not None
+    assert (rank.lead.starts, rank.lead.epoch) == ([0.25], 5)
+    made = Batches(clock, 5, 2.0, loader)
+    made._coresim_made_s = 0.5  # its workers were started meanwhile
+    rank.fetch(made)
+    rank.fetch(Batches(clock, 5, 1.0, loader))  # only looked into
+    assert (rank.lead.starts, rank.lead.epoch) == ([0.25, 2.5, 1.0], 5)
     rank.clear()
-    assert (rank.lead.starts, rank.lead.epoch, rank.periods()) == ([], 5, [])
+    assert (rank.lead.starts, rank.lead.epoch, rank.periods()) == ([0.25, 2.5, 1.0], 5, [])
+    rank.lead.forget_epochs()
+    iterate(rank, clock, Batches(clock, 3, 1.0, loader), 0.5)
+    assert (rank.lead.starts, rank.lead.epoch) == ([], 3)
+
+
+def test_a_loader_that_is_made_anew_for_each_epoch_keeps_its_starts() -> None:
+    first, second = Loop((1, 1)), Loop((2, 2))
+    first.starts, first.epoch, second.starts = [0.25], 4, [0.5]
+    second.take_over(first)
+    assert (second.starts, second.epoch) == ([0.25, 0.5], 4)
 
 
 def test_an_evaluation_in_the_middle_of_an_epoch_is_no_part_of_a_step(clock: Clock, tmp_path: Path) -> None:

@@ -136,15 +136,12 @@ def test_a_miss_names_the_term_that_explains_it(
 
 
 def test_short_epochs_are_told_and_are_the_term_of_a_miss(scenario: Scenario, study: Study) -> None:
-    short = {"epoch_batches": 4, "epoch_wait": 0.29}
+    short = {"epoch_batches": 4, "epoch_wait": 0.29, "epoch_period": 0.08}
     checked = check(scenario, today(**short), study)
     assert checked.term is None
     text = " ".join(today_text(checked).split())
     # 4 steps of 50 ms in three periods of 80 ms, a wait of 290 ms and a step.
-    assert (
-        "Epochs are short: each has 4 batches, and its first is waited for 290 ms, which is not in these figures."
-        in text
-    )
+    assert "An epoch has 4 batches, and its first is waited for 290 ms, which is not in these figures." in text
     assert "With that the GPU idles 65.5 %." in text
     assert today_document(checked)["gpu_idle_with_epoch_starts"] == pytest.approx(1 - 200 / 580)
     missed = check(scenario, today(gpu_idle=0.0, **short), study)
@@ -155,7 +152,7 @@ def test_short_epochs_are_told_and_are_the_term_of_a_miss(scenario: Scenario, st
         in text
     )
     assert "with that, the prediction" not in text
-    assert "Epochs are short" not in today_text(check(scenario, today(epoch_batches=4000, epoch_wait=0.29), study))
+    assert "An epoch has" not in today_text(check(scenario, today(**(short | {"epoch_batches": 4000})), study))
 
 
 def test_cores_that_others_used_are_not_the_programs(scenario: Scenario, study: Study) -> None:

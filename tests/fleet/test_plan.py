@@ -20,6 +20,7 @@ from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.recommend import recommend
 from coresim.advise.starved import BOUNDED, SEARCHED, SIMULATED, brief
 from coresim.advise.sweep import Study, best_point, pipeline_of
+from coresim.advise.transforms import batch_twice
 from coresim.cli.main import main
 from coresim.errors import InputError, UnknownKeyError
 from coresim.fleet import plan as fleets
@@ -119,6 +120,16 @@ def test_the_same_gpu_and_cpu_carry_nothing() -> None:
     found = transfer(job(), host(), {})
     assert (found.notes, found.cpu_time, found.cpu_uncertainty, found.speed_uncertainty) == ((), 1.0, 0.0, 0.0)
     assert found.step == job().scenario.accelerator.step
+
+
+def test_what_an_idle_device_waits_for_launches_is_known_of_the_measured_step_alone() -> None:
+    base = job().scenario
+    base = replace(base, accelerator=replace(base.accelerator, lead=0.25))
+    same = transfer(job(), host(), {})
+    assert same.scenario(base).accelerator.lead == 0.25
+    other = replace(same, step=same.step.scaled(0.5))
+    assert other.scenario(base).accelerator.lead == 0.0
+    assert batch_twice(1.8)(base).accelerator.lead == 0.0
 
 
 def test_another_cpu_is_said_and_widens() -> None:
