@@ -40,7 +40,7 @@ def step(factor: float) -> Transform:
 def batch_twice(growth: float) -> Transform:
     """Twice the samples: per-batch times grow with it, the step by ``growth``, the launch does not.
 
-    A device with a longer step is behind its launches.
+    Launches are ahead of a device whose step takes longer, so that it does not wait for them.
     """
 
     def change(scenario: Scenario) -> Scenario:

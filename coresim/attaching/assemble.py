@@ -207,8 +207,8 @@ def _step(found: Found) -> Measurement:
 def _beside(found: Found) -> list[Measurement]:
     """With a device: what the process does for a step, what a step takes the loop, and the copy that is in the step.
 
-    Autograd launches the backward pass from a thread of its own, for which the loop's waits: both are the launch, which
-    is no longer than the step.
+    Autograd launches the backward pass from a thread of its own, and the loop's thread waits for it. The CPU time of
+    both is the launch, which is no longer than the step.
     """
     if not found[0]["step"]["device"]:
         return []

@@ -181,9 +181,9 @@ def observed(periods: Sequence[Period], before: Usage, seconds: float) -> dict[s
 
 
 def epochs(loop: Loop, periods: Sequence[Period]) -> dict[str, Any]:
-    """How many batches an epoch has, what its first is waited for, and its period, of all batches behind the first, s.
+    """Batches of an epoch, what the first of each was waited for, and seconds from batch to batch after the first.
 
-    The period is of batches that were prepared ahead too, for which the first was waited.
+    Batches that were prepared while the first was waited for count in the latter.
     """
     whole = [period.wait + period.step for period in periods]
     return {"epoch": loop.epoch, "starts": list(loop.starts), "epoch_period": sum(whole) / len(whole)}

@@ -40,7 +40,7 @@ def loader_of(iterator: Any) -> Any:
 
 
 class Endless:
-    """The indices of a sampler, epoch after epoch: what a short epoch starts with would hide the loop's pace."""
+    """The indices of a sampler, again and again: the starts of short epochs would hide the loop's pace."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler

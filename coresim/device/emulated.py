@@ -40,7 +40,7 @@ class Emulated:
 
     step: float = key(DURATION, "one training step on the device", 0.02)
     launch: float = key(DURATION, "CPU time of the host to launch one", 0.001)
-    tail: float = key(DURATION, "the device's time for what is launched last: it ends no sooner after the launch", 0.0)
+    tail: float = key(DURATION, "how long after its launch a step ends at the earliest", 0.0)
     decode: float = key(DURATION, "the device's time to decode a batch, where it decodes", 0.002)
     bus: float = key(Kind(_read_rate, {"type": "number"}), "bytes per second of a copy to it", 8e9)
     event: float = key(DURATION, "the device's time to record an event: two in a row are not at the same moment", 5e-7)
@@ -90,7 +90,7 @@ class EmulatedDevice(Device):
         self._steps.add(Work(self.host.wall(), seconds))
 
     def launch(self, seconds: float, cpu: float) -> None:
-        """Queue a step: the host works on its launch; the device may begin before that is done, and ends behind it."""
+        """Queue a step: the host works on its launch; the device may begin before that is done, and ends after it."""
         issued = self.host.wall()
         self.host.work(cpu)
         self._steps.add(Work(issued, seconds, least=self.host.wall() + self.like.tail))

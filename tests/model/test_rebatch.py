@@ -104,6 +104,19 @@ def test_a_step_of_another_batch_is_less_certain_by_doublings() -> None:
     assert after.uncertainty**2 == pytest.approx(before.uncertainty**2 + 0.1**2)
 
 
+def test_a_lead_is_of_the_step_s_own_batch() -> None:
+    timed = {"step": 0.1, "step.alone": 0.101, "launch": 0.01}
+    more = [Measurement(f"accelerator.{name}", "s/step", ((seconds,),), "made up") for name, seconds in timed.items()]
+    source = replace(profile().accelerator, kind="measured", step_time_s=None)
+    made = profile(accelerator=source, measurements=(*profile().measurements, *more))
+    for batch, lead in ((OWN, 0.1), (2 * OWN, 0.0)):
+        tables = profile_tables(made, "profile", None, [f"workload.batch_size={batch}"])
+        assert read_scenario(tables).accelerator.lead == pytest.approx(lead)
+    # A step that was given is another than that which was launched on an idle device.
+    given = replace(made, accelerator=replace(source, step_time_s=0.05))
+    assert read_scenario(profile_tables(given, "profile")).accelerator.lead == 0.0
+
+
 def test_what_is_set_beside_the_batch_stays_as_it_is_set() -> None:
     found = scenario("workload.batch_size=512", "accelerator.step=98 ms", "workload.collate=1 ms")
     assert found.accelerator.step.mean == pytest.approx(0.098)
