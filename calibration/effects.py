@@ -18,7 +18,7 @@ from coresim.sim.estimate import Engine
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, RecordedPoint
-from coresim.validate.predict import Costs, pipeline_of, runs_of, scenario_of, trial_idle
+from coresim.validate.predict import Costs, pipeline_of, runs_of, scenario_of, step_time, trial_idles
 
 Change = Callable[[Scenario], Scenario]
 #: An effect that is more than another scenario.
@@ -68,7 +68,8 @@ def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engi
         pipeline = replace(
             pipeline, trainer=replace(pipeline.trainer, spin=scenario_of(costs, setting).accelerator.sync == "spin")
         )
-    return stats.mean([trial_idle(run) for run in runs_of(pipeline, length, engine, 1, setting.straggler)])
+    runs = runs_of(pipeline, length, engine, 1, setting.straggler)
+    return stats.mean(trial_idles(runs, step_time(costs, setting), length))
 
 
 def _dispatched_at_once(stage: Stage) -> Stage:

@@ -36,6 +36,11 @@ All notes but those of `trainer-fork`, `device-fork`, `trainer-staged` and `devi
 each trial's own costs" than the tables do, by up to 0.8 points. CPU times that a trial noted were then held against
 calibrated ones that included what sampling takes of a CPU.
 
+GPU idle is the share of the time that steps alone do not need: 1 less the accelerator utilisation of MLPerf Storage.
+In recordings of real training from before 21:50 UTC on 26 November 2026 it was the share that no step covers, by the
+device's events. Notes of that time have figures of that kind. Their tables here have today's; the intervals that were
+stated moved with the predictions, since nobody knows how wide they would have been.
+
 To add a machine: `coresim validate --grid calibration/grid.toml -o calibration/NAME.ledger.json`, then this script.
 """
 UNPROVEN = """**GPU accuracy is unproven**: no ledger here was recorded on a CUDA device yet.

@@ -32,6 +32,7 @@ class TimedStep(NamedTuple):
         start, end: of the step on the device; of several ranks, the end of the last one's.
         cpu: CPU time of the trainer to receive the batch.
         queued: seconds meanwhile in which the trainer wanted a core and had none, where the system tells.
+        launch: seconds until the call that launches the step had returned, and the copy before it; 0 where none does.
     """
 
     asked: float
@@ -41,6 +42,7 @@ class TimedStep(NamedTuple):
     end: float
     cpu: float
     queued: float = 0.0
+    launch: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ class Trial:
     warm_up: tuple[Note, ...] = ()
 
     @property
-    def idle(self) -> float:
-        """Share of the window in which the device did no step."""
+    def uncovered(self) -> float:
+        """Share of the window in which the device was in no step, be it at work or waiting for launches."""
         span = self.steps[-1].end - self.before
         return 1.0 - sum(step.end - step.start for step in self.steps) / span if span > 0 else 0.0
 

@@ -17,10 +17,12 @@ from coresim.measure.parts import version_of
 from coresim.model.host import HostFacts
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Grid, Setting
-from coresim.validate.predict import Costs, Prediction
+from coresim.validate.predict import Costs, Prediction, idle_share
 
 FORMAT = "coresim-ledger"
-VERSION = 5
+VERSION = 6
+#: The format whose trials of real training had the share that no step covers, by the device's events, as their idle.
+COVERED = 5
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class MeasuredTrial:
     """One trial.
 
     Attributes:
-        idle: GPU idle, a share of the window.
+        idle: GPU idle, a share of the window (`coresim.validate.predict.idle_share`).
         step_starts_us: when each step began on the device's clock, microseconds after the last warm-up step.
         step_ends_us: when it ended, in real training; an emulated step lasts what the point says.
         wall_gots_us: when the trainer had each step's batch in its hands by the wall clock, which nothing corrects.
@@ -39,6 +41,9 @@ class MeasuredTrial:
         pace: what the sampler's work cost during the trial, relative to the calibration's.
         dirty: why the trial does not count, or "".
         pin_s: mean CPU time of the thread that pins a batch; None: none pins, or it was not noted.
+        uncovered: in real training, the share of the window in which the device was in no step by its events: less than
+            ``idle`` where steps are longer than alone, because they wait for launches.
+        launch_s: in real training, mean wall time to copy a batch and to launch its step; None: it was not noted.
     """
 
     idle: float
@@ -54,6 +59,8 @@ class MeasuredTrial:
     pace: float = 1.0
     dirty: str = ""
     pin_s: float | None = None
+    uncovered: float | None = None
+    launch_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -239,7 +246,7 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
     """
     document = read_json(path)
     check_version(path, document, FORMAT, VERSION)
-    if document["schema_version"] < VERSION:  # what is calibrated has changed: its predictions would not come out again
+    if document["schema_version"] < COVERED:  # what is calibrated has changed: its predictions would not come out again
         raise InputError(
             f"{path}: recorded by an earlier coresim (format {document['schema_version']}); validate again, into"
             " another file"
@@ -247,8 +254,31 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
     body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
     try:
         found: Ledger = as_record(Ledger, {"points": None} | body)
+        found = found if document["schema_version"] == VERSION else _of_covered(found)
     except InputError as error:
         raise InputError(f"{path}: {error}; validate again, into another file") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: not a whole ledger ({error}); validate again, into another file") from None
     return found
+
+
+def _of_covered(ledger: Ledger) -> Ledger:
+    """A ledger of the format `COVERED`, its idle as `idle_share` has it.
+
+    The interval moves with the prediction: how wide it would have been is not known.
+    """
+    return replace(ledger, points=tuple(_point_of_covered(point) for point in ledger.points))
+
+
+def _point_of_covered(point: RecordedPoint) -> RecordedPoint:
+    if not point.setting.trains:
+        return point
+    trials = tuple(
+        replace(trial, idle=idle_share(point.step_s, trial.seconds_per_step), uncovered=trial.idle)
+        for trial in point.trials
+    )
+    known = point.prediction
+    idle = idle_share(point.step_s, known.seconds_per_step)
+    more = idle - known.idle
+    prediction = replace(known, idle=idle, low=max(0.0, known.low + more), high=min(1.0, known.high + more))
+    return replace(point, prediction=prediction, trials=trials)

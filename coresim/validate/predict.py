@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -22,7 +22,6 @@ from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Accelerator, Scenario, read_scenario, with_services
 from coresim.model.service import ZERO, Service, empirical
-from coresim.sim.accounts import duration_of, idle_of
 from coresim.sim.draws import Draws, draw, perturb_speed
 from coresim.sim.estimate import LEAST_ROWS, Engine
 from coresim.sim.noise import model_half
@@ -191,18 +190,24 @@ def long_enough(costs: Costs, setting: Setting, length: RunLength, engine: Engin
 def chance(costs: Costs, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> float:
     """Standard deviation of a trial's idle, a share, if all costs are as the calibration says: samples differ."""
     pipeline = pipeline_of(scenario_of(costs, setting), setting)
-    idles = [trial_idle(run) for run in runs_of(pipeline, length, engine, seed, setting.straggler)]
-    return math.sqrt(stats.variance(idles))
+    runs = runs_of(pipeline, length, engine, seed, setting.straggler)
+    return math.sqrt(stats.variance(trial_idles(runs, step_time(costs, setting), length)))
 
 
-def trial_idle(run: Run) -> float:
-    """GPU idle of one run as a trial measures it: the time that no step covers.
+def idle_share(step_s: float, seconds_per_step: float) -> float:
+    """GPU idle: the share of the time from step to step that a step alone does not need.
 
-    A step covers its own launch, as the device's events tell it. Of a device that waits for a launch to end, `idle_of`
-    says that it idles.
+    1 - AU, with the accelerator utilisation of MLPerf Storage: compute time over run time, where compute time is that
+    of as many steps without a loader (https://github.com/mlcommons/storage). A step that the loader or a crowded host
+    keeps waiting for its launches is longer by the device's events, and no more is computed meanwhile. Below 0 where
+    steps took less time than ``step_s``.
     """
-    waited = math.fsum(rank.accelerator["launch"] for rank in run.ranks)
-    return idle_of(run) - waited / duration_of(run)
+    return 1.0 - step_s / seconds_per_step
+
+
+def trial_idles(runs: Sequence[Run], step_s: float, length: RunLength) -> list[float]:
+    """`idle_share` of each run."""
+    return [idle_share(step_s, _period([run], length)) for run in runs]
 
 
 def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> Prediction:
@@ -212,10 +217,10 @@ def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, s
     own inputs within their uncertainty, so the noise of a short run is in it too. So is what the model itself misses.
     """
     pipeline = pipeline_of(scenario_of(costs, setting), setting)
-    runs = runs_of(pipeline, length, engine, seed, setting.straggler)
-    idles = [trial_idle(run) for run in runs_of(pipeline, length, engine, seed, setting.straggler, PERTURBED)]
+    runs, step_s = runs_of(pipeline, length, engine, seed, setting.straggler), step_time(costs, setting)
+    idles = trial_idles(runs_of(pipeline, length, engine, seed, setting.straggler, PERTURBED), step_s, length)
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    idle, model = stats.mean([trial_idle(run) for run in runs]), model_half(LEVEL)
+    idle, model = stats.mean(trial_idles(runs, step_s, length)), model_half(LEVEL)
     low, high = idle - math.hypot(max(0.0, idle - low), model), idle + math.hypot(max(0.0, high - idle), model)
     return Prediction(idle, max(0.0, low), min(1.0, high), _period(runs, length))
 
@@ -268,6 +273,6 @@ def straggling(pipeline: Pipeline, draws: Draws, rows: int, factor: float) -> Dr
     return Draws(MappingProxyType(service_times))
 
 
-def _period(runs: list[Run], length: RunLength) -> float:
+def _period(runs: Sequence[Run], length: RunLength) -> float:
     spans = [float(rank.end - rank.begin) for run in runs for rank in run.ranks]
     return stats.mean(spans) / (length.steps - length.warm_up)

@@ -1,6 +1,6 @@
 """Training as the accelerator of a trial: what a step takes is between events on the device's own line of time.
 
-GPU idle = wall time not covered by a step. The device is any of `coresim.device.interface`: a CUDA device, the CPU, or
+The device is any of `coresim.device.interface`: a CUDA device, the CPU, or
 an emulated one. The trainer runs one step ahead of it, as a loop does that reads the loss of the step before, or as far
 as it is told to; where it prepares the batches itself (option 1, no overlap) it waits for each step.
 """
@@ -155,6 +155,7 @@ def run_training(
     device = training.device
     marks: list[tuple[Any, Any]] = []
     asks: list[tuple[float, float, float, float]] = []
+    launches: list[float] = []
     notes: list[Note] = []
     ahead = 0 if pipe.inline else run_ahead
     if isinstance(pipe, StagedPipe):
@@ -166,12 +167,17 @@ def run_training(
         batch, note = pipe.next()
         asks.append((asked, min(note.there, device.wall()), device.wall(), cpu_clock() - cpu))
         notes.append(note)
+        begun = device.wall()
         marks.append(training.train(batch))
+        launches.append(device.wall() - begun)
         if len(marks) > ahead:
             device.synchronise(marks[-1 - ahead][1])
     device.synchronise()
     moments = [(device.elapsed(base, begin), device.elapsed(base, end)) for begin, end in marks]
-    found = [TimedStep(*asked[:3], *step, asked[3]) for asked, step in zip(asks, moments, strict=True)]
+    found = [
+        TimedStep(*asked[:3], *step, asked[3], launch=launch)
+        for asked, step, launch in zip(asks, moments, launches, strict=True)
+    ]
     return after_warm_up(found, notes, warm_up_steps)
 
 

@@ -35,6 +35,7 @@ from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import MeasuredTrial
 from coresim.validate.limits import QuotaGroup
+from coresim.validate.predict import idle_share
 from coresim.validate.training import StepCost, Training, is_own, run_training
 from coresim.workloads.images import EncodedImageWorkload
 
@@ -115,8 +116,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
     period = sum(one.seconds_per_step for one in found) / len(found)
     steps = [step for one in found for step in one.steps]
     return MeasuredTrial(
-        # The steps of several ranks end together, those of some after they are done.
-        idle=trial.idle if len(found) == 1 else 1.0 - order.step_s / period,
+        idle=idle_share(order.step_s, period),
         seconds_per_step=period,
         step_starts_us=_microseconds(trial, [step.start for step in trial.steps]),
         step_ends_us=_microseconds(trial, [step.end for step in trial.steps]) if training else (),
@@ -128,6 +128,8 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
         others_cores=others,
         pace=sampler.seen(notes) / order.usual_pace,
         pin_s=_pinning(found),
+        uncovered=trial.uncovered if training else None,
+        launch_s=sum(step.launch for step in steps) / len(steps) if training else None,
     )
 
 

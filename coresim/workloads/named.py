@@ -69,7 +69,8 @@ class WorkloadSpec:
             InputError: something cannot be imported or called, is no workload, or is empty.
             TrainsError: it iterates a DataLoader.
         """
-        workload = self._workload() or self._dataset()
+        found = self._workload()
+        workload = self._dataset() if found is None else found  # one without data is false
         if self.batch_size is not None:
             if self.batch_size < 1:
                 raise InputError(f"batch size = {self.batch_size}: at least 1 is needed")

@@ -27,28 +27,25 @@ read = cache(load_ledger)  # they are large
 #: recording of many workers the cost of a hand-over beside free cores holds pauses of the machine: its note says so.
 STRUCTURE, PAUSED = 0.045, "workers.ledger.json"
 WORSE = {PAUSED: 0.19, "workers-whole.ledger.json": 0.055}
-# On CUDA threads in stages are missed by 31 points, because launches wait for the interpreter's lock, and what an idle
-# device waits for launches was not measured yet: notes of the two recordings.
-LED = "h100-encoded.ledger.json"
-WORSE |= {"h100.ledger.json": 0.115, LED: 0.08}
+# A step that is bound by its launches, taken as the device's own; and threads that wait for the interpreter's lock, fed
+# with the pace of a machine that was faster for others: notes of the two recordings.
+LAUNCHED, LOCK = "h200-nvjpeg.ledger.json", "h200-threads.ledger.json"
+WORSE |= {LAUNCHED: 0.07, LOCK: 0.055}
 #: By how much predictions moved on average, a share: since a trainer that waits receives later batches meanwhile, and
 #: workers that sleep do not crowd the cores. Elsewhere the model predicts what it did when the ledger was recorded.
 SAME, MOVED = 0.005, {"ranks": 0.009, "ranks-again": 0.006, "workers-whole": 0.006, "workers": 0.047}
 # Since these, a trainer that spins takes no memory bandwidth and waits for turns, and a quota is one.
 MOVED |= {"device": 0.015, "xeon-2cpu": 0.023}
-# Since these, a step covers its own launch in predictions, as the device's events tell it in trials.
-MOVED |= {"device-epyc": 0.05, "device-whole": 0.05}
-# Since these, a launch waits for turns where more want a core than there are.
-MOVED |= {"h200": 0.09}
-# Since these, sampling the speed of the machine takes its share of a launch, and an emulated device has the launch that
-# was declared.
-MOVED |= {"trainer": 0.012, "trainer-again": 0.012}
+# Since this, a launch waits for turns where more want a core than there are.
+MOVED |= {"h200": 0.009}
 # Since these, a hand-over ends with the batch that its maker is at.
 MOVED |= {"xeon-2cpu-again": 0.011}
 #: Since then that moved jobs whose samples hold the lock of the interpreter, and with one batch out a worker is dealt
 #: the next one later.
 FINISHED, LOCKED, MOST = "2026-11-25T22", ("tiny", "python-bound"), 0.11
 HELD = "2026-11-26T15:50"
+#: Since then idle is what a step alone does not need, in real training too.
+ALONE = "2026-11-26T21:50"
 
 
 def has_moved(point: RecordedPoint) -> bool:
@@ -73,8 +70,10 @@ def test_recorded_predictions_come_out_again(path: Path):
     assert stats.mean(changes) < most and max(changes) < max(0.05, 2.5 * most)
     # Intervals reach further since they hold what the model itself misses.
     reach = model_half(LEVEL) if recorded.time_utc < HELD else 0.0
-    lower = [abs(now.prediction.low - before.prediction.low) for before, now in pairs]
-    assert stats.mean(lower) < max(0.01, 1.5 * most) + reach
+    # How wide intervals of real training were is not known of ledgers from before `ALONE`.
+    known = [pair for pair in pairs if recorded.time_utc >= ALONE or not pair[0].setting.trains]
+    lower = [abs(now.prediction.low - before.prediction.low) for before, now in known]
+    assert not known or stats.mean(lower) < max(0.01, 1.5 * most) + reach
 
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
@@ -84,8 +83,7 @@ def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
     some = recorded.points[:: max(5, len(recorded.points) // 25)]
     own = score(with_own_costs(replace(recorded, points=some), simulate))
     assert own.idle_mean < WORSE.get(path.name, STRUCTURE)
-    # Where nothing idles, rates alone say so.
-    assert own.idle_mean < own.rate_mean or path.name in (PAUSED, LED)
+    assert own.idle_mean < own.rate_mean or path.name in (PAUSED, LAUNCHED, LOCK)
 
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)

@@ -37,13 +37,13 @@ def trial(pipe: Scripted, step: float, warm_up: int, steps: int) -> Trial:
 
 def test_a_device_fed_in_time_idles_only_while_a_batch_is_received():
     found = trial(Scripted([0.0] * 12, receive=0.25), step=1.0, warm_up=2, steps=10)
-    assert found.idle == pytest.approx(0.25 / 1.25)
+    assert found.uncovered == pytest.approx(0.25 / 1.25)
     assert found.seconds_per_step == pytest.approx(1.25)
 
 
 def test_a_device_that_waits_for_batches_idles_until_they_are_ready():
     found = trial(Scripted([4.0 * n for n in range(12)]), step=1.0, warm_up=2, steps=10)
-    assert found.idle == pytest.approx(0.75)
+    assert found.uncovered == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("late", [0.0, 0.3])
@@ -53,7 +53,7 @@ def test_the_lateness_of_the_timer_is_taken_out(late: float):
         pipe.late = late
         found = trial(pipe, step=1.0, warm_up=2, steps=10)
         assert found.lateness == pytest.approx(late)
-        assert found.idle == pytest.approx(idle)
+        assert found.uncovered == pytest.approx(idle)
 
 
 def test_passing_the_barrier_costs_nothing_while_the_device_is_busy():
@@ -73,7 +73,7 @@ def test_passing_the_barrier_costs_nothing_while_the_device_is_busy():
 def test_an_inline_loader_is_late_by_no_more_than_its_work():
     pipe = Scripted([0.0] * 12, inline=0.5)
     pipe.late = 0.2
-    assert trial(pipe, step=1.0, warm_up=2, steps=10).idle == pytest.approx(0.5 / 1.5)
+    assert trial(pipe, step=1.0, warm_up=2, steps=10).uncovered == pytest.approx(0.5 / 1.5)
 
 
 def test_a_trainer_lets_a_batch_go_when_it_has_the_next_as_a_training_loop_does():
@@ -110,7 +110,7 @@ def test_each_step_may_have_its_own_length_and_they_are_asked_for_one_by_one():
     found = run_trial(pipe, lengths(), 1, wait=pipe.wait, clock=lambda: pipe.now, cpu_clock=lambda: 0.0)
     assert [step.end - step.start for step in found.steps] == [0.5, 0.0, 2.0]
     assert asked == [0.0, 1.0, 1.5, 1.5]  # each only when the last one is over
-    assert (found.before, found.seconds_per_step, found.idle) == (1.0, pytest.approx(2.5 / 3), 0.0)
+    assert (found.before, found.seconds_per_step, found.uncovered) == (1.0, pytest.approx(2.5 / 3), 0.0)
 
 
 def test_the_trainer_s_cpu_time_of_a_step_is_that_of_receiving():

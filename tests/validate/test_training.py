@@ -105,7 +105,7 @@ def test_so_many_steps_are_launched_before_the_end_of_an_earlier_one_is_waited_f
 def test_idle_is_the_time_that_no_step_covers(trained: Any, batches: dict[str, Any], period: float):
     found, _ = trained(**batches)
     assert found.seconds_per_step == pytest.approx(period)
-    assert found.idle == pytest.approx(1.0 - STEP / period)
+    assert found.uncovered == pytest.approx(1.0 - STEP / period)
     assert [step.end - step.start for step in found.steps] == pytest.approx([STEP] * 8)
 
 

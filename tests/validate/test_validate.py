@@ -285,6 +285,25 @@ def test_a_bad_ledger_is_refused(tmp_path: Path, change: dict, error: type, name
         load_ledger(tmp_path / "l.json")
 
 
+def test_an_older_ledger_s_idle_of_real_training_is_what_steps_alone_do_not_need(tmp_path: Path):
+    """Events showed 10 % of each 20 ms outside of steps; a step alone takes 10 ms. Predicted: 30 % of 25 ms."""
+    from coresim.files import write_json
+    from coresim.validate.predict import Prediction
+
+    trained, emulated = replace(SETTING, model="tiny", precision="bf16"), SETTING
+    trial = replace(measured(0.1), seconds_per_step=0.02)
+    points = tuple(
+        replace(point(setting, 0.3), prediction=Prediction(0.3, 0.2, 0.35, 0.025), trials=(trial,))
+        for setting in (trained, emulated)
+    )
+    write_json(tmp_path / "l.json", ledger(*points).to_dict() | {"schema_version": 5})
+    found, same = load_ledger(tmp_path / "l.json").points
+    assert same == points[1]
+    assert (found.idle, found.clean[0].uncovered) == pytest.approx((0.5, 0.1))
+    known = found.prediction
+    assert (known.idle, known.low, known.high) == pytest.approx((0.6, 0.5, 0.65))
+
+
 def test_the_latest_ledger_is_found_by_host_and_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     found = ledger(point(SETTING, 0.3, 0.3))
@@ -300,7 +319,7 @@ def test_the_latest_ledger_is_found_by_host_and_workload(tmp_path: Path, monkeyp
     kept = [latest("abc", title) for title in ("imagenet-like", "mine")]
     assert [[p.prediction.idle for p in one.points] for one in kept if one] == [[0.3], [0.9]]
     for path in tmp_path.rglob("abc-*.json"):
-        path.write_text(path.read_text().replace('"schema_version": 5', '"schema_version": 4'))
+        path.write_text(path.read_text().replace('"schema_version": 6', '"schema_version": 4'))
     assert latest("abc", "imagenet-like") is None  # recorded by an earlier coresim
 
 
