@@ -13,6 +13,7 @@ from coresim.measure.machine_speed import MOST_SLOWER
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
 from coresim.measure.subject import Layout
+from coresim.measure.threads import lock_share, thread_time
 from coresim.measure.trial import TimedStep
 from coresim.measure.waits import HOW, busiest, waits_of
 from coresim.model.measurement import Measurement
@@ -235,24 +236,18 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
         if not count or (count > _most(found) and not found.subject.threads):
             continue
         runs = found.of(count)
-        measure: Callable[[CalibrationRun], float] = _thread_time if found.subject.threads else _busy_cpu
+        measure: Callable[[CalibrationRun], float] = thread_time if found.subject.threads else _busy_cpu
         values = tuple((measure(run) / slower(found, run),) for run in runs)
         how = f"{found.subject.loader}, {count} workers without a pause; per sample, with its part of the collation"
         yield Measurement(f"scaling.{count}", "s/sample", values, how)
+    if found.subject.threads:
+        yield from lock_share(found, slower)
 
 
 def _busy_cpu(run: CalibrationRun) -> float:
     # With steps in between, workers rest now and then, and those that do not have the memory to themselves.
     notes = [note for note, kind in zip(run.trial.notes, run.kinds, strict=True) if kind == STREAMED] or run.later
     return stats.mean([(sum(note.cpu) + note.collate) / len(note.cpu) for note in notes])
-
-
-def _thread_time(run: CalibrationRun) -> float:
-    streamed = [step for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
-    if len(streamed) < 2:  # of batches so slow that there are only a few, each tells for itself
-        return stats.mean([(sum(note.wall) + note.collate) / len(note.wall) for note in run.later or run.trial.notes])
-    span = streamed[-1].end - streamed[0].end
-    return span / (len(streamed) - 1) * run.workers / len(run.trial.notes[0].wall)
 
 
 def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:

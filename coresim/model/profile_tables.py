@@ -255,9 +255,8 @@ def receiving_table(profile: Profile) -> list[float]:
 
 def _interpolated(points: Mapping[int, float], place: Callable[[float], float] = float) -> list[float]:
     """The values at all whole numbers from the first point to the last, in between linear in their ``place``."""
-    known = sorted(points)
-    table = [points[known[0]]]
-    for low, high in pairwise(known):
+    table = [points[min(points)]]
+    for low, high in pairwise(sorted(points)):
         slope = (points[high] - points[low]) / (place(high) - place(low))
         table += [points[low] + slope * (place(k) - place(low)) for k in range(low + 1, high + 1)]
     return table
@@ -284,8 +283,9 @@ def _mean(profile: Profile, name: str) -> float | None:
 
 
 def _loader(profile: Profile) -> dict[str, Any]:
-    """As all was measured: whether the loader pins, and the threads that libraries run unless they are limited."""
-    own: dict[str, Any] = {} if profile.get(KEYS_PER_BATCH["pin"]) is None else {"pin_memory": True}
+    """As all was measured: whether it pins, what holds the lock, and library threads unless they are limited."""
+    known = {"pin_memory": profile.get(KEYS_PER_BATCH["pin"]) is not None, "gil": _mean(profile, "lock.share")}
+    own: dict[str, Any] = {name: value for name, value in known.items() if value}
     found, spread = profile.get("threads.worked"), profile.get("threads.spread")
     if found is None or spread is None or spread.mean < SPREAD or found.mean <= 1:
         return own

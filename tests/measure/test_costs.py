@@ -19,6 +19,7 @@ from coresim.measure.pacing import COLD, DRAINED, FIRST, PACED_STEP, RESTED, STR
 from coresim.measure.subject import Subject
 from coresim.measure.trial import TimedStep, Trial
 from coresim.measure.worker import WorkerMemory
+from coresim.model.lock import longer
 from coresim.model.measurement import Measurement
 
 #: Of a run's eight batches: the very first, and what the others were taken for.
@@ -293,6 +294,29 @@ def test_threads_share_the_interpreter_and_copy_themselves() -> None:
     # One sample takes one thread half a second, and two threads a whole one between them.
     assert found["scaling.1"].mean == pytest.approx(0.5) and found["scaling.2"].mean == pytest.approx(1.0)
     assert not {"prepare.send", "worker.first", "worker.start"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("four", "cpu", "cpus", "share"),
+    [
+        (1.05, 0.1, 8, 1 / 4 / longer(8)),  # one thread makes a batch in 4 s, and however many make one per second
+        (1.2, 0.1, 8, None),  # twice as many get a fifth more done
+        (1.05, 0.3, 8, None),  # they work all the time: it is the memory, say
+        (1.05, 0.1, 4, None),  # the cores may hold them up
+        (1.05, 0.1, 2, None),
+    ],
+)
+def test_threads_that_get_no_more_done_though_they_wait_tell_for_how_long_they_hold_the_lock(
+    four: float, cpu: float, cpus: int, share: float | None
+) -> None:
+    def runs(workers: int, seconds: float) -> CalibrationRun:
+        made = [note(n, cpu=(cpu, cpu))._replace(began=seconds * n, made=seconds * n + 0.8) for n in range(8)]
+        return run(*made, workers=workers)
+
+    found = named(calibration(runs(1, 4.0), runs(4, four), runs(8, 1.0), of=subject(threads=True), cpus=cpus))
+    assert (found["lock.share"].mean if "lock.share" in found else None) == (share and pytest.approx(share))
+    alone = named(calibration(runs(1, 4.0), runs(4, four), runs(8, 1.0), cpus=cpus))
+    assert "lock.share" not in alone  # processes have a lock each
 
 
 def test_of_many_values_some_are_kept_with_the_mean_of_all() -> None:

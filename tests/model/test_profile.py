@@ -355,3 +355,8 @@ def test_what_a_profile_lacks_is_said_with_its_file() -> None:
     bare = replace(profile(), measurements=())
     with pytest.raises(InputError, match=r"^job\.json: prepare\.sample was not measured"):
         profile_tables(bare, "job.json")
+
+
+def test_for_how_long_threads_hold_the_lock_is_the_loader_s_where_it_was_seen() -> None:
+    seen, unseen = (profile_tables(one, "job.json") for one in (profile(lock__share=((0.2,),)), profile()))
+    assert seen["loader"]["gil"] == 0.2 and "gil" not in unseen["loader"]

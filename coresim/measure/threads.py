@@ -1,0 +1,56 @@
+"""What threads of one interpreter get done together, and so for how much of their work they hold its lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from coresim import stats
+from coresim.measure.calibrate import Calibration, CalibrationRun
+from coresim.measure.pacing import STREAMED
+from coresim.model import lock
+from coresim.model.measurement import Measurement
+
+#: Two cores cannot tell the lock from memory that both wait for.
+LEAST_CORES = 4
+#: With the lock taken all the time, twice as many threads get hardly more done, by this factor at most,
+GAIN = 1.1
+#: and of their time with a sample this share or more is no work.
+WAITED = 0.25
+
+
+def thread_time(run: CalibrationRun) -> float:
+    """Thread seconds per sample, with its part of the collation, while all threads work without a pause."""
+    streamed = [step for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
+    if len(streamed) < 2:  # of batches so slow that there are only a few, each tells for itself
+        return stats.mean([(sum(note.wall) + note.collate) / len(note.wall) for note in run.later or run.trial.notes])
+    span = streamed[-1].end - streamed[0].end
+    return span / (len(streamed) - 1) * run.workers / len(run.trial.notes[0].wall)
+
+
+def lock_share(found: Calibration, slower: Callable[[Calibration, CalibrationRun], float]) -> Iterator[Measurement]:
+    """``lock.share``: the share of preparing for which a thread holds the lock; nothing where that is not seen.
+
+    With h seconds of the lock per sample, any number of threads makes at most 1 / h samples per second (the bottleneck
+    law). That is reached where more threads get no more done though cores are free: they wait. h has in it what passing
+    the lock between so many threads adds (`coresim.model.lock`).
+    """
+    counts = sorted(count for count in found.counts if 0 < count <= found.cpus)
+    if not counts or counts[-1] < LEAST_CORES:
+        return
+    most, fewer = counts[-1], max(count for count in counts if 2 * count <= counts[-1])
+    runs = found.of(most)
+    times = {count: _mean(found.of(count), lambda run: thread_time(run) / slower(found, run)) for count in counts}
+    wall, cpu = (_mean(runs, lambda run, part=part: _total(run, part)) for part in ("wall", "cpu"))  # type: ignore[misc]
+    if most / times[most] > GAIN * fewer / times[fewer] or 1.0 - cpu / wall < WAITED:
+        return
+    share = times[most] / most / times[counts[0]] / lock.longer(most)
+    how = f"{found.subject.loader}: {most} threads get no more done than the lock lets through; {fewer} nearly as much"
+    yield Measurement("lock.share", "share", ((min(1.0, share),),), how)
+
+
+def _mean(runs: Sequence[CalibrationRun], of: Callable[[CalibrationRun], float]) -> float:
+    return stats.mean([of(run) for run in runs])
+
+
+def _total(run: CalibrationRun, part: str) -> float:
+    return sum(sum(getattr(note, part)) for note in run.trial.notes)
