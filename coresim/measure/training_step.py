@@ -25,6 +25,8 @@ STABLE = 0.05
 WINDOW = 3
 SYNC_TRIALS = 5
 SHORTEST_HOLD = 2e-3
+#: A device is held for so many times what launching a step takes on a quiet host.
+LONG_HOLD = 4.0
 BUSY_BYTES = 32_000_000
 COPIES, COPY_WARM_UP = 20, 3
 
@@ -122,6 +124,17 @@ def _launched_alone(step: Step, batch: Any, device: Device) -> tuple[float, floa
     return cpu, device.elapsed(begin, end)
 
 
+def _held(step: Step, batch: Any, device: Device, hold: float) -> float:
+    """Device seconds of a step that is launched while the device is held."""
+    device.synchronise()
+    device.hold(hold)
+    begin = device.record()
+    step(batch)
+    end = device.record()
+    device.synchronise()
+    return device.elapsed(begin, end)
+
+
 def _return_time(step: Step, batch: Any, device: Device, hold: float) -> float:
     device.synchronise()
     if hold:
@@ -132,11 +145,19 @@ def _return_time(step: Step, batch: Any, device: Device, hold: float) -> float:
 
 
 def measure_busy(step: Step, batch: Any, device: Device, levels: Sequence[int], count: int) -> list[Measurement]:
-    """``accelerator.step.busy.K`` in s/step for each K in ``levels``: the step with K processes busy beside it."""
+    """``accelerator.step.busy.K`` in s/step for each K in ``levels``: the step with K processes busy beside it.
+
+    A device that works while the host goes on is held until the step is launched: slow launches are costs of their own,
+    and the device is no slower for them (``calibration/probe_idle.py``).
+    """
     found = []
+    hold = LONG_HOLD * max(_return_time(step, batch, device, 0.0), SHORTEST_HOLD)
     for level in levels:
         with busy_processes(level):
-            values = time_steps(step, batch, device, count)
+            if device.asynchronous:
+                values = tuple(_held(step, batch, device, hold) for _ in range(count))
+            else:
+                values = time_steps(step, batch, device, count)
         how = f"device time of a step beside {level} pinned busy processes, each adding over {BUSY_BYTES} B of memory"
         found.append(_per_step(f"step.busy.{level}", values, how))
     return found

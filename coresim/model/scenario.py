@@ -221,7 +221,8 @@ class Scenario:
     def to_dict(self) -> dict[str, Any]:
         """The document that `read_scenario` reads back to an equal scenario."""
         document = {name: write_section(getattr(self, name)) for name in SECTIONS}
-        # A preset changes defaults, so what it stands for is written out beside it.
+        # It has to be there, also where it is 0. A preset changes defaults, so what it stands for is written out too.
+        document["workload"] |= {} if self.stages else {"preprocess": self.workload.preprocess.to_table()}
         if "preset" in document["loader"]:
             document["loader"] |= {name: getattr(self.loader, name) for name in self.preset.loader}
         if self.stages:
@@ -255,9 +256,8 @@ def _read(document: dict[str, Any]) -> Scenario:
     preset = loader.get("preset", "pytorch") if isinstance(loader, dict) else "pytorch"
     if isinstance(loader, dict) and isinstance(preset, str) and preset in PRESETS:
         document = {**document, "loader": {**PRESETS[preset].loader, **loader}}
-    for name in ("workload", "accelerator"):
+    for name, needed in (("workload", "batch_size and preprocess"), ("accelerator", "step")):
         if name not in document:
-            needed = "batch_size and preprocess" if name == "workload" else "step"
             raise InputError(f"[{name}]: missing; it needs {needed}")
     sections = {name: read_section(kind, document.get(name, {}), name) for name, kind in SECTIONS.items()}
     if not isinstance(stages := document.get("stage", []), list):

@@ -34,13 +34,20 @@ def headline(answer: Recommendation, step_provenance: str | None = None) -> str:
         return (
             f"{none} core count tried keeps the GPU idle within {percent(target)}. {why}: {verdict.name}.\n"
             f"What would: {verdict.advice} (GPU idle without it: {percent(verdict.idle_without)}).\n"
-            f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}: {idle}."
+            f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}{_lock_words(answer)}: {idle}."
         )
     sure = sure_words(answer)
     return (
         f"{node_words(answer)}{plural(point.cores, 'CPU core')} per GPU{recorded_words(answer, step_provenance)},"
-        f" {setting_words(point)}: {idle}, target {percent(target)}. {sure[0].upper()}{sure[1:]}; {core_range(answer)}."
+        f" {setting_words(point)}{_lock_words(answer)}: {idle}, target {percent(target)}. {sure[0].upper()}{sure[1:]};"
+        f" {core_range(answer)}."
     )
+
+
+def _lock_words(answer: Recommendation) -> str:
+    """What an answer with threads takes for granted, where nothing is known of the interpreter's lock."""
+    known = answer.scenario.loader.gil or answer.scenario.preset.usual_option == Option.STAGED
+    return "" if known or answer.point.option != Option.STAGED else ", if no thread waits for Python's lock"
 
 
 def core_range(answer: Recommendation) -> str:

@@ -242,7 +242,7 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
     """A ledger from its file.
 
     Raises:
-        InputError: no ledger, an older or a newer one, or something missing in it.
+        InputError: no ledger, one from before format `COVERED`, a newer one, or something missing in it.
     """
     document = read_json(path)
     check_version(path, document, FORMAT, VERSION)
@@ -280,5 +280,5 @@ def _point_of_covered(point: RecordedPoint) -> RecordedPoint:
     known = point.prediction
     idle = idle_share(point.step_s, known.seconds_per_step)
     more = idle - known.idle
-    prediction = replace(known, idle=idle, low=max(0.0, known.low + more), high=min(1.0, known.high + more))
+    prediction = replace(known, idle=idle, low=known.low + more, high=min(1.0, known.high + more))
     return replace(point, prediction=prediction, trials=trials)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from coresim import stats
+from coresim.errors import InputError
 from coresim.measure.subject import Layout
 from coresim.model.build import build
 from coresim.model.option import Option
@@ -80,7 +81,10 @@ def _read(tables: str) -> Scenario:
 
 @dataclass(frozen=True)
 class Prediction:
-    """GPU idle (a share) with the interval in which one trial should fall, and seconds from step to step."""
+    """GPU idle (a share) with the interval in which one trial should fall, and seconds from step to step.
+
+    The interval may begin below 0, as a trial's idle may be below 0 (`idle_share`).
+    """
 
     idle: float
     low: float
@@ -201,7 +205,12 @@ def idle_share(step_s: float, seconds_per_step: float) -> float:
     of as many steps without a loader (https://github.com/mlcommons/storage). A step that the loader or a crowded host
     keeps waiting for its launches is longer by the device's events, and no more is computed meanwhile. Below 0 where
     steps took less time than ``step_s``.
+
+    Raises:
+        InputError: the steps took no time.
     """
+    if seconds_per_step <= 0.0:
+        raise InputError(f"seconds per step = {seconds_per_step:g}: must be positive; every time in the job is zero")
     return 1.0 - step_s / seconds_per_step
 
 
@@ -222,7 +231,7 @@ def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, s
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     idle, model = stats.mean(trial_idles(runs, step_s, length)), model_half(LEVEL)
     low, high = idle - math.hypot(max(0.0, idle - low), model), idle + math.hypot(max(0.0, high - idle), model)
-    return Prediction(idle, max(0.0, low), min(1.0, high), _period(runs, length))
+    return Prediction(idle, low, min(1.0, high), _period(runs, length))
 
 
 def by_rates(costs: Costs, setting: Setting) -> float:

@@ -1,8 +1,8 @@
 """Training as the accelerator of a trial: what a step takes is between events on the device's own line of time.
 
-The device is any of `coresim.device.interface`: a CUDA device, the CPU, or
-an emulated one. The trainer runs one step ahead of it, as a loop does that reads the loss of the step before, or as far
-as it is told to; where it prepares the batches itself (option 1, no overlap) it waits for each step.
+The device is any of `coresim.device.interface`: a CUDA device, the CPU, or an emulated one. The trainer runs one step
+ahead of it, as a loop does that reads the loss of the step before, or as far as it is told to; where it prepares the
+batches itself (option 1, no overlap) it waits for each step.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class WorkloadSpec:
             TrainsError: it iterates a DataLoader.
         """
         found = self._workload()
-        workload = self._dataset() if found is None else found  # one without data is false
+        workload = self._dataset() if found is None else found  # an empty one is falsy
         if self.batch_size is not None:
             if self.batch_size < 1:
                 raise InputError(f"batch size = {self.batch_size}: at least 1 is needed")

@@ -27,10 +27,8 @@ read = cache(load_ledger)  # they are large
 #: recording of many workers the cost of a hand-over beside free cores holds pauses of the machine: its note says so.
 STRUCTURE, PAUSED = 0.045, "workers.ledger.json"
 WORSE = {PAUSED: 0.19, "workers-whole.ledger.json": 0.055}
-# A step that is bound by its launches, taken as the device's own; and threads that wait for the interpreter's lock, fed
-# with the pace of a machine that was faster for others: notes of the two recordings.
-LAUNCHED, LOCK = "h200-nvjpeg.ledger.json", "h200-threads.ledger.json"
-WORSE |= {LAUNCHED: 0.07, LOCK: 0.055}
+# Steps that are bound by their launches are taken as the device's own: the note of the first.
+WORSE |= {"h200-nvjpeg.ledger.json": 0.07, "h100-encoded.ledger.json": 0.06}
 #: By how much predictions moved on average, a share: since a trainer that waits receives later batches meanwhile, and
 #: workers that sleep do not crowd the cores. Elsewhere the model predicts what it did when the ledger was recorded.
 SAME, MOVED = 0.005, {"ranks": 0.009, "ranks-again": 0.006, "workers-whole": 0.006, "workers": 0.047}
@@ -46,6 +44,13 @@ FINISHED, LOCKED, MOST = "2026-11-25T22", ("tiny", "python-bound"), 0.11
 HELD = "2026-11-26T15:50"
 #: Since then idle is what a step alone does not need, in real training too.
 ALONE = "2026-11-26T21:50"
+#: Of ledgers with so many points or fewer, all are looked at.
+FEW = 25
+
+
+def _is_other(point: RecordedPoint) -> bool:
+    """Whether the share that no step covers was another one than what steps alone did not need, by a point or more."""
+    return any(abs(trial.idle - (trial.uncovered or trial.idle)) > 0.01 for trial in point.trials)
 
 
 def has_moved(point: RecordedPoint) -> bool:
@@ -70,8 +75,8 @@ def test_recorded_predictions_come_out_again(path: Path):
     assert stats.mean(changes) < most and max(changes) < max(0.05, 2.5 * most)
     # Intervals reach further since they hold what the model itself misses.
     reach = model_half(LEVEL) if recorded.time_utc < HELD else 0.0
-    # How wide intervals of real training were is not known of ledgers from before `ALONE`.
-    known = [pair for pair in pairs if recorded.time_utc >= ALONE or not pair[0].setting.trains]
+    # How wide intervals of real training were is not known from before `ALONE`, where today's idle is another.
+    known = [pair for pair in pairs if recorded.time_utc >= ALONE or not _is_other(pair[0])]
     lower = [abs(now.prediction.low - before.prediction.low) for before, now in known]
     assert not known or stats.mean(lower) < max(0.01, 1.5 * most) + reach
 
@@ -80,10 +85,10 @@ def test_recorded_predictions_come_out_again(path: Path):
 def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
     """A guard at what was seen when they were recorded, not the bound that is aimed at."""
     recorded = read(path)
-    some = recorded.points[:: max(5, len(recorded.points) // 25)]
+    some = recorded.points[:: max(5, len(recorded.points) // 25)] if len(recorded.points) > FEW else recorded.points
     own = score(with_own_costs(replace(recorded, points=some), simulate))
     assert own.idle_mean < WORSE.get(path.name, STRUCTURE)
-    assert own.idle_mean < own.rate_mean or path.name in (PAUSED, LAUNCHED, LOCK)
+    assert own.idle_mean < own.rate_mean or path.name == PAUSED
 
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)

@@ -215,6 +215,22 @@ def test_measure_busy_slows_inside_the_block_only(monkeypatch):
     assert training_step.time_steps(step, None, device, 1) == (8 * MS,)
 
 
+def test_a_device_is_no_slower_for_slow_launches_beside_busy_cores(monkeypatch):
+    device, _host = still()
+    cpu = [4 * MS]
+
+    @contextmanager
+    def occupy(count: int):
+        cpu[0] = 11 * MS
+        yield
+
+    monkeypatch.setattr(training_step, "busy_processes", occupy)
+    found = training_step.measure_busy(lambda batch: device.launch(8 * MS, cpu[0]), None, device, (1,), 3)
+    assert found[0].flat == pytest.approx((8 * MS,) * 3)
+    # Launched back to back beside them, each takes as long as its launch.
+    assert training_step.time_steps(lambda batch: device.launch(8 * MS, cpu[0]), None, device, 2) == (11 * MS,) * 2
+
+
 # ---- copies ---------------------------------------------------------------------------------------------------
 
 

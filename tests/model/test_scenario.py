@@ -133,7 +133,12 @@ def test_a_preset_is_a_default_that_a_key_overrides() -> None:
     assert read_scenario(SMALL | {"loader": {"preset": "pytorch-unordered", "ordered": True}}).loader.ordered
 
 
-@pytest.mark.parametrize("document", [example(), FULL, SMALL, SMALL | {"loader": {"preset": "pytorch-unordered"}}])
+FREE: dict[str, Any] = SMALL | {"workload": SMALL["workload"] | {"preprocess": "0 s"}}
+
+
+@pytest.mark.parametrize(
+    "document", [example(), FULL, SMALL, FREE, SMALL | {"loader": {"preset": "pytorch-unordered"}}]
+)
 def test_a_scenario_is_written_and_read_back_equal(document: dict[str, Any]) -> None:
     scenario = read_scenario(document)
     assert read_scenario(scenario.to_dict()) == scenario

@@ -102,11 +102,13 @@ def test_so_many_steps_are_launched_before_the_end_of_an_earlier_one_is_waited_f
         ({"seconds": 0.5, "run_ahead": 4}, STEP + COPY),
     ],
 )
-def test_idle_is_the_time_that_no_step_covers(trained: Any, batches: dict[str, Any], period: float):
+def test_what_no_step_covers_and_how_long_launches_take(trained: Any, batches: dict[str, Any], period: float):
     found, _ = trained(**batches)
     assert found.seconds_per_step == pytest.approx(period)
     assert found.uncovered == pytest.approx(1.0 - STEP / period)
     assert [step.end - step.start for step in found.steps] == pytest.approx([STEP] * 8)
+    pageable = 0.0 if batches.get("pinned", True) else COPY
+    assert all(step.launch >= pageable for step in found.steps)
 
 
 def test_what_the_trainer_notes_of_receiving(trained: Any):

@@ -458,6 +458,10 @@ def test_validate_trains_with_the_user_s_own_step(
     assert found.accelerator == "training job_of_a_user:train_step on cpu"
     assert {p.setting.model for p in found.points} == {"job_of_a_user:train_step"}
     assert all(p.step_s >= 0.002 and p.clean for p in found.points)
+    for step_s, trial in ((p.step_s, trial) for p in found.points for trial in p.trials):
+        assert trial.idle == pytest.approx(1.0 - step_s / trial.seconds_per_step)
+        assert trial.uncovered is not None and trial.launch_s is not None
+        assert 0 <= trial.uncovered < 1 and 0 < trial.launch_s < 2 * trial.seconds_per_step
     assert "training job_of_a_user:train_step on cpu" in capsys.readouterr().out
 
 
