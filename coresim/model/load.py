@@ -24,7 +24,7 @@ def scenario_of(
 
     Args:
         document: the profile or the tables.
-        source: what errors call it, such as its path.
+        source: what errors call it, such as its path; that settings changed it is said there.
         settings: overrides such as ``workload.batch_size=512``.
         cold: whether samples come from storage and not from the page cache; None: as the profile says.
         storage: a recorded tier that samples come from, whatever the input says.
@@ -33,7 +33,7 @@ def scenario_of(
         UnknownKeyError, InputError: what is wrong, and where.
     """
     tables = profile_tables(document, source, cold, settings) if isinstance(document, Profile) else document
-    return read_scenario(overridden(tables, settings, storage), source)
+    return read_scenario(overridden(tables, settings, storage), f"{source} with --set" if settings else source)
 
 
 def overridden(tables: dict[str, Any], settings: Sequence[str], storage: str | None) -> dict[str, Any]:
