@@ -103,6 +103,9 @@ def next_step(answer: Recommendation) -> str:
         return f"{step_time}: it moves the answer most"
     if own is not None and own.point.estimate.gpu_idle > answer.scenario.target.gpu_idle:
         return f"coresim whatif shows what would help on this host's {plural(own.cores, 'core')}"
+    if text.knows_no_lock(answer):
+        share = "--set loader.gil=0.2 where they hold Python's lock for a fifth of the work"
+        return f"--options 1,2 answers for worker processes; for threads, {share}"
     return "use these settings; coresim validate runs the real loader beside the prediction"
 
 

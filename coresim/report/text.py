@@ -44,10 +44,14 @@ def headline(answer: Recommendation, step_provenance: str | None = None) -> str:
     )
 
 
-def _lock_words(answer: Recommendation) -> str:
-    """What an answer with threads takes for granted, where nothing is known of the interpreter's lock."""
+def knows_no_lock(answer: Recommendation) -> bool:
+    """Whether the answer has threads of which nobody said how long they hold the interpreter's lock."""
     known = answer.scenario.loader.gil or answer.scenario.preset.usual_option == Option.STAGED
-    return "" if known or answer.point.option != Option.STAGED else ", if no thread waits for Python's lock"
+    return not known and answer.point.option == Option.STAGED
+
+
+def _lock_words(answer: Recommendation) -> str:
+    return ", if no thread waits for Python's lock" if knows_no_lock(answer) else ""
 
 
 def core_range(answer: Recommendation) -> str:

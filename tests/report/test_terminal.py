@@ -64,6 +64,21 @@ def test_what_to_do_next_is_what_helps_most() -> None:
     assert following("host.cores=8").startswith("use these settings; coresim validate")
 
 
+def test_an_answer_with_threads_takes_no_lock_for_granted_without_a_word() -> None:
+    unless = "if no thread waits for Python's lock"
+    job = {**JOB, "host": {"cores": 8}}
+
+    def text(option: int, **loader: object) -> str:
+        found = coresim.recommend({**job, "loader": loader}, options=[option], engine="fast")
+        return " ".join(found.text(False).split())
+
+    threads = text(3)
+    assert f"workers, {unless}: GPU idle" in threads and "Next: --options 1,2 answers for worker processes" in threads
+    # Processes have a lock each, the share is said, or the preset's stages are no threads of Python.
+    assert all(unless not in text(*known) for known in ((2,), (1,)))
+    assert unless not in text(3, gil=0.05) and unless not in text(3, preset="tensorflow-staged")
+
+
 def test_warnings_that_change_the_answer_come_first_and_no_two_are_alike() -> None:
     lines = told(notes=(BUSY, VARIES, BUSY, RECORDED))
     assert lines[0].startswith("Warning: a recorded step stands in for the one of your dataset: ResNet-50 on A100")
