@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
@@ -40,7 +41,7 @@ def lock_share(found: Calibration, slower: Callable[[Calibration, CalibrationRun
     most, fewer = counts[-1], max(count for count in counts if 2 * count <= counts[-1])
     runs = found.of(most)
     times = {count: _mean(found.of(count), lambda run: thread_time(run) / slower(found, run)) for count in counts}
-    wall, cpu = (_mean(runs, lambda run, part=part: _total(run, part)) for part in ("wall", "cpu"))  # type: ignore[misc]
+    wall, cpu = (_mean(runs, partial(_total, part)) for part in ("wall", "cpu"))
     if most / times[most] > GAIN * fewer / times[fewer] or 1.0 - cpu / wall < WAITED:
         return
     share = times[most] / most / times[counts[0]] / lock.longer(most)
@@ -52,5 +53,5 @@ def _mean(runs: Sequence[CalibrationRun], of: Callable[[CalibrationRun], float])
     return stats.mean([of(run) for run in runs])
 
 
-def _total(run: CalibrationRun, part: str) -> float:
+def _total(part: str, run: CalibrationRun) -> float:
     return sum(sum(getattr(note, part)) for note in run.trial.notes)
