@@ -78,8 +78,7 @@ def resolve_setting(
 ) -> SimulatedSetting:
     """What is asked for, and the scenario's own where nothing is: no workers means option 1."""
     option = read_option(option) if option is not None else scenario.preset.usual_option
-    count = scenario.accelerator.count
-    factor = prefetch_factor or scenario.loader.prefetch_factor
+    count, factor = scenario.accelerator.count, prefetch_factor or scenario.loader.prefetch_factor
     workers = scenario.loader.workers if workers is None else workers
     cores = cores or scenario.host.cores
     if option == Option.NO_OVERLAP or (workers == 0 and option == Option.OVERLAPPED):
@@ -185,7 +184,9 @@ def _waits(scenario: Scenario, before_deal: bool = False) -> tuple[Service, ...]
     waits = scenario.workload.handover.services()
     if before_deal:
         waits = waits_before_deal(waits, scenario.workload.consumer, scenario.host.cores)
-    return after_spinning(waits) if scenario.accelerator.sync == "spin" else waits
+    # A pinned batch keeps no trainer that has spun: it is there, or the trainer slept until it was.
+    pinned = scenario.loader.pin_memory and not scenario.workload.pin.is_zero
+    return after_spinning(waits) if scenario.accelerator.sync == "spin" and not pinned else waits
 
 
 def _handover(waits: tuple[Service, ...]) -> tuple[Phase, ...]:
@@ -289,8 +290,7 @@ def _staged(scenario: Scenario, workers: int) -> tuple[Stage, ...]:
 
 def _fetches(scenario: Scenario) -> int:
     """Fetches of one accelerator that make progress at once: the storage serves no more, for all of them together."""
-    streams = scenario.host.storage_streams
-    fetchers = scenario.loader.fetchers
+    streams, fetchers = scenario.host.storage_streams, scenario.loader.fetchers
     return fetchers if streams is None else max(1, min(fetchers, int(streams / scenario.accelerator.count)))
 
 

@@ -4,6 +4,10 @@ A loader of processes sends a batch as handles of shared memory, and the trainer
 they stand for. That depends on two things at the instant of the pick-up. The first is what the maker does: its threads
 that send wait for the interpreter's lock while it makes another batch. The second is how crowded the cores are: where
 no core is free, whoever wakes waits for the scheduler's next turn.
+
+Where a thread of the trainer's process pins, the trainer takes batches from that thread, in the same memory. Then what
+counts is whether it waits for the batch: it is woken when the batch is pinned (``begin``), or finds it pinned
+(``rest``).
 """
 
 from __future__ import annotations

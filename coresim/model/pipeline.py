@@ -56,12 +56,13 @@ the batch whose turn it is has not been received, it begins with the one that fi
 that is another batch, it performs (2) for it, with the state and the service times of that batch, and goes on waiting:
 for the accelerator and the trainer this time is waiting. When the turn of that batch comes, (2) is left out.
 
-*State of a hand-over.* The maker of a batch is the server of stage 0 that served it. At the instant of the pick-up it
-``rest``s if it serves nothing, ``begin``s if it took the item that it serves at this very instant, and else it is at
-``work``. With ``m`` other servers of stage 0 that start up or perform a cores phase then, on the whole host, ``m + 1 +
-ranks`` want a core: the cores are ``free`` if that is at most ``cpus``, ``crowded`` if it is at least twice as many,
-and else ``shared``. If the maker serves an item at the pick-up, the hand-over ends at the latest when the time of
-``rest``, with the cores as at the pick-up, has passed since all phases of that item were done.
+*State of a hand-over.* The maker of a batch is the server of stage 0 that served it. At the pick-up it ``rest``s if it
+serves nothing, ``begin``s if it took the item that it serves at this instant, and is at ``work`` else. Behind later
+stages it is ``begin`` if the last of them finished the batch at this instant, and ``rest`` else. With ``m`` other
+servers of stage 0 that start up or perform a cores phase then, on the whole host, ``m + 1 + ranks`` want a core: the
+cores are ``free`` if that is at most ``cpus``, ``crowded`` if it is at least twice as many, and ``shared`` else. If the
+maker, of the only stage, serves an item at the pick-up, the hand-over ends at the latest when the time of ``rest``,
+with the cores as then, has passed since that item was done.
 
 *Waiting for turns.* A thread that begins to work shares one core with one other, until the scheduler has evened out.
 If the cores were ``shared`` at the pick-up and ``n`` wanted one, the launch begins with a wait of min(``launch``,
@@ -72,11 +73,10 @@ share of its work is done) and the copy of ``i`` has ended. Its work progresses 
 busy cores. It finishes when its work is done and its launch has ended. With ``barrier``, it finishes for all ranks of
 all hosts at the instant when the last of them is done, plus ``allreduce``.
 
-**Start and epochs.** Before the first batch, and before each later epoch unless ``persistent``, the trainer
-spends ``startup`` without a core, and each server of stage 0 has ``worker_startup`` of cores work to do before
-its first item of that epoch. An epoch of ``epoch_batches`` opens when the trainer has done step 5 of the last step of
-the one before and the start-up, if any, is over; no batch of an epoch is dispatched before. ``None`` is one endless
-epoch.
+**Start and epochs.** Before the first batch, and before each later epoch unless ``persistent``, the trainer spends
+``startup`` without a core, and each server of stage 0 has ``worker_startup`` of cores work to do before its first item
+of that epoch. An epoch of ``epoch_batches`` opens when the trainer has done step 5 of the last step of the one before
+and the start-up, if any, is over; no batch of an epoch is dispatched before. ``None`` is one endless epoch.
 """
 
 from __future__ import annotations

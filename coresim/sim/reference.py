@@ -146,7 +146,8 @@ class ReferenceRank:
 
     def _await_handover(self, batch: LineItem, state: int, number: int) -> Process:
         """*State of a hand-over*: wait for a batch that is picked up now; ``number`` says which of the times."""
-        names = (self.pipeline.trainer.handover[at].name for at in (state, resting(state)))
+        least = resting(state) if len(self.stations) == 1 else state
+        names = (self.pipeline.trainer.handover[at].name for at in (state, least))
         [wait], [rest] = (self._times(f"trainer.{name}", number) for name in names)
         end, ends = self.env.timeout(wait), self.env.now + wait
         for visit in self._served_by(batch.owner):
@@ -159,7 +160,8 @@ class ReferenceRank:
         lines = [rank.stations[0] for rank in self.ranks if rank.host is self.host]
         served = [visit for line in lines for visit in line.visits.values() if visit.done is None]
         own = self._served_by(batch.owner)
-        maker = "rest" if not own else "begin" if own[0].taken == self.env.now else "work"
+        since = batch.marks[-1][1] if len(self.stations) > 1 else own[0].taken if own else None
+        maker = "begin" if since == self.env.now else "work" if own and len(self.stations) == 1 else "rest"
         on_cores, of_own = ([visit.works[-1][0] for visit in some].count("cores") for some in (served, own))
         cpus, wanted = self.pipeline.width * self.pipeline.one, on_cores - of_own + 1 + self.pipeline.ranks
         turns = (2 * cpus - wanted) / cpus if cpus < wanted < 2 * cpus else 0
@@ -167,8 +169,7 @@ class ReferenceRank:
 
     def _served_by(self, server: int) -> list[Visit]:
         """The visit that this server of stage 0 serves, if any."""
-        visits = self.stations[0].visits.values()
-        return [visit for visit in visits if visit.done is None and visit.server == server]
+        return [visit for visit in self.stations[0].visits.values() if visit.done is None and visit.server == server]
 
     def _train(self) -> Process:
         trainer = self.pipeline.trainer

@@ -124,15 +124,15 @@ def test_where_a_thread_pins_the_trainer_waits_from_the_pinned_batch_on() -> Non
     """Batch 0 is made at 1.0 and pinned at 1.3; batch 1 at 2.0 and 2.3, when the trainer has long asked for it."""
     notes = tuple(made_note(n, n + 1.0)._replace(pinned=n + 1.3) for n in range(3))
     steps = (step(1.5, 1.3, 1.54), step(1.6, 2.3, 2.33), step(4.0, 3.3, 4.01))
-    # Its maker has begun another batch when one is pinned, so it is at work; the last one rests.
+    # The trainer is woken for batch 1 and finds the others, whatever their makers do meanwhile.
     found = waits_by_state(Trial(0.0, steps, notes), 1, 2, 4)
-    assert almost(found) == {"work_free": [0.03, 0.02], "rest_free": [0.0]}
+    assert almost(found) == {"rest_free": [0.03, 0.0], "begin_free": [0.02]}
 
 
 def test_a_batch_that_was_pinned_before_an_earlier_one_was_received_shows_nothing() -> None:
     notes = tuple(made_note(0, made)._replace(pinned=pinned) for made, pinned in ((2.0, 2.5), (1.0, 1.2)))
     trial = Trial(0.0, (step(0.5, 2.5, 2.54), step(2.6, 1.2, 2.62)), notes)
-    assert almost(waits_by_state(trial, 2, 2, 4)) == {"rest_free": [0.03]}
+    assert almost(waits_by_state(trial, 2, 2, 4)) == {"begin_free": [0.03]}
 
 
 def test_the_thread_that_pins_waits_beyond_its_own_work() -> None:

@@ -55,6 +55,19 @@ def test_one_worker_with_one_batch_out_rests(engine: Any):
 
 
 @pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_behind_a_thread_that_pins_it_counts_whether_the_trainer_has_waited(engine: Any):
+    pipeline, draws = job(cores=8, workers=2)
+    pipeline = replace(pipeline, stages=(*pipeline.stages, Stage("pin", 1, (Phase("pin"),))))
+    pins = {"pin.pin": np.array([[Fraction(1)], [Fraction(1)], [Fraction(9)]], dtype=object)}
+    run = engine(pipeline, Draws({**draws.service_times, **pins}), RunLength(3, trace=True))
+    # Batch 0 is pinned at 11 s, when the trainer has long waited: "begin_free", 2 s. Batch 1 is pinned at 12 s and the
+    # trainer asks for it at 20 s, after the step: "rest_free", 1 s, although its maker is at work. Batch 2 is made at
+    # 20 s and pinned at 29 s, while the trainer waits from 28 s on; its maker rests, and all 2 s are waited.
+    assert run.traces[0].pick_up == (11, 20, 29)
+    assert run.traces[0].start == (13, 21, 31)
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
 def test_one_core_is_crowded(engine: Any):
     run = engine(*job(cores=1, workers=1, credits=2), RunLength(2, trace=True))
     # It is made at 10 s, and its maker begins the second at once: two want the one core.
@@ -262,3 +275,8 @@ def test_a_trainer_that_spun_waits_for_the_turns_of_others():
     # In the order of STATES; one that waited for its batch slept, and free cores need no turns.
     late = AFTER_SPINNING.mean
     assert more == pytest.approx([0, 0, 0, late, 0, late, late, 0, late])
+    # A batch that a thread has pinned is there, and the trainer does not wait for anyone's turn.
+    pinned = {**tables, "workload": {**tables["workload"], "pin": "1 ms"}, "loader": {"pin_memory": True}}
+    pinned["accelerator"] = {"step": "20 ms", "sync": "spin"}
+    spun = build(read_scenario(pinned), Option.OVERLAPPED, 2.0, 2)
+    assert [phase.service for phase in spun.trainer.handover] == [phase.service for phase in asleep.trainer.handover]

@@ -46,11 +46,13 @@ def note_turns(rank: Rank, maker: Actor) -> None:
     rank.turns = (2 * cpus - wanted) / cpus if cpus < wanted < 2 * cpus else 0 * cpus
 
 
-def handover_state(rank: Rank, maker: Actor) -> int:
+def handover_state(rank: Rank, item: Item, maker: Actor) -> int:
     """The state of the hand-over of a batch that is picked up now, as `coresim.model.handover.state_of` numbers it."""
-    job, wanted, doing = rank.job, wanting(rank, maker), RESTS
-    if maker.busy and maker.pending > 0:
-        doing = BEGINS if maker.began == rank.host.wait.now else WORKS
+    job, wanted, now, doing = rank.job, wanting(rank, maker), rank.host.wait.now, RESTS
+    if job.stage_count > 1:
+        doing = BEGINS if item.done == now else RESTS
+    elif maker.busy and maker.pending > 0:
+        doing = BEGINS if maker.began == now else WORKS
     crowd = 0 if wanted <= job.cpus else 1 if wanted < 2 * job.cpus else 2
     return MAKERS * crowd + doing
 
@@ -58,9 +60,9 @@ def handover_state(rank: Rank, maker: Actor) -> int:
 def begin_handover(rank: Rank, item: Item, number: int) -> None:
     """The trainer waits for a batch that is ready; ``number`` says which of the waiting times."""
     maker = rank.stages[0].servers[item.server]
-    state = handover_state(rank, maker)
+    state = handover_state(rank, item, maker)
     rest = rank.job.handover[state - state % MAKERS]
-    rank.maker = None if state % MAKERS == RESTS else maker
+    rank.maker = None if state % MAKERS == RESTS or rank.job.stage_count > 1 else maker
     rank.rest = rest.times[first_time(rest, number, rank)]
     begin_phase(rank.trainer, rank.job.handover[state], number)
 
