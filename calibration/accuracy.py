@@ -12,7 +12,7 @@ from coresim.model.service import read_service
 from coresim.sim.estimate import Engine
 from coresim.validate.ledger import Ledger, RecordedJob, RecordedPoint
 from coresim.validate.predict import Costs, Prediction, chance, predict, rate_period
-from coresim.validate.score import PINNING, RECEIVING, WORK, Score, cost_changes, score
+from coresim.validate.score import LAUNCHING, PINNING, RECEIVING, WORK, Score, cost_changes, score
 
 KNEE = (0.8, 1.25)
 #: Workers from which on a setting is a kind of its own.
@@ -159,4 +159,9 @@ def _with_own_costs(point: RecordedPoint, costs: Costs, engine: Engine) -> Recor
             factor = (1.0 + changes[name]) / pace
             service = read_service(tables["workload"][key], key)
             tables["workload"][key] = service.scaled(factor).to_table()
-    return replace(point, prediction=predict(replace(costs.at(pace), tables=tables), point.tried, point.length, engine))
+    costs = replace(costs.at(pace), tables=tables)
+    if costs.training is not None and LAUNCHING in changes:
+        factor = (1.0 + changes[LAUNCHING]) / (1.0 if point.setting.is_emulated else pace)
+        launch = tuple(factor * seconds for seconds in costs.training.launch)
+        costs = replace(costs, training=replace(costs.training, launch=launch))
+    return replace(point, prediction=predict(costs, point.tried, point.length, engine))

@@ -85,10 +85,17 @@ def measure_step(step: Step, batch: Any, device: Device, *, warm: WarmUp, count:
     begin = device.wall()
     steps = time_steps(step, batch, device, count)
     wall = (device.wall() - begin) / (count + 1)
-    launches, alone = zip(*(_launched_alone(step, batch, device) for _ in range(count)), strict=True)
     return [
         _per_step("step", steps, f"device time of back-to-back steps on resident data, after {warm}"),
         _per_step("step.wall", (wall,), "host wall clock of the same steps, over their number"),
+        *measure_launches(step, batch, device, count),
+    ]
+
+
+def measure_launches(step: Step, batch: Any, device: Device, count: int) -> list[Measurement]:
+    """``accelerator.launch`` and ``accelerator.step.alone`` of ``count`` steps, in s/step; see `measure_step`."""
+    launches, alone = zip(*(_launched_alone(step, batch, device) for _ in range(count)), strict=True)
+    return [
         _per_step("launch", launches, "CPU time of the process, all threads, until the step returns; waiting counts"),
         _per_step("step.alone", alone, "device time of the same steps, each launched on an idle device"),
     ]

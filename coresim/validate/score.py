@@ -24,6 +24,7 @@ HELD = 0.9
 #: Relative change that an input must show before it is named as a cause.
 NOTABLE = 0.05
 WORK, RECEIVING, PINNING = "the CPU time to prepare a batch", "receiving a batch", "pinning a batch"
+LAUNCHING = "launching a step"
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,22 @@ def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
     pins = [t.pin_s for t in trials if t.pin_s is not None]
     if pins and workload.pin.mean > 0:
         found[PINNING] = stats.mean(pins) / workload.pin.mean - 1.0
-    return found
+    return found | _launching(point, costs)
+
+
+def _launching(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
+    """Relative change of the wall time of a launch, where the trainer has a core and waits for no copy meanwhile."""
+    setting, noted = point.setting, [t.launch_s for t in point.clean if t.launch_s is not None]
+    copies = setting.option == Option.OVERLAPPED and not setting.pin_memory
+    if not noted or costs.training is None or copies:
+        return {}
+    batches = [(t.sample_s * setting.batch_size + t.collate_s) / t.seconds_per_step for t in point.clean]
+    busy = setting.workers if setting.option == Option.STAGED else math.ceil(stats.mean(batches))
+    if busy >= setting.cores:
+        return {}
+    speeds, launch = costs.scenario.host.speed, stats.mean(costs.training.launch)
+    expected = launch / speeds[min(busy + 1, len(speeds)) - 1]
+    return {LAUNCHING: stats.mean(noted) / expected - 1.0} if expected > 0 else {}
 
 
 def _explaining(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:

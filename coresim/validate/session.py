@@ -29,7 +29,7 @@ from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
 from coresim.validate.limits import QuotaGroup
 from coresim.validate.predict import Costs, by_buffer, by_rates, long_enough, predict, step_time, trial_length
-from coresim.validate.trials import Effort, Order, Train, Trials
+from coresim.validate.trials import Effort, Order, Relaunch, Train, Trials
 from coresim.workloads.named import WorkloadSpec
 
 #: Share of the machine's cores that other programs may use before a trial does not count.
@@ -169,6 +169,9 @@ class _Maker:
         ask = Ask(staged, self.effort.budget_s, self.effort.rounds, first.pin_memory, reads and not staged)
         running = partial(server.calibrate, ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %", 0))
         found = quiet_calibration(running, self.until, tell)
+        if training is not None:  # behind the calibration, too
+            server.send(Relaunch(training))
+            training = server.receive()[1]
         host = read_host(load_window=0.0)
         measurements = [*found.measurements, *self.bandwidth]
         profile = assemble(server.facts, found, host, NO_STEP, measurements, (), provenance("", "", host))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,14 @@ from coresim.errors import MissingPartError
 from coresim.measure.notes import Note
 from coresim.measure.staged import StagedPipe
 from coresim.measure.subject import Pipe
-from coresim.measure.training_step import busy_levels, measure_busy, measure_copies, measure_step, warm_up
+from coresim.measure.training_step import (
+    busy_levels,
+    measure_busy,
+    measure_copies,
+    measure_launches,
+    measure_step,
+    warm_up,
+)
 from coresim.measure.trial import TimedStep, Trial, after_warm_up
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import lead_of, slowdown_table
@@ -87,7 +94,7 @@ class Training:
         # On the device once and for all: a copy in each step would wait for the step before.
         self._labels = to_device(labels, self.device)
         self._decode = None if encoded is None else self.device.decoder(jpeg_decoder)
-        self._whole = own is not None
+        self._whole, self._count = own is not None, STEPS
         if own is None:
             self._batch = images if encoded is None else encoded
             self._train = self.device.step(model, precision)
@@ -98,14 +105,26 @@ class Training:
         """Measure the step on resident data, launch, copies, and the step beside busy cores."""
         resident = self._on_device(self._batch)
         warm = warm_up(self._step, resident, self.device, seconds)
-        count = max(3, min(STEPS, int(seconds / max(warm.step, 1e-9))))
+        self._count = count = max(3, min(STEPS, int(seconds / max(warm.step, 1e-9))))
         found = measure_step(self._step, resident, self.device, warm=warm, count=count)
         # Beside up to all cores but one: what the step loses by sharing the trainer's own is simulated besides.
         others = len(os.sched_getaffinity(0)) - 1
         found += measure_busy(self._step, resident, self.device, busy_levels(others) if others else (), count)
         if self._decode is None:  # else the decoder copies what it decodes
             found += measure_copies(self._batch, self.device)
-        return _step_cost(found, self.device.sync)
+        return self.relaunched(_step_cost(found, self.device.sync))
+
+    def relaunched(self, cost: StepCost) -> StepCost:
+        """The cost with more launches timed, where the device works while the host goes on.
+
+        A shared machine changes its speed within less than a second, which is as long as some launches take: those of
+        one moment were up to a third cheaper than the ones of the trials. So they are timed at several moments.
+        """
+        if not self.device.asynchronous:
+            return cost
+        resident = self._on_device(self._batch)
+        launch, _ = measure_launches(self._step, resident, self.device, self._count)
+        return replace(cost, launch=(*cost.launch, *launch.flat))
 
     def train(self, batch: Any) -> tuple[Any, Any]:
         """Copy a batch to the device and train on it; the events around the step."""

@@ -69,6 +69,12 @@ class Train(NamedTuple):
     device: str
 
 
+class Relaunch(NamedTuple):
+    """The process is told to time more launches of the model that it trains; it answers with the new cost of a step."""
+
+    cost: StepCost
+
+
 class Trials:
     """Makes trials in the process that has the data set; `coresim.measure.server.Server` takes it as ``more``."""
 
@@ -81,6 +87,10 @@ class Trials:
         """Do what the message says, and answer it."""
         if isinstance(message, Train):
             link.send("trained", self._train(rig, message))
+            return
+        if isinstance(message, Relaunch):
+            assert self._training is not None
+            link.send("relaunched", self._training.relaunched(message.cost))
             return
         order: Order = message
         if self._sampler is None:

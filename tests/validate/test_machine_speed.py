@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,10 @@ from made_up import with_work
 from validate.test_validate import COSTS, SETTING, ledger, measured, point
 
 from coresim.sim.fast import simulate
-from coresim.validate.ledger import RecordedJob
+from coresim.validate.grid import Setting
+from coresim.validate.ledger import MeasuredTrial, RecordedJob
 from coresim.validate.predict import predict, scenario_of, step_time, trial_length
-from coresim.validate.score import PINNING, WORK, cause, cost_changes
+from coresim.validate.score import LAUNCHING, PINNING, WORK, cause, cost_changes
 from coresim.validate.session import judged
 from coresim.validate.training import StepCost
 
@@ -106,6 +108,30 @@ def test_pinning_is_a_cause_where_a_trial_noted_it():
     assert PINNING not in cost_changes(replace(point(SETTING, 0.3), trials=(measured(0.3),)), costs)
     missed, job = replace(point(SETTING, 0.1), trials=(slow,)), RecordedJob("images", "imagenet-like", costs)
     assert "pinning a batch +30%" in cause(missed, job)
+
+
+def test_launching_is_a_cause_where_the_trainer_has_a_core_and_waits_for_no_copy():
+    """A launch of 20 ms takes 25 beside cores that all run at 0.8; the trial's took 30. Its workers keep one core."""
+    step = StepCost(step=(0.01,), launch=(0.02,), copy=(0.01,), copy_pinned=(0.01,), slowdown=(1.0,), sync="block")
+    tables = {**COSTS.tables, "host": {**COSTS.tables["host"], "speed": [1.0, 0.8]}}
+    costs = replace(COSTS, training=step, tables=tables)
+    pinned = replace(SETTING, model="tiny", device="cuda", cores=4, workers=2, pin_memory=True)
+    trial = measured(0.3, launch_s=0.03, seconds_per_step=0.05)
+
+    def changes(setting: Setting, noted: MeasuredTrial) -> Mapping[str, float]:
+        return cost_changes(replace(point(setting, 0.1), trials=(noted,)), costs)
+
+    assert changes(pinned, trial)[LAUNCHING] == pytest.approx(0.2)
+    missed = replace(point(pinned, 0.1), trials=(trial,))
+    assert "launching a step +20%" in cause(missed, RecordedJob("images", "imagenet-like", costs))
+    # What is left of the miss with the launches that the trial had is less.
+    job = RecordedJob("images", "imagenet-like", costs)
+    (own,) = with_own_costs(replace(ledger(missed), jobs=(job,)), simulate)
+    assert own.prediction.seconds_per_step == pytest.approx(0.03, rel=0.1)
+    without_pin = replace(pinned, pin_memory=False)  # a copy waits for the device
+    crowded = replace(pinned, cores=1)  # the trainer shares its core
+    for other, noted in ((without_pin, trial), (crowded, trial), (pinned, replace(trial, launch_s=None))):
+        assert LAUNCHING not in changes(other, noted)
 
 
 def test_option_3_s_threads_are_no_cause_that_a_trial_notes():

@@ -10,6 +10,7 @@ import threading
 from array import array
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -186,6 +187,20 @@ def test_a_real_step_on_the_cpu():
     work = Training("tiny", "fp32", "cpu", 2)
     begin, end = work.train([torch.randn(2, 3, 224, 224), torch.zeros(2)])
     assert work.device.elapsed(begin, end) > 0
+
+
+def test_launches_are_timed_at_several_moments_where_the_device_works_beside_the_host():
+    work = Training("tiny", "fp32", "cpu", 2)
+    work.device, host = still(step=STEP, launch=0.25, bus=SIZE / COPY)
+    work._train = work.device.step("tiny", "fp32")
+    cost = work.cost(seconds=0.01)
+    host.work = lambda seconds: StillHost.work(host, 2.0 * seconds)  # type: ignore[method-assign]
+    later = work.relaunched(cost)
+    # Each look times three.
+    assert cost.launch == pytest.approx((0.25,) * 6) and later.launch == pytest.approx((0.25,) * 6 + (0.5,) * 3)
+    assert replace(later, launch=()) == replace(cost, launch=())
+    blocking = Training("tiny", "fp32", "cpu", 2)
+    assert blocking.relaunched(cost) is cost
 
 
 @pytest.fixture
