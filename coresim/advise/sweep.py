@@ -216,7 +216,7 @@ def short_idles(
 @lru_cache(maxsize=1 << 10)
 def bound_of(pipeline: Pipeline) -> float:
     """The least GPU idle that any schedule of a pipeline can have, by the bounds."""
-    return max(0.0, 1.0 - tightest(pipeline)[1] * pipeline.step.service.mean * float(max(pipeline.slowdown)))
+    return max(0.0, 1.0 - tightest(pipeline)[1] * pipeline.step.service.mean)
 
 
 def least_idle(scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int) -> float:
@@ -245,8 +245,7 @@ def _allowed(scenario: Scenario, option: Option, cores: float) -> tuple[float, f
     alone = replace(scenario, loader=loader, workload=workload)
     one = widest(alone, option, cores)
     line = pipeline_of(alone, option, cores, max(1, one.workers), one.prefetch_factor)
-    step = line.step.service.mean * float(max(line.slowdown))
-    limits = {bound.name: bound.limit_batches_per_s * step for bound in bounds(line)}
+    limits = {bound.name: bound.limit_batches_per_s * line.step.service.mean for bound in bounds(line)}
     pools = [f"servers of {stage.name}" for stage in line.stages if stage.servers == one.workers > 1]
     # What takes no time has no bound.
     by_worker = min((limits[name] for name in pools if name in limits), default=math.inf) / max(1, one.workers)

@@ -143,7 +143,7 @@ def interval(found: Sequence[Observation], level: float) -> Interval:
     """The long-run idle share from some runs of one length, and its interval at ``level``."""
     seen = np.array([[one.idle, one.total] for one in found])
     if len(found) < 2:
-        return Interval(float(seen[0, 0] / seen[0, 1]), 0.0, 0.0)
+        return Interval(min(1.0, max(0.0, float(seen[0, 0] / seen[0, 1]))), 0.0, 0.0)
     (idle, total), left, degrees, spread = _adjusted(seen, np.array([one.controls for one in found]))
     share = min(1.0, max(0.0, float(idle / total)))
     left = (left[:, 0] - share * left[:, 1]) / total

@@ -23,16 +23,25 @@ def account(rank: ReferenceRank) -> found.RankAccount:
     begin, end, trainer = rank.sums[0], rank.sums[-1], rank.pipeline.trainer
     waits = ["handover"] if trainer.handover else []
     phases = [*(phase.name for phase in trainer.inline), *waits, trainer.consumer.name]
-    device = ("busy", "launch", "barrier", "copy", "startup", "starved", *phases)
+    device = ("launch", "barrier", "copy", "startup", "starved", *phases)
+    work, at_work = busy(rank), end["accelerator"]["busy"] - begin["accelerator"]["busy"]
     tasks = ("starved", "device", "copy", "startup", *phases, trainer.launch.name)
     return found.RankAccount(
         begin["clocks"]["wait"],
         end["clocks"]["wait"],
-        {name: end["accelerator"][name] - begin["accelerator"][name] for name in device},
+        {"busy": work, "slowed": at_work - work}
+        | {name: end["accelerator"][name] - begin["accelerator"][name] for name in device},
         starved_by(rank),
         {name: end["trainer"][name] - begin["trainer"][name] for name in tasks},
         tuple(station_account(station, begin["clocks"], end["clocks"]) for station in rank.stations),
     )
+
+
+def busy(rank: ReferenceRank) -> Number:
+    """What the steps of the window take beside idle cores."""
+    total, zero = rank.pipeline.total_ranks, rank.env.now * 0
+    steps = range(rank.length.warm_up, rank.length.steps)
+    return sum((rank.draws.row("accelerator.step", step, rank.number, total).tolist()[0] for step in steps), zero)
 
 
 def station_account(station: StageServers, first: dict[str, Number], last: dict[str, Number]) -> found.StageAccount:

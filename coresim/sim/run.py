@@ -57,7 +57,8 @@ class RankAccount:
     Attributes:
         begin: start of the window.
         end: end of the window.
-        accelerator: time by state, summing to ``end - begin``: ``busy`` (a step's work under way), ``launch`` (work
+        accelerator: time by state, summing to ``end - begin``: ``busy`` (a step's work under way, for as long as it
+            takes beside idle cores), ``slowed`` (what it takes longer beside busy ones), ``launch`` (work
             done but the launch not ended, or its lead under way), ``barrier`` (waiting for other ranks, or all-reduce),
             ``copy`` (a copy on the accelerator's own stream; or no step under way and the trainer in a synchronous copy
             or its wait for one, or the step waits for the copy engine), ``startup``, ``starved`` (no step under way,

@@ -28,8 +28,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 
-import numpy as np
-
 from coresim.errors import InputError
 from coresim.model.pipeline import Phase, Pipeline, Stage
 from coresim.theory.capacity import capacity, most_at_once, sustained
@@ -128,10 +126,9 @@ def tightest(pipeline: Pipeline) -> tuple[str, float]:
 def lower_bound_cores(pipeline: Pipeline, idle_target: float) -> LowerBound:
     """The fewest cores per host below which no schedule keeps the accelerators' mean idle fraction at the target.
 
-    An accelerator is busy X g', where a step's time g' is at most g times the worst slowdown, so the target needs
-    X >= (1 - idle) / (g slowdown). The least C at which every bound allows that X is found by bisection: all bounds
-    grow with C, the need falls, and neither changes beyond N cores. At the default slowdown and speed, and with no
-    spinning, this is C = R (1 - idle) D / g.
+    An accelerator that does X steps a second is busy X g, with g the time of a step beside idle cores, so the target
+    needs X >= (1 - idle) / g. The least C at which every bound allows that X is found by bisection: all bounds grow
+    with C, up to N cores. At the default speed, and with no spinning, this is C = R (1 - idle) D / g.
 
     Raises:
         InputError: a target outside [0, 1), or a step without accelerator time.
@@ -151,18 +148,18 @@ def lower_bound_cores(pipeline: Pipeline, idle_target: float) -> LowerBound:
 
 def _allows(pipeline: Pipeline, idle: float) -> bool:
     # Rounding must not turn "just enough" into "too few": the bound stays a lower one.
-    return tightest(pipeline)[1] >= (1 - idle) / _slow_step(pipeline) * (1 - 1e-12)
+    return tightest(pipeline)[1] >= (1 - idle) / _work(pipeline.step) * (1 - 1e-12)
 
 
 def _in_words(pipeline: Pipeline, idle: float, cores: float) -> LowerBound:
-    bound, step = binding(bounds(pipeline)), _slow_step(pipeline)
+    bound, step = binding(bounds(pipeline)), _work(pipeline.step)
     numbers = f"{bound.name}: {bound.numbers}; needed: (1 - {idle:g}) / {_s(step)} = {(1 - idle) / step:.4g} batches/s"
     whole = None if math.isinf(cores) else math.ceil(cores * (1 - 1e-9))
     return LowerBound(cores, whole, bound.name, f"{bound.formula}; needed: (1 - idle) / step", numbers)
 
 
 def _reachable(pipeline: Pipeline, idle: float) -> LowerBound:
-    bound, step, cores = binding(bounds(pipeline)), _slow_step(pipeline), float(pipeline.cores)
+    bound, step, cores = binding(bounds(pipeline)), _work(pipeline.step), float(pipeline.cores)
     generic = _in_words(pipeline, idle, cores)
     if bound.name not in ("cores", "cores with spinning"):
         return generic
@@ -287,13 +284,6 @@ def _copy(pipeline: Pipeline) -> float:
 def _step(pipeline: Pipeline) -> float:
     """Least mean time of a step and its all-reduce, s."""
     return _work(pipeline.step) * float(min(pipeline.slowdown)) + (float(pipeline.allreduce) if pipeline.barrier else 0)
-
-
-def _slow_step(pipeline: Pipeline) -> float:
-    """Mean time of a step at the worst slowdown that the busy cores can cause, s."""
-    busy, table = min(float(pipeline.width), pipeline.busiest()), np.asarray(pipeline.slowdown, dtype=float)
-    reached = np.append(table[: math.floor(busy) + 1], np.interp(busy, np.arange(len(table)), table))
-    return _work(pipeline.step) * float(reached.max())
 
 
 def _s(seconds: float) -> str:

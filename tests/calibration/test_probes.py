@@ -140,3 +140,12 @@ def test_a_job_that_holds_the_lock_waits_as_long_as_its_maker_works() -> None:
     for left, waited in zip(run["left_s"], run["waited_s"], strict=True):
         if left < most:
             assert waited == pytest.approx(left, abs=run["rest_s"] + 0.0005)
+
+
+@pytest.mark.parametrize("run", [*runs("pinned", "calibration"), *runs("pinned", "training")], ids=str)
+def test_a_pinned_batch_is_there_or_the_trainer_is_woken_for_it(run: dict[str, Any]) -> None:
+    """What `coresim.model.handover` says of both: the one takes next to nothing, the other milliseconds."""
+    if "there" in run:
+        assert run["there"]["median"] < 0.1
+    if "woken" in run:
+        assert run["woken"]["least"] > 2.0 and run["woken"]["median"] > 4.0

@@ -83,6 +83,7 @@ def test_a_busy_core_slows_the_step_down_while_it_is_busy() -> None:
     case = line(1, F(1), 1, (3,), 4, slowdown=(F(1), F(2)))
     exact = fast.simulate(*case, RunLength(3, trace=True))
     assert exact.traces[0].end == (F(17, 2), 14, F(39, 2))
+    assert (exact.ranks[0].accelerator["busy"], exact.ranks[0].accelerator["slowed"]) == (12, F(9, 2))
     assert fast.simulate(*in_floats(*case), RunLength(3)).makespan == 19.5
 
 

@@ -90,6 +90,8 @@ def test_a_launch_longer_than_the_step_paces_it() -> None:
 def test_a_step_slows_down_with_the_busy_cores() -> None:
     result = inline({"consumer": (2,), "step": (4,)}, spin=True, copy_mode="none", slowdown=(F(1), F(2)))
     assert result.traces[0].end == (10, 20, 30)
+    # A step alone would take 4 s of each 8: what busy cores add to it is idle time, like all else.
+    assert nonzero(result.ranks[0].accelerator) == {"busy": 12, "slowed": 12, "consumer": 6}
     blocking = inline({"consumer": (2,), "step": (4,)}, spin=False, copy_mode="none", slowdown=(F(1), F(2)))
     assert blocking.traces[0].end == (6, 12, 18)
 

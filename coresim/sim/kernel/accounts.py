@@ -41,6 +41,7 @@ from coresim.sim.kernel.records import (
     Rank,
     StageRecord,
 )
+from coresim.sim.kernel.servers import first_time
 
 
 def device_column(rank: Rank) -> int:
@@ -175,6 +176,7 @@ def open_window(rank: Rank) -> None:
         stage.blocked_time = 0
         stage.work = 0
     account_remaining(rank, 1)
+    rank.stepped = 0
     rank.begin = rank.host.wait.now
     rank.window = OPEN
 
@@ -192,6 +194,8 @@ def close_window(rank: Rank) -> None:
 def account_step(rank: Rank) -> None:
     """At the end of a step: the window may begin or end."""
     job = rank.job
+    if rank.window < CLOSED:
+        rank.stepped += job.step.times[first_time(job.step, rank.done - 1, rank)]
     if rank.done == job.warm_up:
         open_window(rank)
     if rank.done == job.steps:

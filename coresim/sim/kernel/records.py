@@ -257,6 +257,7 @@ class Rank:
     begin: Number = 0
     end: Number = 0
     accounted: Number = 0  # until then, the accelerator's and the trainer's time is accounted for
+    stepped: Number = 0  # what the steps of the window take beside idle cores
     device_column: int = 0
     trainer_column: int = 0
     device_times: list[Number] = NOTHING

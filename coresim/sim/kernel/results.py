@@ -47,10 +47,12 @@ def account(rank: Rank, names: tuple[list[str], list[str], list[str]]) -> found.
     """All the time of one rank in its window."""
     job = rank.job
     device, trainer, segments = names
+    accelerator = by_name(device, rank.device_times)
+    accelerator |= {"busy": rank.stepped, "slowed": accelerator["busy"] - rank.stepped}
     return found.RankAccount(
         begin=rank.begin,
         end=rank.end,
-        accelerator=by_name(device, rank.device_times),
+        accelerator=accelerator,
         starved_by=by_name(segments, rank.starved),
         trainer=by_name(trainer, rank.trainer_times),
         stations=tuple([station(rank, index) for index in range(job.stage_count)]),
