@@ -115,7 +115,7 @@ def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
     pins = [t.pin_s for t in trials if t.pin_s is not None]
     if pins and workload.pin.mean > 0:
         found[PINNING] = stats.mean(pins) / workload.pin.mean - 1.0
-    return found | _launching(point, costs)
+    return {**found, **_launching(point, costs)}
 
 
 def _launching(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
