@@ -80,8 +80,8 @@ def waits_by_state(
 
     Where the loader's own thread pins, it is the one that waits for makers (`pinning`). The trainer waits for that
     thread alone, from the moment on at which the batch is pinned: its state is then ``begin`` if the trainer had asked
-    for it before, so that it is woken, and else ``rest``. On CUDA the former took 3 to 7 ms and the latter 0.05
-    (``calibration/probe_pinned.py``).
+    for it before, so that it is woken, and else ``rest``. Where cores are free, both take some 0.1 ms
+    (``calibration/probe_pinned.py``); a trainer that is woken waits for a core where none is.
 
     ``wanted``: of each step, whether its hand-over goes into the result; empty: all do.
     """
@@ -135,8 +135,8 @@ def pinning(trial: Trial, later: Sequence[Note]) -> list[tuple[float, float]]:
 
     It receives and pins one after the other, so it is free for a batch when it has pinned the one before. The first
     of all batches has none before it and is left out. CPU seconds count from that moment on, wall seconds from when
-    the batch is made as well. So the difference is below 0 for a batch that was made later, by what the thread did to
-    let the one before go. Nothing where no thread pins.
+    the batch is made as well. So the difference can be below 0 for a batch that was made later, by what the thread did
+    to hand on the one before. Nothing where no thread pins.
     """
     notes = sorted((n for n in (*trial.warm_up, *trial.notes) if n.pinned), key=lambda note: note.pinned)
     wanted = {note.pinned for note in later}

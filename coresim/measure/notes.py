@@ -44,7 +44,7 @@ class Note(NamedTuple):
         waited: the same of all that its thread had done before it began the batch.
         message: bytes of the message that it is sent as, where that was looked at: of the first batch of each worker.
         pickling: CPU seconds to pickle that message.
-        pinned: when the loader's own thread had it in pinned memory; 0 where none pins.
+        pinned: when the loader's own thread had pinned it and had let go of what was sent; 0 where none pins.
         pin_clock: CPU seconds that this thread had spent by then.
     """
 
@@ -73,14 +73,23 @@ class Note(NamedTuple):
 
 
 class PinMark:
-    """Travels behind a batch: when the batch is pinned, the loader's thread that pins puts its clocks in this place.
+    """Travels before a batch: tells when the loader's thread that pins has the batch in pinned memory.
 
-    It calls ``pin_memory`` of whatever has one, part after part (``torch/utils/data/_utils/pin_memory.py``).
+    The thread calls ``pin_memory`` of whatever has one, part after part, lets go of what the worker sent, and puts what
+    it pinned into the trainer's queue (``torch/utils/data/_utils/pin_memory.py``). To let go of a batch of 38 MB takes
+    milliseconds. Parts of a tuple are let go from its end, so this mark is the last: then the batch is there.
     """
 
-    def pin_memory(self) -> tuple[float, float]:
-        """Now, and the CPU seconds of this thread."""
-        return time.perf_counter(), time.thread_time()
+    _clocks: list[float] | None = None
+
+    def pin_memory(self) -> list[float]:
+        """What will hold the moment, and the CPU seconds of this thread by then."""
+        self._clocks = [0.0, 0.0]
+        return self._clocks
+
+    def __del__(self) -> None:
+        if self._clocks is not None:
+            self._clocks[:] = time.perf_counter(), time.thread_time()
 
 
 def duty_of(notes: Sequence[Note]) -> float:

@@ -149,15 +149,15 @@ class _Fetcher:
             self._reader = Reader(dataset, kind == _FACTORY.Iterable, batched, collate)
         self._sent = data.get_worker_info() is None  # the trainer sends nothing
 
-    def fetch(self, index: Any) -> tuple[Any, Note, PinMark]:
-        """A batch with its note and the mark."""
+    def fetch(self, index: Any) -> tuple[PinMark, Any, Note]:
+        """The mark, a batch and its note."""
         remedy = "fix the data set or the collate function, or leave that sample out"
         with blamed(f"preparing the batch of samples {short(index)}", remedy):
             batch, note = self._reader.fetch(index)
         if not self._sent:
             self._sent, (message, pickling) = True, message_of(batch)
             note = note._replace(message=message, pickling=pickling)
-        return batch, note, _MARK
+        return _MARK, batch, note
 
 
 @contextlib.contextmanager
@@ -182,7 +182,7 @@ class _TorchPipe(Pipe):
     def next(self) -> tuple[Any, Note]:
         """The loader's next batch; what went wrong in a worker is raised as what it was there."""
         try:
-            batch, note, mark = next(self._batches)
+            mark, batch, note = next(self._batches)
         except InputError as error:  # torch makes a worker's traceback the message of the same error
             raise InputError(str(error).strip().splitlines()[-1].partition(_PREFIX)[2] or str(error)) from None
         except RuntimeError as error:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from coresim.errors import InputError
 from coresim.model import lock
 from coresim.model.crowding import crowding
-from coresim.model.dispatch import deals_after_receipt, wait_for_deal, waits_before_deal
+from coresim.model.dispatch import deals_after_receipt, has_pin_thread, wait_for_deal, waits_before_deal
 from coresim.model.handover import EVENED_OUT_S, STATES, after_spinning, receiving, state_of, usual
 from coresim.model.option import Option, read_option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
@@ -36,9 +36,10 @@ def build(
         scenario = with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
     prefetch_factor = prefetch_factor or scenario.loader.prefetch_factor
     device, host, workload = scenario.accelerator, scenario.host, scenario.workload
-    # With one batch out for each: that state of a hand-over in which all workers but its maker are at work.
-    resting = state_of("rest", max(0, device.count * workers - 1), host.width(cores), device.count)
-    stages, trainer, credits = _organise(scenario, option, workers, prefetch_factor, resting)
+    # With one batch out for each: the trainer waits for it, and all workers but its maker are at work.
+    maker = "begin" if has_pin_thread(scenario) else "rest"
+    awaited = state_of(maker, max(0, device.count * workers - 1), host.width(cores), device.count)
+    stages, trainer, credits = _organise(scenario, option, workers, prefetch_factor, awaited)
     starts = option != Option.NO_OVERLAP and not scenario.loader.in_process
     return Pipeline(
         stages=stages,
@@ -96,7 +97,7 @@ def resolve_setting(
 
 @lru_cache(maxsize=1 << 10)
 def _organise(
-    scenario: Scenario, option: Option, workers: int, prefetch_factor: int, resting: int
+    scenario: Scenario, option: Option, workers: int, prefetch_factor: int, awaited: int
 ) -> tuple[tuple[Stage, ...], Trainer, int | None]:
     if scenario.stages:
         return tuple(_own_stage(table) for table in scenario.stages), _trainer(scenario), None
@@ -117,7 +118,7 @@ def _organise(
         trainer = replace(trainer, settling=EVENED_OUT_S)
     if deals_after_receipt(scenario.loader, prefetch_factor):
         waits = _waits(scenario, before_deal=True)
-        stages = wait_for_deal(stages, waits[resting] if waits else ZERO, scenario.workload.consumer)
+        stages = wait_for_deal(stages, waits[awaited] if waits else ZERO, scenario.workload.consumer)
         trainer = replace(trainer, handover=_handover(waits)) if receives else trainer
     return stages, trainer, batches_out(scenario, workers, prefetch_factor)
 
@@ -184,9 +185,8 @@ def _waits(scenario: Scenario, before_deal: bool = False) -> tuple[Service, ...]
     waits = scenario.workload.handover.services()
     if before_deal:
         waits = waits_before_deal(waits, scenario.workload.consumer, scenario.host.cores)
-    # A pinned batch keeps no trainer that has spun: it is there, or the trainer slept until it was.
-    pinned = scenario.loader.pin_memory and not scenario.workload.pin.is_zero
-    return after_spinning(waits) if scenario.accelerator.sync == "spin" and not pinned else waits
+    # Taken as given: a pinned batch keeps no trainer that has spun. It is there, or the trainer slept until it was.
+    return after_spinning(waits) if scenario.accelerator.sync == "spin" and not has_pin_thread(scenario) else waits
 
 
 def _handover(waits: tuple[Service, ...]) -> tuple[Phase, ...]:
@@ -196,7 +196,7 @@ def _handover(waits: tuple[Service, ...]) -> tuple[Phase, ...]:
 def _loader(scenario: Scenario, workers: int) -> tuple[tuple[Stage, ...], bool]:
     """Option 2's stages, and whether one of them, and not the trainer, copies to the device."""
     loader, workload = scenario.loader, scenario.workload
-    pins = loader.pin_memory and not loader.in_process and not workload.pin.is_zero
+    pins = has_pin_thread(scenario)
     # A pin thread takes batches as they come; the order is restored behind it.
     stages = list(_workers(scenario, workers, ordered=loader.ordered and not pins))
     if pins:

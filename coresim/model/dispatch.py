@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from coresim.model.handover import MAKERS
 from coresim.model.pipeline import Phase, Stage
-from coresim.model.scenario import Loader
+from coresim.model.scenario import Loader, Scenario
 from coresim.model.service import Service
 
 #: The phase in which a worker waits for its next batch.
@@ -18,6 +18,12 @@ DISPATCH = "dispatch"
 #: Of the trainer's CPU time for a batch, what comes before it deals a worker the next one: the rest returns the batch
 #: and frees the one before. Median of the rounds of ``calibration/probe_dispatch.py``: 0.31 to 0.78 in four workloads.
 BEFORE_DISPATCH = 0.56
+
+
+def has_pin_thread(scenario: Scenario) -> bool:
+    """Whether a thread of the trainer's process pins batches, behind worker processes."""
+    loader = scenario.loader
+    return loader.pin_memory and not loader.in_process and not scenario.workload.pin.is_zero
 
 
 def deals_after_receipt(loader: Loader, prefetch_factor: int) -> bool:

@@ -169,7 +169,8 @@ class _Maker:
         ask = Ask(staged, self.effort.budget_s, self.effort.rounds, first.pin_memory, reads and not staged)
         running = partial(server.calibrate, ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %", 0))
         found = quiet_calibration(running, self.until, tell)
-        if training is not None:  # behind the calibration, too
+        if training is not None:  # launches once more, at another moment than before the calibration
+            tell("timing the training step again", 0)
             server.send(Relaunch(training))
             training = server.receive()[1]
         host = read_host(load_window=0.0)

@@ -123,6 +123,7 @@ class Training:
         if not self.device.asynchronous:
             return cost
         resident = self._on_device(self._batch)
+        warm_up(self._step, resident, self.device, seconds=0.0)
         launch, _ = measure_launches(self._step, resident, self.device, self._count)
         return replace(cost, launch=(*cost.launch, *launch.flat))
 
