@@ -182,7 +182,7 @@ def _cells(row: Row) -> list[str]:
     case, error = row.case, f"{100 * row.error:+.1f}"
     host = f"{case.cores} x {case.threads_per_core} threads"
     shown = error if abs(row.error) <= BOUND else f"**{error}**"
-    return [case.case, host, str(case.workers), case.bound, f"{case.loss:.1%}", f"{row.loss:.1%}", shown]
+    return [case.case, host, str(case.workers), case.bound, f"{case.loss:.1%}", f"{row.loss:z.1%}", shown]
 
 
 if __name__ == "__main__":

@@ -5,6 +5,10 @@ beside real training. Of each hand-over it is noted whether the batch was pinned
 (``there``), or the trainer waited and was woken (``woken``), and what was waited beyond the trainer's CPU time. With
 ``switch_ms``, the time after which a thread asks for the interpreter's lock, ten times shorter, everything runs again:
 a wait for the lock would be shorter, too.
+
+``probes/pinned.json`` was recorded when a batch counted as pinned before torch's thread had let go of what the worker
+sent, so its ``woken`` has that time: the switch does not matter, and where the trainer does not wait it is not there.
+``probes/pinned-emulated.json`` is of an emulated device on two cores, with a batch that counts as pinned afterwards.
 """
 
 from __future__ import annotations
@@ -92,7 +96,8 @@ def main(device: str = "cuda", model: str = "resnet50", batch: str = str(BATCH))
                     known = {"what": "training", "workers": workers, "switch_ms": 1e3 * switch}
                     found.append(known | times | hand_overs(trial))
         version = load_torch().__version__
-        save("pinned", f"torch {version} on {training.device.name()}", [rounded(run) for run in found])
+        name = "pinned" if device == "cuda" else "pinned-emulated"
+        save(name, f"torch {version} on {training.device.name()}", [rounded(run) for run in found])
 
 
 def rounded(run: dict[str, Any]) -> dict[str, Any]:

@@ -70,6 +70,11 @@ def _free_bandwidth(setting: JudgedSetting) -> JudgedSetting:
     return replace(setting, scenario=replace(setting.scenario, host=replace(setting.scenario.host, speed=(1.0,))))
 
 
+def _unslowed(setting: JudgedSetting) -> JudgedSetting:
+    device = replace(setting.scenario.accelerator, slowdown=(1.0,))
+    return replace(setting, scenario=replace(setting.scenario, accelerator=device))
+
+
 def _no_lock(setting: JudgedSetting) -> JudgedSetting:
     loader = replace(setting.scenario.loader, gil=0.0)
     return replace(setting, scenario=replace(setting.scenario, loader=loader))
@@ -86,6 +91,7 @@ CAUSES: tuple[tuple[str, Callable[[JudgedSetting], JudgedSetting], str], ...] = 
     ("serial consumer", _faster("consumer", "pin", "pages"), "send fewer, larger tensors; smaller dtypes; pin"),
     ("copy", _faster("copy"), "pin memory and copy on a stream of its own; send uint8 and convert on the GPU"),
     ("launch-bound", _faster("launch"), "larger batches, CUDA graphs or compilation: fewer launches per second"),
+    ("busy host", _unslowed, "workers slow the step itself: train on a device that shares no memory with them"),
     ("no overlap", _faster(*WORK), "prepare batches in workers while the GPU works (option 2)"),
 )
 

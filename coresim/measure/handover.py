@@ -149,7 +149,7 @@ def pinning(trial: Trial, later: Sequence[Note]) -> list[tuple[float, float]]:
 
 
 def _doing(batch: _Made, moment: float, spans: Sequence[tuple[float, float]], dealt: bool) -> str:
-    """What its maker does as a batch is picked up, one of `coresim.model.handover.MAKERS`.
+    """One of `coresim.model.handover.MAKERS`: what its maker does as a batch is picked up, or whether it was pinned.
 
     ``spans`` of that maker's work; ``dealt``: whether it has another batch to make when it has made this one.
     """

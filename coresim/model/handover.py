@@ -5,9 +5,9 @@ they stand for. That depends on two things at the instant of the pick-up. The fi
 that send wait for the interpreter's lock while it makes another batch. The second is how crowded the cores are: where
 no core is free, whoever wakes waits for the scheduler's next turn.
 
-Where a thread of the trainer's process pins, the trainer takes batches from that thread, in the same memory. Then what
-counts is whether it waits for the batch: it is woken when the batch is pinned (``begin``), or finds it pinned
-(``rest``).
+Where a thread of the trainer's process pins, the trainer takes batches from that thread. Then one thing counts: is the
+batch pinned when the trainer asks for it (``rest``), or does the trainer sleep until it is (``begin``)? Who is woken
+waits for a core where none is free.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 from coresim.model.keys import SERVICE, key
 from coresim.model.service import ZERO, Service
 
-#: What the maker does: it rests, it begins another batch right now, or it is at work on one.
+#: What the maker does: it rests, it begins another batch right now, or it is at work on one. Of a pinned batch: it is
+#: there (the first), or the trainer waits for it (the second).
 MAKERS = ("rest", "begin", "work")
 #: How many want a core for each there is, the trainer and the maker included: one at most, less than two, or more.
 CROWDS = ("free", "shared", "crowded")
@@ -82,8 +83,10 @@ class Handover:
     Times in seconds; the trainer holds no core meanwhile.
     """
 
-    rest_free: Service | None = key(SERVICE, "its maker rests, a core is free for everyone", None)
-    begin_free: Service | None = key(SERVICE, "its maker begins another batch right now, cores are free", None)
+    rest_free: Service | None = key(SERVICE, "its maker rests, or it is pinned already; cores are free", None)
+    begin_free: Service | None = key(
+        SERVICE, "its maker begins another batch right now, or it is pinned right now; cores are free", None
+    )
     work_free: Service | None = key(SERVICE, "its maker is at work on another batch, cores are free", None)
     rest_shared: Service | None = key(SERVICE, "its maker rests, more want a core than there are", None)
     begin_shared: Service | None = key(SERVICE, "its maker begins another batch, more want a core than there are", None)

@@ -58,11 +58,11 @@ for the accelerator and the trainer this time is waiting. When the turn of that 
 
 *State of a hand-over.* The maker of a batch is the server of stage 0 that served it. At the pick-up it ``rest``s if it
 serves nothing, ``begin``s if it took the item that it serves at this instant, and is at ``work`` else. Behind later
-stages it is ``begin`` if the last of them finished the batch at this instant, and ``rest`` else. With ``m`` other
+stages the state is ``begin`` if the last stage finished the batch at this instant, and ``rest`` else. With ``m`` other
 servers of stage 0 that start up or perform a cores phase then, on the whole host, ``m + 1 + ranks`` want a core: the
-cores are ``free`` if that is at most ``cpus``, ``crowded`` if it is at least twice as many, and ``shared`` else. If the
-maker, of the only stage, serves an item at the pick-up, the hand-over ends at the latest when the time of ``rest``,
-with the cores as then, has passed since that item was done.
+cores are ``free`` if that is at most ``cpus``, ``crowded`` if it is at least twice as many, and ``shared`` else. With
+one stage, if the maker serves an item at the pick-up, the hand-over ends at the latest when the time of ``rest``, with
+the cores as then, has passed since that item was done.
 
 *Waiting for turns.* A thread that begins to work shares one core with one other, until the scheduler has evened out.
 If the cores were ``shared`` at the pick-up and ``n`` wanted one, the launch begins with a wait of min(``launch``,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ from coresim.units import short
 
 FORMAT = "coresim-profile"
 VERSION = 2
+#: Since batches count as pinned when torch's thread hands them on, no hand-over of theirs has the state ``work``.
+OLD_PINNING = HostWarning(
+    "an older coresim measured this", "hand-overs of pinned batches are milliseconds too long", "measure again"
+)
 
 
 @dataclass(frozen=True)
@@ -210,7 +214,7 @@ class Profile:
             )
         body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
         try:
-            return read_section(cls, body, "profile")
+            return _with_caution(read_section(cls, body, "profile"))
         except InputError as error:
             remedy = "; measure again: coresim measure -o FILE" if "missing" in str(error) else ""
             raise type(error)(f"{source}: {error}{remedy}") from None
@@ -218,6 +222,14 @@ class Profile:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile; whole or not at all."""
         write_json(path, self.to_dict())
+
+
+def _with_caution(profile: Profile) -> Profile:
+    """The profile; with a caution if its hand-overs of pinned batches are of a coresim that took them too long."""
+    if profile.get("prepare.pin") is None or not any(m.name.startswith("receive.work") for m in profile.measurements):
+        return profile
+    cautions = dict.fromkeys((*profile.cautions, OLD_PINNING))
+    return replace(profile, cautions=tuple(cautions))
 
 
 def profile_tables(

@@ -77,7 +77,7 @@ class Estimate:
     """Predicted behaviour of one setting. Shares are of the window after warm-up; times in seconds.
 
     Attributes:
-        gpu_idle: share of wall time in which the accelerator does no step's work, slowed or not, over all ranks.
+        gpu_idle: share of wall time that the steps would not need alone, beside idle cores, over all ranks.
         gpu_idle_low, gpu_idle_high: its interval at ``level``: simulation noise, uncertain inputs, the model's error.
         simulation_half_low, simulation_half_high: the parts below and above that more simulation would remove.
         input_half_low, input_half_high: the parts below and above that only better measurements would remove.

@@ -47,7 +47,7 @@ class Observation:
     """What one run says; times over all ranks, s.
 
     Attributes:
-        idle: time in which accelerators did no step's work.
+        idle: time that the steps would not have needed alone.
         total: time of the windows.
         controls: relative excess of the means drawn over those drawn from: of the line's work, of the step.
         unseen: a stall, s, that the longest time that was drawn might have caused, and that a longer one may cause.

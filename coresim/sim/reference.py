@@ -146,7 +146,7 @@ class ReferenceRank:
 
     def _await_handover(self, batch: LineItem, state: int, number: int) -> Process:
         """*State of a hand-over*: wait for a batch that is picked up now; ``number`` says which of the times."""
-        least = resting(state) if len(self.stations) == 1 else state
+        least = resting(state) if len(self.stations) == 1 else state  # with more stages it never ends early
         names = (self.pipeline.trainer.handover[at].name for at in (state, least))
         [wait], [rest] = (self._times(f"trainer.{name}", number) for name in names)
         end, ends = self.env.timeout(wait), self.env.now + wait

@@ -24,7 +24,8 @@ def account(rank: ReferenceRank) -> found.RankAccount:
     waits = ["handover"] if trainer.handover else []
     phases = [*(phase.name for phase in trainer.inline), *waits, trainer.consumer.name]
     device = ("launch", "barrier", "copy", "startup", "starved", *phases)
-    work, at_work = busy(rank), end["accelerator"]["busy"] - begin["accelerator"]["busy"]
+    at_work = end["accelerator"]["busy"] - begin["accelerator"]["busy"]
+    work = at_work if set(rank.pipeline.slowdown) == {1} else busy(rank)
     tasks = ("starved", "device", "copy", "startup", *phases, trainer.launch.name)
     return found.RankAccount(
         begin["clocks"]["wait"],

@@ -119,17 +119,21 @@ def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
 
 
 def _launching(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
-    """Relative change of the wall time of a launch, where the trainer has a core and waits for no copy meanwhile."""
+    """Relative change of the wall time of a launch against its CPU time in the calibration.
+
+    Only of pinned batches, whose copies the trainer does not wait for, and where its workers, on average, and the
+    thread that pins leave it a core of its own. What is compared is wall time, so a wait for the interpreter's lock
+    counts too.
+    """
     setting, noted = point.setting, [t.launch_s for t in point.clean if t.launch_s is not None]
-    copies = setting.option == Option.OVERLAPPED and not setting.pin_memory
-    if not noted or costs.training is None or copies:
+    if not noted or costs.training is None or not setting.pin_memory:
         return {}
-    batches = [(t.sample_s * setting.batch_size + t.collate_s) / t.seconds_per_step for t in point.clean]
-    busy = setting.workers if setting.option == Option.STAGED else math.ceil(stats.mean(batches))
-    if busy >= setting.cores:
+    busy = [(t.sample_s * setting.batch_size + t.collate_s) / t.seconds_per_step for t in point.clean]
+    others = math.ceil(stats.mean(busy)) + 1
+    if others >= setting.cores:
         return {}
-    speeds, launch = costs.scenario.host.speed, stats.mean(costs.training.launch)
-    expected = launch / speeds[min(busy + 1, len(speeds)) - 1]
+    speeds, launch = costs.scenario.host.speed, stats.mean(costs.training.launch) / (1.0 - costs.sampled)
+    expected = launch / speeds[min(others + 1, len(speeds)) - 1]
     return {LAUNCHING: stats.mean(noted) / expected - 1.0} if expected > 0 else {}
 
 

@@ -118,7 +118,7 @@ class Training:
         """The cost with more launches timed, where the device works while the host goes on.
 
         A shared machine changes its speed within less than a second, which is as long as some launches take: those of
-        one moment were up to a third cheaper than the ones of the trials. So they are timed at several moments.
+        one moment were much cheaper than those of the trials. So they are timed at several moments.
         """
         if not self.device.asynchronous:
             return cost

@@ -144,8 +144,16 @@ def test_a_job_that_holds_the_lock_waits_as_long_as_its_maker_works() -> None:
 
 @pytest.mark.parametrize("run", [*runs("pinned", "calibration"), *runs("pinned", "training")], ids=str)
 def test_a_pinned_batch_is_there_or_the_trainer_is_woken_for_it(run: dict[str, Any]) -> None:
-    """What `coresim.model.handover` says of both: the one takes next to nothing, the other milliseconds."""
-    if "there" in run:
-        assert run["there"]["median"] < 0.1
+    """On an H200, from when it was pinned. torch's thread then lets go of what was sent: milliseconds."""
+    assert run["there"]["median"] < 0.1
+    # Of trainers that are bound by their launches none waits.
+    assert ("woken" in run) == (run["what"] == "calibration" or run["workers"] == 6)
     if "woken" in run:
         assert run["woken"]["least"] > 2.0 and run["woken"]["median"] > 4.0
+
+
+@pytest.mark.parametrize("run", runs("pinned-emulated", "calibration"), ids=str)
+def test_where_a_core_is_free_a_trainer_has_a_pinned_batch_at_once(run: dict[str, Any]) -> None:
+    """Two cores: with one worker one of them is free, with two a trainer that is woken may have to wait for one."""
+    assert run["there"]["median"] < 0.05
+    assert run["woken"]["most"] < 0.5 if run["workers"] == 1 else run["woken"]["most"] > 1.0

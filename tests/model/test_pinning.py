@@ -9,10 +9,12 @@ import pytest
 from made_up import profile
 
 from coresim.model.build import build
+from coresim.model.dispatch import BEFORE_DISPATCH
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.presets import PRESETS
+from coresim.model.profile import OLD_PINNING, Profile
 from coresim.model.scenario import read_scenario
 
 WORKLOAD = {
@@ -81,3 +83,27 @@ def test_a_profile_that_was_measured_with_pinning_says_so() -> None:
     scenario = read_scenario(tables)
     assert scenario.loader.pin_memory and not read_scenario(measured.scenario_tables()).loader.pin_memory
     assert scenario.workload.pin.mean == scenario.workload.pin_wait.mean == pytest.approx(0.011)
+
+
+def test_an_older_profile_of_pinned_batches_is_read_with_a_caution():
+    known = profile()
+    kept = tuple(one for one in known.measurements if not one.name.startswith("receive.work"))
+    measured = replace(known, measurements=kept)
+    pinned = Measurement("prepare.pin", "s/batch", ((0.01,),), "test")
+    state = Measurement("receive.work_free", "s/batch", ((0.005,),), "test")
+    for measurements, cautions in (((pinned, state), (OLD_PINNING,)), ((pinned,), ()), ((state,), ())):
+        written = replace(measured, measurements=(*measured.measurements, *measurements)).to_dict()
+        read = Profile.from_dict(written)
+        assert read.cautions == (*measured.cautions, *cautions)
+        assert Profile.from_dict(read.to_dict()) == read
+
+
+def test_with_one_batch_out_its_worker_waits_until_the_trainer_that_waits_for_it_has_it():
+    """Before it is dealt the next one, the trainer is woken: not the time of a batch that is there."""
+    table = {"rest_free": "1 ms", "begin_free": "9 ms"}
+    tables = {"workload": {**WORKLOAD, "handover": table}, "accelerator": {"step": "20 ms"}, "loader": {}}
+    for pins, wait_s in ((False, 0.001), (True, 0.009)):
+        tables["loader"] = {"pin_memory": pins, "prefetch_factor": 1}
+        found = build(read_scenario(tables), Option.OVERLAPPED, 8.0, 1)
+        dealt = next(phase for phase in found.stages[0].phases if phase.name == "dispatch")
+        assert dealt.service.mean == pytest.approx(wait_s + BEFORE_DISPATCH * 0.002)

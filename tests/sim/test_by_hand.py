@@ -21,6 +21,14 @@ def idle(tables, option, workers=1, cores=WIDE):
     return coresim.simulate(tables, option=option, workers=workers, cores=cores).gpu_idle
 
 
+def test_what_a_busy_core_adds_to_a_step_is_idle_time():
+    slowed = {"slowdown": [1.0, 2.0], "sync": "block"}
+    # Beside 10 ms of its worker's work a step does 5 ms of its own, and the other 25 at full speed.
+    assert idle(job(preprocess="1 ms", accelerator=slowed), 2) == pytest.approx(1 - 30 / 35)
+    # A trainer that spins keeps a core busy all the time.
+    assert idle(job(preprocess="1 ms", accelerator={**slowed, "sync": "spin"}), 2) == pytest.approx(0.5)
+
+
 def test_option_1_takes_the_sum_of_all_parts():
     parts = {"fetch": "1 ms", "collate": "5 ms", "copy": "3 ms", "consumer": "50 ms"}
     found = coresim.simulate(job(workload=parts), option=1, cores=1).result
@@ -126,6 +134,7 @@ def test_recommend_picks_the_count_that_arithmetic_gives():
         (job(preprocess="1 ms", workload={"consumer": "60 ms"}), "serial consumer"),
         (job(preprocess="1 ms", accelerator={"launch": "90 ms"}), "launch-bound"),
         (job(preprocess="1 ms", workload={"copy": "40 ms"}), "copy"),
+        (job(preprocess="1 ms", accelerator={"slowdown": [1.0, 1.3]}), "busy host"),
         (job(preprocess="1 ms", workload={"fetch": "30 ms"}, host={"storage_streams": 1}), "storage"),
     ],
 )

@@ -174,6 +174,12 @@ def test_lower_bound_without_spinning_is_the_work_alone():
     assert found.numbers == "cores >= (1 - 0.05) x 1.341 s / 98 ms = 13.001"
 
 
+def test_what_busy_cores_add_to_a_step_needs_no_more_cores_and_no_fewer():
+    """The device has to do as many steps a second; whether it can beside busy cores, no number of cores changes."""
+    slowed = replace(loader(spin=False), slowdown=(1.0, 1.5))
+    assert lower_bound_cores(slowed, 0.05).cores == pytest.approx(lower_bound_cores(loader(spin=False), 0.05).cores)
+
+
 def test_lower_bound_of_the_loader_work_alone():
     bare = loader(spin=False)
     bare = replace(bare, trainer=replace(bare.trainer, consumer=Phase("consumer"), launch=Phase("launch")))

@@ -10,10 +10,19 @@ from accuracy import at_pace, with_own_costs
 from made_up import with_work
 from validate.test_validate import COSTS, SETTING, ledger, measured, point
 
+from coresim.sim.accounts import idle_of
 from coresim.sim.fast import simulate
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import MeasuredTrial, RecordedJob
-from coresim.validate.predict import predict, scenario_of, step_time, trial_length
+from coresim.validate.predict import (
+    pipeline_of,
+    predict,
+    runs_of,
+    scenario_of,
+    step_time,
+    trial_idles,
+    trial_length,
+)
 from coresim.validate.score import LAUNCHING, PINNING, WORK, cause, cost_changes
 from coresim.validate.session import judged
 from coresim.validate.training import StepCost
@@ -122,6 +131,9 @@ def test_launching_is_a_cause_where_the_trainer_has_a_core_and_waits_for_no_copy
         return cost_changes(replace(point(setting, 0.1), trials=(noted,)), costs)
 
     assert changes(pinned, trial)[LAUNCHING] == pytest.approx(0.2)
+    # What sampling takes of a CPU is predicted, so it is no change.
+    sampled = cost_changes(replace(point(pinned, 0.1), trials=(trial,)), replace(costs, sampled=0.2))
+    assert sampled[LAUNCHING] == pytest.approx(1.2 * 0.8 - 1.0)
     missed = replace(point(pinned, 0.1), trials=(trial,))
     assert "launching a step +20%" in cause(missed, RecordedJob("images", "imagenet-like", costs))
     # What is left of the miss with the launches that the trial had is less.
@@ -129,9 +141,19 @@ def test_launching_is_a_cause_where_the_trainer_has_a_core_and_waits_for_no_copy
     (own,) = with_own_costs(replace(ledger(missed), jobs=(job,)), simulate)
     assert own.prediction.seconds_per_step == pytest.approx(0.03, rel=0.1)
     without_pin = replace(pinned, pin_memory=False)  # a copy waits for the device
-    crowded = replace(pinned, cores=1)  # the trainer shares its core
+    crowded = replace(pinned, cores=2)  # one for its workers, one for the thread that pins
     for other, noted in ((without_pin, trial), (crowded, trial), (pinned, replace(trial, launch_s=None))):
         assert LAUNCHING not in changes(other, noted)
+
+
+def test_recommend_counts_the_idle_that_a_trial_is_judged_by():
+    """Beside busy cores a step takes 1.5 times as long. Idle is the same by the accounts and by the period."""
+    step = StepCost(step=(0.03,), launch=(0.001,), copy=(), copy_pinned=(), slowdown=(1.0, 1.5), sync="block")
+    costs, setting = replace(COSTS, training=step), replace(SETTING, model="tiny", device="cuda")
+    length = trial_length(costs, setting, seconds=2.0)
+    runs = runs_of(pipeline_of(scenario_of(costs, setting), setting), length, simulate, 1, 1.0)
+    assert [idle_of(run) for run in runs] == pytest.approx(trial_idles(runs, 0.03, length))
+    assert min(run.ranks[0].accelerator["slowed"] for run in runs) > 0.0
 
 
 def test_option_3_s_threads_are_no_cause_that_a_trial_notes():

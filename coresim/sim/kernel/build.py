@@ -100,6 +100,7 @@ def describe(job: Job, pipeline: described.Pipeline, length: RunLength) -> None:
     job.spin = 1 if trainer.spin else 0
     job.persistent = pipeline.persistent
     job.barrier = pipeline.barrier
+    job.slows = set(pipeline.slowdown) != {1}
     job.trace = length.trace
     job.steps = length.steps
     job.warm_up = length.warm_up

@@ -74,6 +74,7 @@ class Job:
     spin: int = 0  # cores that the trainer holds while it waits for the accelerator
     persistent: bool = False
     barrier: bool = False
+    slows: bool = False  # busy cores make a step longer
     trace: bool = False
     steps: int = 0
     warm_up: int = 0

@@ -47,12 +47,13 @@ def account(rank: Rank, names: tuple[list[str], list[str], list[str]]) -> found.
     """All the time of one rank in its window."""
     job = rank.job
     device, trainer, segments = names
-    accelerator = by_name(device, rank.device_times)
-    accelerator |= {"busy": rank.stepped, "slowed": accelerator["busy"] - rank.stepped}
+    times = by_name(device, rank.device_times)
+    at_work = times.pop("busy")
+    work = rank.stepped if job.slows else at_work  # without a slowdown the same, but for rounding
     return found.RankAccount(
         begin=rank.begin,
         end=rank.end,
-        accelerator=accelerator,
+        accelerator={"busy": work, "slowed": at_work - work, **times},
         starved_by=by_name(segments, rank.starved),
         trainer=by_name(trainer, rank.trainer_times),
         stations=tuple([station(rank, index) for index in range(job.stage_count)]),
