@@ -52,7 +52,8 @@ def build(
         speed=host.speed,
         siblings=host.siblings,
         storage_streams=host.storage_streams,
-        slowdown=device.slowdown,
+        # It is measured beside other processes: a core on which a trainer spins is none of theirs.
+        slowdown=device.slowdown[:1] * (device.count if device.sync == "spin" else 0) + device.slowdown,
         ranks=device.count,
         hosts=device.hosts,
         barrier=device.total > 1,
@@ -80,8 +81,7 @@ def resolve_setting(
     """What is asked for, and the scenario's own where nothing is: no workers means option 1."""
     option = read_option(option) if option is not None else scenario.preset.usual_option
     count, factor = scenario.accelerator.count, prefetch_factor or scenario.loader.prefetch_factor
-    workers = scenario.loader.workers if workers is None else workers
-    cores = cores or scenario.host.cores
+    workers, cores = scenario.loader.workers if workers is None else workers, cores or scenario.host.cores
     if option == Option.NO_OVERLAP or (workers == 0 and option == Option.OVERLAPPED):
         return SimulatedSetting(Option.NO_OVERLAP, 0, cores or float(_split(scenario) * count), factor)
     if workers is None and cores is None:

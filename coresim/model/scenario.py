@@ -86,7 +86,7 @@ class Accelerator:
     hosts: int = key(COUNT, "identical hosts, data-parallel; all of them take part in every step", 1)
     allreduce: float = key(DURATION, "time of the all-reduce after each data-parallel step", 0.0)
     slowdown: tuple[float, ...] = key(
-        TABLE, "relative step time with 0, 1, 2, ... cores busy; the last holds on", (1.0,)
+        TABLE, "relative step time beside 0, 1, 2, ... other busy cores; the last holds on", (1.0,)
     )
     copies: bool = key(
         FLAG, "whether batches are copied to it, so that pinned memory helps; a CPU takes them where they are", True
