@@ -102,7 +102,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         "more-cores",
-        "the fewest cores that meet the target",
+        "the fewest cores that meet the target, fewer than now or more",
         "measured",
         "this job's own numbers",
         "cores",

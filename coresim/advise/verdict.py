@@ -129,8 +129,10 @@ def judge(setting: JudgedSetting, target: float, study: Study, met: bool) -> Ver
 
 
 def _possible(advice: str, name: str, setting: JudgedSetting) -> str:
-    """Not more workers where the loader can have no more, or none that fits."""
+    """Not more workers where the loader can have no more, or none that fits; no pinning where it gains nothing."""
     most = setting.scenario.loader.max_workers
+    if name == "serial consumer" and (setting.scenario.loader.pin_memory or not setting.scenario.accelerator.copies):
+        return advice.removesuffix("; pin")
     if name != "too few workers":
         return advice
     if setting.option == Option.OVERLAPPED and not fits(setting.scenario, setting.workers + 1, setting.prefetch_factor):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from coresim.device.interface import Device, batch_bytes, to_device
 from coresim.errors import CoresimError, InputError
 from coresim.measure import training_step
 from coresim.measure.processes import Child, DeathError, HangError, Link
+from coresim.measure.protocol import others_seconds
 from coresim.model.measurement import Measurement
 
 FEWEST_STEPS = 3
@@ -67,12 +69,14 @@ class AcceleratorResult:
         synchronises: the step function itself waits for the device before it returns.
         settled: in every process the step time was stable before timing began.
         provenance: device, torch's version, step, precision.
+        others: cores that other programs kept busy meanwhile.
     """
 
     measurements: tuple[Measurement, ...]
     synchronises: bool
     settled: bool
     provenance: Mapping[str, str]
+    others: float = 0.0
 
     def __getitem__(self, name: str) -> Measurement:
         """The measurement of that name; CoresimError where it was not taken."""
@@ -90,7 +94,9 @@ def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
         MissingPartError: no torch, or no CUDA device.
         CoresimError: out of memory, a crash, or no end within `TIMEOUT` seconds.
     """
-    return merge([_in_fresh_process(config) for _ in range(config.processes)])
+    began, before = time.perf_counter(), others_seconds()
+    found = merge([_in_fresh_process(config) for _ in range(config.processes)])
+    return replace(found, others=max(0.0, others_seconds() - before) / (time.perf_counter() - began))
 
 
 def measure_here(config: AcceleratorConfig) -> AcceleratorResult:

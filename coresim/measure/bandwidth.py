@@ -1,18 +1,14 @@
-"""Memory bandwidth by the number of cores at it: STREAM's copy and triad, with numpy, one pinned process each.
+"""Memory bandwidth by the number of cores at it: STREAM's triad, with numpy, one pinned process each.
 
-The kernels and the counting are those of STREAM (McCalpin 1995, https://www.cs.virginia.edu/stream/): bytes
+The kernel and the counting are those of STREAM (McCalpin 1995, https://www.cs.virginia.edu/stream/): bytes
 that the program reads plus bytes that it writes; the reads that a cache makes before a write are not counted.
-Each array is as large as the last-level cache, so that a kernel moves over two caches or more. Per element of 8 bytes:
-
-* copy, ``b = a``: one read, one write, 16 bytes;
-* triad, ``a = b + s c``: numpy needs two passes (``a = s c``, then ``a = a + b``), three reads and two writes,
-  40 bytes are moved and counted, where STREAM's one fused loop moves 24.
+Each array is as large as the last-level cache, so that the kernel moves over two caches or more. Per element of
+8 bytes, ``a = b + s c``: numpy needs two passes (``a = s c``, then ``a = a + b``), three reads and two writes, 40
+bytes are moved and counted, where STREAM's one fused loop moves 24.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +23,16 @@ from coresim.measure.worker_pool import levels, physical_cpus, rounds, serve
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
-MOVED = {"copy": 16, "triad": 40}
+#: Bytes per element of the triad.
+MOVED = 40
 MEMORY_SHARE = 0.25
 USUAL_CACHE = 32 * 2**20
 
 
 def measure_bandwidth(context: Context) -> list[Measurement]:
-    """Measure ``bandwidth.copy.K`` and ``bandwidth.triad.K`` (B/s, all K processes together), of K over 8 only some.
+    """Measure ``bandwidth.triad.K`` (B/s, all K processes together), of K over 8 only some.
+
+    A value is the sum over the K processes of one round.
 
     Raises:
         CoresimError: a process died or hangs.
@@ -44,35 +43,27 @@ def measure_bandwidth(context: Context) -> list[Measurement]:
         value = f"arrays of {size} B, cache {cache} B"
         remedy = "free memory and measure again"
         context.cautions.append(HostWarning("memory is short for the bandwidth test", value, remedy))
-    found = []
-    for number, kernel in enumerate(MOVED):
-        found += _measure(kernel, size, cpus, context.part(number, len(MOVED)))
-    return found
-
-
-def _measure(kernel: str, size: int, cpus: Sequence[int], context: Context) -> list[Measurement]:
-    """``bandwidth.<kernel>.K``; a value is the sum over the K processes of one round."""
     turns = rounds(
-        _bandwidth_job, kernel, size, cpus=cpus, counts=levels(len(cpus)), context=context,
-        name=f"memory bandwidth ({kernel})", doing="measuring memory bandwidth",
+        _triad_job, size, cpus=cpus, counts=levels(len(cpus)), context=context,
+        name="memory bandwidth", doing="measuring memory bandwidth",
     )  # fmt: skip
     sums: dict[int, list[float]] = {}
     for count, members in turns:
-        moved = MOVED[kernel] * (size // 8)
+        moved = MOVED * (size // 8)
         rates = [moved / stats.median([timing.wall for timing in timings]) for timings in members.values()]
         sums.setdefault(count, []).append(sum(rates))
-    how = f"numpy {kernel}, {MOVED[kernel]} B counted per element, arrays of {size} B; one value per round, summed"
-    return [Measurement(f"bandwidth.{kernel}.{count}", "B/s", (tuple(found),), how) for count, found in sums.items()]
+    how = f"numpy triad, {MOVED} B counted per element, arrays of {size} B; one value per round, summed"
+    return [Measurement(f"bandwidth.triad.{count}", "B/s", (tuple(found),), how) for count, found in sums.items()]
 
 
-def _bandwidth_job(link: Link, kernel: str, size: int) -> None:
+def _triad_job(link: Link, size: int) -> None:
     a, b, c = (np.full(size // 8, value) for value in (1.0, 2.0, 3.0))
 
     def triad() -> None:
         np.multiply(c, 1.5, out=a)
         np.add(a, b, out=a)
 
-    serve(link, triad if kernel == "triad" else partial(np.copyto, b, a))
+    serve(link, triad)
 
 
 def array_bytes(cache: int, processes: int, memory: int) -> int:

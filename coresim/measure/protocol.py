@@ -108,7 +108,7 @@ def cleaned(turns: Sequence[Sequence[Timing]], name: str, cautions: list[HostWar
     return kept
 
 
-def others_seconds(sampling_s: float) -> float:
+def others_seconds(sampling_s: float = 0.0) -> float:
     """CPU seconds that others have had of this machine since it started, to be held against an earlier reading.
 
     Others are all but this process, its children that have ended, and the sampler, which has taken ``sampling_s``.

@@ -7,6 +7,7 @@ a record of the default GPU.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from pathlib import Path
 from coresim.device.models import NETS
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.machine_speed import MOST_OTHERS
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, StepRow, find_step, precision_family
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
@@ -27,6 +29,8 @@ from coresim.units import format_duration
 SECONDS = 5.0
 #: Samples and seconds of a built-in network's step that is timed on the CPU: a large batch takes one minutes.
 CPU_BATCH, CPU_SECONDS = 4, 2.0
+#: A step of the whole batch that takes the CPU so long at the most, s, is timed itself.
+CPU_STEP_S = 0.3
 _TORCH_PRECISIONS = {"mixed": "bf16", "fp32": "fp32", "tf32": "fp32"}
 # A judged "within ±x" is read as about 95 %: twice the standard uncertainty.
 _DEVIATIONS = 2.0
@@ -150,34 +154,48 @@ def measure_cpu_step(
 ) -> list[Measurement]:
     """Measure ``accelerator.cpu_step`` (s/step): what the job would do without a GPU, on all cores of this process.
 
-    A built-in network is timed with few samples and taken to need time in proportion, which is near the truth where a
-    sample alone keeps all cores busy; the user's own step is timed with its own batch.
+    The user's own step is timed with its own batch, a net as `_few_samples` says.
 
     Raises:
         InputError: the net cannot be measured.
         MissingPartError, CoresimError: as `coresim.measure.accelerator.measure_accelerator`, which is ``measure``.
     """
-    own = request.step is not None
-    if not own and request.net is None:
+    if request.step is None and request.net is None:
         raise InputError(f"--cpu-step: {request.model} cannot be measured; use one of {', '.join(NETS)}, or --step")
-    size = job.batch_size if own else min(CPU_BATCH, job.batch_size)
     config = AcceleratorConfig(
         device="cpu",
         model=request.net or NETS[0],
-        batch_size=size,
+        batch_size=job.batch_size,
         step=request.step,
         batch=job.batch,
         processes=1,
         seconds=CPU_SECONDS,
         busy=(),
     )
-    found = measure(config)["accelerator.step"]
-    factor = job.batch_size / size
-    values = tuple(tuple(seconds * factor for seconds in process) for process in found.values)
-    scaled = "" if factor == 1 else f"; of {size} samples, in proportion to {job.batch_size}"
-    return [
-        Measurement("accelerator.cpu_step", found.unit, values, f"the step on the CPU, all cores{scaled}; {found.how}")
-    ]
+    found = (measure if request.step else _few_samples(measure))(config)["accelerator.step"]
+    return [replace(found, name="accelerator.cpu_step", how=f"the step on the CPU, all cores; {found.how}")]
+
+
+def _few_samples(measure: Callable[[AcceleratorConfig], AcceleratorResult]) -> Callable[..., AcceleratorResult]:
+    """Times a net on the CPU with few samples, and takes it to need time in proportion to them.
+
+    That is near the truth where a sample alone keeps all cores busy, and a batch of 256 may take a CPU minutes. Where
+    the whole batch would take `CPU_STEP_S` at the most, that is timed instead.
+    """
+
+    def few(config: AcceleratorConfig) -> AcceleratorResult:
+        size = min(CPU_BATCH, config.batch_size)
+        found, factor = measure(replace(config, batch_size=size)), config.batch_size / size
+        if factor == 1:
+            return found
+        if factor * found["accelerator.step"].mean <= CPU_STEP_S:
+            return measure(config)
+        proportion = f"of {size} samples, in proportion to {config.batch_size}"
+        measurements = tuple(replace(m.scaled(factor), how=f"{proportion}; {m.how}") for m in found.measurements)
+        step = f"{found.provenance['step']} {proportion}"
+        return replace(found, measurements=measurements, provenance={**found.provenance, "step": step})
+
+    return few
 
 
 def _given(seconds: float, job: StepJob) -> StepTime:
@@ -221,7 +239,8 @@ def _stand_in_cautions(request: StepRequest, job: StepJob, row: StepRow, instead
 def _measured(
     request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
 ) -> StepTime:
-    result = measure(_config(request, job))
+    few = request.device == "cpu" and request.step is None
+    result = (_few_samples(measure) if few else measure)(_config(request, job))
     step, facts = result["accelerator.step"], result.provenance
     error = relative_error(step.values)
     basis = (
@@ -243,6 +262,10 @@ def _cautions(request: StepRequest, job: StepJob, result: AcceleratorResult) -> 
     if not result.settled:
         remedy = "give a larger --budget; other programs on the GPU, or heat, do this too"
         found.append(HostWarning("the training step", "still changing after its warm-up", remedy))
+    if result.others > MOST_OTHERS * len(os.sched_getaffinity(0)):
+        value = f"other programs used {result.others:.1f} cores"
+        remedy = "close other programs and measure again; threads of a step wait long for one that has no core"
+        found.append(HostWarning("the machine was busy while the step was timed", value, remedy))
     if job.own_data and request.step is None:
         value, remedy = result.provenance["step"], "give your own with --step package.module:name"
         found.append(HostWarning("a built-in step was timed with your dataset", value, remedy))

@@ -5,8 +5,9 @@ All is timed by the device's own clock and by the host's.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice, pairwise
@@ -29,6 +30,8 @@ SHORTEST_HOLD = 2e-3
 LONG_HOLD = 4.0
 BUSY_BYTES = 32_000_000
 COPIES, COPY_WARM_UP = 20, 3
+#: Batches that are copied in turn fill so much memory: as large as the largest last-level caches.
+TURNS_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True)
@@ -198,44 +201,37 @@ def _compute(link: Link) -> None:
 
 
 def measure_copies(batch: Any, device: Device) -> list[Measurement]:
-    """`measure_copy` of one batch from pinned memory (``copy.pinned``) and from pageable memory (``copy.pageable``).
+    """``copy.pinned`` and ``copy.pageable``: copies of a batch from pinned and from pageable memory, in s/batch.
 
-    None where the CPU is the device, which reads host memory as it is.
+    The first is between device events around it; the second is by the host's clock until the device is done, as a
+    trainer waits for it. No cache holds a batch that is copied, because copies take turns among so many: in training,
+    other cores have written it. None where the CPU is the device, which reads host memory as it is.
     """
     if not device.asynchronous:
         return []
-    pinned = map_tensors(batch, device.pin)
     size = batch_bytes(batch)
+    turns = max(1, min(COPIES, math.ceil(TURNS_BYTES / size)))
+    batches = [map_tensors(batch, lambda tensor: tensor.clone()) for _ in range(turns)]
+    there, _ = _copied([map_tensors(each, device.pin) for each in batches], device)
+    _, waited = _copied(batches, device)
+    what = f"copy of a batch of {size} B to the device, each of {turns} in turn, alone on the machine"
     return [
-        *measure_copy("copy.pinned", lambda: to_device(pinned, device), size, device),
-        *measure_copy("copy.pageable", lambda: to_device(batch, device), size, device),
+        Measurement("copy.pinned", "s/batch", (there,), f"{what}: between device events around it"),
+        Measurement("copy.pageable", "s/batch", (waited,), f"{what}: host wall clock until the device is done"),
     ]
 
 
-def measure_copy(name: str, copy: Callable[[], object], size: int, device: Device) -> list[Measurement]:
-    """One kind of copy: ``NAME`` and ``NAME.wall`` and ``NAME.cpu`` in s/batch, ``NAME.bandwidth`` in B/s.
-
-    ``copy`` puts the copy of one batch, of ``size`` bytes, on the device's queue.
-    """
-    for _ in range(COPY_WARM_UP):
-        copy()
-    there, wall, cpu = zip(*(_one_copy(copy, device) for _ in range(COPIES)), strict=True)
-    rates = tuple(size / seconds for seconds in there)
-    what = f"copy of a batch of {size} B to the device, alone on the machine"
-    return [
-        Measurement(name, "s/batch", (there,), f"{what}: between device events around it"),
-        Measurement(f"{name}.wall", "s/batch", (wall,), f"{what}: host wall clock until the device is done"),
-        Measurement(f"{name}.cpu", "s/batch", (cpu,), f"{what}: CPU time of the process until the call returns"),
-        Measurement(f"{name}.bandwidth", "B/s", (rates,), f"{what}: bytes over the time between events"),
-    ]
+def _copied(batches: Sequence[Any], device: Device) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Seconds of `COPIES` copies, by the device's clock and by the host's."""
+    found = [_one_copy(batch, device) for batch in islice(cycle(batches), COPY_WARM_UP + COPIES)]
+    there, waited = zip(*found[COPY_WARM_UP:], strict=True)
+    return there, waited
 
 
-def _one_copy(copy: Callable[[], object], device: Device) -> tuple[float, float, float]:
+def _one_copy(batch: Any, device: Device) -> tuple[float, float]:
     device.synchronise()
     wall, start = device.wall(), device.record()
-    cpu = device.cpu()
-    copy()
-    cpu = device.cpu() - cpu
+    to_device(batch, device)
     end = device.record()
     device.synchronise()
-    return device.elapsed(start, end), device.wall() - wall, cpu
+    return device.elapsed(start, end), device.wall() - wall

@@ -85,7 +85,7 @@ def list_of(kind: Kind, what: str = "a list of at least one value", least: int =
 
     def read(value: object, where: str) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) < least:
-            example = "[1.0, 0.9]" if kind.schema.get("type") == "number" else "[...]"
+            example = "[1.0]" if kind.schema.get("type") == "number" else "[...]"
             example = f"[{short(value)}]" if isinstance(value, str) and kind is TEXT else example
             raise InputError(f"{where} = {short(value)}: {what} is needed; write {example}")
         return tuple(kind.read(item, f"{where}[{index}]") for index, item in enumerate(value))

@@ -97,7 +97,7 @@ def next_step(answer: Recommendation) -> str:
     """The one thing to do now: what would meet the target, what makes the answer surer, or use it and check it."""
     step, own = answer.scenario.accelerator.step, answer.own_host
     if not answer.meets_target:
-        return f"{answer.verdict.advice} (GPU idle without it: {percent(answer.verdict.idle_without)})"
+        return f"{answer.verdict.advice} (GPU idle would then be {percent(answer.verdict.idle_without)} at best)"
     if 2 * step.uncertainty >= VAGUE:
         step_time = "give the step's time (--set 'accelerator.step=98 ms') or measure with your own step (--step)"
         return f"{step_time}: it moves the answer most"

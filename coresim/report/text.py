@@ -33,7 +33,7 @@ def headline(answer: Recommendation, step_provenance: str | None = None) -> str:
         none = f"{node} come nearest: no" if node else "No"
         return (
             f"{none} core count tried keeps the GPU idle within {percent(target)}. {why}: {verdict.name}.\n"
-            f"What would: {verdict.advice} (GPU idle without it: {percent(verdict.idle_without)}).\n"
+            f"What would: {verdict.advice} (GPU idle would then be {percent(verdict.idle_without)} at best).\n"
             f"Nearest: {plural(point.cores, 'CPU core')} per GPU, {setting_words(point)}{_lock_words(answer)}: {idle}."
         )
     sure = sure_words(answer)
@@ -57,9 +57,11 @@ def _lock_words(answer: Recommendation) -> str:
 def core_range(answer: Recommendation) -> str:
     """The interval of the core count, and the hardware threads where a core has several."""
     low, high = answer.cores_low, answer.cores_high
-    span = f"{low} to {high if high is not None else 'more than were tried'}"
+    span = (
+        f"{100 * answer.point.estimate.level:g} % interval {low} to {high if high is not None else 'more than tried'}"
+    )
     threads = answer.scenario.host.threads_per_core
-    return f"interval {span}" + (f"; {plural(answer.hardware_threads, 'hardware thread')}" if threads > 1 else "")
+    return span + (f"; {plural(answer.hardware_threads, 'hardware thread')}" if threads > 1 else "")
 
 
 def setting_words(point: Point) -> str:

@@ -208,7 +208,7 @@ def _step_cost(found: Sequence[Measurement], sync: str) -> StepCost:
     return StepCost(
         step=step.flat,
         launch=launch.flat,
-        copy=copies.get("copy.pageable.wall", ()),
+        copy=copies.get("copy.pageable", ()),
         copy_pinned=copies.get("copy.pinned", ()),
         slowdown=tuple(slowdown_table(step, found)),
         sync=sync,

@@ -183,7 +183,7 @@ def test_an_unwritable_output_is_told_before_measuring(capsys, tmp_path, monkeyp
     ("setting", "told"),
     [
         ("workload.batch_size=abc", "workload.batch_size = 'abc': a whole number"),
-        ("host.speed=abc", "write [1.0, 0.9]"),
+        ("host.speed=abc", "write [1.0]"),
         ("workload.nokey=1", "workload.nokey: unknown key"),
     ],
 )

@@ -21,7 +21,7 @@ from coresim.cli.request import request_from
 from coresim.device import models
 from coresim.device.models import NETS
 from coresim.errors import InputError, MissingPartError
-from coresim.measure import campaign
+from coresim.measure import campaign, step_time
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, run_campaign
 from coresim.measure.rig import DatasetFacts
@@ -93,6 +93,7 @@ class Fakes:
         self.fail: dict[str, BaseException] = {}
         self.parts: tuple[Part, ...] = ()
         self.settled = True
+        self.others = 0.0
         self.ran: int | None = None
         self.folder = Path()
 
@@ -121,7 +122,9 @@ class Fakes:
         self.arguments["accelerator"] = (config,)
         about = {"step": config.model, "device": "Fake 9000", "precision": config.precision, "torch": "2"}
         found = (one("accelerator.step", 0.1, "s/step"), one("copy.pinned", 0.004, "s/batch"))
-        result: AcceleratorResult = self.note("accelerator", AcceleratorResult(found, False, self.settled, about))
+        result: AcceleratorResult = self.note(
+            "accelerator", AcceleratorResult(found, False, self.settled, about, self.others)
+        )
         return result
 
     def _measuring(self, name: str, found: list[Measurement]) -> Callable[..., list[Measurement]]:
@@ -567,3 +570,40 @@ def test_the_step_on_the_cpu_is_timed_beside_the_other_where_it_is_asked_for() -
     assert made.get("accelerator.launch") is None
     with pytest.raises(InputError, match="--cpu-step: bert cannot be measured"):
         run(Fakes(), cpu_step=True, model="bert", step_time=0.1)
+
+
+def test_a_net_on_the_cpu_is_timed_with_few_samples_and_taken_in_proportion() -> None:
+    fakes = Fakes()
+    made = run(fakes, model="resnet18", device="cpu")
+    config: AcceleratorConfig = fakes.arguments["accelerator"][0]
+    assert (config.device, config.model, config.batch_size) == ("cpu", "resnet18", 4)
+    step = made["accelerator.step"]
+    assert step.flat == pytest.approx([4 * seconds for seconds in one("accelerator.step", 0.1, "s/step").flat])
+    assert step.how.startswith("of 4 samples, in proportion to 16; ")
+    assert "resnet18 of 4 samples, in proportion to 16 on Fake 9000" in made.accelerator.basis
+
+
+def test_a_short_step_on_the_cpu_is_timed_with_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_time, "CPU_STEP_S", 0.6)
+    fakes = Fakes()
+    made = run(fakes, model="resnet18", device="cpu")
+    assert fakes.arguments["accelerator"][0].batch_size == 16 and fakes.calls.count("accelerator") == 2
+    assert made["accelerator.step"].flat == one("accelerator.step", 0.1, "s/step").flat
+
+
+@pytest.mark.parametrize("request_of", [{"step": "my:step", "device": "cpu"}, {"model": "resnet18", "device": "cuda"}])
+def test_a_step_of_the_users_own_and_a_net_on_cuda_are_timed_with_the_whole_batch(request_of: dict[str, str]) -> None:
+    fakes = Fakes()
+    made = run(fakes, **request_of)
+    assert fakes.arguments["accelerator"][0].batch_size == 16
+    assert made["accelerator.step"].flat == one("accelerator.step", 0.1, "s/step").flat
+
+
+@pytest.mark.parametrize(("cores", "told"), [(0.04, False), (0.2, True)])
+def test_other_programs_beside_the_step_are_told(cores: float, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    fakes = Fakes()
+    fakes.others = cores
+    made = run(fakes, model="resnet18", device="cpu")
+    found = [caution for caution in made.cautions if caution.what == "the machine was busy while the step was timed"]
+    assert [caution.value for caution in found] == ["other programs used 0.2 cores"] * told

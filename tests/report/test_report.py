@@ -145,6 +145,9 @@ def test_bandwidth_is_blamed_only_where_it_is_saturated() -> None:
     assert "More cores will not help: serial consumer" in str(growing)
     assert "not saturated by 64 cores of this work" in str(growing)
     assert "bandwidth" not in {growing.result.verdict.name, growing.result.verdict.next_bottleneck}
+    assert growing.result.verdict.advice == "send fewer, larger tensors; smaller dtypes; pin"
+    on_cpu = coresim.recommend(tables, options=(2,), settings=["accelerator.copies=false"])
+    assert on_cpu.result.verdict.advice == "send fewer, larger tensors; smaller dtypes"
     level = [1 / max(1.0, k / 4) for k in range(1, 65)]
     flat = coresim.recommend(tables | {"host": {"cores": 24, "speed": level}}, options=(2,))
     assert flat.result.verdict.name == "bandwidth" and "saturated by 4 cores of this work" in str(flat)
@@ -176,4 +179,4 @@ def test_only_the_first_line_is_wider_than_the_text() -> None:
 
 
 def test_an_interval_of_one_value_is_an_interval(answer) -> None:
-    assert core_range(replace(answer.result, cores_low=37, cores_high=37)).startswith("interval 37 to 37;")
+    assert core_range(replace(answer.result, cores_low=37, cores_high=37)).startswith("95 % interval 37 to 37;")

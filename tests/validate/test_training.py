@@ -275,7 +275,7 @@ def test_the_step_is_slowed_by_others_and_keeps_a_core_for_the_trainer(
 
 
 def test_the_slowdown_between_measured_levels_is_linear_and_never_below_one():
-    values = {"accelerator.step": 1.0, "accelerator.launch": 0.1, "copy.pageable.wall": 0.3}
+    values = {"accelerator.step": 1.0, "accelerator.launch": 0.1, "copy.pageable": 0.3}
     busy_steps = {"accelerator.step.busy.1": 0.9, "accelerator.step.busy.3": 1.4}
     taken = [Measurement(name, "s", ((value,),), "made up") for name, value in (values | busy_steps).items()]
     found = module._step_cost(taken, "block")
