@@ -28,6 +28,16 @@ LABELS = {
     "together": ("the loaders of all ranks at once", 0.8),
     "trial": ("the loop with other numbers of workers", 0.9),
 }
+#: What coresim does to the program in a phase, which the program may not stand.
+_HELD = "while coresim held its loop and ran its loader"
+DONE = {
+    "kept": "while coresim gave it the same few batches over again",
+    "stop": _HELD,
+    "loader": _HELD,
+    "together": _HELD,
+    "trial": "while coresim gave it batches of loaders with other numbers of workers",
+}
+NO_OPTIMIZER = "where no torch optimizer steps, measure the data set apart (recommend --dataset FILE:NAME)"
 Progress = Callable[[str, float], None] | None
 Told = dict[int, dict[str, Any]]
 
@@ -75,6 +85,7 @@ class _Conductor:
     def __init__(self, request: AttachRequest, folder: Folder, program: Program, progress: Progress) -> None:
         self._request, self._folder, self._program, self._progress = request, folder, program, progress
         self._ended: float | None = None
+        self._phase = "start"
 
     def run(self) -> list[dict[str, Any]]:
         self._wait("start", self._training, self._request.patience_s, self._tell_untrained)
@@ -122,7 +133,7 @@ class _Conductor:
     def _wait(
         self, phase: str, check: Callable[[], Any], seconds: float = 600.0, late: Callable[[], None] | None = None
     ) -> None:
-        label, fraction = LABELS[phase]
+        self._phase, (label, fraction) = phase, LABELS[phase]
         if self._progress:
             self._progress(label, fraction)
         until = time.monotonic() + seconds
@@ -144,9 +155,10 @@ class _Conductor:
         code = self._exit_code()
         if code is not None:
             how = f"with code {code}" if code >= 0 else f"by signal {-code}"
-            line = self._program.last_line
+            line, done = self._program.last_line, DONE.get(self._phase)
             raise CoresimError(
-                f"{shlex.join(self._program.command)}: ended {how} before all was measured ({self._seen()})"
+                f"{shlex.join(self._program.command)}: ended {how} before all was measured"
+                f"{f', {done}' if done else ''} ({self._seen()})"
                 + (f"; its last line: {line}" if line else "")
                 + (f"; {self._remedy()}" if code == 0 else "")
             )
@@ -176,9 +188,10 @@ class _Conductor:
 
     def _tell_untrained(self) -> None:
         seen, patience = self._seen(), format_duration(self._request.patience_s)
-        raise CoresimError(
-            seen if seen.startswith("not attached") else f"{seen} in {patience}; --patience waits longer"
-        )
+        if seen.startswith("not attached"):
+            raise CoresimError(seen)
+        untold = any(found["batches"] and not found["steps"] for found in self._folder.ranks().values())
+        raise CoresimError(f"{seen} in {patience}; --patience waits longer{f'; {NO_OPTIMIZER}' if untold else ''}")
 
     def _seen(self) -> str:
         ranks = self._folder.ranks()

@@ -44,8 +44,8 @@ class Loop:
     """
 
     __slots__ = (
-        "_asked", "_beside", "_busy", "_cpu", "_first", "_given", "_got", "_open", "_others", "_place", "_steps",
-        "batches", "between", "epoch", "key", "loader", "periods", "proofs", "starts", "trains",
+        "_asked", "_began", "_beside", "_busy", "_cpu", "_first", "_given", "_got", "_open", "_others", "_place",
+        "_steps", "batches", "between", "epoch", "key", "loader", "periods", "proofs", "starts", "trains",
     )  # fmt: skip
 
     def __init__(self, key: tuple[int, int], proofs: int = 0) -> None:
@@ -58,7 +58,7 @@ class Loop:
         #: Whether optimizers step between its batches.
         self.trains = proofs >= PROOF
         self._open, self._first = False, True
-        self._asked = self._got = self._cpu = self._busy = self._beside = 0.0
+        self._asked = self._began = self._got = self._cpu = self._busy = self._beside = 0.0
         self._steps = self._others = self._place = 0
 
     def begin(self, loader: Any) -> None:
@@ -70,6 +70,10 @@ class Loop:
     def goes_on(self) -> bool:
         """Whether it is within an epoch."""
         return self._open or not self._first
+
+    def is_around(self, other: Loop) -> bool:
+        """Whether the other one began since this one's last batch."""
+        return 0.0 < self._got < other._began
 
     def take_over(self, other: Loop) -> None:
         """Go on where another loop ended."""
@@ -116,6 +120,7 @@ class Loop:
         """The batch asked for at ``asked`` is there: a period is open."""
         if self._first and self.epoch:
             self.starts.append(now - asked + self.between)
+        self._began = self._began or asked
         self.between = 0.0
         self.batches += 1
         self._given += 1

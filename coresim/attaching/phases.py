@@ -15,6 +15,7 @@ from coresim.attaching.line import SessionFiles
 from coresim.attaching.loops import Loop
 from coresim.attaching.session import FAILED, KEPT, LOADER, READY, TOGETHER, TRIAL, WATCH
 from coresim.attaching.trials import DEFAULT_PREFETCH, AttachedTrial
+from coresim.errors import CoresimError, InputError
 
 if TYPE_CHECKING:
     from coresim.attaching.rank import AttachedRank
@@ -25,6 +26,13 @@ LOOK_S, TELL_S = 0.2, 0.5
 LEAST_PERIODS, SETTLING = 20, 4
 #: A phase with slow steps ends after so many times its seconds, with fewer periods.
 PATIENCE = 5
+#: Steps without a loop that trains, after which none is to come: a thread that reads ahead is within the loader nearly
+#: all the time, so that hardly any step falls between two of its asks.
+STEPS_APART = 32
+READ_AHEAD = (
+    "one thread of the program reads its loader and another one trains, so that coresim cannot see what training waits"
+    " for; measure the data set apart (recommend --dataset FILE:NAME)"
+)
 #: The share of its calibration's time that a rank runs its loader while all others run theirs.
 TOGETHER_SHARE = 0.25
 
@@ -48,6 +56,9 @@ class Phases:
         rank, line = self._rank, self._line
         rank.next_look = now + LOOK_S
         try:
+            apart = rank.steps_elsewhere and not self._plan.only_watch
+            if rank.lead is None and apart and (loop.trains or rank.steps >= STEPS_APART):
+                raise InputError(READ_AHEAD)
             if loop.trains and loop is not rank.lead:
                 self._follow(loop, iterator, now)
             if loop is rank.lead:
@@ -58,20 +69,24 @@ class Phases:
                 self.tell()
         except Exception as error:
             rank.leave()
-            line.tell(state=FAILED, error=f"{type(error).__name__}: {error}")
+            own = isinstance(error, CoresimError)
+            line.tell(state=FAILED, error=str(error) if own else f"{type(error).__name__}: {error}")
 
     def tell(self, **more: Any) -> None:
         """Say how far the rank is."""
         self._line.tell(state=self._state, batches=self._rank.batches, steps=self._rank.steps, **more)
 
     def _follow(self, loop: Loop, iterator: Any, now: float) -> None:
-        """The first loop that trains leads; a later one, where that has ended: its loader was made anew."""
+        """The first loop that trains leads; a later one, where that has ended: its loader was made anew.
+
+        Not one around it, which gives a task, or a part of the data, to a loop of its own.
+        """
         if self._rank.lead is None:
             self._since = now
             self._line.status |= observe.place()
             cuda = device.device_of_program() is not None
             self._line.report("settings", observe.settings(loop.loader, iterator, cuda))
-        elif self._rank.lead.goes_on:
+        elif self._rank.lead.goes_on or loop.is_around(self._rank.lead):
             return
         else:
             loop.take_over(self._rank.lead)

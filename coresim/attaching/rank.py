@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,7 @@ class AttachedRank:
         aside: batches are the calibration's, and nothing is noted.
         counted: handles of the hooks that count optimizer steps.
         steps: steps of all optimizers so far.
+        stepper: the thread of the last one.
         batches: batches that were asked for, of all loops.
         lead: the loop that trains; None until one is found.
         feeding: whether loops that train get kept batches, or a trial's.
@@ -52,6 +54,7 @@ class AttachedRank:
         self._pid = os.getpid()
         self.counted: list[Any] = []
         self.steps = self.batches = self._others = 0
+        self.stepper: int | None = None
         self.lead: Loop | None = None
         self.kept: dict[tuple[int, int], Kept] = {}
         self.trial: AttachedTrial | None = None
@@ -146,10 +149,16 @@ class AttachedRank:
 
         def stepped(*_: Any) -> None:
             self.steps += 1
+            self.stepper = threading.get_ident()
 
         optimizers = sys.modules.get("torch.optim.optimizer")
         if optimizers is not None:
             self.counted.append(optimizers.register_optimizer_step_post_hook(stepped))
+
+    @property
+    def steps_elsewhere(self) -> bool:
+        """Whether another thread trains than the one that asks for batches now."""
+        return self.stepper not in (None, threading.get_ident())
 
     def end(self) -> None:
         """Tell the last counts of a process that is about to end; not of a child that it forked."""

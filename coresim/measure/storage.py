@@ -63,7 +63,7 @@ def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement
             found.append(message[1])
     cached = max(reads.cached for reads in found)
     if cached > STILL_CACHED:
-        remedy = "put the data on the storage that training will read; until then only warm reads are known"
+        remedy = "put the data on the storage that training will read; until then it is not known"
         what = "the page cache cannot be emptied of these files"
         context.cautions.append(HostWarning(what, f"{cached:.0%} left", remedy))
         return []

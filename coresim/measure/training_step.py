@@ -18,6 +18,7 @@ import numpy as np
 from coresim import stats
 from coresim.device.interface import Device, batch_bytes, map_tensors, to_device
 from coresim.device.models import Step
+from coresim.measure.bandwidth import available_memory
 from coresim.measure.processes import Link
 from coresim.measure.worker_pool import worker_pool
 from coresim.model.measurement import Measurement
@@ -30,8 +31,9 @@ SHORTEST_HOLD = 2e-3
 LONG_HOLD = 4.0
 BUSY_BYTES = 32_000_000
 COPIES, COPY_WARM_UP = 20, 3
-#: Batches that are copied in turn fill so much memory: as large as the largest last-level caches.
-TURNS_BYTES = 512 * 2**20
+#: Batches that are copied in turn fill so much memory, more than most last-level caches, or `COPIES` batches if that is
+#: less; and at the most this share of the memory that is free, twice: once as they are, and once pinned.
+TURNS_BYTES, TURNS_SHARE = 512 * 2**20, 0.1
 
 
 @dataclass(frozen=True)
@@ -204,13 +206,15 @@ def measure_copies(batch: Any, device: Device) -> list[Measurement]:
     """``copy.pinned`` and ``copy.pageable``: copies of a batch from pinned and from pageable memory, in s/batch.
 
     The first is between device events around it; the second is by the host's clock until the device is done, as a
-    trainer waits for it. No cache holds a batch that is copied, because copies take turns among so many: in training,
-    other cores have written it. None where the CPU is the device, which reads host memory as it is.
+    trainer waits for it. Up to `COPIES` batches are copied in turn, so that large ones come from memory and not from a
+    cache: those of a training are new each time. None where the CPU is the device, which reads host memory as it is,
+    nor of a batch without tensors.
     """
-    if not device.asynchronous:
+    size = batch_bytes(batch) if device.asynchronous else 0
+    if not size:
         return []
-    size = batch_bytes(batch)
-    turns = max(1, min(COPIES, math.ceil(TURNS_BYTES / size)))
+    room = min(TURNS_BYTES, TURNS_SHARE * available_memory())
+    turns = max(1, min(COPIES, math.ceil(room / size)))
     batches = [map_tensors(batch, lambda tensor: tensor.clone()) for _ in range(turns)]
     there, _ = _copied([map_tensors(each, device.pin) for each in batches], device)
     _, waited = _copied(batches, device)

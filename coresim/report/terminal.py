@@ -30,6 +30,7 @@ CHANGING = (
     "the quota stops",
     "affinity is far below",
     "the machine was busy while costs were measured",
+    "the loop takes batches from several loaders",
     "/dev/shm is small",
 )
 #: How entries begin that are of little use in part.

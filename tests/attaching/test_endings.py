@@ -93,11 +93,18 @@ def test_a_program_that_only_evaluates_is_told_too(monkeypatch: pytest.MonkeyPat
             clock.monotonic = lambda: time.monotonic() + 1000.0
 
     words = (
-        r"^[1-9]\d* batches were asked for, and no optimizer stepped between them in 15 min; --patience waits longer"
+        r"^[1-9]\d* batches were asked for, and no optimizer stepped between them in 15 min; --patience waits longer;"
+        r" where no torch optimizer steps, measure the data set apart \(recommend --dataset FILE:NAME\)$"
     )
     with pytest.raises(CoresimError, match=words):
         attach(AttachRequest(script("never.py", "evaluate"), patience_s=900.0), listen)
     assert not left_behind("never.py")
+
+
+def test_a_thread_that_reads_ahead_of_the_one_that_trains_is_told_apart() -> None:
+    with pytest.raises(CoresimError, match=r"^one thread of the program reads its loader and another one trains"):
+        attach(AttachRequest(script("ahead.py"), patience_s=150.0), bytearray().extend)
+    assert not left_behind("ahead.py")
 
 
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])

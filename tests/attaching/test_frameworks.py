@@ -75,6 +75,7 @@ CASES = {
     "a data set that takes 40 s to build": Case(
         (sys.executable, "-m", "slow_build"), dataset="Built", environ={"PYTHONPATH": str(PROGRAMS)}, slow=True
     ),
+    "a loop for each task of an outer loader": Case(script("tasks.py"), workers=1, dataset="Subset", samples=384),
     "a sitecustomize of its own": Case(
         script("own_site/train.py", *PLAIN), environ={"PYTHONPATH": str(PROGRAMS / "own_site")}
     ),

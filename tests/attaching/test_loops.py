@@ -121,6 +121,23 @@ def test_an_evaluation_in_the_middle_of_an_epoch_is_no_part_of_a_step(clock: Clo
     assert rank.periods() == [Period(0.25, 0.5, 0.0, 0.0, 1, place) for place in (1, 2, 3, 4, 1, 2)]
 
 
+def test_a_loop_around_another_one_does_not_take_over_when_that_ends(clock: Clock, tmp_path: Path) -> None:
+    """An outer loader gives tasks, each with a loop of its own, whose loader is made anew."""
+    rank = rank_of(clock, tmp_path)
+    outer = Batches(clock, 3, 0.0, SimpleNamespace())
+    loops = []
+    for _ in range(3):
+        rank.fetch(outer)
+        clock.now += 0.01
+        inner = Batches(clock, 4, 0.1, SimpleNamespace())
+        iterate(rank, clock, inner, 0.2)
+        loops.append(inner._coresim_loop)
+    assert all(loop.trains for loop in (*loops, outer._coresim_loop))
+    assert all(outer._coresim_loop.is_around(loop) for loop in loops[2:])
+    assert not any(loop.is_around(outer._coresim_loop) for loop in loops)
+    assert not loops[2].is_around(loops[0]) and not loops[0].is_around(loops[0])
+
+
 def test_a_loop_without_steps_never_leads(clock: Clock, tmp_path: Path) -> None:
     rank = rank_of(clock, tmp_path)
     iterate(rank, clock, Batches(clock, 50, 0.1, SimpleNamespace()), 0.1, trains=False)

@@ -247,9 +247,13 @@ def test_pinned_memory_is_given_again_when_nobody_has_it_any_more() -> None:
     assert torch.equal(memory.copy_of(tensor.T), tensor.T)
     kept = first.detach()  # as the copy on the device, which shares its memory
     del first
-    assert memory.copy_of(tensor).data_ptr() != place
+    other = memory.copy_of(tensor).data_ptr()
+    assert other != place
     del kept
-    assert memory.copy_of(tensor).data_ptr() == place
+    assert memory.copy_of(tensor).data_ptr() == other  # what was used last is given first
+    both = memory.copy_of(tensor), memory.copy_of(tensor)
+    assert [copy.data_ptr() for copy in both] == [other, place]
+    del both
     # What this process has no fork writes to.
     reading, writing = os.pipe()
     child = os.fork()

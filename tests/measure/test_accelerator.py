@@ -265,7 +265,21 @@ def test_one_kind_of_copy_is_pinned_and_the_other_waited_for(monkeypatch):
         assert len(set(places)) == 2 and places[0] != places[1] and places == [*places[:2], *places[:2], places[0]]
 
 
-def test_a_batch_that_no_cache_holds_is_copied_again_and_again(monkeypatch):
+@pytest.mark.parametrize("batch", [[], ["name"], None])
+def test_a_batch_without_tensors_is_not_copied(batch):
+    pytest.importorskip("torch")
+    device, _host = still(bus=8.0, sync="block")
+    assert training_step.measure_copies(batch, device) == []
+
+
+def test_the_copies_leave_memory_to_others(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(training_step, "available_memory", lambda: 960)  # a batch has 32, so three are a tenth of it
+    device, _host = still(bus=8.0, sync="block")
+    assert {"each of 3 in turn" in m.how for m in training_step.measure_copies(torch.zeros(8), device)} == {True}
+
+
+def test_a_large_batch_is_copied_again_and_again(monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(training_step, "TURNS_BYTES", 16)
     device, _host = still(bus=8.0, sync="block")

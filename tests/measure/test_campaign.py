@@ -581,6 +581,7 @@ def test_a_net_on_the_cpu_is_timed_with_few_samples_and_taken_in_proportion() ->
     assert step.flat == pytest.approx([4 * seconds for seconds in one("accelerator.step", 0.1, "s/step").flat])
     assert step.how.startswith("of 4 samples, in proportion to 16; ")
     assert "resnet18 of 4 samples, in proportion to 16 on Fake 9000" in made.accelerator.basis
+    assert made.accelerator.uncertainty > step_time.PROPORTION
 
 
 def test_a_short_step_on_the_cpu_is_timed_with_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
