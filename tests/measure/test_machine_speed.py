@@ -32,7 +32,9 @@ class Work(Subject):
         self.slower(1.0)
 
     def slower(self, factor: float) -> None:
-        (self.folder / "ms").write_text(str(self.MS * factor))
+        # Whole at once: the sampler may read it meanwhile, and an empty file would end it.
+        (self.folder / "ms.new").write_text(str(self.MS * factor))
+        (self.folder / "ms.new").replace(self.folder / "ms")
 
     def seed(self) -> None:
         self.rng = np.random.default_rng(0)
