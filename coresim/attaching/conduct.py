@@ -28,7 +28,7 @@ LABELS = {
     "together": ("the loaders of all ranks at once", 0.8),
     "trial": ("the loop with other numbers of workers", 0.9),
 }
-#: What coresim does to the program in a phase, which the program may not stand.
+#: What coresim does to the program in a phase; the program may fail because of it.
 _HELD = "while coresim held its loop and ran its loader"
 DONE = {
     "kept": "while coresim gave it the same few batches over again",

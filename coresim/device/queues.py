@@ -78,8 +78,7 @@ class PinnedMemory:
     """Memory of the host for tensors that a device reads by itself; what is free again is given again.
 
     The block that was used last is given first, as CUDA's own allocator does (``CachingHostAllocator.h``): a copy then
-    finds it in a cache. New memory takes a host several times as long to find
-    as to copy to.
+    finds it in a cache. New memory takes a host several times as long to find as to copy to.
     """
 
     def __init__(self) -> None:

@@ -3,18 +3,8 @@
 import queue
 import threading
 
-import torch
 from torch.utils.data import DataLoader
-from work import BATCH, Data, Net
-
-
-def train(net, batches):
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    for images, labels in batches:
-        loss = torch.nn.functional.cross_entropy(net(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+from work import BATCH, Data, Net, train
 
 
 def read(loader, ahead):
