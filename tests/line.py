@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -180,14 +179,12 @@ def bench_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Line]:
     def make(cpus: int = 2, **costs: Any) -> Line:
         bench = Bench(Made(**costs))
         clock = {"wait": bench.wait, "clock": lambda: bench.works.now, "cpu_clock": lambda: bench.works.spent}
-        for module in (calibrate, pacing):
+        for module in (calibrate, pacing, protocol, trial):
             monkeypatch.setattr(module, "time", bench.works.time)
-        monkeypatch.setattr(trial, "time", bench.works.time)
         monkeypatch.setattr(calibrate, "run_trial", partial(run_trial, **clock))
         monkeypatch.setattr(calibrate, "SpeedSampler", _Sampler)
         monkeypatch.setattr(protocol, "busy_seconds", lambda: bench.busy)
-        none = SimpleNamespace(user=0.0, system=0.0, children_user=0.0, children_system=0.0)
-        monkeypatch.setattr(os, "times", lambda: none)
+        monkeypatch.setattr(os, "times", lambda: (0.0,) * 5)
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)))
         return Line(bench)
 

@@ -158,7 +158,7 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
     from coresim.measure.campaign import make_data
     from coresim.validate.latest import keep
     from coresim.validate.session import validate
-    from coresim.validate.trials import TRIAL_S, Effort
+    from coresim.validate.trials import TRIAL_S
 
     engine = engine_named("fast")
     seconds = parse_duration(args.time, "--time", LONG) if args.time else None
@@ -174,7 +174,8 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
             specs,
             ledger,
             engine,
-            effort=Effort(trial_s=trial_s, device=args.device),
+            device=args.device,
+            trial_s=trial_s,
             seconds=seconds,
             save=partial(_save, args),
             progress=progress,

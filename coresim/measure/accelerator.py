@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +19,9 @@ from coresim.device.interface import Device, batch_bytes, to_device
 from coresim.errors import CoresimError, InputError
 from coresim.measure import training_step
 from coresim.measure.processes import Child, DeathError, HangError, Link
-from coresim.measure.protocol import others_seconds
+from coresim.measure.protocol import others_meter
 from coresim.model.measurement import Measurement
 
-FEWEST_STEPS = 3
 #: Seconds after which a process is given up.
 TIMEOUT = 300.0
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "MemoryError")
@@ -43,7 +41,7 @@ class AcceleratorConfig:
         processes: fresh processes, the independent repeats.
         steps: steps timed for each quantity in each process.
         seconds: time allowed for each quantity in each process; fewer steps are timed where they are long,
-            but never fewer than ``FEWEST_STEPS``.
+            but never fewer than `coresim.measure.training_step.FEWEST_STEPS`.
         busy: numbers of busy processes; absent, a few up to all cores of this process's affinity.
     """
 
@@ -94,22 +92,20 @@ def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
         MissingPartError: no torch, or no CUDA device.
         CoresimError: out of memory, a crash, or no end within `TIMEOUT` seconds.
     """
-    began, before = time.perf_counter(), others_seconds()
+    others = others_meter()
     found = merge([_in_fresh_process(config) for _ in range(config.processes)])
-    return replace(found, others=max(0.0, others_seconds() - before) / (time.perf_counter() - began))
+    return replace(found, others=others())
 
 
 def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
     """All measurements once, in this process; ``measure_accelerator`` is the way to repeat them."""
     step, host_batch, device = _prepare(config)
     batch = to_device(host_batch, device)
-    warm = training_step.warm_up(step, batch, device, config.seconds)
-    count = max(FEWEST_STEPS, min(config.steps, int(config.seconds / max(warm.step, 1e-9))))
     levels = training_step.busy_levels(len(os.sched_getaffinity(0))) if config.busy is None else config.busy
-    found = training_step.measure_step(step, batch, device, warm=warm, count=count)
+    warm, _, found = training_step.measure_training(
+        step, batch, host_batch, device, seconds=config.seconds, steps=config.steps, levels=levels
+    )
     waits = training_step.waits_for_device(step, batch, device)
-    found += training_step.measure_busy(step, batch, device, levels, count)
-    found += training_step.measure_copies(host_batch, device)
     return AcceleratorResult(tuple(found), waits, warm.settled, provenance(config, device))
 
 

@@ -9,6 +9,7 @@ bytes are moved and counted, where STREAM's one fused loop moves 24.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -57,13 +58,18 @@ def measure_bandwidth(context: Context) -> list[Measurement]:
 
 
 def _triad_job(link: Link, size: int) -> None:
+    serve(link, triad(size))
+
+
+def triad(size: int) -> Callable[..., None]:
+    """A function that runs the kernel over new arrays of ``size`` bytes, or over a slice of their elements."""
     a, b, c = (np.full(size // 8, value) for value in (1.0, 2.0, 3.0))
 
-    def triad() -> None:
-        np.multiply(c, 1.5, out=a)
-        np.add(a, b, out=a)
+    def run(part: slice = slice(None)) -> None:
+        np.multiply(c[part], 1.5, out=a[part])
+        np.add(a[part], b[part], out=a[part])
 
-    serve(link, triad)
+    return run
 
 
 def array_bytes(cache: int, processes: int, memory: int) -> int:

@@ -28,7 +28,7 @@ from coresim.measure.forked import run_forked
 from coresim.measure.machine_speed import MOST_OTHERS, SpeedSampler, mean_paces
 from coresim.measure.notes import Note, duty_of
 from coresim.measure.pacing import DRAINED, FIRST, RATIOS, SLOW, UNUSUAL, Pacing
-from coresim.measure.protocol import Progress, others_seconds, part_of
+from coresim.measure.protocol import Progress, others_meter, part_of
 from coresim.measure.subject import Layout, Subject
 from coresim.measure.trial import TimedStep, Trial, run_trial
 from coresim.workloads.base import batch_facts, touch
@@ -239,7 +239,7 @@ class _Maker:
 
     def _ran(self, workers: int, number: int, seconds: float, progress: Progress = lambda done: None) -> CalibrationRun:
         layout = Layout(workers, pin_memory=self.pin_memory)
-        began, before = time.perf_counter(), others_seconds(self.sampler.cpu_s)
+        others, began = others_meter(lambda: self.sampler.cpu_s), time.perf_counter()
         pipe = self.subject.open(layout, seed=number)
         start_s = time.perf_counter() - began
         try:
@@ -250,10 +250,8 @@ class _Maker:
             memory = tuple(filter(None, map(worker.memory_of, pipe.pids())))
         finally:
             pipe.close()
-        span = time.perf_counter() - began
-        others = max(0.0, others_seconds(self.sampler.cpu_s) - before) / span
-        kinds, threads = tuple(pacing.kinds[1:]), pacing.threads()
-        return CalibrationRun(workers, number, trial, kinds, start_s, math.nan, others, memory, threads, tuple(pages))
+        kinds, threads, pages_s = tuple(pacing.kinds[1:]), pacing.threads(), tuple(pages)
+        return CalibrationRun(workers, number, trial, kinds, start_s, math.nan, others(), memory, threads, pages_s)
 
     def take(self, pages: list[float], batch: Any) -> None:
         """Note the bytes and the arrays of the very first batch, and what it costs to map each that is read."""

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import time
@@ -19,10 +20,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from coresim.measure import protocol
-from coresim.measure.bandwidth import array_bytes, available_memory, cache_size
+from coresim.measure.bandwidth import array_bytes, available_memory, cache_size, triad
 from coresim.measure.processes import Link, single_threaded
 from coresim.measure.protocol import Clocks, Context, Timing
 from coresim.measure.system_root import SystemRoot
@@ -123,19 +122,15 @@ def streams(cpus: Sequence[int]) -> Iterator[Callable[[tuple[int, float]], Abstr
 
 def _stream(link: Link, size: int) -> None:
     """STREAM's triad over arrays larger than the last-level cache, for a share of the time."""
-    a, b, c = (np.full(size // 8, value) for value in (1.0, 2.0, 3.0))
-    pieces = [slice(begin, begin + SLICE_BYTES // 8) for begin in range(0, len(a), SLICE_BYTES // 8)]
+    run, step = triad(size), SLICE_BYTES // 8
+    pieces = itertools.cycle([slice(begin, begin + step) for begin in range(0, size // 8, step)])
     link.send("ready")
-    place = 0
     while True:
         rate: float = link.receive()
         link.send("pressing")
         while rate > 0 and not link.waiting():
             began = time.perf_counter()
-            piece = pieces[place % len(pieces)]
-            np.multiply(c[piece], 1.5, out=a[piece])
-            np.add(a[piece], b[piece], out=a[piece])
-            place += 1
+            run(next(pieces))
             if rate < 1:
                 time.sleep((time.perf_counter() - began) * (1 / rate - 1))
 

@@ -108,13 +108,17 @@ def cleaned(turns: Sequence[Sequence[Timing]], name: str, cautions: list[HostWar
     return kept
 
 
-def others_seconds(sampling_s: float = 0.0) -> float:
-    """CPU seconds that others have had of this machine since it started, to be held against an earlier reading.
+def others_meter(sampled: Callable[[], float] = lambda: 0.0) -> Callable[[], float]:
+    """Begin to count; what is returned tells the cores that other programs have kept busy since.
 
-    Others are all but this process, its children that have ended, and the sampler, which has taken ``sampling_s``.
+    Others are all but this process, its children that have ended, and the sampler, which has ``sampled`` CPU seconds.
     """
-    times = os.times()
-    return busy_seconds() - (times.user + times.system + times.children_user + times.children_system) - sampling_s
+
+    def used() -> float:
+        return busy_seconds() - sum(os.times()[:4]) - sampled()
+
+    began, before = time.perf_counter(), used()
+    return lambda: max(0.0, used() - before) / (time.perf_counter() - began)
 
 
 def busy_seconds() -> float:

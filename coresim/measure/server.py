@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from coresim.device.emulated import open_device
 from coresim.errors import InputError
 from coresim.measure import costs
-from coresim.measure.calibrate import BUDGET_S, ROUNDS, calibrate
+from coresim.measure.calibrate import BUDGET_S, calibrate
 from coresim.measure.cautions import cautions_of
 from coresim.measure.forked import run_forked
 from coresim.measure.handover import of_small
@@ -40,7 +40,7 @@ SIBLINGS = 1 / 3
 SMALL_SHARE = 0.05
 #: How often a wait on the process is told of, and from when on, s.
 TICK_S, QUIET_S = 1.0, 5.0
-IMPORTING, BUILDING = "importing your module", "building the data set"
+IMPORTING, BUILDING, WAITING = "importing your module", "building the data set", "waiting for a batch"
 
 
 class Calibrated(NamedTuple):
@@ -70,7 +70,6 @@ class Ask:
 
     threads: bool = False
     budget_s: float = BUDGET_S
-    rounds: int = ROUNDS
     pin_memory: bool = False
     reads: bool = False
     device: str = ""
@@ -125,9 +124,9 @@ class Server:
 
     def calibrate(self, ask: Ask, progress: Progress) -> Calibrated:
         """As `coresim.measure.calibrate.calibrate`; ``progress`` is told the fraction done."""
-        self.send(ask)
+        self._child.send(ask)
         while True:
-            tag, value = self.receive()
+            tag, value = self._receive()
             if tag == "calibrated":
                 found: Calibrated = value
                 return found
@@ -135,15 +134,15 @@ class Server:
 
     def store_batch(self, path: Path) -> None:
         """Write one collated batch to a file, as tensors where torch is, for a training step that is measured alone."""
-        self.send(path)
-        self.receive()
+        self.ask(path)
 
-    def send(self, message: Any) -> None:
-        """Tell the process what to do next."""
+    def ask(self, message: Any, doing: str = WAITING) -> Any:
+        """What the process answers to a message; ``doing``: what it does meanwhile."""
         self._child.send(message)
+        return self._receive(doing)[1]
 
-    def receive(self, doing: str = "waiting for a batch") -> tuple[str, Any]:
-        """What the process says next; it may be silent for as long as a batch may take. ``doing``: what it does."""
+    def _receive(self, doing: str = WAITING) -> tuple[str, Any]:
+        """What the process says next; it may be silent for as long as a batch may take."""
         return self._wait(doing, time.monotonic(), START_TIMEOUT + PATIENCE, "one batch took")
 
 
@@ -167,7 +166,7 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
 
 def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     subject, small = (rig.subject(threads=True), None) if ask.threads else rig.light_subjects()
-    run = partial(calibrate, rounds=ask.rounds, pin_memory=ask.pin_memory, reads=ask.reads)
+    run = partial(calibrate, pin_memory=ask.pin_memory, reads=ask.reads)
     found = run(subject, budget_s=ask.budget_s, progress=lambda done: link.send("running", done))
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from coresim.measure.processes import Link
 from coresim.measure.worker_pool import worker_pool
 from coresim.model.measurement import Measurement
 
+FEWEST_STEPS = 3
 STABLE = 0.05
 WINDOW = 3
 SYNC_TRIALS = 5
@@ -76,6 +77,25 @@ def warm_up(step: Step, batch: Any, device: Device, seconds: float = 5.0) -> War
             return WarmUp((WINDOW + 1) * len(medians), settled, medians[-1])
 
 
+def measure_training(
+    step: Step, resident: Any, batch: Any, device: Device, *, seconds: float, steps: int, levels: Sequence[int]
+) -> tuple[WarmUp, int, list[Measurement]]:
+    """All of a step: its warm-up, how many steps were timed for each quantity, and the measurements.
+
+    Args:
+        resident: the batch on the device, which is trained on.
+        batch: the same on the host, for the copies; None: none are timed.
+        seconds: time allowed for each quantity; fewer than ``steps`` are timed where they are long, never fewer than
+            `FEWEST_STEPS`.
+        levels: numbers of busy processes.
+    """
+    warm = warm_up(step, resident, device, seconds)
+    count = max(FEWEST_STEPS, min(steps, int(seconds / max(warm.step, 1e-9))))
+    found = measure_step(step, resident, device, warm=warm, count=count)
+    found += measure_busy(step, resident, device, levels, count)
+    return warm, count, found + measure_copies(batch, device)
+
+
 def measure_step(step: Step, batch: Any, device: Device, *, warm: WarmUp, count: int = 30) -> list[Measurement]:
     """``count`` training steps on a batch that lies on the device already, in s/step.
 
@@ -99,7 +119,7 @@ def measure_step(step: Step, batch: Any, device: Device, *, warm: WarmUp, count:
 
 def measure_launches(step: Step, batch: Any, device: Device, count: int) -> list[Measurement]:
     """``accelerator.launch`` and ``accelerator.step.alone`` of ``count`` steps, in s/step; see `measure_step`."""
-    launches, alone = zip(*(_launched_alone(step, batch, device) for _ in range(count)), strict=True)
+    _, launches, alone = zip(*(_launched(step, batch, device) for _ in range(count)), strict=True)
     return [
         _per_step("launch", launches, "CPU time of the process, all threads, until the step returns; waiting counts"),
         _per_step("step.alone", alone, "device time of the same steps, each launched on an idle device"),
@@ -115,9 +135,9 @@ def waits_for_device(step: Step, batch: Any, device: Device) -> bool:
     """
     if not device.asynchronous:
         return True
-    free = stats.median([_return_time(step, batch, device, 0.0) for _ in range(SYNC_TRIALS)])
+    free = stats.median([_launched(step, batch, device).wall for _ in range(SYNC_TRIALS)])
     hold = max(free / 4, SHORTEST_HOLD)
-    held = stats.median([_return_time(step, batch, device, hold) for _ in range(SYNC_TRIALS)])
+    held = stats.median([_launched(step, batch, device, hold).wall for _ in range(SYNC_TRIALS)])
     return held - free > hold / 2
 
 
@@ -126,34 +146,24 @@ def _per_step(name: str, values: tuple[float, ...], how: str) -> Measurement:
     return Measurement(f"accelerator.{name}", "s/step", (values,), how)
 
 
-def _launched_alone(step: Step, batch: Any, device: Device) -> tuple[float, float]:
-    """CPU seconds to launch a step on an idle device, and the device's seconds for it."""
-    device.synchronise()
-    begin, before = device.record(), device.cpu()
-    step(batch)
-    cpu, end = device.cpu() - before, device.record()
-    device.synchronise()
-    return cpu, device.elapsed(begin, end)
+class _Launched(NamedTuple):
+    """One step: wall and CPU seconds until the call that launches it returns, and the device's seconds for it."""
+
+    wall: float
+    cpu: float
+    device: float
 
 
-def _held(step: Step, batch: Any, device: Device, hold: float) -> float:
-    """Device seconds of a step that is launched while the device is held."""
-    device.synchronise()
-    device.hold(hold)
-    begin = device.record()
-    step(batch)
-    end = device.record()
-    device.synchronise()
-    return device.elapsed(begin, end)
-
-
-def _return_time(step: Step, batch: Any, device: Device, hold: float) -> float:
+def _launched(step: Step, batch: Any, device: Device, hold: float = 0.0) -> _Launched:
+    """A step that is launched on an idle device, or on one that is held for so many seconds from then on."""
     device.synchronise()
     if hold:
         device.hold(hold)
-    before = device.wall()
+    begin, wall, cpu = device.record(), device.wall(), device.cpu()
     step(batch)
-    return device.wall() - before
+    cpu, wall, end = device.cpu() - cpu, device.wall() - wall, device.record()
+    device.synchronise()
+    return _Launched(wall, cpu, device.elapsed(begin, end))
 
 
 def measure_busy(step: Step, batch: Any, device: Device, levels: Sequence[int], count: int) -> list[Measurement]:
@@ -163,11 +173,11 @@ def measure_busy(step: Step, batch: Any, device: Device, levels: Sequence[int], 
     and the device is no slower for them (``calibration/probe_idle.py``).
     """
     found = []
-    hold = LONG_HOLD * max(_return_time(step, batch, device, 0.0), SHORTEST_HOLD)
+    hold = LONG_HOLD * max(_launched(step, batch, device).wall, SHORTEST_HOLD)
     for level in levels:
         with busy_processes(level):
             if device.asynchronous:
-                values = tuple(_held(step, batch, device, hold) for _ in range(count))
+                values = tuple(_launched(step, batch, device, hold).device for _ in range(count))
             else:
                 values = time_steps(step, batch, device, count)
         how = f"device time of a step beside {level} pinned busy processes, each adding over {BUSY_BYTES} B of memory"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from coresim.measure.bandwidth import measure_bandwidth
+from coresim.measure.calibrate import BUDGET_S
 from coresim.measure.campaign import assemble, provenance
 from coresim.measure.host import read_host
 from coresim.measure.protocol import Context
@@ -29,7 +30,7 @@ from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
 from coresim.validate.limits import QuotaGroup
 from coresim.validate.predict import Costs, by_buffer, by_rates, long_enough, predict, step_time, trial_length
-from coresim.validate.trials import Effort, Order, Relaunch, Train, Trials
+from coresim.validate.trials import TRIAL_S, Order, Train, Trials
 from coresim.workloads.named import WorkloadSpec
 
 #: Share of the machine's cores that other programs may use before a trial does not count.
@@ -54,7 +55,8 @@ def validate(
     ledger: Ledger,
     engine: Engine,
     *,
-    effort: Effort,
+    device: str = "cuda",
+    trial_s: float = TRIAL_S,
     seconds: float | None = None,
     save: Callable[[Ledger], None] = lambda ledger: None,
     progress: Progress = lambda what, done: None,
@@ -65,6 +67,8 @@ def validate(
     Args:
         grid: what to run; settings with more cores than there are CPUs are left out.
         specs: how to build each workload that the grid names; its data are made.
+        device: where models train, if their settings do not say.
+        trial_s: wall seconds of a trial.
         ledger: an empty one, or what an interrupted validation had; what of it is not settled is made anew.
         seconds: begin no trial after so many seconds; None: no limit.
         save: told the ledger after each trial, so that an interruption loses one trial at most.
@@ -88,7 +92,7 @@ def validate(
         total = sum(setting.repeats for setting in left) or 1
         made = 0
         bandwidth = measure_bandwidth(Context(BANDWIDTH_S)) if left else []
-        maker = _Maker(engine, effort, until, save, group, bandwidth)
+        maker = _Maker(engine, device, trial_s, until, save, group, bandwidth)
         for job in dict.fromkeys(setting.job for setting in left):
             settings = [setting for setting in left if setting.job == job]
             if time.monotonic() > until:
@@ -126,7 +130,8 @@ class _Maker:
     """Makes the trials of one job after the other; see `validate`."""
 
     engine: Engine
-    effort: Effort
+    device: str
+    trial_s: float
     until: float
     save: Callable[[Ledger], None]
     group: QuotaGroup | None
@@ -162,17 +167,15 @@ class _Maker:
         device, training = "", None
         if first.model:
             tell("timing the training step", 0)
-            server.send(Train(first, first.device or self.effort.device))
-            device, training = server.receive()[1]
+            device, training = server.ask(Train(first, first.device or self.device))
         tell("calibrating", 0)
         staged, reads = first.option == Option.STAGED, bool(first.model) and not first.pin_memory
-        ask = Ask(staged, self.effort.budget_s, self.effort.rounds, first.pin_memory, reads and not staged)
+        ask = Ask(staged, BUDGET_S, pin_memory=first.pin_memory, reads=reads and not staged)
         running = partial(server.calibrate, ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %", 0))
         found = quiet_calibration(running, self.until, tell)
         if training is not None:  # launches once more, at another moment than before the calibration
             tell("timing the training step again", 0)
-            server.send(Relaunch(training))
-            training = server.receive()[1]
+            device, training = server.ask(Train(first, device, again=training))
         host = read_host(load_window=0.0)
         measurements = [*found.measurements, *self.bandwidth]
         profile = assemble(server.facts, found, host, NO_STEP, measurements, (), provenance("", "", host))
@@ -182,7 +185,7 @@ class _Maker:
         return RecordedJob(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
 
     def _predicted(self, job: int, costs: Costs, setting: Setting) -> RecordedPoint:
-        length = trial_length(costs, setting, self.effort.trial_s)
+        length = trial_length(costs, setting, self.trial_s)
         length = long_enough(costs, setting, length, self.engine)
         return RecordedPoint(
             job=job,
@@ -232,8 +235,8 @@ def _attempt(
 ) -> RecordedPoint:
     """One more trial, and with it a new look at which of all are disturbed."""
     limit = group if point.setting.limit == "quota" else None
-    server.send(Order(point.setting, point.step_s, point.length, _usual_pace(paces, point.setting), limit))
-    measured: MeasuredTrial = server.receive("running the real pipeline")[1]
+    order = Order(point.setting, point.step_s, point.length, _usual_pace(paces, point.setting), limit)
+    measured: MeasuredTrial = server.ask(order, "running the real pipeline")
     return judged(replace(point, trials=(*point.trials, measured)))
 
 

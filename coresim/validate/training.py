@@ -23,14 +23,7 @@ from coresim.errors import MissingPartError
 from coresim.measure.notes import Note
 from coresim.measure.staged import StagedPipe
 from coresim.measure.subject import Pipe
-from coresim.measure.training_step import (
-    busy_levels,
-    measure_busy,
-    measure_copies,
-    measure_launches,
-    measure_step,
-    warm_up,
-)
+from coresim.measure.training_step import busy_levels, measure_launches, measure_training, warm_up
 from coresim.measure.trial import TimedStep, Trial, after_warm_up
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import lead_of, slowdown_table
@@ -104,14 +97,13 @@ class Training:
     def cost(self, seconds: float = 3.0) -> StepCost:
         """Measure the step on resident data, launch, copies, and the step beside busy cores."""
         resident = self._on_device(self._batch)
-        warm = warm_up(self._step, resident, self.device, seconds)
-        self._count = count = max(3, min(STEPS, int(seconds / max(warm.step, 1e-9))))
-        found = measure_step(self._step, resident, self.device, warm=warm, count=count)
         # Beside up to all cores but one: what the step loses by sharing the trainer's own is simulated besides.
         others = len(os.sched_getaffinity(0)) - 1
-        found += measure_busy(self._step, resident, self.device, busy_levels(others) if others else (), count)
-        if self._decode is None:  # else the decoder copies what it decodes
-            found += measure_copies(self._batch, self.device)
+        levels = busy_levels(others) if others else ()
+        copied = self._batch if self._decode is None else None  # a decoder copies what it decodes
+        _, self._count, found = measure_training(
+            self._step, resident, copied, self.device, seconds=seconds, steps=STEPS, levels=levels
+        )
         return self.relaunched(_step_cost(found, self.device.sync))
 
     def relaunched(self, cost: StepCost) -> StepCost:

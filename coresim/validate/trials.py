@@ -13,19 +13,17 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from coresim.errors import InputError
-from coresim.measure.calibrate import BUDGET_S, ROUNDS
 from coresim.measure.forked import run_forked
 from coresim.measure.handover import pinning
 from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.processes import Link
-from coresim.measure.protocol import others_seconds
+from coresim.measure.protocol import others_meter
 from coresim.measure.rig import Rig
 from coresim.measure.subject import PATIENCE, Layout
 from coresim.measure.topology import on_cpus
@@ -39,17 +37,8 @@ from coresim.validate.predict import idle_share
 from coresim.validate.training import StepCost, Training, is_own, run_training
 from coresim.workloads.images import EncodedImageWorkload
 
+#: Seconds of a trial.
 TRIAL_S = 2.5
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long everything is measured, s: rounds of a calibration, and a trial; and where models train."""
-
-    budget_s: float = BUDGET_S
-    rounds: int = ROUNDS
-    trial_s: float = TRIAL_S
-    device: str = "cuda"
 
 
 class Order(NamedTuple):
@@ -63,16 +52,14 @@ class Order(NamedTuple):
 
 
 class Train(NamedTuple):
-    """The model that the trials train; the process answers with what a step costs."""
+    """The model that the trials train; the process answers with the device's name and what a step costs.
+
+    ``again``: a cost that it has told before, now with more launches.
+    """
 
     setting: Setting
     device: str
-
-
-class Relaunch(NamedTuple):
-    """The process is told to time more launches of the model that it trains; it answers with the new cost of a step."""
-
-    cost: StepCost
+    again: StepCost | None = None
 
 
 class Trials:
@@ -88,10 +75,6 @@ class Trials:
         if isinstance(message, Train):
             link.send("trained", self._train(rig, message))
             return
-        if isinstance(message, Relaunch):
-            assert self._training is not None
-            link.send("relaunched", self._training.relaunched(message.cost))
-            return
         order: Order = message
         if self._sampler is None:
             self._sampler = self._open.enter_context(SpeedSampler(rig.subject(threads=False)))
@@ -101,6 +84,8 @@ class Trials:
             link.send("measured", _trial(rig, order, self._training, self._sampler))
 
     def _train(self, rig: Rig, ask: Train) -> tuple[str, StepCost]:
+        if self._training is not None and ask.again is not None:
+            return self._training.device.name(), self._training.relaunched(ask.again)
         batch = rig.batch() if is_own(ask.setting.model) or isinstance(rig.workload, EncodedImageWorkload) else None
         encoded = batch if isinstance(rig.workload, EncodedImageWorkload) else None
         self._training = Training(
@@ -119,9 +104,9 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
         ordered=setting.ordered,
         pin_memory=setting.pin_memory,
     )
-    began, before = time.perf_counter(), others_seconds(sampler.cpu_s)
+    others = others_meter(lambda: sampler.cpu_s)
     found = _tried(rig, layout, order, training)
-    others = max(0.0, others_seconds(sampler.cpu_s) - before) / (time.perf_counter() - began)
+    others_cores = others()
     trial, notes = found[0], [note for one in found for note in one.notes]
     period = sum(one.seconds_per_step for one in found) / len(found)
     steps = [step for one in found for step in one.steps]
@@ -135,7 +120,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
         sample_s=sum(sum(note.cpu) / len(note.cpu) for note in notes) / len(notes),
         collate_s=sum(note.collate for note in notes) / len(notes),
         receive_s=sum(step.cpu for step in steps) / len(steps),
-        others_cores=others,
+        others_cores=others_cores,
         pace=sampler.seen(notes) / order.usual_pace,
         pin_s=_pinning(found),
         uncovered=trial.uncovered if training else None,

@@ -112,7 +112,7 @@ def test_a_sample_may_ask_which_worker_prepares_it(tmp_path: Path) -> None:
     assert first_batch(made).tolist() == [1, 1]
     # Outside of a worker there is none to ask, so nothing else prepares a sample.
     with Server(spec) as server:
-        found = server.calibrate(Ask(budget_s=0.5, rounds=1, pressure_s=0.5), lambda done: None)
+        found = server.calibrate(Ask(budget_s=0.5, pressure_s=0.5), lambda done: None)
     names = {measured.name for measured in found.measurements}
     assert {"prepare.sample", "scaling.1", "machine.speed"} <= names
     assert not [name for name in names if name.startswith("pressure.")]

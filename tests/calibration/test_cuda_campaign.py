@@ -249,14 +249,13 @@ WHOLE = "".join(BLOCK.format(*kind) for kind in KINDS)
 #: A verb in a hurry: short runs, on a machine where others may work; told to end after so many trials.
 HURRY = """
 import os, signal, sys
-from functools import partial
 from coresim.measure import campaign
 from coresim.validate import session, trials
 
 session.MOST_OTHERS = session.MOST_SLOWER = session.MOST_LATE = 1e9
 session.ATTEMPTS = 0
 campaign.QUICK_BUDGET = campaign.LEAST_BUDGET
-trials.Effort = partial(trials.Effort, budget_s=5.0, rounds=2, trial_s=0.3)
+session.BUDGET_S, trials.TRIAL_S = 5.0, 0.3
 left, attempt = int(os.environ.get("TRIALS", "1000")), session._attempt
 
 def counted(*order):

@@ -203,8 +203,8 @@ def test_validate_tries_ranks_and_many_workers(
 ) -> None:
     from coresim.validate import session, trials
 
-    short = partial(trials.Effort.__init__, rounds=1, budget_s=0.3, trial_s=0.2)
-    monkeypatch.setattr(trials.Effort, "__init__", lambda self, **more: short(self, **more))
+    monkeypatch.setattr(trials, "TRIAL_S", 0.2)
+    monkeypatch.setattr(session, "BUDGET_S", 0.3)
     monkeypatch.setattr(session, "BANDWIDTH_S", 0.1)
     for bound in ("MOST_OTHERS", "MOST_SLOWER", "MOST_LATE"):
         monkeypatch.setattr(session, bound, 1e9)

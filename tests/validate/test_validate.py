@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import random
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -393,8 +392,8 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is measured in no time, and nothing is too disturbed to count."""
     from coresim.validate import session, trials
 
-    short = partial(trials.Effort.__init__, rounds=1, budget_s=0.3, trial_s=0.2)
-    monkeypatch.setattr(trials.Effort, "__init__", lambda self, **more: short(self, **more))
+    monkeypatch.setattr(trials, "TRIAL_S", 0.2)
+    monkeypatch.setattr(session, "BUDGET_S", 0.3)
     monkeypatch.setattr(session, "BANDWIDTH_S", 0.1)
     for bound in ("MOST_OTHERS", "MOST_SLOWER", "MOST_LATE"):
         monkeypatch.setattr(session, bound, 1e9)
@@ -480,11 +479,10 @@ def test_training_without_a_device_says_what_to_do(
 
 def test_settings_with_more_cores_than_there_are_are_left_out_and_said(tmp_path: Path):
     from coresim.validate.session import validate
-    from coresim.validate.trials import Effort
 
     said: list[str] = []
     grid = Grid("g", "f", (replace(SETTING, cores=4096), replace(SETTING, cores=8192)))
-    found = validate(grid, {}, ledger(), simulate, effort=Effort(), notice=said.append)
+    found = validate(grid, {}, ledger(), simulate, notice=said.append)
     assert not found.points
     assert len(said) == 1 and "2 settings with more cores are left out" in said[0]
 
