@@ -18,9 +18,11 @@ from coresim.device.emulated import open_device
 from coresim.device.interface import Device, batch_bytes, to_device
 from coresim.errors import CoresimError, InputError
 from coresim.measure import training_step
+from coresim.measure.machine_speed import MOST_OTHERS
 from coresim.measure.processes import Child, DeathError, HangError, Link
 from coresim.measure.protocol import others_meter
 from coresim.model.measurement import Measurement
+from coresim.model.warning import HostWarning
 
 #: Seconds after which a process is given up.
 TIMEOUT = 300.0
@@ -82,6 +84,14 @@ class AcceleratorResult:
             if measurement.name == name:
                 return measurement
         raise CoresimError(f"{name} was not measured; there are {', '.join(m.name for m in self.measurements)}")
+
+    def busy_warnings(self) -> list[HostWarning]:
+        """A warning where other programs had some of the cores; it matters to a step that runs on the CPU."""
+        if self.others <= MOST_OTHERS * len(os.sched_getaffinity(0)):
+            return []
+        value = f"other programs used {self.others:.1f} cores"
+        remedy = "close other programs and measure again; threads of a step wait long for one that has no core"
+        return [HostWarning("the machine was busy while the step was timed", value, remedy)]
 
 
 def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:

@@ -211,7 +211,9 @@ class _Campaign:
         self._found += found.measurements
         self._cautions += found.cautions
         if request.cpu_step:
-            self._found += measure_cpu_step(request, job, measure_accelerator)
+            step, cautions = measure_cpu_step(request, job, measure_accelerator)
+            self._found.append(step)
+            self._cautions += cautions
         return found.source
 
     def _around(self, facts: DatasetFacts) -> None:

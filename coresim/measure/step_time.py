@@ -8,7 +8,6 @@ a record of the default GPU.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ from pathlib import Path
 from coresim.device.models import NETS
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.machine_speed import MOST_OTHERS
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, StepRow, find_step, precision_family
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
@@ -154,10 +152,10 @@ def has_cuda(parts: Sequence[Part]) -> bool:
 
 def measure_cpu_step(
     request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
-) -> list[Measurement]:
+) -> tuple[Measurement, list[HostWarning]]:
     """Measure ``accelerator.cpu_step`` (s/step): what the job would do without a GPU, on all cores of this process.
 
-    The user's own step is timed with its own batch, a net as `_few_samples` says.
+    The user's own step is timed with its own batch, a net as `_few_samples` says. Reasons to trust it less come along.
 
     Raises:
         InputError: the net cannot be measured.
@@ -175,28 +173,30 @@ def measure_cpu_step(
         seconds=CPU_SECONDS,
         busy=(),
     )
-    found = (measure if request.step else _few_samples(measure))(config)["accelerator.step"]
-    return [replace(found, name="accelerator.cpu_step", how=f"the step on the CPU, all cores; {found.how}")]
+    result = measure(config) if request.step else _few_samples(config, measure)
+    step = result["accelerator.step"]
+    step = replace(step, name="accelerator.cpu_step", how=f"the step on the CPU, all cores; {step.how}")
+    return step, result.busy_warnings()
 
 
-def _few_samples(measure: Callable[[AcceleratorConfig], AcceleratorResult]) -> Callable[..., AcceleratorResult]:
-    """Times a net on the CPU with few samples, and takes it to need time in proportion to them.
+def _few_samples(
+    config: AcceleratorConfig, measure: Callable[[AcceleratorConfig], AcceleratorResult]
+) -> AcceleratorResult:
+    """Time a net on the CPU with few samples, and take it to need time in proportion to them.
 
     That is near the truth where a sample alone keeps all cores busy, and a batch of 256 may take a CPU minutes. Where
     the whole batch would take `CPU_STEP_S` at the most, that is timed instead.
     """
-
-    def few(config: AcceleratorConfig) -> AcceleratorResult:
-        size = min(CPU_BATCH, config.batch_size)
-        found, factor = measure(replace(config, batch_size=size)), config.batch_size / size
-        if factor * found["accelerator.step"].mean <= CPU_STEP_S or factor == 1:
-            return found if factor == 1 else measure(config)
-        proportion = f"of {size} samples, in proportion to {config.batch_size}"
-        measurements = tuple(replace(m.scaled(factor), how=f"{proportion}; {m.how}") for m in found.measurements)
-        step = f"{found.provenance['step']} {proportion}"
-        return replace(found, measurements=measurements, provenance={**found.provenance, "step": step})
-
-    return few
+    size = min(CPU_BATCH, config.batch_size)
+    found, factor = measure(replace(config, batch_size=size)), config.batch_size / size
+    if factor == 1:
+        return found
+    if factor * found["accelerator.step"].mean <= CPU_STEP_S:
+        return measure(config)
+    proportion = f"of {size} samples, in proportion to {config.batch_size}"
+    measurements = tuple(replace(m.scaled(factor), how=f"{proportion}; {m.how}") for m in found.measurements)
+    step = f"{found.provenance['step']} {proportion}"
+    return replace(found, measurements=measurements, provenance={**found.provenance, "step": step})
 
 
 def _given(seconds: float, job: StepJob) -> StepTime:
@@ -240,8 +240,9 @@ def _stand_in_cautions(request: StepRequest, job: StepJob, row: StepRow, instead
 def _measured(
     request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
 ) -> StepTime:
+    config = _config(request, job)
     few = request.device == "cpu" and request.step is None
-    result = (_few_samples(measure) if few else measure)(_config(request, job))
+    result = _few_samples(config, measure) if few else measure(config)
     step, facts = result["accelerator.step"], result.provenance
     error = relative_error(step.values)
     error = math.hypot(error, PROPORTION) if "in proportion" in facts["step"] else error
@@ -250,11 +251,7 @@ def _measured(
         f"{facts['torch']}: {format_duration(step.mean)} per step, standard error {error:.1%}"
     )
     source = AcceleratorSource(
-        kind="measured",
-        basis=basis,
-        uncertainty=error,
-        synchronises=result.synchronises,
-        name=facts["device"],
+        kind="measured", basis=basis, uncertainty=error, synchronises=result.synchronises, name=facts["device"]
     )
     return StepTime(source, result.measurements, tuple(_cautions(request, job, result)))
 
@@ -264,10 +261,8 @@ def _cautions(request: StepRequest, job: StepJob, result: AcceleratorResult) -> 
     if not result.settled:
         remedy = "give a larger --budget; other programs on the GPU, or heat, do this too"
         found.append(HostWarning("the training step", "still changing after its warm-up", remedy))
-    if request.device == "cpu" and result.others > MOST_OTHERS * len(os.sched_getaffinity(0)):
-        value = f"other programs used {result.others:.1f} cores"
-        remedy = "close other programs and measure again; threads of a step wait long for one that has no core"
-        found.append(HostWarning("the machine was busy while the step was timed", value, remedy))
+    if request.device == "cpu":
+        found += result.busy_warnings()
     if job.own_data and request.step is None:
         value, remedy = result.provenance["step"], "give your own with --step package.module:name"
         found.append(HostWarning("a built-in step was timed with your dataset", value, remedy))

@@ -213,12 +213,6 @@ def test_the_parts_share_the_budget() -> None:
         assert budgets(fakes) == pytest.approx({name: share * seconds for name, share in shares.items()})
 
 
-def test_at_least_three_rounds_stand_behind_every_cost_in_a_hurry_too() -> None:
-    fakes = Fakes()
-    run(fakes, quick=True)
-    assert fakes.asked[0].rounds == 3 and not fakes.asked[0].threads
-
-
 def test_smaller_batches_may_run_and_the_profile_says_which() -> None:
     for light in (False, True):
         fakes = Fakes()
@@ -600,11 +594,14 @@ def test_a_step_of_the_users_own_and_a_net_on_cuda_are_timed_with_the_whole_batc
     assert made["accelerator.step"].flat == one("accelerator.step", 0.1, "s/step").flat
 
 
+@pytest.mark.parametrize("asked", [{"device": "cpu"}, {"step_time": 0.1, "cpu_step": True}])
 @pytest.mark.parametrize(("cores", "told"), [(0.04, False), (0.2, True)])
-def test_other_programs_beside_the_step_are_told(cores: float, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_programs_beside_the_step_are_told(
+    cores: float, told: bool, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     fakes = Fakes()
     fakes.others = cores
-    made = run(fakes, model="resnet18", device="cpu")
+    made = run(fakes, model="resnet18", **asked)
     found = [caution for caution in made.cautions if caution.what == "the machine was busy while the step was timed"]
     assert [caution.value for caution in found] == ["other programs used 0.2 cores"] * told

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,3 +75,16 @@ def test_a_caution_names_what_value_and_remedy_where_more_than_a_tenth_was_distu
     assert protocol.cleaned([most, some], "x", cautions) == [most[:9], some[:1]]
     [dirty] = cautions
     assert dirty.what.startswith("x: ") and "2 of 12" in dirty.value and dirty.remedy
+
+
+def test_others_are_what_the_machine_did_beyond_this_process_and_the_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 9 busy CPU seconds in 4 s, this process had 2, its children that ended 1, and the sampler 2."""
+    now = {"wall": 10.0, "busy": 100.0, "own": (3.0, 1.0, 0.0, 0.0, 10.0), "sampled": 5.0}
+    monkeypatch.setattr(protocol, "time", SimpleNamespace(perf_counter=lambda: now["wall"]))
+    monkeypatch.setattr(protocol, "busy_seconds", lambda: now["busy"])
+    monkeypatch.setattr(os, "times", lambda: now["own"])
+    others = protocol.others_meter(lambda: now["sampled"])
+    now |= {"wall": 14.0, "busy": 109.0, "own": (4.0, 2.0, 0.5, 0.5, 14.0), "sampled": 7.0}
+    assert others() == 1.0
+    now |= {"busy": 104.0}  # clocks of different grain may say that this process did more than the machine
+    assert others() == 0.0
