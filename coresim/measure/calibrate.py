@@ -56,8 +56,8 @@ class CalibrationRun:
         pace: CPU seconds of the sampler's work meanwhile.
         others: cores that other programs kept busy meanwhile.
         memory: what a worker held at the end, by worker; empty where the system does not tell.
-        threads: threads that worked in a worker, and all their work over that of the busiest; None: not looked at.
-        pages: CPU seconds of the trainer to map each batch as it reads it; empty where it reads none.
+        threads: how many threads worked in one worker, and their total work over the busiest one's; None: not measured.
+        pages: the trainer's CPU seconds to map each batch while it reads it; empty where it reads none.
     """
 
     workers: int
@@ -73,21 +73,21 @@ class CalibrationRun:
 
     @property
     def later(self) -> list[Note]:
-        """The notes of the batches that tell usual costs."""
+        """The notes of the batches with usual costs."""
         return [note for note, kind in zip(self.trial.notes, self.kinds, strict=True) if kind not in UNUSUAL]
 
     @property
     def after_first(self) -> list[Note]:
-        """The notes of all batches but the first of each worker: what samples wait does not depend on new memory."""
+        """The notes of all batches but each worker's first: how long samples wait does not depend on new memory."""
         return [note for note, kind in zip(self.trial.notes, self.kinds, strict=True) if kind != FIRST]
 
     @property
     def received(self) -> list[TimedStep]:
-        """The steps that tell what receiving costs: without each worker's first batch and without the last ones.
+        """The steps with usual costs of receiving: without each worker's first batch and without the last ones.
 
         The last batches are all ready when the loader stops. The trainer receives them without a pause, which is faster
-        than in a training. Where a run has no other batches, all of them count but the first, at which the trainer has
-        no earlier batch to free yet.
+        than in a training. If a run has no other batches, all count but the first: the trainer has no earlier batch to
+        free then.
         """
         kinds = [kind for kind in self.kinds if kind not in (*UNUSUAL, DRAINED)]
         found = [step for step, kind in zip(self.trial.steps, self.kinds, strict=True) if kind in kinds]
@@ -96,7 +96,7 @@ class CalibrationRun:
 
 @dataclass(frozen=True)
 class Calibration:
-    """All runs of one subject on this machine, undisturbed ones first of all.
+    """All runs of one subject on this machine.
 
     Attributes:
         usual_pace: CPU seconds of the sampler's work, by the number of workers (`mean_paces`). They differ: where CPUs
@@ -115,7 +115,7 @@ class Calibration:
     inline: tuple[CalibrationRun, ...] = ()
 
     def of(self, workers: int) -> list[CalibrationRun]:
-        """The runs with so many workers; those that others disturbed only where there are too few without."""
+        """The runs with so many workers; disturbed ones count only if there are too few others."""
         found = [run for run in self.runs if run.workers == workers]
         clean = [run for run in found if not self.disturbed(run)]
         return clean if len(clean) >= ROUNDS or not found else found
@@ -136,10 +136,10 @@ class Calibration:
 
 
 def worker_counts(cpus: int, subject: Subject) -> tuple[int, ...]:
-    """The numbers of workers to run: 1, 2, 4, ... up to the cores, and for processes one more than there are cores."""
+    """The numbers of workers to run: 1, 2, 4, ... up to the cores; for processes also one more than the cores."""
     counts = [1 << power for power in range(cpus.bit_length()) if 1 << power <= cpus]
     counts += [cpus] if counts[-1] < cpus else []
-    # Two threads tell how they take turns, on one core too.
+    # Two threads show how they take turns, even on one core.
     return tuple(dict.fromkeys([*counts, 2] if subject.threads else [*counts, cpus + 1]))
 
 
@@ -166,17 +166,17 @@ def calibrate(
         InputError: the data set or the collate function failed, or a batch did not come.
     """
     cpus = len(os.sched_getaffinity(0))
-    # A stream may fail with many workers, and numbers that the caller gives are kept.
+    # A stream may fail with many workers. Numbers that the caller gives are kept.
     waiting = MOST_WAITING if counts is None and subject.samples else 0
     alone = 0.0 if subject.threads or counts is not None else INLINE
     counts = worker_counts(cpus, subject) if counts is None else counts
-    # More are a crowd, which tells of hand-overs alone; unless the loader runs with no fewer.
+    # More workers than that are a crowd, which shows hand-overs only, unless the loader runs with no fewer.
     most = max(cpus, min(counts))
     share = budget_s / rounds / (len(counts) + alone)
     with SpeedSampler(subject) as sampler:
         made, began = _Maker(subject, sampler, share, pin_memory, reads, waiting), time.perf_counter()
         number, longest = 0, budget_s * MOST_ROUNDS / rounds
-        # Slow batches need all of that time for the rounds that everything needs.
+        # Slow batches take all of that time for the rounds that are always made.
         while number < rounds or (number < MOST_ROUNDS and time.perf_counter() - began < longest):
             wanted = counts if number < rounds else made.too_few(rounds, cpus, most)
             if not wanted:
@@ -206,21 +206,21 @@ class _Maker:
     crowded: int | None = None
 
     def too_few(self, rounds: int, cpus: int, most: int) -> list[int]:
-        """Numbers of workers, up to ``most``, with too few undisturbed runs; none where all are disturbed."""
+        """Numbers of workers, up to ``most``, with too few undisturbed runs; none if all runs are disturbed."""
         counts = dict.fromkeys(run.workers for run in self.runs if run.workers <= most)
         clean = [run.workers for run in self.runs if run.others <= MOST_OTHERS * cpus]
         return [count for count in counts if clean.count(count) < rounds] if clean else []
 
     @property
     def slow(self) -> bool:
-        """Whether only a few batches of one worker's fit into a run."""
+        """Whether only a few batches of one worker fit into a run."""
         batch_s = self._batch_s()
         return batch_s is not None and SLOW * batch_s >= self.seconds
 
     def inline(self, rounds: int, seconds: float, progress: Progress) -> tuple[CalibrationRun, ...]:
-        """Runs in which the trainer prepares, in a fork; none where the data set does so in workers alone.
+        """Runs in which the trainer prepares the batches, in a fork; none if the data set works only in workers.
 
-        One more comes before them: it takes the memory that the later ones have again.
+        One more run comes first: it takes the memory that the later runs use again.
         """
         progress(1.0)
         try:
@@ -268,10 +268,10 @@ class _Maker:
         return stats.median([note.made - note.began for note in lone[-1].trial.notes]) if lone else None
 
     def crowd(self, least: int) -> int | None:
-        """How many workers are one more than the cores that they want, ``least`` where samples do not wait; or None.
+        """How many workers want one core more than there are, ``least`` at the least; None: a crowd is not worth a run.
 
-        A crowd tells of hand-overs: where they are a notable part of the time between two batches. Where samples wait,
-        many workers also tell more of the waits. With slow batches a crowd takes longer than all the rest.
+        A crowd shows hand-overs, so it runs where they are a notable part of the time between two batches. If samples
+        wait, many workers also show more of the waits. With slow batches a crowd takes longer than all other runs.
         """
         run = self.runs[-1]
         if self.slow:

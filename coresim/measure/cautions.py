@@ -11,7 +11,7 @@ from coresim.model.crowding import CURE, SPREAD
 from coresim.model.warning import HostWarning
 from coresim.units import format_bytes, format_duration
 
-#: By what share the parts of a batch may miss what a batch took before they are told to contradict one another.
+#: The share by which the parts of a batch may differ from its whole time before a warning says so.
 CONTRADICTION = 0.25
 TENSORS = "return tensors from the collate function: they are handed over in shared memory"
 
@@ -47,9 +47,9 @@ def cautions_of(found: Calibration) -> list[HostWarning]:
 
 
 def contradiction(found: Calibration) -> float:
-    """By what share one worker's batches took longer than their parts say; it did not feed them.
+    """The share by which one worker's batches took longer than the sum of their parts.
 
-    What a batch took is the wall time between batches in the trainer's hands, which the parts do not use.
+    A batch's time is the wall time between batches in the trainer's hands, which the parts do not use.
     """
     missed = []
     for run in found.of(1):

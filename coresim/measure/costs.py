@@ -23,7 +23,7 @@ MOST_VALUES = 400
 
 
 def measurements(found: Calibration) -> list[Measurement]:
-    """All that the runs tell; each inner tuple is one round, which had new workers.
+    """All that the runs show; each inner tuple is one round, which had new workers.
 
     Times are CPU seconds at the calibration's usual machine speed, but for waits and starts, which are wall seconds.
     """
@@ -35,9 +35,9 @@ def measurements(found: Calibration) -> list[Measurement]:
 
 
 def usual_paces(found: Calibration) -> Mapping[int, float]:
-    """The pace at which the costs are told: CPU seconds of the sampler's work, by the number of busy CPUs.
+    """The pace that the costs refer to: CPU seconds of the sampler's work, by the number of busy CPUs.
 
-    Where samples wait, it is one pace for any number, that of the runs that told the costs.
+    If samples wait, it is one pace for any number: that of the runs which the costs come from.
     """
     lone = found.of(_fewest(found))
     telling = _telling(found, lone, waits_of(found, lone))
@@ -47,22 +47,22 @@ def usual_paces(found: Calibration) -> Mapping[int, float]:
 
 
 def _telling(found: Calibration, lone: list[CalibrationRun], waits: Sequence[Sequence[float]]) -> list[CalibrationRun]:
-    """The runs that tell what work costs."""
+    """The runs that the costs of work come from."""
     return busiest(found, lone) if waits and not found.subject.threads else lone
 
 
 def _fewest(found: Calibration) -> int:
-    """The fewest workers that ran, which tell what a sample costs; 0 where the trainer prepared all by itself."""
+    """The fewest workers that ran; they show what a sample costs. 0 if the trainer prepared everything itself."""
     return min((count for count in found.counts if count), default=0)
 
 
 def _most(found: Calibration) -> int:
-    """The most workers that tell more than hand-overs: up to the CPUs, or all where the loader runs with no fewer."""
+    """The most workers that are no crowd: as many as CPUs, or the fewest if the loader runs with no fewer."""
     return max(found.cpus, _fewest(found))
 
 
 def _machine(found: Calibration) -> Iterator[Measurement]:
-    """How the machine's speed changed, and what other programs took of it."""
+    """How the machine's speed changed, and how much of it other programs took."""
     rounds = [tuple(runs) for _, runs in itertools.groupby(found.runs, lambda run: run.round)]
     speeds = tuple(tuple(1.0 / slower(found, run) for run in runs) for runs in rounds)
     text = "by the same few samples, prepared again and again on each CPU during every run; 1 is the calibration's mean"
@@ -100,7 +100,7 @@ def _samples(
 
 
 def _steps(found: Calibration, runs: Sequence[CalibrationRun], how: str) -> Iterator[Measurement]:
-    """The steps of a sample where the data set shows them: its CPU time, in the proportions of the samples split."""
+    """The steps of a sample if the data set shows them: its CPU time, in the proportions of the split samples."""
     names = found.subject.steps
     if len(names) < 2:
         return
@@ -131,15 +131,15 @@ def _batches(found: Calibration, runs: Sequence[CalibrationRun]) -> Iterator[Mea
 
 
 def _beyond_samples(step: TimedStep, note: Note) -> float:
-    """Of a trainer that prepares: the collation, what the loader itself takes, and freeing the batch before."""
+    """The trainer's CPU seconds beyond its samples: collation, the loader itself, and freeing the batch before."""
     return max(0.0, step.cpu - float(sum(note.cpu)))
 
 
 def _sending(run: CalibrationRun) -> list[float]:
-    """`beyond`, or as many times more as the CPU time of all of a worker's threads is beyond samples and collation.
+    """`beyond`, or the CPU time of all of a worker's threads beyond samples and collation, whichever is more.
 
-    While a worker prepares its next batch, its other threads send this one. That takes little of its time where a core
-    is free, and all of it where none is.
+    While a worker prepares its next batch, its other threads send this one. If a core is free, that takes little of the
+    worker's time; if none is, it takes all of it.
     """
     found, by_worker = beyond(run), itertools.groupby(sorted(run.later, key=_place), lambda note: note.worker)
     pairs = [pair for _, notes in by_worker for pair in itertools.pairwise(notes)]
@@ -164,7 +164,7 @@ def beyond(run: CalibrationRun) -> list[float]:
         after, dealt = notes[number + workers], number + workers - credits
         if dealt < 0 or picked[dealt] <= note.made:
             found.append(max(0.0, after.began - note.began - sum(note.wall) - note.collate - _turns(note, after)))
-    # What first calls and first memory add is in the first; it counts where there is no other.
+    # The first values include first calls and new memory; they count only if there are no others.
     return found[1 + sum(kind in UNUSUAL for kind in run.kinds) :] or found
 
 
@@ -190,8 +190,8 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         values = [[step.cpu / slower(found, run) for step in run.received] for run in runs]
         name = "receive.cpu" if count == 1 else f"receive.cpu.{count}"
         yield Measurement(name, "s/batch", _kept(values), f"{_who(found, runs)}; per batch, in the trainer; CPU time")
-    # Without a step the trainer asks before the maker's thread that sends has got the interpreter's lock from the next
-    # samples: the wait then includes sending, up to three times as long as a training waits (docs/frameworks.md).
+    # Without a step in between, the trainer asks before the maker's sending thread gets the interpreter's lock from the
+    # next samples. The wait then includes sending: up to three times as long as in a training (docs/frameworks.md).
     seen = _seen(found)
     for state, rounds in ({**_often(seen), **_often(_seen(found, paced=True))} or seen).items():
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
@@ -212,7 +212,7 @@ def _often(seen: Mapping[str, list[list[float]]]) -> dict[str, list[list[float]]
 
 
 def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]]]:
-    """What was waited for hand-overs, by state and round; ``paced``: of those alone before which was a step."""
+    """The waits for hand-overs, by state and round; ``paced``: only those with a step before them."""
     states: dict[str, dict[int, list[float]]] = {}
     pickling = pickled(found)[1]
     for run in (run for count in found.counts for run in found.of(count)):
@@ -228,9 +228,9 @@ def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]
 
 
 def _speeds(found: Calibration) -> Iterator[Measurement]:
-    """s(k) as the time of the same work with k workers without a pause, in CPU time: samples and collation.
+    """s(k) as the CPU time of the same work, samples and collation, with k workers that never pause.
 
-    Threads also wait for the interpreter's lock, which is no CPU time, so theirs is what all get done.
+    Threads also wait for the interpreter's lock, which is no CPU time, so for them the samples that they finish count.
     """
     for count in found.counts:
         if not count or (count > _most(found) and not found.subject.threads):
@@ -245,7 +245,7 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
 
 
 def _busy_cpu(run: CalibrationRun) -> float:
-    # With steps in between, workers rest now and then, and those that do not have the memory to themselves.
+    # With steps in between, some workers rest, and the others have the memory to themselves.
     notes = [note for note, kind in zip(run.trial.notes, run.kinds, strict=True) if kind == STREAMED] or run.later
     return stats.mean([(sum(note.cpu) + note.collate) / len(note.cpu) for note in notes])
 
@@ -282,12 +282,12 @@ def _first(run: CalibrationRun) -> float:
 
 
 def _kept(rounds: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    """Of each round at most `MOST_VALUES`, with the same mean and about the same spread."""
+    """At most `MOST_VALUES` of each round, with the same mean and about the same spread."""
     return tuple(_fewer(values) for values in rounds if values)
 
 
 def _fewer(values: Sequence[float]) -> tuple[float, ...]:
-    """The means of neighbours in size: to pick one of each would make the spread a matter of which is the largest."""
+    """Means of neighbours in size. To pick one of them instead would let chance decide whether the largest is kept."""
     ordered, size = sorted(values), math.ceil(len(values) / MOST_VALUES)
     ends = range(len(ordered) % size or size, len(ordered) + 1, size)  # the least values may have fewer neighbours
     found = [stats.mean(ordered[max(0, end - size) : end]) for end in ends] if size > 1 else list(values)

@@ -49,7 +49,7 @@ def pickled(found: Calibration) -> tuple[int, float]:
 
 
 def of_small(found: Sequence[Measurement], size: int) -> list[Measurement]:
-    """What handing over a batch of ``size`` samples takes: ``prepare.send@SIZE``, ``receive.cpu@SIZE`` and so on."""
+    """Hand-over costs of a batch of ``size`` samples, named ``prepare.send@SIZE``, ``receive.cpu@SIZE`` and so on."""
     text = "the same with batches so small that they tell what every batch costs; "
     told = [one for one in found if one.name == "prepare.send" or one.name.startswith("receive.")]
     return [replace(one, name=f"{one.name}{SIZE_MARK}{size}", how=text + one.how) for one in told]
@@ -100,12 +100,12 @@ def waits_by_state(
             continue
         at_work = sum(_at_work(own, moment) for worker, own in spans.items() if worker != batch.worker)
         others = round(duty * at_work)
-        # One that is dealt no batch but by this hand-over, or none at all, rests.
+        # A worker rests if only this hand-over deals it a batch, or if it gets none at all.
         dealt = prefetch_factor > 1 and number + workers < len(batches)
         maker = _doing(batch, moment, spans[batch.worker], dealt)
-        # That the trainer's own work takes longer on a shared core is modelled elsewhere.
+        # The trainer's own work takes longer on a shared core; that is modelled elsewhere.
         sharing = max(0.0, (others + 2) / cpus - 1.0)
-        # Where the job leaves a core free, the trainer waits for other programs alone; else for its own workers too.
+        # If the job leaves a core free, the trainer waits for other programs only; else for its own workers too.
         share = foreign / (foreign + max(0.0, others + 2 - cpus)) if foreign else 0.0
         begun, read[batch.worker] = max(batch.made, read.get(batch.worker, batch.made)), step.got
         unpickled = 0.0 if maker == "begin" or batch.is_pinned else max(0.0, begun + pickling - moment)
@@ -120,7 +120,7 @@ def waits_by_state(
 def _made(trial: Trial, moments: Sequence[float], workers: int, prefetch_factor: int) -> list[_Made]:
     """The batches of a trial, each picked up at its moment.
 
-    A worker that has another batch to make begins it at once, whatever it then waits for: its own threads' lock.
+    A worker that has another batch to make begins it at once, even if it then waits for its own threads' lock.
     """
     found: list[_Made] = []
     for number, note in enumerate(trial.notes):

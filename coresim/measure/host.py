@@ -17,7 +17,7 @@ from coresim.measure.system_root import SystemRoot, cpu_list, whole
 from coresim.measure.topology import Topology, clock_range, last_level_cache, numa_cpus, read_topology
 from coresim.model.host import CoreTerm, HostFacts
 
-# What cgroup v1 writes for "no limit" is near 2**63, rounded to pages.
+# cgroup v1 writes a number near 2**63, rounded to pages, for "no limit".
 _NO_LIMIT = 1 << 60
 _HINTS = (
     *("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_CPUS_ON_NODE"),
@@ -225,7 +225,7 @@ def _group_mounts(system: SystemRoot) -> list[tuple[set[str], str, str]]:
 
 
 def _walk_up(path: str, mount_root: str, point: str) -> list[str]:
-    """In a container the path can lie outside what is mounted: then the mount's own folder is the nearest known."""
+    """In a container the path can lie outside of what is mounted; then the mount's own folder is the nearest one."""
     inside = PurePosixPath(path)
     if ".." in inside.parts or not inside.is_relative_to(mount_root):
         return [point]

@@ -44,8 +44,8 @@ STOP_S = 5.0
 POLL_S = 0.1
 #: How often its user looks for a round, s.
 LOOK_S = 0.01
-#: Clocks and neighbours change a machine's speed by less than this factor. What is beyond it was seen while a virtual
-#: machine was paused, and says nothing about the samples that ran at other moments.
+#: Clocks and neighbours change a machine's speed by less than this factor. Larger changes were seen while a virtual
+#: machine was paused; they say nothing about the samples that ran at other moments.
 MOST_SLOWER = 2.0
 #: Cores that other programs may use during a run, as a share of all, before it is made again.
 MOST_OTHERS = 0.05
@@ -54,8 +54,8 @@ MOST_OTHERS = 0.05
 class SpeedSampler:
     """Samples the machine's speed while it is open; only in a fresh process, which may fork.
 
-    It prepares samples of the subject on a ``share`` of each CPU. Work of our own stands for a stream's, and for those
-    that need a worker around them.
+    It prepares samples of the subject on a ``share`` of each CPU. It does work of its own instead if the samples come
+    from a stream or need a worker around them.
     """
 
     def __init__(self, subject: Subject, share: float = SHARE) -> None:
@@ -63,14 +63,14 @@ class SpeedSampler:
         self._share = share
         width = 1 + len(self._cpus)
         memory = mmap.mmap(-1, 8 * (5 + ROWS * width))
-        # Rounds made, the sampler's own CPU seconds, the sample it prepares and how many times over; then of each round
-        # when it ended and the CPUs' seconds.
+        # The head: rounds made, the sampler's own CPU seconds, the sample that it prepares and how many times over.
+        # Each row: when a round ended, and the seconds of each CPU.
         self._head = np.frombuffer(memory, np.float64, 4)
         self._rows = np.frombuffer(memory, np.float64, ROWS * width, 32).reshape(ROWS, width)
-        # Counts on between samples: what does not change for long is a sample that hangs, not a long pause.
+        # Counts on between samples: if it does not change for long, a sample hangs; a long pause changes it.
         self._signs = np.frombuffer(memory, np.float64, 1, 32 + 8 * ROWS * width)
         self._subject = subject
-        # Told who its parent is: one that asks only when that has died already would serve another for ever.
+        # It is told who its parent is: if it asked after that one's death, it would serve another process for ever.
         self._process = multiprocessing.get_context("fork").Process(
             target=self._sample, args=(subject, os.getpid()), daemon=True
         )
@@ -83,7 +83,7 @@ class SpeedSampler:
         self._process.kill()
         self._process.join(STOP_S)
         if self._head[3]:
-            # Speeds of one subject are compared from run to run, so all of them are told by the same work.
+            # Speeds of one subject are compared from run to run, so the same work tells all of them.
             self._subject.timed_sample = int(self._head[2]), int(self._head[3])
 
     @property
@@ -133,7 +133,7 @@ class SpeedSampler:
         single_threaded()
         try:
             self._rounds(subject, parent)
-        except Exception:  # who prepares samples beside this one meets the same and says what it is
+        except Exception:  # the workers meet the same error and report it
             os._exit(1)
 
     def _rounds(self, subject: Subject, parent: int) -> None:
@@ -164,7 +164,7 @@ class SpeedSampler:
             for index in range(min(PROBED, subject.samples)):
                 self._signs += 1
                 timed.append((_timed(subject, [index]), index))
-        except Exception:  # they need a worker around them; or they are broken, which the workers tell
+        except Exception:  # they need a worker around them, or they are broken, which the workers report
             timed = []
         lightest, index = min(timed or [(_timed(subject, [OWN_WORK]), OWN_WORK)])
         return index, max(1, math.ceil(TIMED_S / max(lightest, 1e-6)))

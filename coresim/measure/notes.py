@@ -1,4 +1,4 @@
-"""What a loader's worker notes of each batch while the real loader runs, and what of a job can be prepared at all.
+"""What a loader's worker notes of each batch while the real loader runs, and how it prepares the batch.
 
 A note travels with its batch. It is small, because a large one would make the hand-over itself slow.
 """
@@ -20,7 +20,7 @@ from coresim.workloads.base import PreparationStep, Workload, describe
 
 #: The C library; Python has no name for sched_getcpu(3) before 3.13.
 _C = ctypes.CDLL(None)
-#: Of so many samples one is split into its steps, where the data set shows them: splitting takes time too.
+#: One of so many samples is split into its steps if the data set shows them: splitting takes time too.
 SPLIT_EVERY = 8
 #: Samples of a batch whose times travel with it. Notes of 1,024 samples are 16 KiB, of which a pipe holds four
 #: (pipe(7)). With them batches came out of order, probably because workers waited for one another to send.
@@ -36,13 +36,13 @@ class Note(NamedTuple):
         collate: CPU seconds of the collation.
         worker: the process that made it.
         cpu_number: the CPU that the worker was on when the batch was ready.
-        process: CPU seconds of the worker's process when it began the batch; of its first batch, what starting took.
+        process: CPU seconds of the worker's process when it began the batch; for its first batch, its start-up.
         steps: CPU seconds of each step of those samples that were split, summed, in the order of `Prepared.names`.
         fetch: seconds that its samples' fetches took in threads of their own; in ``cpu``, not in ``wall``.
         copy: CPU seconds of copying it in a thread of its own.
-        queued: seconds of ``wall`` in which its thread wanted a core and had none; None where the system does not tell.
-        waited: the same of all that its thread had done before it began the batch.
-        message: bytes of the message that it is sent as, where that was looked at: of the first batch of each worker.
+        queued: seconds of ``wall`` in which its thread wanted a core and had none; None if the system does not tell.
+        waited: the same seconds of its thread's life before it began the batch.
+        message: bytes of the message that carries the batch; noted for the first batch of each worker only.
         pickling: CPU seconds to pickle that message.
         pinned: when the loader's own thread had pinned it and had let go of what was sent; 0 where none pins.
         pin_clock: CPU seconds that this thread had spent by then.
@@ -93,7 +93,7 @@ class PinMark:
 
 
 def duty_of(notes: Sequence[Note]) -> float:
-    """Share of the time of making a batch in which its maker wants a core; 1 for none."""
+    """Share of the time of making a batch in which its worker wants a core; 1 if no time passed."""
     spent = sum(sum(note.cpu) + note.collate + (note.queued or 0.0) for note in notes)
     passed = sum(note.made - note.began for note in notes)
     return min(1.0, spent / passed) if passed > 0 else 1.0
@@ -255,7 +255,7 @@ class Reader:
         return timed(self._next if self._iterable else lambda: self._dataset[index])
 
     def _together(self, indices: Any) -> list[Sample]:
-        """Samples that the data set gives all at once: each counts with its share of the time."""
+        """Samples that the data set gives all at once; each gets an equal share of the time."""
         whole = timed(lambda: self._dataset.__getitems__(indices))
         values, count = list(whole.value), max(1, len(whole.value))
         return [Sample(value, whole.began, whole.wall / count, whole.cpu / count) for value in values]

@@ -1,6 +1,6 @@
 """The step times of one run of the calibration: no pause, then steps, then pauses in which the workers come to rest.
 
-What a run's batches are taken for decides what they tell, so each is noted by its kind.
+Each batch is noted with the kind of step it was taken for, because that decides what it shows.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ MOST_BATCHES = 400
 #: Batches are slow where so many of one worker's take longer than a run is to take.
 SLOW = 3
 
-#: What a batch was taken for.
+#: The kinds of batches.
 FIRST, COLD, STREAMED, PACED_STEP, RESTED, DRAINED = "first", "cold", "stream", "paced", "rest", "last"
-#: A worker's first calls, and batches whose memory is new: what they cost is no usual cost.
+#: A worker's first calls, and batches in new memory: their costs are not usual.
 UNUSUAL = (FIRST, COLD)
 
 
 @dataclass
 class Pacing:
-    """The step times of one run, made up while it goes on: how many batches fit is known only then.
+    """The step times of one run, chosen while it goes on: only then is it known how many batches fit.
 
     ``batch_s``: about how long a worker needs for a batch; None: not known yet. ``ratios``: step times over what the
     workers need for a batch, one after the other.
@@ -57,29 +57,29 @@ class Pacing:
 
     def __iter__(self) -> Iterator[float]:
         self.began = time.perf_counter()
-        # Of slow batches those count that are out when the loader starts: two of each worker.
+        # With slow batches, those count that the loader deals at its start: two for each worker.
         if self.batch_s is None or SLOW * self.batch_s < self.seconds:
             yield from self._steps(FIRST, self.workers)
         self.before = self._task_times()
         if SLOW * self._spent() < 1.0 and self.kinds:
             yield from self._while_cold()
             yield from self._batches(1.0 - self._spent())
-        # Stages in threads have no end to run to, nor has the trainer by itself: slow batches are as few as a loader's.
+        # Stages in threads and a trainer by itself do not stop dealing; they make as few slow batches as a loader.
         out = 0 if self.pipe.inline else self.pipe.stop()
         yield from self._steps(DRAINED, out or max(0, 2 * self.workers - len(self.kinds)))
         self.after = self._task_times()
 
     def _while_cold(self) -> Iterator[float]:
-        """Until the memory of the batches goes round: as many as wait ahead, one in the trainer's hands, and one more.
+        """Take batches until their memory is used again: those that wait ahead, one in the trainer's hands, one more.
 
-        Up to then every batch takes memory that the system has to find, and a hypervisor perhaps to give, which takes
-        up to four times as long as to use again what an earlier batch left.
+        Until then every batch takes new memory from the system, and perhaps from the hypervisor. That takes up to four
+        times as long as memory that an earlier batch left.
         """
         while len(self.kinds) < Layout.prefetch_factor * self.workers + 2 and SLOW * self._spent() < 1.0:
             yield from self._steps(COLD, 1)
 
     def _batches(self, left: float) -> Iterator[float]:
-        """In the share of the run's time that is left."""
+        """All later batches, in the share of the run's time that is left."""
         began, before = self._spent(), len(self.kinds)
         yield from self._steps_for(left * STREAM, STREAMED, least=2 * self.workers)
         period = self.seconds * (self._spent() - began) / (len(self.kinds) - before)
@@ -95,7 +95,7 @@ class Pacing:
     def _steps_for(
         self, share: float, kind: str, step_s: float = 0.0, each_s: float = 0.0, least: int = 0
     ) -> Iterator[float]:
-        """As many as fit into that share of the run's time, each of about ``each_s``: samples differ."""
+        """As many steps as fit into that share of the run's time, each of about ``each_s`` seconds."""
         ends = self._spent() + share - each_s / self.seconds
         for taken in range(MOST_BATCHES):
             if taken >= least and self._spent() >= ends:

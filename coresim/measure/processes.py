@@ -39,7 +39,7 @@ ChildJob = Callable[..., Any]
 #: and of the folder and the socket of multiprocessing in it take.
 _SOCKET_PATH, _SOCKET_NAMES = 107, len("/coresim-12345678/pymp-12345678/listener-12345678")
 _COMPILED = "TORCHINDUCTOR_CACHE_DIR"
-#: What is read of the last that a process said.
+#: How much of the end of a process's output is read.
 _LAST_BYTES = 4000
 #: What Python says of an object that cannot be pickled: ``TypeError: cannot pickle '_thread.lock' object`` or
 #: ``PicklingError: Can't pickle <function f at 0x7f>: it's not found as m.f``.
@@ -47,9 +47,9 @@ _UNPICKLED = re.compile(r"(?:\w+\.)*(?:TypeError|AttributeError|PicklingError): 
 
 
 def single_threaded() -> None:
-    """One thread for torch and OpenCV, where they are loaded: they do not obey the environment.
+    """Limit torch and OpenCV to one thread if they are loaded: they do not obey the environment.
 
-    In a forked process threads that its parent has started are not here: what counts on them would wait for ever.
+    A forked process does not have the threads that its parent started; a library that relies on them waits for ever.
     """
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
@@ -100,7 +100,7 @@ class Child:
         life, self._life = Pipe(duplex=False)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
         self._read = 0
-        # What multiprocessing keeps in files (sockets of a loader's workers) must not outlive a process that is killed.
+        # The files of multiprocessing (sockets of a loader's workers) must not outlive a process that is killed.
         self._room = _room() if own_files else None
         files = {"TMPDIR": self._room.name, _COMPILED: _compiled()} if self._room else {}
         boot = _BOOT.format(path=[entry or os.getcwd() for entry in sys.path], link=theirs.fileno(), life=life.fileno())

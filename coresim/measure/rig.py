@@ -72,8 +72,8 @@ class Rig:
         The second one has batches so small that they tell what handing over any batch costs; None where light batches
         are those that were asked for.
 
-        What a user's own collate function, loader or ``__getitems__`` costs need not follow the size of a batch, nor
-        what a stream reads ahead; their batches stay as they are.
+        The cost of a user's own collate function, loader or ``__getitems__`` may not follow the size of a batch, nor
+        may what a stream reads ahead; their batches keep their size.
         """
         subject, workload = self.subject(threads=False), self.workload
         at_once = hasattr(getattr(workload, "dataset", None), "__getitems__")
@@ -102,7 +102,7 @@ class Rig:
         )
 
     def batch(self) -> Any:
-        """One collated batch, its samples over again where there are fewer."""
+        """One collated batch; samples repeat if the data set has too few."""
         pipe = self.subject(threads=False).open(Layout(workers=0), seed=0)
         seed_everything(0)
         return pipe.next()[0]
@@ -121,9 +121,9 @@ def _of_batch(workload: Workload, size: int) -> Subject:
 
 
 def _seconds_per_sample(subject: Subject) -> tuple[float, float]:
-    """What one worker with a core needs for a sample, about: work, and all.
+    """About how many seconds one worker with a core needs for a sample: its work, and the whole time.
 
-    It is told by its second batch: first calls import and allocate.
+    Its second batch shows that: first calls import and allocate.
     """
     with closing(subject.open(Layout(workers=1), seed=0)) as pipe:
         pipe.stop()

@@ -79,8 +79,8 @@ class Ask:
 class Server:
     """A fresh process with the data set of ``spec``; use it in a ``with`` block.
 
-    The data set's own data are made. ``build_timeout``: the longest that building may take, s; None: as long as it
-    takes. ``tell`` is told what is going on, and ``more(link, rig, message)`` answers what is no calibration, there.
+    The data set's files exist already. ``build_timeout``: the longest that building may take, s; None: no limit.
+    ``tell`` is told what is going on. ``more(link, rig, message)`` runs in the process and answers all other messages.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Server:
         self._child.__exit__()
 
     def _wait(self, what: str, began: float, most: float | None, took: str) -> tuple[str, Any]:
-        """What the process says next; tell how long it has gone on, and end it where that is too long."""
+        """The process's next message. It is told how long that takes, and it ends the process if it takes too long."""
         while True:
             try:
                 return self._child.receive(TICK_S)
@@ -157,7 +157,7 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
             with open_device(message.device).loading() if message.device else nullcontext():
                 link.send("calibrated", _calibrated(link, rig, message))
         elif isinstance(message, Path):
-            # In a fork, because a batch that this process prepares makes its later workers faster.
+            # In a fork: a batch that this process prepared itself would make its later workers faster.
             run_forked([partial(_store, rig, message)], "the data set")
             link.send("stored")
         elif more is not None:
@@ -187,7 +187,7 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
 def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> list[Measurement]:
     """The same few samples beside cores that stream memory, and on both hardware threads of one core.
 
-    Not of a stream, which gives none of them again, nor of samples that need a worker around them.
+    Nothing is measured of a stream, which gives no sample twice, nor of samples that need a worker around them.
     """
     if not subject.samples or seconds <= 0 or (subject.timed_sample or (0,))[0] == OWN_WORK:
         return []

@@ -110,7 +110,7 @@ def _words(cpu: str) -> frozenset[str]:
 
 
 def _named(found: Sequence[Measurement], prefix: str) -> dict[int, Measurement]:
-    """By the number that ends the name, in order."""
+    """The measurements by the number at the end of their names, in order."""
     named = {m.name.removeprefix(prefix): m for m in found if m.name.startswith(prefix)}
     return {int(number): named[number] for number in sorted((n for n in named if n.isdecimal()), key=int)}
 
@@ -125,7 +125,7 @@ def _ratios(named: Mapping[int, Measurement], base: int, *, faster: bool = False
 
 
 def _clocks(host: HostFacts) -> tuple[SpeedPoint, ...]:
-    """Where nothing was spun: all cores together run about half-way between the base clock and the highest."""
+    """If no spin was measured: all cores together run about half-way between the base clock and the highest."""
     low, high, cores = host.clock_base_hz, host.clock_max_hz, host.physical_cores
     if not low or not high or not cores or low >= high:
         return ()
@@ -133,7 +133,7 @@ def _clocks(host: HostFacts) -> tuple[SpeedPoint, ...]:
 
 
 def _placed(point: SpeedPoint, deviation: float, others: float) -> SpeedPoint:
-    """As uncertain as the places of so many other CPUs make it."""
+    """The point with the uncertainty that the unknown places of so many other CPUs add."""
     more = deviation / math.sqrt(max(1.0, others)) if others > 0 else 0.0
     return point._replace(uncertainty=math.hypot(point.uncertainty, more))
 
@@ -141,6 +141,6 @@ def _placed(point: SpeedPoint, deviation: float, others: float) -> SpeedPoint:
 def _noise(measurements: Iterable[Measurement]) -> float:
     """Relative standard error of a mean, pooled over the measurements; `LEAST_DEVIATION` at least.
 
-    Of one process its values are the repeats; of several, the processes, whose own places and neighbours differ.
+    With one process, its values are the repeats. With several, the processes are: their places and neighbours differ.
     """
     return max(LEAST_DEVIATION, math.sqrt(stats.mean([relative_error(m.values) ** 2 for m in measurements])))

@@ -26,7 +26,7 @@ from coresim.units import format_duration
 
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.
 SECONDS = 5.0
-#: Samples and seconds of a built-in network's step that is timed on the CPU: a large batch takes one minutes.
+#: Samples and seconds of a built-in network's step that is timed on the CPU, where a large batch takes minutes.
 CPU_BATCH, CPU_SECONDS = 4, 2.0
 #: Relative standard uncertainty of that: 16 to 32 samples took 1.1 to 1.2 times as long (ResNets and ViT, one thread).
 PROPORTION = 0.1
@@ -66,7 +66,7 @@ class StepRequest:
             raise InputError(f"--step-time = {self.step_time:g} s: a step must take time")
         if self.device is not None and named not in ([], ["--step"]):
             raise InputError(f"--device says where to measure, and {named[0]} gives the step time; leave one out")
-        # A name that no record has is told before anything is built or measured.
+        # A name without a record is refused before anything is built or measured.
         if self.gpu is not None or (self.model is not None and self.net is None and not named and self.device is None):
             find_step(self.gpu or DEFAULT_GPU, self.model or DEFAULT_MODEL, precision=self.precision)
 
@@ -208,7 +208,7 @@ def _recorded(request: StepRequest, job: StepJob, instead: str | None = None) ->
     """A record of the catalogue; ``instead`` says why the device that is here was not measured."""
     gpu, model = request.gpu or DEFAULT_GPU, request.model or DEFAULT_MODEL
     found = find_step(gpu, model, job.batch_size, request.precision)
-    # Of a data set of the user's own nobody has said what is trained on it, nor on what.
+    # Nobody has said which network is trained on the user's own data set, nor on which GPU.
     source = recorded_source(found)
     if job.own_data and request.gpu is None and request.model is None:
         basis = f"not known; in its place the catalogue's {found.provenance}"

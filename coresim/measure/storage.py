@@ -36,7 +36,7 @@ DROPPED = "pages dropped before, checked with mincore"
 
 @dataclass
 class Reads:
-    """One process's seconds per file, and bytes per second of each pass; ``cached`` is what dropping left."""
+    """One process's seconds per file, and bytes per second of each pass; ``cached``: the share that stayed cached."""
 
     seconds: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
@@ -77,7 +77,7 @@ def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement
 
 
 def _reads_job(link: Link, files: Sequence[Path], seed: int, budget: float) -> Reads:
-    """Read pass after pass, within ``budget`` seconds; storage's own slow reads are its tail and stay in."""
+    """Read pass after pass, within ``budget`` seconds. Slow reads of the storage itself stay in: they are its tail."""
     chosen = random.Random(seed).sample(files, min(FILES, len(files)))
     started, reads = time.perf_counter(), Reads()
     try:

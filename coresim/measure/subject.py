@@ -1,4 +1,4 @@
-"""A subject: a loader that can be run with k workers, however it was come by, and what comes out of it while it runs.
+"""A subject is any loader that can be run with k workers; a pipe is such a loader while it runs.
 
 `coresim.measure.torch_loader` runs a job's own ``DataLoader``; `coresim.measure.stand_in` is a small loader of our own,
 for a host without torch; `coresim.measure.staged` runs stages in threads. A calibration and a trial take any of them.

@@ -1,4 +1,4 @@
-"""What threads of one interpreter get done together, and so for how much of their work they hold its lock."""
+"""How much threads of one interpreter get done together, and so for which share of their work they hold its lock."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from coresim.model.measurement import Measurement
 
 #: Two cores cannot tell the lock from memory that both wait for.
 LEAST_CORES = 4
-#: With the lock taken all the time, twice as many threads get hardly more done, by this factor at most,
+#: If the lock is taken all the time, twice as many threads get at most this factor more done.
 GAIN = 1.1
-#: and of their time with a sample this share or more is no work.
+#: They then wait for at least this share of their time with a sample.
 WAITED = 0.25
 
 
@@ -29,11 +29,11 @@ def thread_time(run: CalibrationRun) -> float:
 
 
 def lock_share(found: Calibration, slower: Callable[[Calibration, CalibrationRun], float]) -> Iterator[Measurement]:
-    """``lock.share``: the share of preparing for which a thread holds the lock; nothing where that is not seen.
+    """``lock.share``: the share of preparing for which a thread holds the lock; nothing if that cannot be seen.
 
     With h seconds of the lock per sample, any number of threads makes at most 1 / h samples per second (the bottleneck
-    law). That is reached where more threads get no more done though cores are free: they wait. h has in it what passing
-    the lock between so many threads adds (`coresim.model.lock`).
+    law). That limit is reached if more threads get no more done although cores are free: they wait. h includes what
+    passing the lock between so many threads adds (`coresim.model.lock`).
     """
     counts = sorted(count for count in found.counts if 0 < count <= found.cpus)
     if not counts or counts[-1] < LEAST_CORES:

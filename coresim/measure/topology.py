@@ -1,6 +1,6 @@
 """Which hardware threads share a core, a package, a cache or a memory node: from /sys, else from /proc/cpuinfo.
 
-And this process on some of them alone.
+`on_cpus` keeps this process on some of them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read_topology(system: SystemRoot) -> Topology:
 
 
 def allowed_cores(system: SystemRoot) -> list[list[int]]:
-    """The hardware threads on which this process may run, lowest first, by core; each is its own where none is told."""
+    """The hardware threads on which this process may run, by core, lowest first; one each if the cores are unknown."""
     cores: dict[str, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         siblings = system.text(f"{_CPUS}/cpu{cpu}/topology/thread_siblings_list")
@@ -86,7 +86,7 @@ def last_level_cache(system: SystemRoot, online: Iterable[int]) -> tuple[int | N
 
 
 def clock_range(system: SystemRoot, online: Iterable[int]) -> tuple[int | None, int | None]:
-    """The clock that a core is promised and the highest of one alone, in Hz; of the first CPU that tells both."""
+    """The base clock of a core and the highest clock of one alone, in Hz, from the first CPU that tells both."""
     for cpu in online:
         folder = f"{_CPUS}/cpu{cpu}/cpufreq"
         base, most = system.number(f"{folder}/base_frequency"), system.number(f"{folder}/cpuinfo_max_freq")

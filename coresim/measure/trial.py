@@ -1,15 +1,14 @@
 """One trial: a real input pipeline feeds an accelerator that blocks for the step time, step after step.
 
 The accelerator is emulated as in MLPerf Storage (https://github.com/mlcommons/storage): a step is a wait of known
-length, so all that the pipeline does is real. A timer that blocks wakes late, by milliseconds where every core is
-busy. The lateness is measured at each step and taken out: the emulated device has a clock of its own, on which step i
-starts at
+length, so all that the pipeline does is real. A timer that blocks wakes late, by milliseconds if every core is busy.
+The lateness is measured at each step and taken out: the emulated device has a clock of its own, and step i starts at
 
     start(i) = max(ready(i), end(i - 1)) + (got(i) - max(ready(i), woke(i - 1)))
 
 with ``ready`` the moment at which the batch was there for the trainer, ``woke`` and ``got`` the moments at which the
-trainer woke and had the batch in its hands: had it woken in time, it would have begun to wait or to receive that much
-earlier.
+trainer woke and had the batch in its hands. If it had woken in time, it would have begun to wait or to receive that
+much earlier.
 """
 
 from __future__ import annotations

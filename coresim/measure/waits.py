@@ -1,8 +1,7 @@
-"""What a sample waits for without a core, from the runs of a calibration: a network, a disk, a sleep.
+"""How long samples wait without a core (for a network, a disk, a sleep), from the runs of a calibration.
 
-And what follows from that: one worker whose samples wait lets the CPUs rest nearly all the time. Work after a rest is
-slower (cold caches, a clock that has to rise, a virtual CPU that has to be woken), up to four times in
-``calibration/workers-epyc-again.note.md``.
+One worker whose samples wait lets the CPUs rest nearly all the time. Work after a rest is slower (cold caches, a low
+clock, a virtual CPU that must be woken): up to four times in ``calibration/workers-epyc-again.note.md``.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.notes import Note, duty_of
 from coresim.measure.pacing import FIRST
 
-#: A sample waits for something else than a core where it does so for over this share of its time; what is less cannot
-#: be told from other programs' turns.
+#: The share of its time for which a sample must wait without a core to count as waiting; less cannot be told from other
+#: programs' turns.
 NOTABLE_WAIT = 0.1
 #: Samples of runs with several workers wait as long as those with one within this share, or within the noise.
 AS_LONG = 0.05
@@ -25,7 +24,7 @@ HOW = "time without a core, of each round's run with the most samples that waite
 
 
 def waits_of(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[float]]:
-    """Per sample and run, where it is notable; of threads, what their fetches took in threads of their own."""
+    """Seconds that samples waited, by run; empty if not notable. Of option 3, the time of its fetching threads."""
     if found.subject.threads:
         per_run = [[note.fetch / len(note.wall) for note in run.later] for run in lone]
         whole = sum(sum(note.wall) + note.fetch for run in lone for note in run.later)
@@ -34,7 +33,7 @@ def waits_of(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[fl
         per_run = [[value for note in _longest(found, run).after_first for value in _waited(note)] for run in lone]
         whole = sum(sum(note.wall) for run in lone for note in run.later)
         waited = sum(value for run in lone for note in run.later for value in _waited(note))
-    # Where the system does not tell them apart, a sample's waits hold the turns of other programs and other workers.
+    # If the system does not tell them apart, a sample's waits include the turns of other programs and other workers.
     told = all(note.queued is not None for run in lone for note in run.later)
     crowd = max(0.0, 1.0 - found.cpus / max(1, lone[0].workers))
     turns = 0.0 if told else stats.mean([run.others for run in lone]) / found.cpus + crowd
@@ -42,10 +41,10 @@ def waits_of(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[fl
 
 
 def busiest(found: Calibration, lone: Sequence[CalibrationRun]) -> list[CalibrationRun]:
-    """The runs that tell CPU times where samples wait: with the most workers that together want one core at the most.
+    """The runs that CPU times come from if samples wait: with the most workers that together want one core at most.
 
-    More slow one another down. Each worker made a batch after its first. All runs have as many workers, and there are
-    two at least where there are two with the fewest workers; else these tell it.
+    More workers slow one another down. Each worker made a batch after its first. All runs have the same number of
+    workers, and there are two at least if there are two with the fewest workers; else those with the fewest count.
     """
     for count in sorted(found.counts, reverse=True):
         runs = [run for run in found.runs if run.workers == count and len(run.later) > count]
@@ -56,9 +55,9 @@ def busiest(found: Calibration, lone: Sequence[CalibrationRun]) -> list[Calibrat
 
 
 def _longest(found: Calibration, lone: CalibrationRun) -> CalibrationRun:
-    """The run of the same round that waited for the most samples: waits differ widely, and workers wait side by side.
+    """The run of the same round with the most samples: waits differ widely, so more of them tell more.
 
-    It counts only where the batches that both runs made waited as long; else storage, or a crowd, slows several down.
+    It counts only if the batches that both runs made waited equally long; else storage, or a crowd, slows several down.
     """
     best, seen = lone, lone.after_first
     for run in found.runs:
@@ -74,14 +73,14 @@ def _longest(found: Calibration, lone: CalibrationRun) -> CalibrationRun:
 
 
 def _as_long(pairs: Sequence[tuple[float, float]]) -> bool:
-    """Whether the second of each pair is as long as the first on average, by the noise of their differences."""
+    """Whether the second of each pair is as long as the first on average, within the noise of their differences."""
     differences = [second - first for first, second in pairs]
     noise = 2.0 * math.sqrt(stats.variance(differences) / len(differences))
     return abs(stats.mean(differences)) <= max(AS_LONG * stats.mean([first for first, _ in pairs]), noise)
 
 
 def _waited(note: Note) -> list[float]:
-    """Per sample, the seconds in which it wanted no core: a batch's time on the run queue is shared out among them."""
+    """Seconds in which each sample wanted no core; a batch's time on the run queue is divided among its samples."""
     waits = [max(0.0, wall - cpu) for wall, cpu in zip(note.wall, note.cpu, strict=True)]
     whole = sum(waits)
     kept = max(0.0, 1.0 - (note.queued or 0.0) / whole) if whole > 0 else 0.0

@@ -69,7 +69,7 @@ def open_gpus() -> Callable[[], tuple[float, ...]]:
 
 
 class _Counters:
-    """One process's counters since it began, and the CPUs that it may run on."""
+    """A process's counters since its start, and the CPUs that it may run on."""
 
     def __init__(self, seconds: float, state: str, faults: int, cpus: frozenset[int] = frozenset()) -> None:
         self.seconds, self.state, self.faults, self.cpus = seconds, state, faults, cpus
@@ -96,7 +96,7 @@ def _counters(process: Any) -> _Counters:
 
 
 def _process(main: int, pid: int, before: _Counters | None, now: _Counters, span: float) -> Process:
-    """A process that is new has done all that it did within the tick."""
+    """What a process did within the tick; a new process did all of its work in it."""
     seconds, faults = (before.seconds, before.faults) if before else (0.0, 0)
     return Process(pid, pid == main, (now.seconds - seconds) / span, now.state, (now.faults - faults) / span)
 

@@ -1,4 +1,4 @@
-"""What a loader's worker takes besides the time of its samples, read from the kernel: memory, and threads of libraries.
+"""The memory of a loader's worker and the threads of its libraries, read from the kernel.
 
 torch limits itself to one thread in a DataLoader's worker (``torch/utils/data/_utils/worker.py``); OpenCV, OpenMP and
 BLAS are not limited.
@@ -16,14 +16,14 @@ import psutil
 from coresim.measure.bandwidth import available_memory
 from coresim.measure.host import shared_memory
 
-#: A thread counts that worked for this share of the time of the busiest: others started, waited or watched.
+#: A thread counts if it worked for this share of the busiest one's time; others only started, waited or watched.
 WORKED = 0.1
-#: Share of the free memory that workers which are started beyond the cores may take with their batches.
+#: Share of the free memory that workers beyond the number of cores may take with their batches.
 MOST_MEMORY = 0.25
 
 
 class WorkerMemory(NamedTuple):
-    """Bytes that a worker holds alone, and those that it shares with the trainer or other workers; no batches."""
+    """Bytes that a worker holds alone, and bytes that it shares with the trainer or other workers; without batches."""
 
     private: int
     shared: int
@@ -61,7 +61,7 @@ def room_for(workers: Sequence[WorkerMemory], batches: int) -> int:
 
 
 def worked(before: Mapping[int, float], after: Mapping[int, float]) -> tuple[int, float]:
-    """Threads that worked between two readings of `task_times`, as `WORKED` says, and all work over the busiest's."""
+    """How many threads worked between two readings of `task_times`, and the work of all over the busiest one's."""
     spent = [seconds - before.get(name, 0.0) for name, seconds in after.items()]
     most = max(spent, default=0.0)
     return (sum(seconds >= WORKED * most for seconds in spent), sum(spent) / most) if most > 0 else (1, 1.0)

@@ -66,7 +66,7 @@ class Costs:
     @property
     def scenario(self) -> Scenario:
         """The scenario of the calibration, at the machine's speed meant."""
-        # What sampling takes of a CPU, whoever is on it lacks.
+        # Whatever runs on a CPU lacks the share that sampling takes of it.
         return with_services(_read(json.dumps(self.tables)), self.slower / (1.0 - self.sampled), *WORK)
 
     def at(self, slower: float) -> Costs:

@@ -78,7 +78,7 @@ def score(points: Sequence[RecordedPoint]) -> Score:
 
 
 def cause(point: RecordedPoint, job: RecordedJob) -> str:
-    """What the trial itself shows of why its prediction missed: dearer work of more idle than predicted, or cheaper."""
+    """Why the prediction missed, as far as the trial shows it: its work was dearer than calibrated, or cheaper."""
     changes = _explaining(point, job.costs)
     named = [
         f"{name} {change:+.0%} against the calibration" for name, change in changes.items() if abs(change) > NOTABLE
@@ -138,12 +138,12 @@ def _launching(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
 
 
 def _explaining(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
-    """The changes, 0 where one would have made the point miss the other way."""
+    """The changes; 0 for one that would have made the point miss in the other direction."""
     return {name: c if c * point.error < 0 else 0.0 for name, c in cost_changes(point, costs).items()}
 
 
 def missing_term(ledger: Ledger) -> str:
-    """The term that most likely lacks: the largest common change of a noted cost that explains misses, or structure."""
+    """What predictions lack most likely: the largest common change of a noted cost that explains misses, else structure."""
     changes: dict[str, list[float]] = {}
     for point in ledger.scored:
         for name, change in _explaining(point, ledger.job_of(point).costs).items():
@@ -199,7 +199,7 @@ class Choice:
 
 
 def choices(points: Iterable[RecordedPoint]) -> list[Choice]:
-    """Of every scan of three or more counts, as `recommend` has it: fewest predicted within `NOISE` of the best."""
+    """The choice of `recommend` in every scan: the fewest workers that are predicted within `NOISE` of the best."""
     return [
         choice_of(scan, {point.setting.workers: point.prediction.idle for point in scan}) for scan in scans_of(points)
     ]

@@ -69,7 +69,7 @@ def validate(
         specs: how to build each workload that the grid names; its data are made.
         device: where models train, if their settings do not say.
         trial_s: wall seconds of a trial.
-        ledger: an empty one, or what an interrupted validation had; what of it is not settled is made anew.
+        ledger: an empty one, or that of an interrupted validation; its unsettled settings are made anew.
         seconds: begin no trial after so many seconds; None: no limit.
         save: told the ledger after each trial, so that an interruption loses one trial at most.
         progress: told what is going on, and the fraction done.
@@ -100,7 +100,7 @@ def validate(
             name = settings[0].workload
             tell = partial(_tell, progress, name, made, total)
             spec = replace(specs[name], batch_size=settings[0].batch_size)
-            # What an interrupted validation had of this job's settings was measured beside another calibration.
+            # Drop an interrupted validation's trials of these settings: they belong to another calibration.
             ledger = maker.run(spec, settings, ledger.without(settings), tell)
             made += sum(setting.repeats for setting in settings)
     return ledger
@@ -152,7 +152,7 @@ class _Maker:
             while turns and time.monotonic() < self.until:
                 place = turns.popleft()
                 made = sum(len(point.trials) for point in points)
-                # Disturbed trials are made again: more than were declared.
+                # Disturbed trials are made again, so there may be more trials than declared.
                 tell(f"running the real pipeline, {min(100, 10 * (10 * made // trials))} %", made)
                 points[place] = _attempt(server, points[place], paces, self.group)
                 self.save(ledger := base.with_job(job, points))
@@ -207,7 +207,7 @@ def _usual_pace(paces: Mapping[int, float], setting: Setting) -> float:
 def quiet_calibration(
     calibrate: Callable[[], Calibrated], until: float, tell: Callable[[str, int], None]
 ) -> Calibrated:
-    """A calibration, made again while other programs are busy, as a trial is: all trials stand beside it."""
+    """A calibration, made again while other programs are busy: all trials are compared with it."""
     found = calibrate()
     for _ in range(ATTEMPTS):
         if not found.busy or time.monotonic() > until:
@@ -218,7 +218,7 @@ def quiet_calibration(
 
 
 def _turns(settings: Sequence[Setting]) -> list[int]:
-    """Every setting as often as it is repeated, in an order that tells neither from the machine's drift."""
+    """Every setting as often as it is repeated, in random order, so that the machine's drift favours none."""
     turns = [place for place, setting in enumerate(settings) for _ in range(setting.repeats)]
     random.Random(1).shuffle(turns)
     return turns
@@ -233,7 +233,7 @@ def settled(point: RecordedPoint) -> bool:
 def _attempt(
     server: Server, point: RecordedPoint, paces: Mapping[int, float], group: QuotaGroup | None
 ) -> RecordedPoint:
-    """One more trial, and with it a new look at which of all are disturbed."""
+    """The point with one more trial; which trials are disturbed is judged anew."""
     limit = group if point.setting.limit == "quota" else None
     order = Order(point.setting, point.step_s, point.length, _usual_pace(paces, point.setting), limit)
     measured: MeasuredTrial = server.ask(order, "running the real pipeline")

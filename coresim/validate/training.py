@@ -1,4 +1,4 @@
-"""Training as the accelerator of a trial: what a step takes is between events on the device's own line of time.
+"""Training as the accelerator of a trial; a step's time is the time between two events of the device.
 
 The device is any of `coresim.device.interface`: a CUDA device, the CPU, or an emulated one. The trainer runs one step
 ahead of it, as a loop does that reads the loss of the step before, or as far as it is told to; where it prepares the

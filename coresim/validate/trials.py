@@ -1,9 +1,9 @@
 """Trials: the process that built and calibrated a data set also runs the real pipeline on request.
 
 A trial runs the same subject as the calibration, with other settings, and feeds an accelerator that blocks for the step
-time, or real training. Several ranks have a loader each, and a barrier ends every step, gloo's, as in data-parallel
-training on CPUs: as its step begins, each tells the others when its device will be done, and the latest of these
-moments ends the step of all. Passing the barrier delays a rank only where it takes longer than the step.
+time, or real training. Several ranks have a loader each, and a barrier of gloo ends every step, as in data-parallel
+training on CPUs: when its step begins, each rank tells the others when its device will be done, and the latest of these
+moments ends the step of all. Passing the barrier delays a rank only if that takes longer than the step.
 """
 
 from __future__ import annotations
