@@ -143,7 +143,7 @@ def _explaining(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
 
 
 def missing_term(ledger: Ledger) -> str:
-    """What predictions lack most likely: the largest common change of a noted cost that explains misses, else structure."""
+    """What predictions lack most likely: the largest common change of a noted cost that explains misses, if any."""
     changes: dict[str, list[float]] = {}
     for point in ledger.scored:
         for name, change in _explaining(point, ledger.job_of(point).costs).items():
