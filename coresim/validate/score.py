@@ -93,22 +93,21 @@ def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
     """Relative change of what the sampler, the workers and the trainer noted against what was predicted with.
 
     A batch, its samples and their joining, beside other busy cores is held against the calibrated one over s(k), as the
-    prediction has it.
+    prediction has it. Without overlap it is all that the trainer did to have the batch, as in the calibration.
     """
     found = {}
     # The noted CPU times have no part of what sampling takes of a CPU.
     trials, scenario = point.clean, replace(costs, slower=1.0, sampled=0.0).scenario
     workload, speeds = scenario.workload, scenario.host.speed
     found["the machine's pace"] = stats.mean([t.pace for t in trials]) - 1.0
-    joining = workload.collate.mean
+    joining, noted = workload.collate.mean, [t.sample_s * point.setting.batch_size + t.collate_s for t in trials]
     if point.setting.option == Option.NO_OVERLAP:
-        joining *= workload.in_process_collate
+        joining, noted = joining * workload.in_process_collate, [t.receive_s for t in trials]
     work = point.setting.batch_size * workload.preprocess.mean + joining
     # In option 3 the calibration has the time that a thread needs for a sample, which trials do not note.
     if point.setting.option != Option.STAGED and work > 0:
         speed = speeds[min(point.setting.busy, len(speeds)) - 1]
-        noted = stats.mean([t.sample_s * point.setting.batch_size + t.collate_s for t in trials])
-        found[WORK] = noted * speed / work - 1.0
+        found[WORK] = stats.mean(noted) * speed / work - 1.0
     if point.setting.option == Option.OVERLAPPED and workload.consumer.mean > 0:
         longer = receiving(point.setting.workers, workload.consumer_growth, workload.consumer_by_workers)
         found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / (longer * workload.consumer.mean) - 1.0

@@ -110,6 +110,15 @@ def test_what_a_trial_noted_is_held_against_the_calibration_without_the_share_of
     assert cost_changes(same, replace(COSTS, sampled=0.1))[WORK] == pytest.approx(0.0)
 
 
+def test_without_overlap_all_that_the_trainer_did_for_a_batch_is_held_against_the_calibration():
+    """The calibrated collation of such a trainer has the loader's own work in it, which notes of samples have not."""
+    alone = with_work(COSTS, in_process_collate=2.0)  # 20 ms of samples, and 6 ms
+    found = replace(point(replace(SETTING, option=1, workers=0), 0.3), trials=(measured(0.3, receive_s=0.039),))
+    assert cost_changes(found, alone)[WORK] == pytest.approx(0.5)
+    (own,) = with_own_costs(replace(ledger(found), jobs=(RecordedJob("images", "imagenet-like", alone),)), simulate)
+    assert own.prediction.seconds_per_step == pytest.approx(found.step_s + 0.039, rel=0.01)
+
+
 def test_pinning_is_a_cause_where_a_trial_noted_it():
     costs, slow = with_work(COSTS, pin="10 ms"), measured(0.3, pin_s=0.013)
     changes = cost_changes(replace(point(SETTING, 0.3), trials=(slow,)), costs)
