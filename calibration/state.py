@@ -35,8 +35,8 @@ in this folder; a ledger holds every point's setting, raw step times, prediction
 All notes but those of `trainer-fork`, `device-fork`, `trainer-staged` and `device-staged` say that more is missed "with
 each trial's own costs" than the tables do, by up to 0.8 points. CPU times that a trial noted were then held against
 calibrated ones that included what sampling takes of a CPU. Until 08:30 UTC on 27 November 2026 a trainer's samples and
-collation without workers were held against all that it does for a batch: that made those settings miss 1 point more, and
-all settings of a recording 0.1 points at the most.
+collation without workers were held against all that it does for a batch. That made these settings miss 1 point more,
+and all settings of a recording 0.1 points at the most.
 
 GPU idle is the share of the time that steps alone do not need: 1 less the accelerator utilisation of MLPerf Storage.
 In recordings of real training, on emulated devices too, from before 21:50 UTC on 26 November 2026 it was the share that
