@@ -53,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan and print; exit code 0 (a pair without a prediction is part of the answer), 1 if a file is not whole."""
     from coresim.fleet.description import load_fleet
-    from coresim.report.fleet import fleet_document, fleet_text
+    from coresim.report.fleet import PLAN, fleet_text
     from coresim.report.results import ResultFile, read_results
 
     if args.parquet:
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         print(f"coresim: interrupted; {args.results} keeps what is finished: run the same again", file=sys.stderr)
         return EXIT_INTERRUPTED
-    show(args, fleet_document(plan, metadata(args.seed, args.fleet)), fleet_text(plan, args.top))
+    show(args, PLAN.write(plan, about=metadata(args.seed, args.fleet)), fleet_text(plan, args.top))
     if args.parquet:
         from coresim.report.tables import write_parquet
 

@@ -132,22 +132,24 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None, Profi
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, checked: Checked | None) -> None:
     from coresim.report.answer import answer_of
-    from coresim.report.document import recommendation_document
+    from coresim.report.document import RECOMMENDATION
+    from coresim.report.today import TODAY
 
     source = source_of(args) if args.command or args.input else "measured here"
-    document = recommendation_document(answer, _about(args, source, profile), checked)
+    today = TODAY.write(checked) if checked else None
+    document = RECOMMENDATION.write(answer, metadata=_about(args, source, profile), today=today)
     told = answer_of(answer, profile, source, args.settings, checked)
     show(args, document, replace(told, provenance=(*told.provenance, *_checked(profile))).text(args.verbose))
 
 
 def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> None:
     from coresim.report.provenance import profile_notes
-    from coresim.report.steps import ForSteps, steps_document
+    from coresim.report.steps import STEPS, ForSteps
 
     source = args.input or "measured here"
     notes, provenance = profile_notes(profile, args.settings)
     text = str(ForSteps(answer, notes, (*provenance, *_checked(profile)), profile.settings))
-    show(args, steps_document(answer, _about(args, source, profile)), text)
+    show(args, STEPS.write(answer, metadata=_about(args, source, profile)), text)
 
 
 def _about(args: argparse.Namespace, source: str, profile: Profile | None) -> dict[str, Any]:

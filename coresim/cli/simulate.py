@@ -52,7 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate and print; exit code 0."""
     from coresim.model.build import build, resolve_setting
-    from coresim.report.document import estimate_document
+    from coresim.report.document import ESTIMATE
     from coresim.report.provenance import step_provenance
     from coresim.report.simulated import bound_lines, estimate_text
     from coresim.sim.estimate import Plan, estimate
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     engine = engine_named(args.engine)
     result = heeding(lambda: estimate(pipeline, plan, engine))
     about = metadata(args.seed, args.input, step_provenance(profile, None, args.settings), profile)
-    document = estimate_document(result, shown, about)
+    document = ESTIMATE.write(result, setting=shown, metadata=about)
     if scenario.stages:  # they say how many servers each has; a loader's workers are no part of such a line
         shown = {"listed stages": len(scenario.stages), "cores": setting.cores, "engine": args.engine}
     code = show(args, document, "\n".join([estimate_text(result, shown), *bound_lines(pipeline)]))

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from coresim.advise.what_if import option_today, remedies_named, what_if
     from coresim.attaching.today import check_today, own_options
     from coresim.report.remedies import what_if_document, what_if_text
-    from coresim.report.today import today_document, today_text
+    from coresim.report.today import TODAY, today_text
     from coresim.sim.estimate import Plan
 
     scenario, profile = read_job(args, settings_of(args), args.cold, args.storage)
@@ -42,6 +42,6 @@ def run(args: argparse.Namespace) -> int:
         option = args.option or option_today(scenario, Option.OVERLAPPED)
         found = what_if(scenario, study, args.remedy, option, options=own_options(profile))
         today = check_today(profile, study)
-    document = what_if_document(found) | {"observed": today_document(today) if today else None}
+    document = what_if_document(found) | {"observed": TODAY.write(today) if today else None}
     show(args, document, "\n\n".join([*([today_text(today)] if today else []), what_if_text(found)]))
     return EXIT_ANSWERED if today is None or today.trusted else EXIT_NOT_TRUSTED

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from coresim.advise.memory import MemoryCap
 from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
-from coresim.attaching.today import Checked
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes, misses_of
 from coresim.report.node import node_of
 from coresim.report.records import KINDS, VERSION, Key, Record, constant, keys
 from coresim.report.settings import loader_settings, pins_memory
-from coresim.report.today import TODAY, today_document
-from coresim.sim.estimate import Estimate
+from coresim.report.today import TODAY
 
 
 class _Part(NamedTuple):
@@ -33,11 +32,6 @@ def _probability(answer: Recommendation) -> float | None:
 def _short(cap: MemoryCap | None) -> MemoryCap | None:
     """The cap where it is known what is too small."""
     return cap if cap and cap.memory.short_of else None
-
-
-def finite(value: float) -> float | None:
-    """The number, or None where JSON has no word for it."""
-    return value if abs(value) < float("inf") else None
 
 
 #: Attributes of an estimate that are keys of documents too.
@@ -128,8 +122,10 @@ _ELASTICITY = Record(
     Key("elasticity", "number?"),
 )
 _BOUND = Record(
-    Key("cores", "number?", lambda bound: finite(bound.cores)), *keys("text", "formula", "numbers", "binding")
+    Key("cores", "number?", lambda bound: bound.cores if math.isfinite(bound.cores) else None),
+    *keys("text", "formula", "numbers", "binding"),
 )
+#: Of a `Recommendation`; ``metadata`` and ``today``, of a job that is a program, are given beside it.
 RECOMMENDATION = Record(
     VERSION,
     constant("step_time_known", True),
@@ -160,6 +156,7 @@ _STATION = {
                    "starved": KINDS["number"]},
     "required": ["name", "utilisation", "blocked", "starved"],
 }  # fmt: skip
+#: Of an `Estimate`; ``setting`` and ``metadata`` are given beside it.
 ESTIMATE = Record(
     VERSION,
     Key("setting", "table"),
@@ -180,15 +177,3 @@ ESTIMATE = Record(
 def setting_record(scenario: Scenario, point: Point) -> dict[str, Any]:
     """What a setting is, takes and gives."""
     return Record(*_SETTING).write(_Part(scenario, None, point))
-
-
-def recommendation_document(
-    answer: Recommendation, metadata: dict[str, Any], today: Checked | None = None
-) -> dict[str, Any]:
-    """The document that ``coresim recommend --json`` prints; ``today``: of a job that is a program, how that does."""
-    return RECOMMENDATION.write(answer, metadata=metadata, today=today and today_document(today))
-
-
-def estimate_document(estimate: Estimate, setting: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
-    """The document that ``coresim simulate --json`` prints."""
-    return ESTIMATE.write(estimate, setting=setting, metadata=metadata)

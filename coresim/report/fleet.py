@@ -168,7 +168,7 @@ _MIX = Record(
 _NOT_PREDICTED = Record(
     Key("workload", "text", "workload.name"), Key("machine", "text", "candidate.name"), Key("reason", "text")
 )
-#: Every row, the best for each workload with what to ask for, the mixes, and what was not predicted.
+#: Of a `FleetPlan`; ``about`` is given beside it.
 PLAN = Record(
     constant("format", "coresim-fleet-plan"),
     VERSION,
@@ -183,8 +183,3 @@ PLAN = Record(
 def _best(plan: FleetPlan) -> dict[str, dict[str, Any] | None]:
     rows = {workload.name: plan.best_first(workload) for workload in plan.fleet.workloads}
     return {name: _BEST.write(found[0]) if found else None for name, found in rows.items()}
-
-
-def fleet_document(plan: FleetPlan, about: dict[str, Any]) -> dict[str, Any]:
-    """The document that ``coresim plan --json`` prints."""
-    return PLAN.write(plan, about=about)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from coresim.advise.recommend import Recommendation
 from coresim.advise.steps import StepUnknown
@@ -63,6 +62,7 @@ _STEP = Record(
     Key("recommendation", RECOMMENDED, lambda found: found),
     Key("sure", SURE, lambda found: found),
 )
+#: Of a `StepUnknown`; ``metadata`` is given beside it.
 STEPS = Record(
     VERSION,
     constant("step_time_known", False),
@@ -71,8 +71,3 @@ STEPS = Record(
     Key("target_gpu_idle", "share", lambda answer: answer.answers[0].scenario.target.gpu_idle),
     Key("metadata", "table"),
 )
-
-
-def steps_document(answer: StepUnknown, metadata: dict[str, Any]) -> dict[str, Any]:
-    """The document that ``coresim recommend --json`` prints where the step time is not known."""
-    return STEPS.write(answer, metadata=metadata)

@@ -117,8 +117,8 @@ def trials_document(
     """
     error = _mean_miss(tried or [today])
     return {
-        "today": today_document(today),
-        "trials": [today_document(one) for one in tried],
+        "today": TODAY.write(today),
+        "trials": [TODAY.write(one) for one in tried],
         "failed": [{"workers": count, "error": why} for count, why in failures.items()],
         "mean_absolute_error": error,
         "trusted": error <= max_error,
@@ -176,8 +176,3 @@ TODAY = Record(
     Key("epoch_wait_s", "amount?", "today.epoch_wait"),
     Key("gpu_idle_with_epoch_starts", "share?", "today.idle_with_starts"),
 )
-
-
-def today_document(checked: Checked) -> dict[str, Any]:
-    """The same for ``--json``."""
-    return TODAY.write(checked)

@@ -20,7 +20,7 @@ from coresim.advise.sweep import Study, pipeline_of
 from coresim.cli.main import main
 from coresim.model.scenario import read_scenario
 from coresim.report.answer import Answer
-from coresim.report.document import recommendation_document
+from coresim.report.document import RECOMMENDATION
 from coresim.report.text import headline
 from coresim.sim.estimate import Plan, estimate
 from coresim.sim.fast import simulate
@@ -74,7 +74,7 @@ def answers() -> list[Recommendation]:
 def test_no_answer_contradicts_itself() -> None:
     for found in answers():
         target, point = found.scenario.target.gpu_idle, found.point
-        told = recommendation_document(found, {})
+        told = RECOMMENDATION.write(found, metadata={}, today=None)
         best, sure = told["recommendation"], told["sure"]
         assert best["meets_target"] == (best["gpu_idle"] <= target) == (best["probability_within_target"] >= 0.5)
         assert best["meets_target"] is not headline(found).startswith("No core count")

@@ -13,7 +13,7 @@ from coresim.advise.sweep import Point
 from coresim.model.measurement import Measurement
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.content import Table
-from coresim.report.document import recommendation_document
+from coresim.report.document import RECOMMENDATION
 from coresim.report.plan import plan_report
 from coresim.sim.fast import simulate
 
@@ -90,7 +90,7 @@ def test_an_option_that_memory_stops_says_so_everywhere():
     said = "option 2 stops at 4 workers per GPU: /dev/shm of the host that was measured or given, 5 GB;"
     said += f" {cap.wanted} per GPU need {needed / 1e9:g} GB"
     assert f"{said} (of another machine: --set host.shm_bytes=...)" in " ".join(str(answer).split())
-    options = recommendation_document(answer.result, {})["options"]
+    options = RECOMMENDATION.write(answer.result, metadata={}, today=None)["options"]
     assert [option["workers_capped"] is None for option in options] == [True, False, True]
     assert options[1]["workers_capped"] == {
         "workers": 4, "by": "/dev/shm", "size_bytes": 5e9, "workers_wanted": cap.wanted, "needed_bytes": needed,

@@ -11,7 +11,7 @@ from coresim.advise.sweep import Study
 from coresim.advise.uncertain import per_rate, uncertain
 from coresim.errors import InputError
 from coresim.model.scenario import read_scenario
-from coresim.report.document import recommendation_document
+from coresim.report.document import RECOMMENDATION
 from coresim.report.doubt import doubt_line, own_words, sure_words
 from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
@@ -48,7 +48,7 @@ def test_what_another_option_surely_does_is_told_with_its_name() -> None:
     assert found.point == likely.answer and likely.sure is None
     assert found.sure is not None and found.sure == surely.sure
     assert found.sure.cores == found.point.cores and sure_words(found) == "nine in ten sure with option 3 (staged)"
-    told = recommendation_document(found, {})["sure"]
+    told = RECOMMENDATION.write(found, metadata={}, today=None)["sure"]
     assert (told["option"], told["option_name"], told["workers"]) == (3, "staged", found.sure.workers)
     alone = recommend(read_scenario(tables), Study(simulate, PLAN), (2,))
     assert alone.sure is None and sure_words(alone) == "no core count tried is nine in ten sure"
@@ -86,7 +86,7 @@ def test_a_job_without_work_for_cores_needs_none_for_any_rate() -> None:
 
 def test_the_json_says_both_numbers() -> None:
     found = answer({"mean": "20 ms", "uncertainty": 0.2}, {"mean": "5 ms"}, 0.8)
-    told = recommendation_document(found, {})
+    told = RECOMMENDATION.write(found, metadata={}, today=None)
     assert told["sure"]["confidence"] == 0.8
     assert told["sure"]["cores_per_gpu"] == found.sure.cores
     assert told["sure"]["probability_within_target"] >= 0.8

@@ -27,7 +27,7 @@ from coresim.model.profile import AcceleratorSource, Profile
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.today import Today
 from coresim.report.settings import loader_settings
-from coresim.report.today import today_document, today_text
+from coresim.report.today import TODAY, today_text
 from coresim.sim.estimate import Plan
 
 #: 32 samples of 5 ms: two workers on two cores have a batch every 80 ms, and a step of 50 ms leaves 30 of them idle.
@@ -131,7 +131,7 @@ def test_a_miss_names_the_term_that_explains_it(
     explained = f"; with that, the prediction is {100 * checked.term.idle:.1f} %." in text
     assert explained == (term != "handing batches over")
     assert ("The net trains on the cores that the workers use" in text) == (term == "the step")
-    told = today_document(checked)
+    told = TODAY.write(checked)
     assert (told["trusted"], told["likeliest_term"]["name"]) == (False, term)
 
 
@@ -143,7 +143,7 @@ def test_short_epochs_are_told_and_are_the_term_of_a_miss(scenario: Scenario, st
     # 4 steps of 50 ms in three periods of 80 ms, a wait of 290 ms and a step.
     assert "An epoch has 4 batches, and its first is waited for 290 ms, which is not in these figures." in text
     assert "With that the GPU idles 65.5 %." in text
-    assert today_document(checked)["gpu_idle_with_epoch_starts"] == pytest.approx(1 - 200 / 580)
+    assert TODAY.write(checked)["gpu_idle_with_epoch_starts"] == pytest.approx(1 - 200 / 580)
     missed = check(scenario, today(gpu_idle=0.0, **short), study)
     assert missed.term is not None and missed.term.name == "short epochs"
     text = " ".join(today_text(missed).split())

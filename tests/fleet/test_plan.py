@@ -31,7 +31,7 @@ from coresim.fleet.transfer import OTHER_CPU, OTHER_FORM, condensed, transfer
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import read_scenario
 from coresim.model.service import Service, empirical
-from coresim.report.fleet import fleet_document, fleet_text
+from coresim.report.fleet import PLAN, fleet_text
 from coresim.report.results import ResultFile, read_results
 from coresim.report.scheduler_requests import memory_gib, scheduler_requests
 from coresim.report.schemas import schemas
@@ -262,7 +262,7 @@ def test_what_does_not_meet_the_target_is_under_no_heading_that_says_so() -> Non
     }
     assert heading < places["good"] < beyond < places["cheap"]
     assert "ask for, on good (4 cores per GPU, nine in ten sure):" in fleet_text(plan)
-    best = fleet_document(plan, {})["best"]["job"]
+    best = PLAN.write(plan, about={})["best"]["job"]
     assert (best["machine"], best["meets_target"]) == ("good", True)
     starved = fleet_text(plan_fleet(Fleet((job(),), (cheap,))))
     assert "job: 100 GPU-hours: no machine is idle within 5.0 %\n  idle beyond the target" in starved
@@ -297,7 +297,7 @@ def test_a_request_is_for_the_surer_count_where_the_machine_has_it_and_the_same_
     assert "ask for, on large (6 cores per GPU, nine in ten sure):" in told["large"]
     assert "4 (likely)" in told["middle"] and "(4 cores per GPU, within the target as likely as not):" in told["middle"]
     assert "ask for, on small (all the cores there are):" in told["small"]
-    assert fleet_document(plans["large"], {})["best"]["job"]["confidence"] == 0.9
+    assert PLAN.write(plans["large"], about={})["best"]["job"]["confidence"] == 0.9
     # What a recommendation says of the setting, the plan says too.
     best = found.sure
     assert best is not None and rows["large"].outcome.basis == SEARCHED
@@ -340,7 +340,7 @@ def test_where_no_core_count_will_do_none_is_sure(tmp_path: Path) -> None:
     plan = plan_fleet(Fleet((job(scenario=slow),), (host(gpu="A100"),)))
     outcome = plan.rows[0].outcome
     assert (outcome.cores_needed, outcome.confidence) == (None, None)
-    document = fleet_document(plan, {})
+    document = PLAN.write(plan, about={})
     assert document["best"]["job"]["confidence"] is None and document["rows"][0]["confidence"] is None
     validate(document, schemas()["plan"])
     assert "none will do" in fleet_text(plan) and "(all the cores there are):" in fleet_text(plan)
