@@ -6,14 +6,7 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.attach import (
-    add_attach,
-    another_step,
-    check_program,
-    foreign_loader,
-    measured,
-    source_of,
-)
+from coresim.cli.attach import add_attach, another_step, check_program, foreign_loader, measured, source_of
 from coresim.cli.common import (
     check_storage,
     check_writable,

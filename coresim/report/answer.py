@@ -132,12 +132,7 @@ def answer_of(
 
 @dataclass(frozen=True, repr=False)
 class Simulated(Shown):
-    """One simulated setting.
-
-    Attributes:
-        result: the estimate itself.
-        setting: what was simulated.
-    """
+    """The estimate of one simulated setting, which shows itself."""
 
     result: Estimate
     setting: dict[str, Any]

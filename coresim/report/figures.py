@@ -78,13 +78,12 @@ def plot_gantt(scenario: Scenario, cores: float, workers: int, engine: Engine, s
     return draw_timelines(figure, scenario, settings, engine, steps, seed)
 
 
-def plot_answer_timeline(answer: Recommendation, engine: Engine) -> Figure:
-    """The first batches of each option at its own answer, or at its knee where it has none."""
-    return draw_answer_timeline(plt.figure(figsize=(8, 8), layout="constrained"), answer, engine)
+def plot_answer_timeline(answer: Recommendation, engine: Engine, figure: Figure | None = None) -> Figure:
+    """The first batches of each option at its own answer, or at its knee where it has none.
 
-
-def draw_answer_timeline(figure: Figure, answer: Recommendation, engine: Engine) -> Figure:
-    """The same on a figure that is there, in enough steps to see the line fill and every worker come round again."""
+    In enough steps to see the line fill and every worker come round again.
+    """
+    figure = figure or plt.figure(figsize=(8, 8), layout="constrained")
     count = answer.scenario.accelerator.count
     points = [option.answer or option.knee for option in answer.options]
     settings = [
@@ -95,12 +94,7 @@ def draw_answer_timeline(figure: Figure, answer: Recommendation, engine: Engine)
 
 
 def draw_timelines(
-    figure: Figure,
-    scenario: Scenario,
-    settings: Sequence[SimulatedSetting],
-    engine: Engine,
-    steps: int,
-    seed: int = 1,
+    figure: Figure, scenario: Scenario, settings: Sequence[SimulatedSetting], engine: Engine, steps: int, seed: int = 1
 ) -> Figure:
     """The first ``steps`` batches of each setting, one panel each.
 

@@ -206,7 +206,7 @@ def _timeline(result: Recommendation, engine: Engine) -> Section:
         " time from an empty pipeline on, when the workers have started."
     )
     title = "Timeline of the first batches"
-    chart = Chart(title, caption, lambda to: _figures().draw_answer_timeline(to, result, engine), 6.5)
+    chart = Chart(title, caption, lambda to: _figures().plot_answer_timeline(result, engine, to), 6.5)
     return Section("The first batches", (chart,))
 
 

@@ -28,14 +28,14 @@ def remedies_sections(found: WhatIf) -> tuple[Section, Section]:
 
 
 def _table(found: WhatIf) -> Table:
-    return Table(COLUMNS, (_row("today", found.today), *(_row(_name(outcome), outcome) for outcome in found.outcomes)))
+    return Table(COLUMNS, tuple(map(_row, (found.today, *found.outcomes))))
 
 
 def _notes(found: WhatIf) -> Section:
     notes = [
-        f"{outcome.remedy.name}: {outcome.remedy.what}. {_sentence(outcome.remedy.basis)} It costs {outcome.price}."
+        f"{remedy.name}: {remedy.what}. {remedy.basis[:1].upper()}{remedy.basis[1:]}. It costs {outcome.price}."
         for outcome in found.outcomes
-        if outcome.remedy
+        if (remedy := outcome.remedy)
     ]
     if found.left_out:
         share = percent(found.scenario.workload.decode_share or 0.0)
@@ -43,10 +43,6 @@ def _notes(found: WhatIf) -> Section:
         what = f"does not fit, {share} of the preparation is known to decode: {names}"
         notes.append(f"{what}. If more does, say so: --set workload.decode_share=0.5.")
     return Section("What the remedies are", (Items(tuple(notes)),))
-
-
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
 
 
 def conclusion(found: WhatIf) -> str:
@@ -76,8 +72,8 @@ def what_if_document(found: WhatIf) -> dict[str, Any]:
 
 def _document(outcome: RemedyOutcome) -> dict[str, Any]:
     remedy = outcome.remedy
-    about = {} if remedy is None else {n: getattr(remedy, n) for n in ("name", "what", "rests", "basis")}
-    about |= {} if remedy is None else {"price": outcome.price}
+    about = {name: getattr(remedy, name) for name in ("name", "what", "rests", "basis")} if remedy else {}
+    about |= {"price": outcome.price} if remedy else {}
     memory = None if outcome.memory is None else asdict(outcome.memory)
     return {
         **about, "gpu_idle": outcome.idle, "gpu_idle_low": outcome.idle_low, "gpu_idle_high": outcome.idle_high,
@@ -87,11 +83,8 @@ def _document(outcome: RemedyOutcome) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _name(outcome: RemedyOutcome) -> str:
-    return outcome.remedy.name if outcome.remedy else "today"
-
-
-def _row(name: str, outcome: RemedyOutcome) -> tuple[str, ...]:
+def _row(outcome: RemedyOutcome) -> tuple[str, ...]:
+    name = outcome.remedy.name if outcome.remedy else "today"
     idle = ranged(outcome.idle, outcome.idle_low, outcome.idle_high)
     memory = "" if outcome.memory is None else format_bytes(outcome.memory.total)
     memory = memory if outcome.possible else f"{memory} does not fit".strip()

@@ -26,14 +26,7 @@ REMEDY = (
 
 @dataclass(frozen=True, repr=False)
 class ForSteps(Shown):
-    """An answer for a few step times with what it rests on.
-
-    Attributes:
-        result: the answer itself.
-        notes: cautions from measuring.
-        provenance: where its inputs come from, and what is assumed.
-        settings: of the DataLoader that was named, where one was.
-    """
+    """An answer for a few step times with what it rests on; the fields are those of `coresim.report.answer.Answer`."""
 
     result: StepUnknown
     notes: tuple[str, ...] = ()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
 from coresim.report.words import plural
 
 #: What the first words of a step's provenance say.
-_STEP = {
-    "catalogue": "a record of another machine",
-    "measured": "measured",
-    "given": "as given",
-}
+_STEP = {"catalogue": "a record of another machine", "measured": "measured", "given": "as given"}
 
 
 def subject_of(scenario: Scenario, profile: Profile | None) -> tuple[tuple[str, str], ...]:
@@ -23,20 +19,15 @@ def subject_of(scenario: Scenario, profile: Profile | None) -> tuple[tuple[str, 
     data = f"{profile.workload}, " if profile else ""
     ran = f", measured with {profile.batch_that_ran}" if profile and profile.batch_that_ran != batch else ""
     count = f"{device.total} x " if device.total > 1 else ""
+    machine = [profile.host.cpu_model] if profile and profile.host.cpu_model else []
+    machine += [plural(host.cores, "core")] if host.cores is not None else []
     found = [
         ("data set", f"{data}batch of {batch}{ran}"),
         ("GPU", f"{count}{device.name}" if device.name else f"{count}not named"),
-        ("host", ", ".join(_host(profile, host.cores)) or "not named"),
+        ("host", ", ".join(machine) or "not named"),
         ("measured", profile.provenance.time_utc[:10] if profile else ""),
     ]
     return tuple((name, value) for name, value in found if value)
-
-
-def _host(profile: Profile | None, cores: float | None) -> Iterator[str]:
-    if profile and profile.host.cpu_model:
-        yield profile.host.cpu_model
-    if cores is not None:
-        yield plural(cores, "core")
 
 
 def provenance_words(scenario: Scenario, step_provenance: str | None) -> str:

@@ -81,13 +81,7 @@ def check_parquet() -> None:
 
 
 def write_parquet(plan: FleetPlan, path: str | os.PathLike[str]) -> None:
-    """Write a fleet plan's table as Parquet.
-
-    Raises:
-        MissingPartError: neither pyarrow nor fastparquet is installed.
-        InputError: the path cannot be written.
-        CoresimError: the disk is full.
-    """
+    """Write a fleet plan's table as Parquet; errors are those of `check_parquet` and `write_bytes`."""
     check_parquet()
     content = io.BytesIO()
     fleet_frame(plan).to_parquet(content, index=False)

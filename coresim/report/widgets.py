@@ -67,9 +67,8 @@ def _slider(widgets: Any, start: Knobs, name: str, label: str, factor: float | N
 
 
 def _knobs(sliders: dict[str, Any], option: Option) -> Knobs:
-    values = {name: sliders[name].value / (factor or 1) for name, _, factor in SLIDERS}
-    whole = {name: int(sliders[name].value) for name, _, factor in SLIDERS if factor is None}
-    return Knobs(**{**values, **whole}, option=option)
+    values = {name: sliders[name].value / factor if factor else int(sliders[name].value) for name, _, factor in SLIDERS}
+    return Knobs(**values, option=option)
 
 
 def what_if_words(found: Estimate) -> str:
