@@ -6,12 +6,11 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.common import metadata, show, study_of
-from coresim.cli.flags import add_flags
+from coresim.cli.flags import add_flags, fraction
 from coresim.errors import EXIT_ANSWERED, EXIT_UNTOLD, EXIT_WORSE, InputError
 from coresim.units import in_bounds, short
 
 if TYPE_CHECKING:
-    from coresim.advise.compare import Comparison
     from coresim.model.profile import Profile
     from coresim.model.scenario import Scenario
 
@@ -38,10 +37,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def _limit(text: str) -> float:
     """An argparse type: a share that may be above one."""
-    try:
-        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{short(text)} is not a share; write 0.1 or 10%") from None
+    value = fraction(text, "0.1 or 10%")
     if not (value >= 0 and in_bounds(value)):
         raise argparse.ArgumentTypeError(f"{short(text)} is not a share; write 0.1 or 10%")
     if value > 1 and not text.endswith("%"):
@@ -54,12 +50,11 @@ def run(args: argparse.Namespace) -> int:
     """Compare and print; with ``--fail-over`` 6 if a real change for the worse is larger, 7 if none is told to be."""
     from coresim.advise.compare import compare, pooled
     from coresim.model.load import scenario_of
+    from coresim.report.compare import comparison_document, comparison_text, gate_text
     from coresim.sim.estimate import Plan
 
-    old, new = (
-        pooled([*map(_profile, (args.old, *args.also_old))]),
-        pooled([*map(_profile, (args.new, *args.also_new))]),
-    )
+    old = pooled([_profile(path) for path in (args.old, *args.also_old)])
+    new = pooled([_profile(path) for path in (args.new, *args.also_new)])
 
     def read(profile: Profile) -> Scenario:
         path = args.old if profile is old else args.new
@@ -67,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
 
     with study_of(Plan(seed=args.seed, inputs=0), args.engine) as study:
         found = compare(old, new, read, study, args.option)
-    _print(args, found)
+    about = metadata(args.seed, f"{args.old} {args.new}")
+    gate = "" if args.fail_over is None else f"\n\n{gate_text(found, args.fail_over)}"
+    show(args, comparison_document(found, about, args.fail_over), comparison_text(found) + gate)
     if args.fail_over is None:
         return EXIT_ANSWERED
     if found.losses_over(args.fail_over):
@@ -83,11 +80,3 @@ def _profile(path: str) -> Profile:
     if not isinstance(found, Profile):
         raise InputError(f"{path}: a scenario; compare takes two profiles, as coresim measure -o FILE.json writes them")
     return found
-
-
-def _print(args: argparse.Namespace, found: Comparison) -> None:
-    from coresim.report.compare import comparison_document, comparison_text, gate_text
-
-    about = metadata(args.seed, f"{args.old} {args.new}")
-    gate = "" if args.fail_over is None else f"\n\n{gate_text(found, args.fail_over)}"
-    show(args, comparison_document(found, about, args.fail_over), comparison_text(found) + gate)

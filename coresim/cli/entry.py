@@ -40,7 +40,7 @@ def interruptible() -> None:
     """From here on SIGINT, SIGTERM and SIGHUP raise `KeyboardInterrupt`, once."""
     _seen.clear()
     _handle(_interrupt)
-    signal.signal(signal.SIGALRM, _interrupt_again)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
 
 
 def _handle(handler: Callable[[int, FrameType | None], None]) -> None:
@@ -76,10 +76,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
         _stop_at_once(number, frame)
 
 
-def _interrupt_again(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def _unraisable(what: Any) -> None:
     """An interrupt within a callback that cannot raise is lost there: it is raised again just after."""
     if isinstance(what.exc_value, KeyboardInterrupt):
@@ -88,25 +84,17 @@ def _unraisable(what: Any) -> None:
         sys.__unraisablehook__(what)
 
 
-class _Answer(io.FileIO):
-    """Stdout, which tells its own failures from those of other files."""
+class _Stream(io.FileIO):
+    """Stdout tells its own failures from those of other files; what is said on stderr is no part of the answer."""
 
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
         except OSError as error:
+            if self.fileno() == 2:
+                return len(data)
             _unwritten.append(error)
             raise
-
-
-class _Heedless(io.FileIO):
-    """A stream that may be full or closed: what is said on it is no part of the answer."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return len(data)
 
 
 def _open_streams() -> None:
@@ -117,12 +105,12 @@ def _open_streams() -> None:
         except OSError:
             # Writing the answer to a closed stdout must fail, as on a full disk; stderr takes anything.
             os.open(os.devnull, os.O_RDWR if number == 2 else os.O_RDONLY)
-    sys.stdout = _stream(_Answer(1, "wb", closefd=False), sys.stdout, line_buffering=os.isatty(1))
-    sys.stderr = _stream(_Heedless(2, "wb", closefd=False), sys.stderr, line_buffering=True)
+    sys.stdout = _stream(1, sys.stdout, line_buffering=os.isatty(1))
+    sys.stderr = _stream(2, sys.stderr, line_buffering=True)
 
 
-def _stream(raw: io.FileIO, usual: TextIO | None, line_buffering: bool) -> TextIO:
+def _stream(number: int, usual: TextIO | None, line_buffering: bool) -> TextIO:
     """A name of odd bytes, or one that the terminal has no letters for, is no reason not to answer."""
     encoding = usual.encoding if usual else "utf-8"
-    writer = io.BufferedWriter(raw)
+    writer = io.BufferedWriter(_Stream(number, "wb", closefd=False))
     return io.TextIOWrapper(writer, encoding=encoding, errors="backslashreplace", line_buffering=line_buffering)

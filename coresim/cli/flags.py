@@ -10,17 +10,13 @@ from coresim.model.keys import MOST, MOST_PARTS
 from coresim.model.option import Option
 from coresim.units import LARGEST, in_bounds, short
 
-_NUMBERS = ",".join(map(str, Option))
-
 
 def option_number(text: str) -> Option:
     """An argparse type: the number of an option."""
     try:
         return Option(int(text))
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{short(text)} is not an option; write {', '.join(map(str, Option))}"
-        ) from None
+        raise argparse.ArgumentTypeError(f"{short(text)} is not an option; write 1, 2, 3") from None
 
 
 def option_list(text: str) -> tuple[Option, ...]:
@@ -46,12 +42,17 @@ def whole_number(least: int, most: int = MOST) -> Callable[[str], int]:
     return read
 
 
+def fraction(text: str, example: str) -> float:
+    """A number or a percentage; ``example``: what an error says to write."""
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{short(text)} is not a share; write {example}") from None
+
+
 def share(text: str) -> float:
     """An argparse type: a share such as 0.05 or 5%."""
-    try:
-        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{short(text)} is not a share; write 0.05 or 5%") from None
+    value = fraction(text, "0.05 or 5%")
     if not (0 <= value <= 1 and in_bounds(value)):
         raise argparse.ArgumentTypeError(f"{short(text)} is not between 0 and 1; write 0.05 or 5%")
     return value
@@ -80,7 +81,7 @@ FLAGS: dict[str, dict[str, Any]] = {
         "help": "probability that the larger of the two core counts meets the target (default 90%%)",
     },
     "option": {
-        "type": option_number, "metavar": f"{{{_NUMBERS}}}", "default": Option.OVERLAPPED,
+        "type": option_number, "metavar": "{1,2,3}", "default": Option.OVERLAPPED,
         "help": "organisation (default 2)",
     },
     "options": {

@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
         if not isinstance(unwritten(), BrokenPipeError):  # the reader went away (| head): there is nobody to tell
             print(f"coresim: {one_line(_refused(error))}", file=sys.stderr)
         if unwritten():  # the flush at exit must not complain either
-            _drop_answer()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except MemoryError:
         print("coresim: out of memory: ask for fewer workers, steps or GPUs at once", file=sys.stderr)
@@ -145,10 +145,6 @@ def _refused(error: OSError) -> str:
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}; check the path and the room there"
     return f"{error.strerror or error}; check the current folder, and the room for temporary files (TMPDIR, else /tmp)"
-
-
-def _drop_answer() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def one_line(error: object) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from coresim.advise.memory import MemoryCap
-from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
@@ -23,15 +21,6 @@ class _Part(NamedTuple):
     scenario: Scenario
     part: Any
     point: Point
-
-
-def _probability(answer: Recommendation) -> float | None:
-    return None if answer.sure is None else answer.sure.estimate.probability(answer.scenario.target.gpu_idle)
-
-
-def _short(cap: MemoryCap | None) -> MemoryCap | None:
-    """The cap where it is known what is too small."""
-    return cap if cap and cap.memory.short_of else None
 
 
 #: Attributes of an estimate that are keys of documents too.
@@ -74,8 +63,9 @@ SURE = Record(
     Key("cores_per_gpu", "whole?", "sure.cores"),
     *keys("whole?", "workers", "prefetch_factor", of="sure"),
     Key("memory_bytes", "amount?", lambda answer: answer.sure and node_of(answer.scenario, answer.sure).memory_bytes),
-    Key("probability_within_target", "share?", _probability),
-)
+    Key("probability_within_target", "share?",
+        lambda answer: answer.sure and answer.sure.estimate.probability(answer.scenario.target.gpu_idle)),
+)  # fmt: skip
 PER_RATE = Record(*keys("number", "cores", "low", "high"))
 _CAPPED = Record(
     Key("workers", "whole"),
@@ -90,7 +80,8 @@ _OPTION = Record(
     Key("cores_per_gpu", "whole?", "part.answer.cores"),
     Key("cores_per_gpu_sure", "whole?", "part.sure.cores"),
     *keys("whole?", "workers", "prefetch_factor", of="part.answer"),
-    Key("workers_capped", _CAPPED, lambda at: _short(at.part.capped), null=True),
+    # Where it is known what is too small.
+    Key("workers_capped", _CAPPED, lambda at: (cap := at.part.capped) and cap.memory.short_of and cap, null=True),
     Key("curve", _POINT, lambda at: [_Part(at.scenario, at.part, point) for point in at.part.curve], each=True),
 )
 #: Of the host's own cores, which may be a fraction for each accelerator.

@@ -10,7 +10,7 @@ from coresim.report.words import option_words, percent, plural
 
 _LONGER = "measure again, for longer and on a quiet machine (--budget '2 min')"
 #: What makes each input better known.
-_CURES = {
+CURES = {
     "step": "give the step's time (--set 'accelerator.step=98 ms') or measure with your own step (--step)",
     "speed": "measure on a host with more cores (how busy cores slow one another)",
 }
@@ -54,7 +54,7 @@ def doubt_line(answer: Recommendation) -> str | None:
     cause = answer.doubt
     if cause is None:
         return None
-    cure = _CURES.get(cause.name, f"{_LONGER}: the cost to {cause.name}")
+    cure = CURES.get(cause.name, f"{_LONGER}: the cost to {cause.name}")
     return f"Next: {cure}; \u00b1{200 * cause.uncertainty:.0f} %, {100 * cause.share:.0f} % of the doubt"
 
 

@@ -24,16 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLUMNS = (
-    "machine",
-    "GPUs",
-    "cores/GPU",
-    "needed",
-    "opt",
-    "GPU idle [95 %]",
-    "samples/s",
-    "USD/M samples",
-    "stranded",
-)
+    "machine", "GPUs", "cores/GPU", "needed", "opt", "GPU idle [95 %]", "samples/s", "USD/M samples", "stranded",
+)  # fmt: skip
 _LEGEND = (
     "Cores are physical and per GPU. needed: fewest that meet the idle target with the confidence asked for;"
     " (likely): as likely as not, where the machine has no more. A job uses these, or all there are. stranded: of the"
@@ -93,24 +85,19 @@ def _workload(workload: FleetWorkload, plan: FleetPlan, top: int) -> Section:
 
 def _cells(row: Row) -> tuple[str, ...]:
     outcome, price, stranded = row.outcome, row.price_per_million, row.stranded_cores
+    needed = outcome.cores_needed
     cores = "cores ?" if stranded is None else f"{stranded:g} cores"
     return (
         row.candidate.name,
         str(row.candidate.gpu_count),
         f"{outcome.cores_had:.4g}",
-        _needed(row),
+        "none will do" if needed is None else f"{needed}{' (likely)' if outcome.confidence == LIKELY else ''}",
         str(row.option),
         ranged(outcome.gpu_idle, outcome.gpu_idle_low, outcome.gpu_idle_high),
         f"{outcome.throughput:.0f}",
         "?" if price is None else f"{price:.4g}",
         f"{cores}, {row.idle_gpus:.2g} GPUs",
     )
-
-
-def _needed(row: Row) -> str:
-    """The fewest cores, with a mark where they meet the target only as likely as not."""
-    count = row.outcome.cores_needed
-    return "none will do" if count is None else f"{count}{' (likely)' if row.outcome.confidence == LIKELY else ''}"
 
 
 def _taken(row: Row) -> str:

@@ -95,13 +95,9 @@ def _server(stage: int, items: Sequence[int], trace: Trace, end: float) -> tuple
     taken, done, out = (times[stage] for times in (trace.taken, trace.done, trace.out))
     begun = [item for item in items if taken[item] is not None]
     finished = [item for item in begun if done[item] is not None]
-    work = ((taken[item], _or(done[item], end), item) for item in begun)
-    wait = ((done[item], _or(out[item], end), "") for item in finished)
+    work = ((taken[item], end if done[item] is None else done[item], item) for item in begun)
+    wait = ((done[item], end if out[item] is None else out[item], "") for item in finished)
     return (*_bars(work, BUSY, end), *_bars(wait, BLOCKED, end))
-
-
-def _or(time: Any, end: float) -> Any:
-    return end if time is None else time
 
 
 def _bars(spans: Iterable[tuple[Any, Any, Any]], state: str, end: float) -> tuple[Bar, ...]:

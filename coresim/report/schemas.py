@@ -15,20 +15,16 @@ from coresim.report.steps import STEPS
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Every schema of an output, by its verb."""
+    machine = Record(*(Key(item.name, _kind(item)) for item in fields(Machine)))
+    machines = Record(constant("format", "coresim-machines"), VERSION, Key("machines", machine, each=True))
     return {
         "recommend": RECOMMENDATION.schema("coresim recommend"),
         "recommend-steps": STEPS.schema("coresim recommend, where the step time is not known"),
         "simulate": ESTIMATE.schema("coresim simulate"),
         "compare": COMPARISON.schema("coresim compare"),
-        "machines": _machines().schema("coresim machines"),
+        "machines": machines.schema("coresim machines"),
         "plan": PLAN.schema("coresim plan"),
     }
-
-
-def _machines() -> Record:
-    """Of ``coresim machines --json``: the fields of a machine as they are."""
-    machine = Record(*(Key(item.name, _kind(item)) for item in fields(Machine)))
-    return Record(constant("format", "coresim-machines"), VERSION, Key("machines", machine, each=True))
 
 
 def _kind(item: Any) -> str | dict[str, Any]:

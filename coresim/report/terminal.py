@@ -100,8 +100,7 @@ def next_step(answer: Recommendation) -> str:
     if not answer.meets_target:
         return f"{answer.verdict.advice} (GPU idle would then be {percent(answer.verdict.idle_without)} at best)"
     if 2 * step.uncertainty >= VAGUE:
-        step_time = "give the step's time (--set 'accelerator.step=98 ms') or measure with your own step (--step)"
-        return f"{step_time}: it moves the answer most"
+        return f"{doubt.CURES['step']}: it moves the answer most"
     if own is not None and own.point.estimate.gpu_idle > answer.scenario.target.gpu_idle:
         return f"coresim whatif shows what would help on this host's {plural(own.cores, 'core')}"
     if text.knows_no_lock(answer):

@@ -118,13 +118,8 @@ def _headline(ledger: Ledger, most_error: float) -> str:
 
 
 def _numbers(found: Score) -> Iterator[tuple[str, str]]:
-    yield (
-        "GPU idle",
-        (
-            f"mean error {points(found.idle_mean)}, 95th percentile {points(found.idle_p95)},"
-            f" worst {points(found.idle_max)}, bias {100 * found.bias:+.1f}"
-        ),
-    )
+    errors = f"mean error {points(found.idle_mean)}, 95th percentile {points(found.idle_p95)}"
+    yield "GPU idle", f"{errors}, worst {points(found.idle_max)}, bias {100 * found.bias:+.1f}"
     median, most = percent(found.throughput_median), percent(found.throughput_p90)
     yield "throughput", f"error {median} in the median, {most} at the 90th percentile"
     yield "interval", f"the stated 80 % interval held {percent(found.covered)} of {found.points} points"
@@ -140,16 +135,8 @@ def _table(ledger: Ledger) -> Iterator[Block]:
     left = len(rows) - SHOWN
     note = f"... and {left} points with smaller errors, in the ledger" if left > 0 else ""
     columns = (
-        "workload",
-        "setting",
-        "step",
-        "steps/s, predicted",
-        "idle, spread",
-        "predicted",
-        "rates",
-        "queue",
-        "error",
-    )
+        "workload", "setting", "step", "steps/s, predicted", "idle, spread", "predicted", "rates", "queue", "error",
+    )  # fmt: skip
     yield Table(columns, tuple(map(_row, rows[:SHOWN])), note=note)
     worst = [point for point in rows if abs(point.error) > MOST_ERROR and not point.covered][:5]
     yield Items(tuple(f"{label(point)}: {cause(point, ledger.job_of(point))}" for point in worst))
