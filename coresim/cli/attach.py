@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from coresim.cli.common import check_writable, progress_on_stderr, read_input, require, save, show, study_of
 from coresim.cli.request import measure_profile, request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
+from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, find_step
+from coresim.model.load import check_overrides, scenario_of
+from coresim.model.profile import Profile
+from coresim.model.scenario import Scenario
 from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
     from coresim.attaching.conduct import AttachRequest
-    from coresim.model.catalogue import StepChoice
-    from coresim.model.profile import Profile
-    from coresim.model.scenario import Scenario
 
 #: Verbs that take a command.
 VERBS = ("recommend", "measure", "validate", "whatif", "report", "watch")
@@ -141,8 +142,6 @@ def read_job(
     args: argparse.Namespace, settings: list[str], cold: bool = False, storage: str | None = None
 ) -> tuple[Scenario, Profile | None]:
     """The scenario of ``args.input``, or of the program of ``args.command``; and the profile, if there is one."""
-    from coresim.model.load import check_overrides, scenario_of
-
     if not args.command:
         require(args.input is not None, "no input: give a scenario (.toml), a profile (.json), or -- and your program")
         return read_input(args.input, settings, cold, storage)
@@ -176,8 +175,6 @@ def recorded_step(args: argparse.Namespace, batch_size: int | None = None) -> St
     Raises:
         InputError: there is none of that name, or ``--step-time`` is given too.
     """
-    from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, find_step
-
     if not (args.gpu or args.model or args.precision):
         return None
     require(not args.step_time, "--step-time: gives the step's time, as --gpu does; leave one of the two out")
@@ -209,7 +206,6 @@ def validate_program(args: argparse.Namespace) -> int:
     """Run the program's loop with other numbers of workers too, and print predicted beside observed."""
     from coresim.attaching.assemble import failures_of, trials_of
     from coresim.attaching.today import check, check_today
-    from coresim.model.load import scenario_of
     from coresim.report.today import today_text, trials_document, trials_text
     from coresim.sim.estimate import Plan
 

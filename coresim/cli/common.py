@@ -14,13 +14,18 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from coresim import __version__
 from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
+from coresim.model.keys import choice
+from coresim.model.load import scenario_of
+from coresim.model.presets import PRESETS
+from coresim.model.profile import Profile, check_step, load_document
+from coresim.model.scenario import Scenario
+from coresim.model.storage import tiers
 from coresim.units import visible
 
 if TYPE_CHECKING:
     from coresim.advise.sweep import Study
-    from coresim.model.profile import Profile
-    from coresim.model.scenario import Scenario
     from coresim.sim.estimate import Engine, Plan
 
 T = TypeVar("T")
@@ -32,9 +37,6 @@ def settings_of(args: argparse.Namespace) -> list[str]:
     """The overrides that the flags ask for; a preset that is not known is refused before anything is measured."""
     preset, target, gpus = (getattr(args, name, None) for name in ("preset", "idle_target", "gpus"))
     if preset is not None:
-        from coresim.model.keys import choice
-        from coresim.model.presets import PRESETS
-
         choice(*PRESETS).read(preset, "--preset")
     found = [] if preset is None else [f"loader.preset={json.dumps(preset)}"]
     found += args.settings
@@ -80,9 +82,6 @@ def read_input(
     ``storage``: they come from this recorded tier, whatever the input says.
     ``step_needed``: a profile whose step time nobody knows is refused.
     """
-    from coresim.model.load import scenario_of
-    from coresim.model.profile import Profile, check_step, load_document
-
     hint = (
         f"coresim recommend -- python {path} runs it, and recommend --dataset {path}:NAME takes NAME in it,"
         " a data set or what returns one"
@@ -103,9 +102,6 @@ def check_storage(storage: str | None, cold: bool) -> None:
     """InputError for a tier that is not known, or beside ``--cold``."""
     if storage is None:
         return
-    from coresim.model.keys import choice
-    from coresim.model.storage import tiers
-
     choice(*tiers()).read(storage, "--storage")
     require(not cold, "--cold and --storage: each says where samples come from; leave one out")
 
@@ -173,8 +169,6 @@ def heeding(work: Callable[[], T]) -> T:
 
 def metadata(seed: int | None, source: str, basis: str | None = None, profile: Profile | None = None) -> dict[str, Any]:
     """Provenance of an answer."""
-    from coresim import __version__
-
     return {
         "tool": "coresim",
         "tool_version": __version__,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from coresim.cli.common import metadata, show, study_of
 from coresim.cli.flags import add_flags, fraction
 from coresim.errors import EXIT_ANSWERED, EXIT_UNTOLD, EXIT_WORSE, InputError
+from coresim.model.load import scenario_of
+from coresim.model.profile import Profile, load_document
+from coresim.model.scenario import Scenario
 from coresim.units import in_bounds, short
-
-if TYPE_CHECKING:
-    from coresim.model.profile import Profile
-    from coresim.model.scenario import Scenario
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -49,7 +48,6 @@ def _limit(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Compare and print; with ``--fail-over`` 6 if a real change for the worse is larger, 7 if none is told to be."""
     from coresim.advise.compare import compare, pooled
-    from coresim.model.load import scenario_of
     from coresim.report.compare import comparison_document, comparison_text, gate_text
     from coresim.sim.estimate import Plan
 
@@ -74,8 +72,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _profile(path: str) -> Profile:
     """The profile of a file; a scenario has no measurements to compare."""
-    from coresim.model.profile import Profile, load_document
-
     found = load_document(path)
     if not isinstance(found, Profile):
         raise InputError(f"{path}: a scenario; compare takes two profiles, as coresim measure -o FILE.json writes them")

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 from coresim.cli.common import show
 from coresim.cli.flags import positive, whole_number
 from coresim.errors import EXIT_ANSWERED
-from coresim.model.machines import SORTS, Filter
+from coresim.model.catalogue import select_rows
+from coresim.model.keys import choice
+from coresim.model.machines import SORTS, Filter, load_machines, read_machines, select_machines
+from coresim.model.presets import PRESETS
+from coresim.model.storage import tiers
 
 if TYPE_CHECKING:
     from coresim.report.listings import Listing
@@ -62,7 +66,6 @@ def _add_machines(parser: argparse.ArgumentParser) -> None:
 
 def catalogue(args: argparse.Namespace) -> int:
     """Print the recorded steps that ``--gpu`` and ``--model`` leave; InputError for a name that matches nothing."""
-    from coresim.model.catalogue import select_rows
     from coresim.report.listings import catalogue_listing
 
     return _print(args, catalogue_listing(select_rows(args.gpu, args.model)))
@@ -70,7 +73,6 @@ def catalogue(args: argparse.Namespace) -> int:
 
 def presets(args: argparse.Namespace) -> int:
     """Print the presets, or the one that is named in full."""
-    from coresim.model.presets import PRESETS
     from coresim.report.listings import preset_text, presets_listing
 
     found = presets_listing(rows := _chosen(PRESETS, args.name, "preset"))
@@ -79,7 +81,6 @@ def presets(args: argparse.Namespace) -> int:
 
 def storage(args: argparse.Namespace) -> int:
     """Print the storage tiers, or the one that is named."""
-    from coresim.model.storage import tiers
     from coresim.report.listings import storage_listing
 
     return _print(args, storage_listing(_chosen(tiers(), args.name, "storage")))
@@ -95,7 +96,6 @@ def workloads(args: argparse.Namespace) -> int:
 
 def machines(args: argparse.Namespace) -> int:
     """Print the machines that the filters leave; InputError for a bad file, an unknown name, or nothing left."""
-    from coresim.model.machines import load_machines, read_machines, select_machines
     from coresim.report.listings import machines_csv, machines_listing
 
     wanted = Filter(args.gpu, args.provider, args.name, args.gpus, args.min_cores_per_gpu, args.max_price, args.priced)
@@ -108,8 +108,6 @@ def machines(args: argparse.Namespace) -> int:
 
 def _chosen(known: Mapping[str, Any], name: str | None, what: str) -> list[Any]:
     """The row of that name, or all rows where none is named; InputError for a name that is none of them."""
-    from coresim.model.keys import choice
-
     return [known[choice(*known).read(name, what)]] if name else list(known.values())
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from coresim.cli.attach import add_attach, measured
 from coresim.cli.common import check_writable, save, show
 from coresim.cli.request import add_arguments
+from coresim.model.profile import Profile
 from coresim.units import format_bytes, format_duration
-
-if TYPE_CHECKING:
-    from coresim.model.profile import Profile
 
 DEFAULT_OUTPUT = "profile.json"
 #: Measured times that are told when all is measured; those of a loop are a program's that trains on a device.

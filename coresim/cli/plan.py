@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -106,19 +106,14 @@ def _planned(args: argparse.Namespace, fleet: Fleet, results: ResultFile | None)
     return plan
 
 
-@contextmanager
-def _executor(args: argparse.Namespace) -> Iterator[Executor | None]:
+def _executor(args: argparse.Namespace) -> AbstractContextManager[Executor | None]:
     """Where the tasks run; none for one process: then they run in this one."""
-    jobs = args.jobs or len(os.sched_getaffinity(0))
     if args.scheduler:
-        with _dask(args.scheduler) as executor:
-            yield executor
-        return
+        return _dask(args.scheduler)
     # What it has to say is said once here, not by each process.
     engine_named(args.engine)
-    local: Any = nullcontext() if jobs == 1 else _processes(jobs)
-    with local as executor:
-        yield executor
+    jobs = args.jobs or len(os.sched_getaffinity(0))
+    return nullcontext() if jobs == 1 else _processes(jobs)
 
 
 @contextmanager

@@ -23,11 +23,12 @@ from coresim.cli.flags import add_flags, whole_number
 from coresim.cli.request import add_arguments
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
+from coresim.model.load import check_overrides, scenario_of
+from coresim.model.profile import Profile, step_is_unknown
+from coresim.model.scenario import Scenario
 
 if TYPE_CHECKING:
     from coresim.attaching.today import Checked
-    from coresim.model.profile import Profile
-    from coresim.model.scenario import Scenario
 
 #: Flags that say how to measure; they mean nothing beside a file.
 _MEASURING = (
@@ -72,7 +73,6 @@ def run(args: argparse.Namespace) -> int:
     from coresim.advise.recommend import recommend
     from coresim.advise.steps import for_steps
     from coresim.attaching.today import check_today, own_options
-    from coresim.model.profile import step_is_unknown
     from coresim.sim.estimate import Plan
 
     require(not args.loader_hook or args.command, "--loader-hook: goes with a program; add -- python train.py")
@@ -94,8 +94,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None, Profile | None]:
     """What to recommend for, from the file or from measuring; its profile, and that with the step that is asked for."""
-    from coresim.model.load import check_overrides, scenario_of
-
     settings = settings_of(args)
     if args.input is not None:
         for name in _MEASURING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from coresim.cli.common import progress_on_stderr
 from coresim.cli.flags import whole_number
 from coresim.errors import InputError
+from coresim.model.profile import Profile
 from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
     from coresim.measure.campaign import Request
-    from coresim.model.profile import Profile
 
 #: Flags that are fields of a request as they stand.
 _ASKED = (

@@ -105,16 +105,11 @@ def _tier(tier: Tier) -> tuple[str, ...]:
     rate = tier.stream_bytes_per_s or tier.bandwidth_bytes_per_s or 0.0
     streams = tier.streams(_SHOWN)
     return (
-        tier.name,
-        tier.tier,
-        low if low == high else f"{low} to {high}",
+        tier.name, tier.tier, low if low == high else f"{low} to {high}",
         f"{format_bytes(rate)}/s{' each' if tier.stream_bytes_per_s else ''}",
-        "" if tier.iops is None else f"{tier.iops:g}",
-        "" if streams is None else f"{streams:.3g}",
-        format_duration(tier.read_time(_SHOWN).mean),
-        tier.certainty,
-        tier.what,
-    )
+        "" if tier.iops is None else f"{tier.iops:g}", "" if streams is None else f"{streams:.3g}",
+        format_duration(tier.read_time(_SHOWN).mean), tier.certainty, tier.what,
+    )  # fmt: skip
 
 
 def workloads_listing(found: Sequence[ListedWorkload]) -> Listing:

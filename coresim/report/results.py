@@ -72,15 +72,11 @@ class ResultFile:
         self.done = read_results(path) if self.path.exists() else {}
         self.problem: str | None = None
         try:
-            self._add(self._beginning())
+            content = self.path.read_bytes() if self.path.exists() else b""
+            beginning = "" if content.endswith(b"\n") else "\n"  # after a line that was cut off
+            self._add(beginning if content else table_text(()))
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}; name a file that you can write") from None
-
-    def _beginning(self) -> str:
-        content = self.path.read_bytes() if self.path.exists() else b""
-        if not content:
-            return table_text(())
-        return "" if content.endswith(b"\n") else "\n"  # after a line that was cut off
 
     def append(self, row: Row) -> None:
         """Add a row; it is on disk when this returns, unless there is a `problem`."""
