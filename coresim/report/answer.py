@@ -87,10 +87,10 @@ class Answer(Shown):
         return f"{self.today_text}\n\n{told}" if self.today_text else told
 
     def _repr_html_(self) -> str:
-        from coresim.report.html import answer_html  # noqa: PLC0415 - jinja2 is imported only when asked for
+        from coresim.report.html import render  # noqa: PLC0415 - jinja2 is imported only when asked for
         from coresim.report.plan import facts, headline  # noqa: PLC0415
 
-        return answer_html(headline(self.result), list(facts(self)), str(self))
+        return render("answer.html.j2", headline=headline(self.result), facts=facts(self), text=str(self))
 
     def to_frame(self) -> pd.DataFrame:
         """The curves as a table."""

@@ -6,21 +6,17 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from coresim.report.charts import svg_of
 from coresim.report.content import Report
 from coresim.sim.noise import NOISE
-
-if TYPE_CHECKING:
-    from coresim.report.interactive import Panel
 
 
 def report_html(report: Report) -> str:
@@ -28,7 +24,7 @@ def report_html(report: Report) -> str:
     # Two charts of one file must not share ids: the number of the chart is the salt of its own.
     numbers = iter(range(10_000))
     # matplotlib escapes what it writes.
-    return _render(
+    return render(
         "report.html.j2", report=report, drawn=lambda chart: Markup(svg_of(chart, f"chart{next(numbers)}")),
         **_sliders(report),
     )  # fmt: skip
@@ -54,17 +50,8 @@ def _sliders(report: Report) -> dict[str, Any]:
     }
 
 
-def answer_html(headline: str, facts: list[tuple[str, str]], text: str) -> str:
-    """The answer for a notebook: the facts, and the whole text folded away."""
-    return _render("answer.html.j2", headline=headline, facts=facts, text=text)
-
-
-def panels_svg(panels: Sequence[Panel], width: float, height: float) -> str:
-    """Panels as one ``<svg>`` element; every text is escaped."""
-    return _render("panels.svg.j2", panels=panels, width=width, height=height)
-
-
-def _render(name: str, **values: Any) -> str:
+def render(name: str, **values: Any) -> str:
+    """A template filled in; every text is escaped."""
     return _environment().get_template(name).render(**values)
 
 
@@ -78,7 +65,5 @@ def _environment() -> Environment:
 
 def whole_options(text: str) -> Markup:
     """The text, escaped, with no line broken within an option such as ``--shm-size``: browsers break at hyphens."""
-    parts = re.split(r"(?<![\w-])(--?[A-Za-z][\w=.-]*)", text)
-    return Markup("").join(
-        Markup('<span class="whole">{}</span>').format(part) if odd % 2 else part for odd, part in enumerate(parts)
-    )
+    # Escaping changes no letter of an option, and puts none before it.
+    return Markup(re.sub(r"(?<![\w-])--?[A-Za-z][\w=.-]*", r'<span class="whole">\g<0></span>', str(escape(text))))

@@ -17,7 +17,7 @@ from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.report.figures import COLOURS, STATE_COLOURS
 from coresim.report.gantt import TIME_LABEL, TimelineRow, rows_of, title_of, traced
-from coresim.report.html import panels_svg
+from coresim.report.html import render
 from coresim.report.what_if import Knobs, curves, turned
 from coresim.sim.estimate import Engine, Estimate
 
@@ -64,8 +64,6 @@ class Panel:
     boxes: tuple[Box, ...] = ()
     marks: tuple[tuple[float, float], ...] = ()
     dot: tuple[float, float] | None = None
-    left: float = LEFT
-    right: float = RIGHT
 
 
 def what_if_svg(scenario: Scenario, knobs: Knobs, engine: Engine) -> tuple[Estimate, str]:
@@ -73,7 +71,9 @@ def what_if_svg(scenario: Scenario, knobs: Knobs, engine: Engine) -> tuple[Estim
     found = curves(scenario, knobs, engine)
     above = _curve_panel(found, knobs, scenario.target.gpu_idle)
     below = _timeline_panel(turned(scenario, knobs), knobs, engine, above.top + above.height + 66)
-    return found[knobs.option][knobs.cores], panels_svg((above, below), WIDTH, below.top + below.height + 44)
+    height = below.top + below.height + 44
+    picture = render("panels.svg.j2", panels=(above, below), width=WIDTH, height=height, left=LEFT, right=RIGHT)
+    return found[knobs.option][knobs.cores], picture
 
 
 def _curve_panel(found: dict[Option, dict[int, Estimate]], knobs: Knobs, target: float) -> Panel:
