@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -89,20 +88,18 @@ def _ticks_to(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
         yield (lambda line: None) if args.pid is None else (lambda line: print(line, file=sys.stderr, flush=True))
         return
     check_writable(args.ticks)
-    handle = os.open(args.ticks, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    with open(args.ticks, "wb", buffering=0) as stream:
 
-    def write(line: str) -> None:
-        # A disk that is full ends no training: the looks go on without their lines, and that is told behind the answer.
-        if not hasattr(args, "unsaved"):
-            try:
-                os.write(handle, f"{line}\n".encode())
-            except OSError as error:
-                args.unsaved = CoresimError(f"{args.ticks}: {error.strerror}; it keeps the looks until then")
+        def write(line: str) -> None:
+            # A disk that is full ends no training: the looks go on without their lines, and that is told behind the
+            # answer.
+            if not hasattr(args, "unsaved"):
+                try:
+                    stream.write(f"{line}\n".encode())
+                except OSError as error:
+                    args.unsaved = CoresimError(f"{args.ticks}: {error.strerror}; it keeps the looks until then")
 
-    try:
         yield write
-    finally:
-        os.close(handle)
 
 
 def _start(command: list[str], environ: dict[str, str], quiet: bool) -> subprocess.Popen[bytes]:
