@@ -107,7 +107,7 @@ def draw_timelines(
     end = max(min(float(trace.end[steps - 1]) for trace in traces), max(float(trace.end[2]) for trace in traces))
     for setting, line, trace, ax in zip(settings, lines, traces, panels, strict=True):
         _gantt(ax, line, trace, end)
-        ax.set_title(title_of(setting, line, scenario), loc="left")
+        ax.set_title(title_of(setting, scenario), loc="left")
     panels[-1].set(xlabel=gantt.TIME_LABEL, xlim=(0, end))
     keys = [Patch(color=STATE_COLOURS[state], label=name) for state, name in gantt.STATES.items()]
     figure.legend(handles=keys, loc="outside lower center", ncols=3, frameon=False, fontsize="small")

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from coresim.model.build import SimulatedSetting, build
+from coresim.model.pipeline import Pipeline
+from coresim.model.scenario import Scenario
 from coresim.report.words import plural
 from coresim.sim.draws import draw
-from coresim.sim.estimate import LEAST_ROWS
+from coresim.sim.estimate import LEAST_ROWS, Engine
 from coresim.sim.run import RunLength, Trace
 from coresim.sim.variation import held_by
 from coresim.units import format_duration
-
-if TYPE_CHECKING:
-    from coresim.model.pipeline import Pipeline
-    from coresim.model.scenario import Scenario
-    from coresim.sim.estimate import Engine
 
 #: What a bar stands for, and what a legend calls it.
 STEP, BUSY, BLOCKED = "step", "busy", "blocked"
@@ -61,14 +58,14 @@ def _line(scenario: Scenario, setting: SimulatedSetting) -> Pipeline:
     return build(scenario, setting.option, setting.cores, max(1, setting.workers), setting.prefetch_factor)
 
 
-def title_of(setting: SimulatedSetting, line: Pipeline, scenario: Scenario) -> str:
+def title_of(setting: SimulatedSetting, scenario: Scenario) -> str:
     """What a panel is called, with the workers' start, which it leaves out."""
     whole = _line(scenario, setting)
     started = whole.startup + whole.worker_startup
     after = f", after a start of {format_duration(started)}" if started else ""
     cores = plural(setting.cores / scenario.accelerator.count, "core")
     own = "your stages" if scenario.stages else setting.option.label
-    workers = f", {plural(setting.workers, 'worker')}" if line.stages and not scenario.stages else ""
+    workers = f", {plural(setting.workers, 'worker')}" if whole.stages and not scenario.stages else ""
     return f"Option {setting.option}: {own} ({cores}{workers}){after}"
 
 

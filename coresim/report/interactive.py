@@ -103,15 +103,13 @@ def _timeline_panel(scenario: Scenario, knobs: Knobs, engine: Engine, top: float
     setting = SimulatedSetting(knobs.option, knobs.workers, cores, knobs.prefetch_factor)
     line, trace = traced(scenario, setting, engine, STEPS, seed=1)
     end = float(trace.end[STEPS - 1])
-    rows = list(rows_of(line, trace, end))
-    middles = [top + (place + 0.5) * ROW_HEIGHT for place in range(len(rows))]
+    rows = [(top + (place + 0.5) * ROW_HEIGHT, row) for place, row in enumerate(rows_of(line, trace, end))]
     return Panel(
-        top, len(rows) * ROW_HEIGHT, title_of(setting, line, scenario), TIME_LABEL, "",
+        top, len(rows) * ROW_HEIGHT, title_of(setting, scenario), TIME_LABEL, "",
         x_ticks=_ticks(end),
-        y_ticks=tuple((middle, row.label) for middle, row in zip(middles, rows, strict=True)),
-        boxes=tuple(box for middle, row in zip(middles, rows, strict=True) for box in _boxes(row, middle, end)),
-        marks=tuple((_across(tick, end), middle) for middle, row in zip(middles, rows, strict=True)
-                    for tick in row.ticks if tick <= end),
+        y_ticks=tuple((middle, row.label) for middle, row in rows),
+        boxes=tuple(box for middle, row in rows for box in _boxes(row, middle, end)),
+        marks=tuple((_across(tick, end), middle) for middle, row in rows for tick in row.ticks if tick <= end),
     )  # fmt: skip
 
 
