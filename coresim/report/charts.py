@@ -49,11 +49,11 @@ def svg_of(chart: Chart, salt: str) -> str:
     return _IDS.sub(f'id="{salt}.', found)
 
 
-def pixels_of(chart: Chart, dots_per_inch: int = 200) -> NDArray[Any]:
+def pixels_of(chart: Chart) -> NDArray[Any]:
     """The chart as red, green and blue values, row by row."""
     with style(STYLE):
         figure = _figure(chart)
-        figure.set_dpi(dots_per_inch)
+        figure.set_dpi(200)
         canvas: Any = FigureCanvasAgg(figure)
         canvas.draw()
         return np.asarray(canvas.buffer_rgba())[:, :, :3]

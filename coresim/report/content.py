@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coresim.advise.surface import Surface
@@ -18,7 +18,6 @@ _NUMBER = re.compile(r"(\?|none( \(\d+\))?|[-+±]?[\d.,]+( ?(%|[nµm]?s|min|h|[k
 class Paragraph:
     """Sentences, broken wherever a line ends."""
 
-    kind: ClassVar[str] = "paragraph"
     text: str
 
 
@@ -26,7 +25,6 @@ class Paragraph:
 class Items:
     """A list."""
 
-    kind: ClassVar[str] = "items"
     lines: tuple[str, ...]
 
 
@@ -34,7 +32,6 @@ class Items:
 class Facts:
     """Names, each with what is said of it."""
 
-    kind: ClassVar[str] = "facts"
     pairs: tuple[tuple[str, str], ...]
 
 
@@ -42,7 +39,6 @@ class Facts:
 class Verbatim:
     """Lines as they stand, to be copied."""
 
-    kind: ClassVar[str] = "verbatim"
     text: str
 
 
@@ -53,7 +49,6 @@ class Table:
     ``bars``: a share for each row, which a terminal draws behind it; other forms have a chart of the same.
     """
 
-    kind: ClassVar[str] = "table"
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     title: str = ""
@@ -74,7 +69,6 @@ class Chart:
     ``height`` is in inches, for a width of 5; ``caption`` says in words what it shows. Text shows no charts.
     """
 
-    kind: ClassVar[str] = "chart"
     title: str
     caption: str
     draw: Callable[[Any], object]

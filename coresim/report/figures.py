@@ -135,9 +135,8 @@ def _bars(ax: Axes, place: int, bars: Sequence[Bar], end: float) -> None:
             ax.text(middle, place, bar.name, ha="center", va="center", color="white", fontsize=7, clip_on=True)
 
 
-def plot_speed(answer: Recommendation, axes: Axes | None = None) -> Axes:
+def plot_speed(answer: Recommendation, ax: Axes) -> None:
     """The work that k busy cores do, k s(k), beside what they would do if they did not share memory bandwidth."""
-    ax = axes if axes is not None else plt.subplots(figsize=(7, 4), layout="constrained")[1]
     speed = answer.scenario.host.speed
     most = max(answer.options[-1].curve[-1].cores, answer.point.cores)
     counts = range(1, min(len(speed), max(most, answer.saturating_cores or 1)) + 1)
@@ -148,19 +147,16 @@ def plot_speed(answer: Recommendation, axes: Axes | None = None) -> Axes:
     ax.axvline(answer.point.cores, color="black", linewidth=0.8, label="recommended")
     ax.set(xlabel="busy cores", ylabel="work done (cores' worth)", title="What more busy cores add")
     ax.legend(frameon=False)
-    return ax
 
 
-def plot_elasticities(answer: Recommendation, axes: Axes | None = None) -> Axes:
+def plot_elasticities(answer: Recommendation, ax: Axes) -> None:
     """Change of GPU idle when each input grows by 10 %, in points, the strongest first."""
-    ax = axes if axes is not None else plt.subplots(figsize=(7, 3), layout="constrained")[1]
     changes = [100 * item.change for item in answer.elasticities]
     ax.barh([item.name for item in answer.elasticities], changes,
             color=[BLOCKED if change > 0 else BUSY for change in changes])  # fmt: skip
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set(xlabel="change of GPU idle for +10 % (percentage points)", title="What moves the answer")
     ax.invert_yaxis()
-    return ax
 
 
 def plot_shares(estimate: Estimate, axes: Axes | None = None) -> Axes:

@@ -11,7 +11,7 @@ from coresim.report.words import WIDTH, wrapped
 
 def answer_lines(headline: str, *sections: Section) -> str:
     """The headline as it stands, then the sections; charts are left out."""
-    told = (one for one in sections if {block.kind for block in one.blocks if block != Items(())} - {Chart.kind})
+    told = (one for one in sections if any(block != Items(()) and not isinstance(block, Chart) for block in one.blocks))
     return "\n\n".join(filter(None, [headline, *map(section_text, told)]))
 
 
