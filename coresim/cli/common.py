@@ -27,6 +27,7 @@ from coresim.units import visible
 if TYPE_CHECKING:
     from coresim.advise.sweep import Study
     from coresim.sim.estimate import Engine, Plan
+    from coresim.validate.ledger import Ledger
 
 T = TypeVar("T")
 #: What a figure's name may end with.
@@ -55,10 +56,10 @@ def show(args: argparse.Namespace, document: object, text: str) -> int:
     return EXIT_ANSWERED
 
 
-def save(args: argparse.Namespace, profile: Profile, path: str) -> bool:
+def save(args: argparse.Namespace, measured: Profile | Ledger, path: str) -> bool:
     """Save what was measured. Where that fails, minutes of measuring are not lost: the answer is given first."""
     try:
-        profile.save(path)
+        measured.save(path)
     except CoresimError as error:
         args.unsaved = error
         return False

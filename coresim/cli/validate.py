@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import DEFAULT_LEDGER, add_attach, validate_program
-from coresim.cli.common import check_figure, check_writable, engine_named, progress_on_stderr, require, show
+from coresim.cli.common import check_figure, check_writable, engine_named, progress_on_stderr, require, save, show
 from coresim.cli.flags import add_flags, share, whole_number
 from coresim.cli.request import DATASET_HELP
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, CoresimError, MissingPartError
@@ -194,12 +194,8 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
 def _save(args: argparse.Namespace, ledger: Ledger) -> None:
     """Save what was measured so far. A full disk ends no hour of trials: it is told at once and after the answer."""
     before, args.unsaved = getattr(args, "unsaved", None), None
-    try:
-        ledger.save(args.output)
-    except CoresimError as error:
-        args.unsaved = error
-        if before is None:
-            print(f"coresim: {error}; trials go on, and the answer still comes", file=sys.stderr)
+    if not save(args, ledger, args.output) and before is None:
+        print(f"coresim: {args.unsaved}; trials go on, and the answer still comes", file=sys.stderr)
 
 
 def _kept(path: str, grid: Grid) -> str:
