@@ -170,11 +170,7 @@ def another_step(args: argparse.Namespace, profile: Profile) -> tuple[Profile, l
 
 
 def recorded_step(args: argparse.Namespace, batch_size: int | None = None) -> StepChoice | None:
-    """The record that ``--gpu``, ``--model`` and ``--precision`` name, if any.
-
-    Raises:
-        InputError: there is none of that name, or ``--step-time`` is given too.
-    """
+    """The record that these flags name, if any; InputError for a name that is none, or beside ``--step-time``."""
     if not (args.gpu or args.model or args.precision):
         return None
     require(not args.step_time, "--step-time: gives the step's time, as --gpu does; leave one of the two out")

@@ -48,8 +48,7 @@ def settings_of(args: argparse.Namespace) -> list[str]:
 def show(args: argparse.Namespace, document: object, text: str) -> int:
     """Print one JSON object where ``--json`` asks for it, else the text; the exit code of an answer.
 
-    Raises:
-        CoresimError: a file that was to be written on the way could not be (`save`).
+    CoresimError, behind the answer, where a file could not be written on the way (`save`).
     """
     print(json.dumps(document, indent=1, allow_nan=False) if args.json else visible(text))
     told_unsaved(args)

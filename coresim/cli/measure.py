@@ -29,13 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, write the profile, and say what was measured.
-
-    Raises:
-        InputError: what the request names is wrong, or the output cannot be written; the latter is told before
-            measuring.
-        MissingPartError: the request needs torch or a CUDA device.
-    """
+    """Measure, write the profile, and say what was measured; an output that cannot be written is told before."""
     check_writable(args.output)
     profile = measured(args)
     kept = save(args, profile, args.output)

@@ -65,11 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_from(args: argparse.Namespace) -> Request:
-    """What `add_arguments` options ask for.
-
-    Raises:
-        InputError: a time without a unit, an unknown name, or options that exclude each other.
-    """
+    """What these flags ask for; InputError for a time without a unit, a wrong name, or flags that exclude another."""
     from coresim.measure.campaign import Request
     from coresim.workloads.registry import DEFAULT
 

@@ -13,13 +13,10 @@ from coresim.units import format_bytes
 
 
 class Node(NamedTuple):
-    """What the ranks of one host need together at one setting.
+    """What the ranks of one host need together at one setting; physical cores.
 
-    Attributes:
-        gpus: accelerators of the host.
-        cores: physical cores.
-        workers: loader workers; 0 where the trainers prepare their own batches.
-        memory_bytes: host memory of batches and, where it was measured, of worker processes; None where not known.
+    ``workers``: 0 where the trainers prepare their own batches. ``memory_bytes``: of batches and, where they were
+    measured, of worker processes; None where not known.
     """
 
     gpus: int

@@ -13,11 +13,7 @@ FORMATS = (".html", ".md", ".pdf")
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """The format that the name asks for.
-
-    Raises:
-        InputError: none of `FORMATS`.
-    """
+    """The format that the name asks for; InputError where it is none of `FORMATS`."""
     found = Path(path).suffix.lower()
     if found not in FORMATS:
         raise InputError(f"{path}: cannot tell the format of the report; end the name with {', '.join(FORMATS)}")
@@ -25,11 +21,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 
 def write_report(report: Report, path: str | os.PathLike[str]) -> None:
-    """Write the report; whole or not at all.
-
-    Raises:
-        InputError: an unknown format, or a path that cannot be written.
-    """
+    """Write the report, whole or not at all; InputError for an unknown format or a path that cannot be written."""
     kind = format_of(path)
     # Each format has its own heavy packages.
     if kind == ".pdf":

@@ -103,11 +103,7 @@ class ResultFile:
 
 
 def read_results(path: str | os.PathLike[str]) -> dict[str, Outcome]:
-    """The outcomes in a table, by key; a line that was cut off is left out.
-
-    Raises:
-        InputError: not such a table.
-    """
+    """The outcomes in a table, by key; a line that was cut off is left out. InputError where it is no such table."""
     reader = csv.DictReader(read_text(path).splitlines())
     found = {}
     try:

@@ -71,11 +71,7 @@ def fleet_frame(plan: FleetPlan) -> pd.DataFrame:
 
 
 def check_parquet() -> None:
-    """Before a long plan and not after it: whether Parquet can be written.
-
-    Raises:
-        MissingPartError: neither pyarrow nor fastparquet is installed.
-    """
+    """MissingPartError where no package can write Parquet: said before a long plan, not after it."""
     if not any(map(find_spec, ("pyarrow", "fastparquet"))):
         raise MissingPartError("Parquet: pyarrow is not installed; write CSV, or pip install pyarrow")
 

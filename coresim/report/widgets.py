@@ -30,11 +30,7 @@ LARGEST = {"batch_size": 1024, "cores": 64, "workers": 64, "prefetch_factor": 8}
 
 
 def what_if_widget(scenario: Scenario, engine: Engine) -> ipywidgets.VBox:
-    """Sliders above a picture.
-
-    Raises:
-        MissingPartError: ipywidgets is not installed.
-    """
+    """Sliders above a picture; MissingPartError where ipywidgets is not installed."""
     try:
         import ipywidgets  # noqa: PLC0415 - an optional part
     except ImportError:
