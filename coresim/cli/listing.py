@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from coresim.cli.common import show
 from coresim.cli.flags import positive, whole_number
@@ -14,9 +14,7 @@ from coresim.model.keys import choice
 from coresim.model.machines import SORTS, Filter, load_machines, read_machines, select_machines
 from coresim.model.presets import PRESETS
 from coresim.model.storage import tiers
-
-if TYPE_CHECKING:
-    from coresim.report.listings import Listing
+from coresim.report import listings
 
 #: Each of these verbs with its help.
 VERBS = {
@@ -66,44 +64,35 @@ def _add_machines(parser: argparse.ArgumentParser) -> None:
 
 def catalogue(args: argparse.Namespace) -> int:
     """Print the recorded steps that ``--gpu`` and ``--model`` leave; InputError for a name that matches nothing."""
-    from coresim.report.listings import catalogue_listing
-
-    return _print(args, catalogue_listing(select_rows(args.gpu, args.model)))
+    return _print(args, listings.catalogue_listing(select_rows(args.gpu, args.model)))
 
 
 def presets(args: argparse.Namespace) -> int:
     """Print the presets, or the one that is named in full."""
-    from coresim.report.listings import preset_text, presets_listing
-
-    found = presets_listing(rows := _chosen(PRESETS, args.name, "preset"))
-    return show(args, found.document, preset_text(rows[0]) if args.name else str(found))
+    found = listings.presets_listing(rows := _chosen(PRESETS, args.name, "preset"))
+    return show(args, found.document, listings.preset_text(rows[0]) if args.name else str(found))
 
 
 def storage(args: argparse.Namespace) -> int:
     """Print the storage tiers, or the one that is named."""
-    from coresim.report.listings import storage_listing
-
-    return _print(args, storage_listing(_chosen(tiers(), args.name, "storage")))
+    return _print(args, listings.storage_listing(_chosen(tiers(), args.name, "storage")))
 
 
 def workloads(args: argparse.Namespace) -> int:
     """Print the built-in jobs."""
-    from coresim.report.listings import workloads_listing
-    from coresim.workloads.registry import listing
+    from coresim.workloads.registry import DEFAULT, listing
 
-    return _print(args, workloads_listing(listing()))
+    return _print(args, listings.workloads_listing(listing(), DEFAULT))
 
 
 def machines(args: argparse.Namespace) -> int:
     """Print the machines that the filters leave; InputError for a bad file, an unknown name, or nothing left."""
-    from coresim.report.listings import machines_csv, machines_listing
-
     wanted = Filter(args.gpu, args.provider, args.name, args.gpus, args.min_cores_per_gpu, args.max_price, args.priced)
     rows = select_machines(read_machines(args.file) if args.file else load_machines(), wanted, args.sort)
     if args.csv:
-        print(machines_csv(rows), end="")
+        print(listings.machines_csv(rows), end="")
         return EXIT_ANSWERED
-    return _print(args, machines_listing(rows))
+    return _print(args, listings.machines_listing(rows))
 
 
 def _chosen(known: Mapping[str, Any], name: str | None, what: str) -> list[Any]:
@@ -111,5 +100,5 @@ def _chosen(known: Mapping[str, Any], name: str | None, what: str) -> list[Any]:
     return [known[choice(*known).read(name, what)]] if name else list(known.values())
 
 
-def _print(args: argparse.Namespace, found: Listing) -> int:
+def _print(args: argparse.Namespace, found: listings.Listing) -> int:
     return show(args, found.document, str(found))

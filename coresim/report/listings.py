@@ -7,7 +7,7 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coresim.model.catalogue import LOADER_BOUND, StepRow
 from coresim.model.machines import CERTAINTIES, Machine
@@ -17,7 +17,9 @@ from coresim.report.content import Table
 from coresim.report.plain import table_lines
 from coresim.report.words import plural, wrapped
 from coresim.units import format_bytes, format_duration
-from coresim.workloads.registry import DEFAULT, ListedWorkload
+
+if TYPE_CHECKING:
+    from coresim.workloads.registry import ListedWorkload
 
 #: A JPEG of a usual size, to compare tiers by.
 _SHOWN = 120e3
@@ -112,7 +114,7 @@ def _tier(tier: Tier) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def workloads_listing(found: Sequence[ListedWorkload]) -> Listing:
+def workloads_listing(found: Sequence[ListedWorkload], default: str) -> Listing:
     """Name, samples per batch, steps, what it is for; then how to use them."""
     cells = tuple(
         (entry.name, str(entry.batch_size), ", ".join(entry.steps),
@@ -120,12 +122,12 @@ def workloads_listing(found: Sequence[ListedWorkload]) -> Listing:
         for entry in found
     )  # fmt: skip
     notes = (
-        f"All make their own small data on the spot. Default: {DEFAULT}. For example: coresim recommend --workload"
+        f"All make their own small data on the spot. Default: {default}. For example: coresim recommend --workload"
         " tiny",
         "To add one in twenty lines: python -m pydoc coresim.workloads. A dataset that you have: --dataset module:name",
     )
     records = [{**entry._asdict(), "steps": list(entry.steps)} for entry in found]
-    document = _document("workloads", default=DEFAULT, workloads=records)
+    document = _document("workloads", default=default, workloads=records)
     return Listing(document, Table(("name", "batch", "steps", "what for"), cells), notes)
 
 
