@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from coresim.attaching.written import checkpoint_warning, checkpoints, named_folders
 from coresim.cli.common import check_writable, progress_on_stderr, read_input, require, save, show, study_of
 from coresim.cli.request import measure_profile, request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
@@ -94,7 +95,6 @@ def measured(args: argparse.Namespace) -> Profile:
 def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Profile, list[dict[str, Any]]]:
     """Run the program of ``args.command``; the profile of its job, and what each of its ranks told."""
     from coresim.attaching.assemble import profile_of
-    from coresim.attaching.written import checkpoint_warning, checkpoints, named_folders
     from coresim.measure.campaign import utc_now
 
     began, said = utc_now(), shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from coresim import __version__
 from coresim.errors import EXIT_ANSWERED, CoresimError, InputError
+from coresim.measure.host import read_host
 from coresim.model.keys import choice
 from coresim.model.load import scenario_of
 from coresim.model.presets import PRESETS
@@ -108,8 +109,6 @@ def check_storage(storage: str | None, cold: bool) -> None:
 
 def _note(profile: Profile, path: str) -> None:
     """Say on stderr what is odd about using a profile so."""
-    from coresim.measure.host import read_host
-
     here = read_host(load_window=0.0).fingerprint
     if profile.host.fingerprint != here:
         print(

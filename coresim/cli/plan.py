@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from coresim.cli.common import check_writable, engine_named, metadata, progress_on_stderr, show
 from coresim.cli.flags import add_flags, whole_number
 from coresim.errors import EXIT_ANSWERED, EXIT_INTERRUPTED, CoresimError, InputError, MissingPartError
+from coresim.fleet.description import Fleet, load_fleet
 
 if TYPE_CHECKING:
-    from coresim.fleet.description import Fleet
     from coresim.fleet.plan import FleetPlan
     from coresim.report.results import ResultFile
 
@@ -52,7 +52,6 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan and print; exit code 0 (a pair without a prediction is part of the answer), 1 if a file is not whole."""
-    from coresim.fleet.description import load_fleet
     from coresim.report.fleet import PLAN, fleet_text
     from coresim.report.results import ResultFile, read_results
 

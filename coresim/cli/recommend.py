@@ -26,6 +26,7 @@ from coresim.model.keys import MOST_PARTS
 from coresim.model.load import check_overrides, scenario_of
 from coresim.model.profile import Profile, step_is_unknown
 from coresim.model.scenario import Scenario
+from coresim.validate.latest import latest
 
 if TYPE_CHECKING:
     from coresim.attaching.today import Checked
@@ -162,8 +163,6 @@ def _checked(profile: Profile | None) -> tuple[str, ...]:
 
 def _validated(profile: Profile) -> str | None:
     """What the latest validation of this host and workload said, or None."""
-    from coresim.validate.latest import latest
-
     found = latest(profile.host.fingerprint, profile.workload)
     if found is None:
         return None

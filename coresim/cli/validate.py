@@ -19,10 +19,12 @@ from coresim.cli.flags import add_flags, share, whole_number
 from coresim.cli.request import DATASET_HELP
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, CoresimError, MissingPartError
 from coresim.files import locked
+from coresim.measure.host import read_host
 from coresim.units import LONG, parse_duration
+from coresim.validate.grid import Grid, fixed_step, in_training, job_grid, load_grid, quick_grid
+from coresim.validate.latest import keep
 
 if TYPE_CHECKING:
-    from coresim.validate.grid import Grid
     from coresim.validate.ledger import Ledger
     from coresim.workloads.named import WorkloadSpec
 
@@ -108,8 +110,6 @@ def _need_torch() -> None:
 
 
 def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, WorkloadSpec]]:
-    from coresim.measure.host import read_host
-    from coresim.validate.grid import fixed_step, in_training, job_grid, load_grid, quick_grid
     from coresim.workloads.named import WorkloadSpec
     from coresim.workloads.registry import DEFAULT, target_of
 
@@ -156,7 +156,6 @@ def _trained(args: argparse.Namespace) -> tuple[str, str]:
 
 def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpec]) -> Ledger:
     from coresim.measure.campaign import make_data
-    from coresim.validate.latest import keep
     from coresim.validate.session import validate
     from coresim.validate.trials import TRIAL_S
 
@@ -220,7 +219,6 @@ def _told_what_is_kept(path: str, grid: Grid) -> Iterator[None]:
 
 def _begun(args: argparse.Namespace, grid: Grid) -> Ledger:
     """What an interrupted run of the same grid here left, else an empty ledger; another that is there steps aside."""
-    from coresim.measure.host import read_host
     from coresim.validate.ledger import empty_ledger, load_ledger
     from coresim.validate.session import unsettled
 

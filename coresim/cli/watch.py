@@ -9,14 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from coresim.advise.activity import diagnose
+from coresim.attaching import family
 from coresim.cli.common import check_writable, require, show
 from coresim.cli.flags import add_flags, whole_number
 from coresim.errors import CoresimError, InputError
+from coresim.measure.host import read_host
+from coresim.measure.system_root import check_proc
+from coresim.model.activity import Tick
+from coresim.report.activity import activity_document, activity_text, tick_line, waiting
 from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
     from coresim.attaching.inside import Inside
-    from coresim.model.activity import Tick
 
 STDERR = 2
 #: What the kernel can be asked for.
@@ -47,8 +52,6 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Watch, write a line per tick, and print the verdict on stdout when the job's own output is over."""
-    from coresim.measure.system_root import check_proc
-
     command = [word for place, word in enumerate(args.command) if place or word != "--"]
     require(bool(command) != (args.pid is not None), "watch: give either --pid N or a command after --")
     check_proc()
@@ -65,7 +68,6 @@ def _inside(
     args: argparse.Namespace, command: list[str], interval: float, until: float, write: Callable[[str], None]
 ) -> int:
     """Start the command with the hooks in it, and watch it."""
-    from coresim.attaching import family
     from coresim.attaching.inside import watched_inside
     from coresim.attaching.launch import mark
 
@@ -115,7 +117,6 @@ def _watch(
 ) -> list[Tick]:
     """Ticks until the job or the time ends, or Ctrl-C; what was seen by then, if anything was, is answered."""
     from coresim.measure.watch import watch
-    from coresim.report.activity import tick_line, waiting
 
     ticks: list[Tick] = []
     trainers: set[int] = set()
@@ -135,10 +136,6 @@ def _watch(
 
 
 def _print(args: argparse.Namespace, ticks: list[Tick], waits: dict[int, float]) -> int:
-    from coresim.advise.activity import diagnose
-    from coresim.measure.host import read_host
-    from coresim.report.activity import activity_document, activity_text, waiting
-
     if not ticks:
         raise CoresimError("watch: the job ended before the first look; use a shorter --interval")
     found = diagnose(ticks, read_host(load_window=0.0).usable_cores)
