@@ -213,7 +213,7 @@ def _write(value: Any, kind: Kind) -> Any:
         return write_section(value)
     if kind is DURATION:
         return f"{value!r} s"
-    return list(value) if isinstance(value, tuple) else value
+    return [_write(item, kind) for item in value] if isinstance(value, tuple) else value
 
 
 def section_schema(section: Any) -> dict[str, Any]:

@@ -6,23 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coresim import stats
+from coresim.model.keys import NOT_NEGATIVE, TEXT, key, list_of
+
+VALUES = list_of(list_of(NOT_NEGATIVE))
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Raw values of one quantity.
+    """Raw values of one quantity."""
 
-    Attributes:
-        name: dotted name, such as ``prepare.decode``.
-        unit: SI unit of one value, such as ``s/sample``.
-        values: one inner tuple per fresh process, in the order taken.
-        how: one sentence: what was timed, and how.
-    """
-
-    name: str
-    unit: str
-    values: tuple[tuple[float, ...], ...]
-    how: str
+    name: str = key(TEXT, "dotted name, such as prepare.sample")
+    unit: str = key(TEXT, "SI unit of one value, such as s/sample")
+    values: tuple[tuple[float, ...], ...] = key(VALUES, "one inner list per fresh process, in the order taken")
+    how: str = key(TEXT, "one sentence: what was timed, and how")
 
     @property
     def flat(self) -> tuple[float, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coresim.errors import InputError, UnknownKeyError
+from coresim.errors import InputError
 from coresim.files import check_version, read_json, read_text, read_toml, write_json
 from coresim.model.host import HostFacts
 from coresim.model.keys import (
@@ -25,9 +25,9 @@ from coresim.model.keys import (
     Kind,
     choice,
     key,
+    list_of,
     read_section,
     section,
-    unknown_key,
     write_section,
 )
 from coresim.model.loader_settings import LoaderSettings
@@ -73,34 +73,14 @@ class Provenance:
     torch_version: str | None = key(TEXT, "version of torch; absent where it is not installed", None)
 
 
-def _items(value: object, where: str) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, list):
-        raise InputError(f"{where}: a list is needed; measure again")
-    return ((f"{where}[{index}]", item) for index, item in enumerate(value))
-
-
-def _read_record(value: object, where: str, names: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: a table with {', '.join(names)} is needed; measure again")
-    for name in value:
-        if name not in names:
-            raise UnknownKeyError(unknown_key(f"{where}.{name}", name, dict.fromkeys(names)))
-    for name in names:
-        if name not in value:
-            raise InputError(f"{where}.{name}: missing; measure again")
-    return value
-
-
-def _read_cautions(value: object, where: str) -> tuple[HostWarning, ...]:
-    records = [(place, _read_record(item, place, HostWarning._fields)) for place, item in _items(value, where)]
-    return tuple(
-        HostWarning(**{name: TEXT.read(text, f"{place}.{name}") for name, text in record.items()})
-        for place, record in records
-    )
+def _read_caution(value: object, where: str) -> HostWarning:
+    if not isinstance(value, dict) or value.keys() != set(HostWarning._fields):
+        raise InputError(f"{where} = {short(value)}: {', '.join(HostWarning._fields)} are needed; measure again")
+    return HostWarning(**{name: TEXT.read(text, f"{where}.{name}") for name, text in value.items()})
 
 
 def _read_measurements(value: object, where: str) -> tuple[Measurement, ...]:
-    found = tuple(_read_measurement(item, place) for place, item in _items(value, where))
+    found: tuple[Measurement, ...] = _MEASUREMENTS.read(value, where)
     names = [measurement.name for measurement in found]
     for name in names:
         if names.count(name) > 1:
@@ -108,21 +88,8 @@ def _read_measurements(value: object, where: str) -> tuple[Measurement, ...]:
     return found
 
 
-def _read_measurement(value: object, where: str) -> Measurement:
-    record = _read_record(value, where, ("name", "unit", "how", "values"))
-    name, unit, how = (TEXT.read(record[part], f"{where}.{part}") for part in ("name", "unit", "how"))
-    # From here on the name says more to a reader than the number of the entry.
-    values = tuple(_read_values(item, place) for place, item in _items(record["values"], f"{name}.values"))
-    if not values:
-        raise InputError(f"{name}.values: empty; measure again")
-    return Measurement(name, unit, values, how)
-
-
-def _read_values(value: object, where: str) -> tuple[float, ...]:
-    values = tuple(NOT_NEGATIVE.read(item, place) for place, item in _items(value, where))
-    if not values:
-        raise InputError(f"{where}: empty; measure again")
-    return values
+_MEASUREMENTS = list_of(section(Measurement), "a list", least=0)
+_CAUTIONS = list_of(Kind(_read_caution, {"type": "object"}), "a list", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +119,12 @@ class Profile:
     )
     samples: int | None = key(COUNT, "distinct samples; absent for a stream", None)
     bytes_per_sample: float | None = key(NOT_NEGATIVE, "mean bytes read per sample; absent where unknown", None)
-    cautions: tuple[HostWarning, ...] = key(Kind(_read_cautions, {"type": "array"}), "reasons to trust it less", ())
+    cautions: tuple[HostWarning, ...] = key(_CAUTIONS, "reasons to trust it less", ())
     settings: LoaderSettings | None = key(
         section(LoaderSettings), "those of the DataLoader that was named; absent where none was", None
     )
     today: Today | None = key(section(Today), "the program as it ran; absent where none was attached to", None)
-    measurements: tuple[Measurement, ...] = key(Kind(_read_measurements, {"type": "array"}), "the raw values")
+    measurements: tuple[Measurement, ...] = key(Kind(_read_measurements, _MEASUREMENTS.schema), "the raw values")
 
     def get(self, name: str) -> Measurement | None:
         """The measurement of that name, or None where it was not taken."""
@@ -193,7 +160,6 @@ class Profile:
         parts = {
             "host": self.host.to_dict(),
             "cautions": [caution._asdict() for caution in self.cautions],
-            "measurements": [asdict(one) | {"values": list(map(list, one.values))} for one in self.measurements],
         }
         return {"format": FORMAT, "schema_version": VERSION} | write_section(self) | parts
 

@@ -146,16 +146,24 @@ BAD: dict[str, tuple[Damage, type[InputError], str]] = {
     "zero samples": (lambda d: d.update(samples=0), InputError, "profile.samples = 0"),
     "zero step": (lambda d: d["accelerator"].update(step_time_s=0), InputError, "step_time_s = 0"),
     "speed": (lambda d: d.update(speed=[1.0, 0.0]), InputError, r"profile.speed\[1\] = 0.0"),
-    "no list": (lambda d: d.update(measurements={}), InputError, "profile.measurements: a list"),
-    "no table": (lambda d: d["measurements"].append(3), InputError, r"measurements\[11\]: a table"),
+    "no list": (lambda d: d.update(measurements={}), InputError, "profile.measurements = {}: a list"),
+    "no table": (lambda d: d["measurements"].append(3), InputError, r"measurements\[11\] = 3: a table"),
     "host": (lambda d: d.update(host=3), InputError, "profile.host = 3"),
     "caution": (lambda d: d["cautions"][0].update(value=3), InputError, r"cautions\[0\].value = 3"),
     "twice": (lambda d: d["measurements"].append(d["measurements"][0]), InputError, "'prepare.sample' is there twice"),
-    "no values": (lambda d: d["measurements"][1].update(values=[]), InputError, "prepare.step.fetch.values: empty"),
-    "empty": (lambda d: d["measurements"][1].update(values=[[1.0], []]), InputError, r"step.fetch.values\[1\]: empty"),
+    "no values": (
+        lambda d: d["measurements"][1].update(values=[]),
+        InputError,
+        r"measurements\[1\].values = \[\]: a list of at least one",
+    ),
+    "empty": (
+        lambda d: d["measurements"][1].update(values=[[1.0], []]),
+        InputError,
+        r"\[1\].values\[1\] = \[\]: a list of at least one",
+    ),
     "negative": (lambda d: d["measurements"][1].update(values=[[-1.0]]), InputError, r"values\[0\]\[0\] = -1.0"),
     "text": (lambda d: d["measurements"][1].update(values=[["1"]]), InputError, r"values\[0\]\[0\] = '1'"),
-    "flat": (lambda d: d["measurements"][1].update(values=[1.0]), InputError, r"step.fetch.values\[0\]: a list"),
+    "flat": (lambda d: d["measurements"][1].update(values=[1.0]), InputError, r"\[1\].values\[0\] = 1.0: a list"),
 }
 
 
