@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from coresim.workloads.images import ImageWorkload, make_jpegs
-from coresim.workloads.packages import load_h5py
+from coresim.workloads.packages import load_package
 from coresim.workloads.pictures import read_rgb
 
 
@@ -106,11 +106,11 @@ class Hdf5Images(JpegImages):
     def stored(self, jpeg: bytes) -> bytes:
         """The file's bytes, by h5py."""
         file = BytesIO()
-        with load_h5py().File(file, "w") as store:
+        with load_package("h5py", "HDF5").File(file, "w") as store:
             store["pixels"] = np.asarray(read_rgb(jpeg))
         return file.getvalue()
 
     def decode(self, raw: bytes) -> Image.Image:
         """RGB pixels."""
-        with load_h5py().File(BytesIO(raw), "r") as store:
+        with load_package("h5py", "HDF5").File(BytesIO(raw), "r") as store:
             return Image.fromarray(store["pixels"][:])

@@ -19,7 +19,7 @@ from coresim.measure.notes import Note
 from coresim.measure.staged import StagedSubject
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout, Pipe, Subject
-from coresim.workloads.base import DatasetWorkload
+from coresim.workloads.base import DatasetWorkload, PreparationStep
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the real loader is torch's")
 #: The loaders with worker processes, and the one with threads.
@@ -37,11 +37,18 @@ class Frozen:
         return gc.get_freeze_count()
 
 
+class OneStep(DatasetWorkload):
+    """A data set whose samples are fetched, and that is all: stages in threads want steps."""
+
+    def steps(self) -> tuple[PreparationStep, ...]:
+        return (PreparationStep("sample", lambda index, _: self.dataset[index]),)
+
+
 def subject_of(
     kind: str, dataset: Any, batch_size: int = 4, collate: Callable[[list[Any]], Any] | None = None
 ) -> Subject:
     """A data set in one of the loaders."""
-    workload = DatasetWorkload(dataset, "mine", collate)
+    workload = (OneStep if kind == "staged" else DatasetWorkload)(dataset, "mine", collate)
     workload.batch_size = batch_size
     if kind == "torch":
         from coresim.measure.torch_loader import of_workload

@@ -11,7 +11,7 @@ import numpy as np
 
 from coresim.workloads.base import padded
 from coresim.workloads.folder import FolderWorkload
-from coresim.workloads.packages import load_soundfile
+from coresim.workloads.packages import load_package
 
 RATE = 16_000
 WINDOW, HOP, POINTS, BANDS = 400, 160, 512, 80
@@ -78,11 +78,11 @@ class FlacWorkload(WavWorkload):
 
     def write_one(self, path: Path, signal: np.ndarray) -> None:
         """Write 16-bit samples to a file."""
-        load_soundfile().write(path, signal, RATE, subtype="PCM_16")
+        load_package("soundfile", "FLAC").write(path, signal, RATE, subtype="PCM_16")
 
     def decode(self, raw: bytes) -> np.ndarray:
         """The samples as float32, from -1 to 1."""
-        values: np.ndarray = load_soundfile().read(BytesIO(raw), dtype="float32")[0]
+        values: np.ndarray = load_package("soundfile", "FLAC").read(BytesIO(raw), dtype="float32")[0]
         return values
 
 

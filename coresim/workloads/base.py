@@ -94,7 +94,7 @@ class Workload:
 
 
 class DatasetWorkload(Workload):
-    """A user's own dataset as a workload with the single step ``sample``.
+    """A user's own dataset as a workload: loaders take ``dataset`` itself, and not its `steps`.
 
     Args:
         dataset: the object itself.
@@ -125,7 +125,6 @@ class DatasetWorkload(Workload):
         self.dataset, self.worker_init, self.loader = dataset, worker_init, loader
         self._collate = collate or _collate_of(dataset)
         self._own_collate = collate is not None
-        self._iterator: Iterator[Any] | None = None
         self.settings: dict[str, Any] = {}
         self.is_map = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         if not self.is_map and not hasattr(dataset, "__iter__"):
@@ -137,10 +136,6 @@ class DatasetWorkload(Workload):
         """The dataset's length; a stream counts as endless, since it starts over."""
         return len(self.dataset) if self.is_map else sys.maxsize
 
-    def steps(self) -> tuple[PreparationStep, ...]:
-        """One step, ``sample``: whatever the dataset does for one item."""
-        return (PreparationStep("sample", self._sample),)
-
     def collate(self, samples: list[Any]) -> Any:
         """The user's collate function, or the default; what it raises is an `InputError` that names it."""
         with blamed(f"{self.name}: collating {len(samples)} samples", "give a collate function that joins them"):
@@ -150,19 +145,6 @@ class DatasetWorkload(Workload):
     def has_own_collate(self) -> bool:
         """Whether the user gave a function."""
         return self._own_collate
-
-    def _sample(self, index: int, _: np.random.Generator) -> Any:
-        with blamed(f"{self.name}: sample {index}", "fix the dataset or leave that sample out"):
-            return self.dataset[index] if self.is_map else self._next()
-
-    def _next(self) -> Any:
-        """The next item of a stream, which starts over when it ends."""
-        for _ in range(2):
-            self._iterator = self._iterator or iter(self.dataset)
-            for item in self._iterator:
-                return item
-            self._iterator = None
-        raise InputError(f"{self.name}: the dataset is empty (its iterator ends at once); give at least one sample")
 
 
 def _collate_of(dataset: Any) -> Collate:

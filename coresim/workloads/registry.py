@@ -13,12 +13,12 @@ class Entry(NamedTuple):
     """A built-in workload.
 
     Attributes:
-        target: ``package.module:Class``.
+        place: ``module:Class`` in this package.
         purpose: what it is for.
         needs: the optional package that it cannot do without, or nothing.
     """
 
-    target: str
+    place: str
     purpose: str
     needs: str = ""
 
@@ -33,60 +33,49 @@ class ListedWorkload(NamedTuple):
     needs: str
 
 
-DEFAULT = "images"
+PACKAGE, DEFAULT = "coresim.workloads", "images"
 
 WORKLOADS = {
     "images": Entry(
-        "coresim.workloads.images:ImageWorkload",
-        "ImageNet-like JPEG, random crop and flip: the usual recipe of image classification",
+        "images:ImageWorkload", "ImageNet-like JPEG, random crop and flip: the usual recipe of image classification"
     ),
     "images-encoded": Entry(
-        "coresim.workloads.images:EncodedImageWorkload", "the JPEG files undecoded: what is left where the GPU decodes"
+        "images:EncodedImageWorkload", "the JPEG files undecoded: what is left where the GPU decodes"
     ),
     "images-heavy": Entry(
-        "coresim.workloads.augmented:HeavyAugmentWorkload", "the same with RandAugment and erasing: heavy augmentation"
+        "augmented:HeavyAugmentWorkload", "the same with RandAugment and erasing: heavy augmentation"
     ),
     "detection": Entry(
-        "coresim.workloads.augmented:DetectionWorkload",
-        "640 x 480 pictures with boxes, resized to 800 px: large samples",
+        "augmented:DetectionWorkload", "640 x 480 pictures with boxes, resized to 800 px: large samples"
     ),
-    "png": Entry("coresim.workloads.images:PngWorkload", "the pictures of images as PNG: another decoder, more bytes"),
-    "jpeg-light": Entry(
-        "coresim.workloads.small_images:LightJpegWorkload", "JPEG thumbnails, centre crop: light decoding"
-    ),
+    "png": Entry("images:PngWorkload", "the pictures of images as PNG: another decoder, more bytes"),
+    "jpeg-light": Entry("small_images:LightJpegWorkload", "JPEG thumbnails, centre crop: light decoding"),
     "heavy-tailed": Entry(
-        "coresim.workloads.small_images:HeavyTailedWorkload",
+        "small_images:HeavyTailedWorkload",
         "one sample in 25 costs 10 to 30 times the others: what bursts and delivery in order cost",
     ),
     "io-wait": Entry(
-        "coresim.workloads.small_images:WaitingWorkload",
-        "most of the time waits without a core: a stand-in for a network, which sleeps",
+        "small_images:WaitingWorkload", "most of the time waits without a core: a stand-in for a network, which sleeps"
     ),
     "slow-reads": Entry(
-        "coresim.workloads.waiting:SlowReadsWorkload",
+        "waiting:SlowReadsWorkload",
         "hardly anything but waiting, with a heavy tail: a stand-in for a slow store, which sleeps",
     ),
-    "audio-wav": Entry("coresim.workloads.audio:WavWorkload", "speech from WAV to log-mel spectrograms: no decoding"),
-    "audio-flac": Entry(
-        "coresim.workloads.audio:FlacWorkload", "speech from FLAC to log-mel spectrograms", "soundfile"
-    ),
-    "text": Entry("coresim.workloads.text:TokenWorkload", "documents to WordPiece tokens, in pure Python"),
-    "volumes-npy": Entry("coresim.workloads.volumes:NpyVolumeWorkload", "3-D patches through a memory map"),
-    "volumes-npz": Entry("coresim.workloads.volumes:NpzVolumeWorkload", "3-D patches, the whole scan inflated"),
-    "volumes-hdf5": Entry("coresim.workloads.volumes:Hdf5VolumeWorkload", "3-D patches from compressed chunks", "h5py"),
-    "tabular": Entry("coresim.workloads.arrays:TabularWorkload", "table rows gathered 512 at a time"),
+    "audio-wav": Entry("audio:WavWorkload", "speech from WAV to log-mel spectrograms: no decoding"),
+    "audio-flac": Entry("audio:FlacWorkload", "speech from FLAC to log-mel spectrograms", "soundfile"),
+    "text": Entry("text:TokenWorkload", "documents to WordPiece tokens, in pure Python"),
+    "volumes-npy": Entry("volumes:NpyVolumeWorkload", "3-D patches through a memory map"),
+    "volumes-npz": Entry("volumes:NpzVolumeWorkload", "3-D patches, the whole scan inflated"),
+    "volumes-hdf5": Entry("volumes:Hdf5VolumeWorkload", "3-D patches from compressed chunks", "h5py"),
+    "tabular": Entry("arrays:TabularWorkload", "table rows gathered 512 at a time"),
     "memory-bound": Entry(
-        "coresim.workloads.arrays:MemoryBoundWorkload",
-        "table slabs beyond the caches: cores that fight for memory bandwidth",
+        "arrays:MemoryBoundWorkload", "table slabs beyond the caches: cores that fight for memory bandwidth"
     ),
     "python-bound": Entry(
-        "coresim.workloads.text:PythonBoundWorkload",
-        "log lines parsed and hashed in pure Python, which holds the interpreter's lock",
+        "text:PythonBoundWorkload", "log lines parsed and hashed in pure Python, which holds the interpreter's lock"
     ),
-    "tiny": Entry("coresim.workloads.arrays:TinyWorkload", "one table row per sample: the cost of the loader itself"),
-    "tensors": Entry(
-        "coresim.workloads.arrays:TensorWorkload", "prepared tensors of 1 MiB: the cost of handing batches over"
-    ),
+    "tiny": Entry("arrays:TinyWorkload", "one table row per sample: the cost of the loader itself"),
+    "tensors": Entry("arrays:TensorWorkload", "prepared tensors of 1 MiB: the cost of handing batches over"),
 }
 
 
@@ -99,14 +88,14 @@ def target_of(name: str) -> str:
     if name not in WORKLOADS:
         hint = did_you_mean(name, WORKLOADS)
         raise InputError(f"workload {name!r} is not known; use one of {', '.join(WORKLOADS)}, or a dataset{hint}")
-    return WORKLOADS[name].target
+    return f"{PACKAGE}.{WORKLOADS[name].place}"
 
 
 def listing() -> list[ListedWorkload]:
     """All built-in workloads in order; their modules are imported, their optional packages are not."""
     found = []
     for name, entry in WORKLOADS.items():
-        workload = load_object(entry.target, "workload")(Path())
+        workload = load_object(target_of(name), "workload")(Path())
         steps = (*(step.name for step in workload.steps()), "collate")
         found.append(ListedWorkload(name, workload.batch_size, steps, entry.purpose, entry.needs))
     return found

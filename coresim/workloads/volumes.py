@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coresim.workloads.folder import FolderWorkload
-from coresim.workloads.packages import load_h5py
+from coresim.workloads.packages import load_package
 
 SHAPE = (128, 160, 128)
 SIDE = 96
@@ -117,12 +117,12 @@ class Hdf5VolumeWorkload(NpzVolumeWorkload):
 
     def write_one(self, path: Path, scan: np.ndarray) -> None:
         """Write a scan to a file."""
-        with load_h5py().File(path, "w") as file:
+        with load_package("h5py", "HDF5").File(path, "w") as file:
             file.create_dataset("scan", data=scan, chunks=CHUNK, compression="gzip")
 
     def decode(self, raw: Stored) -> np.ndarray:
         """The patch as float32, from the chunks that hold it."""
-        with load_h5py().File(BytesIO(raw.raw), "r") as file:
+        with load_package("h5py", "HDF5").File(BytesIO(raw.raw), "r") as file:
             patch: np.ndarray = file["scan"][raw.box].astype(np.float32)
         return patch
 

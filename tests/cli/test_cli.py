@@ -17,7 +17,7 @@ from coresim.cli.main import main
 from coresim.errors import MissingPartError
 from coresim.measure.campaign import LABELS
 from coresim.measure.server import BUILDING
-from coresim.workloads.packages import load_h5py
+from coresim.workloads.packages import load_package
 
 
 @pytest.fixture
@@ -299,4 +299,4 @@ def test_one_machine_is_one_machine(capsys):
 def test_a_missing_package_is_told_with_what_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(MissingPartError, match=r"h5py is not installed; pip install h5py$"):
-        load_h5py()
+        load_package("h5py", "HDF5")

@@ -161,7 +161,7 @@ def test_out_of_order_a_slow_batch_holds_up_no_other(kind: str, tmp_path: Path) 
     assert 0 not in before and came >= 0
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", PROCESSES)
 def test_a_stream_is_started_over(kind: str) -> None:
     class Stream:
         def __iter__(self) -> Any:
@@ -179,11 +179,9 @@ class Broken(list[int]):
         return index
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", PROCESSES)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_a_sample_raises_is_one_line(kind: str, workers: int) -> None:
-    if kind == "staged" and not workers:
-        return
     with (
         running(subject_of(kind, Broken(range(3)), 3), workers=workers) as pipe,
         pytest.raises(InputError, match=r"^[^\n]* raised KeyError: 'no file a.jpg[^\n]*$") as caught,

@@ -27,7 +27,7 @@ from coresim.workloads.base import Workload, batch_facts, padded, seed_everythin
 from coresim.workloads.folder import FolderWorkload
 from coresim.workloads.named import WorkloadSpec, load_object
 from coresim.workloads.pictures import Painter
-from coresim.workloads.registry import DEFAULT, WORKLOADS, listing
+from coresim.workloads.registry import DEFAULT, WORKLOADS, listing, target_of
 from coresim.workloads.small_images import HeavyTailedWorkload, WaitingWorkload
 from coresim.workloads.text import PythonBoundWorkload, TokenWorkload, fnv1a
 from coresim.workloads.volumes import Hdf5VolumeWorkload, NpyVolumeWorkload, NpzVolumeWorkload
@@ -41,12 +41,12 @@ def spec(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     entry = WORKLOADS[request.param]
     if entry.needs:
         pytest.importorskip(entry.needs)
-    kind = load_object(entry.target, "workload")
+    kind = load_object(target_of(request.param), "workload")
     with pytest.MonkeyPatch.context() as patch:
         if isinstance(kind, type) and issubclass(kind, FolderWorkload):
             # One scan serves for many samples.
             patch.setattr(kind, "count", 1 if issubclass(kind, NpyVolumeWorkload) else FEW)
-        spec = WorkloadSpec(entry.target, str(tmp_path_factory.mktemp("data")))
+        spec = WorkloadSpec(target_of(request.param), str(tmp_path_factory.mktemp("data")))
         with pytest.MonkeyPatch.context() as drawing:
             drawing.setattr(pictures, "_texture", texture_of)
             spec.make()
@@ -313,7 +313,7 @@ def test_a_missing_package_is_named_with_what_installs_it(
     entry = WORKLOADS[name]
     monkeypatch.setitem(sys.modules, entry.needs, None)
     with pytest.raises(MissingPartError, match=rf"{entry.needs} is not installed; pip install {entry.needs}$"):
-        WorkloadSpec(entry.target, str(tmp_path)).make()
+        WorkloadSpec(target_of(name), str(tmp_path)).make()
     assert name in [found.name for found in listing()]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -96,25 +95,10 @@ def test_torch_datasets_are_collated_by_torch() -> None:
     torch = pytest.importorskip("torch")
     data = torch.utils.data.TensorDataset(torch.zeros(5, 3), torch.arange(5))
     workload = DatasetWorkload(data, "tensors")
-    [step] = workload.steps()
-    batch = workload.collate([step.call(i, seed_everything(0)) for i in range(4)])
+    batch = workload.collate([data[i] for i in range(4)])
     assert batch[0].shape == (4, 3) and batch[1].tolist() == [0, 1, 2, 3]
     assert batch_facts(batch) == (4 * 3 * 4 + 4 * 8, 2)
     assert default_collate([torch.zeros(2), torch.ones(2)]).tolist() == [[0, 0], [1, 1]]
-
-
-def test_streams_start_over() -> None:
-    workload = DatasetWorkload(iter_of(3), "stream")
-    [step] = workload.steps()
-    assert [step.call(0, seed_everything(0)) for _ in range(5)] == [0, 1, 2, 0, 1]
-
-
-def iter_of(count: int) -> Any:
-    class Stream:
-        def __iter__(self) -> Any:
-            return iter(range(count))
-
-    return Stream()
 
 
 @pytest.mark.parametrize(
@@ -135,10 +119,9 @@ def test_a_name_that_cannot_be_loaded_gives_one_line(here: Path, spec: str, word
     assert_one_line(caught.value, [spec, *words])
 
 
-def test_a_good_dataset_is_a_workload_with_one_step(here: Path) -> None:
+def test_a_good_dataset_is_a_workload(here: Path) -> None:
     made = WorkloadSpec("user_data:good", batch_size=5).build()
     assert (made.name, made.batch_size, len(made)) == ("user_data:good", 5, 10)
-    assert [step.name for step in made.steps()] == ["sample"]
     assert made.bytes_per_sample() is None and made.files() == ()
 
 
