@@ -78,7 +78,6 @@ class StepChoice:
     row: StepRow
     batch_size: int  # samples per step that step_time_s is for
     step_time_s: float  # scaled to batch_size
-    throughput_samples_per_s: float  # the recorded rate, whatever the batch
     uncertainty: float  # relative half-width of step_time_s, 0 to 0.9: a judgement, see find_step
     provenance: str  # one line: the record, its stack, certainty and source, the scaling and the uncertainty
 
@@ -195,14 +194,15 @@ def _scaled(row: StepRow, gpu: str, batch_size: int | None) -> StepChoice:
     batch = row.batch_size if batch_size is None else batch_size
     spread = KINDS[row.kind] + CERTAINTIES[row.certainty] + _form_gap(gpu, row.gpu)
     spread = min(_WIDEST, spread + _PER_DOUBLING * _doublings(row, batch))
-    time, rate = row.step_time_s * batch / row.batch_size, row.throughput_samples_per_s
+    time = row.step_time_s * batch / row.batch_size
     parts = [_record(row)]
     if batch != row.batch_size:
-        parts.append(f"scaled in proportion to batch {batch} at {rate:.4g} samples/s: {format_duration(time)}")
+        rate = f"{row.throughput_samples_per_s:.4g} samples/s"
+        parts.append(f"scaled in proportion to batch {batch} at {rate}: {format_duration(time)}")
     if _form_gap(gpu, row.gpu):
         parts.append(f"{gpu} asked for: another form of the same chip taken")
     parts += [f"judged within ±{spread:.0%}", f"source: {row.source}"]
-    return StepChoice(row, batch, time, rate, spread, "; ".join(parts))
+    return StepChoice(row, batch, time, spread, "; ".join(parts))
 
 
 def _record(row: StepRow) -> str:

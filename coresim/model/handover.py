@@ -13,7 +13,7 @@ waits for a core where none is free.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from coresim.model.keys import SERVICE, key
@@ -97,9 +97,7 @@ class Handover:
 
     def services(self) -> tuple[Service, ...]:
         """The waiting in each of `STATES`; empty where none is known or all take no time."""
-        known: dict[str, Service] = {
-            item.name: getattr(self, item.name) for item in fields(self) if getattr(self, item.name) is not None
-        }
+        known: dict[str, Service] = {name: own for name in STATES if (own := getattr(self, name)) is not None}
         found = tuple(nearest(known, state) for state in STATES) if known else ()
         return () if all(service.is_zero for service in found) else found
 

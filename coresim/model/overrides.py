@@ -25,10 +25,8 @@ def override(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any
     before = _preset(document)
     result = {name: dict(table) if isinstance(table, dict) else table for name, table in document.items()}
     for setting in settings:
-        path, equals, text = setting.partition("=")
-        if not equals:
-            raise InputError(f"--set {short(setting)}: write section.key=value, such as 'accelerator.step=98 ms'")
-        _set(result, _full_path(path.strip(), setting), _value(text.strip(), setting))
+        path, text = _parsed(setting)
+        _set(result, path, _value(text, setting))
     if (preset := _preset(result)) is not None and preset != before:
         _check_work(preset, settings)
     return result
@@ -38,9 +36,9 @@ def given(settings: Sequence[str], key: str) -> Any:
     """The value that settings give a key (``section.key``), the last of them; None: they give it none."""
     found = None
     for setting in settings:
-        path, equals, text = setting.partition("=")
-        if equals and ".".join(_full_path(path.strip(), setting)) == key:
-            found = _value(text.strip(), setting)
+        path, text = _parsed(setting)
+        if ".".join(path) == key:
+            found = _value(text, setting)
     return found
 
 
@@ -52,7 +50,7 @@ def _preset(document: Mapping[str, Any]) -> Preset | None:
 
 def _check_work(preset: Preset, settings: Sequence[str]) -> None:
     """Whoever changes the preset must say what the work costs, where the preset stands for other work."""
-    said = {".".join(_full_path(setting.partition("=")[0].strip(), setting)[:2]) for setting in settings}
+    said = {".".join(_parsed(setting)[0][:2]) for setting in settings}
     if preset.needs and not said & set(preset.needs):
         raise InputError(
             f"preset {preset.name}: the input's costs are not those of {preset.system}: say them too, as --set"
@@ -67,14 +65,22 @@ def provenance_after(settings: Sequence[str], key: str, known: str | None) -> st
     One that sets an entry beside the value (an uncertainty) is named behind that.
     """
     for setting in settings:
-        name, _, text = setting.partition("=")
-        path = ".".join(_full_path(name.strip(), setting))
-        by = f"the setting {path}={text.strip()} (--set)"
+        parts, text = _parsed(setting)
+        path = ".".join(parts)
+        by = f"the setting {path}={text} (--set)"
         if path in (key, f"{key}.mean", f"{key}.values"):
             known = f"given by {by}"
         elif path.startswith(f"{key}."):
             known = f"{known or 'as given'}, with {by}"
     return known
+
+
+def _parsed(setting: str) -> tuple[list[str], str]:
+    """The full path of a setting's key, and its value as text."""
+    path, equals, text = setting.partition("=")
+    if not equals:
+        raise InputError(f"--set {short(setting)}: write section.key=value, such as 'accelerator.step=98 ms'")
+    return _full_path(path.strip(), setting), text.strip()
 
 
 def _full_path(path: str, setting: str) -> list[str]:

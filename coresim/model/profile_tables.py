@@ -34,7 +34,7 @@ from coresim.model.crowding import SPREAD
 from coresim.model.handover import STATES
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
-from coresim.model.rebatch import rebatched, small_batches
+from coresim.model.rebatch import MOVED, PARTLY, rebatched, small_batches
 from coresim.model.service import read_service
 from coresim.model.storage import missing
 from coresim.model.today import CPU
@@ -43,15 +43,6 @@ if TYPE_CHECKING:
     from coresim.model.profile import Profile
 
 MOST_VALUES = 2000
-#: Scenario keys of CPU times per batch, and what is measured for them.
-KEYS_PER_BATCH = {
-    "collate": "prepare.collate",
-    "send": "prepare.send",
-    "consumer": "receive.cpu",
-    "pin": "prepare.pin",
-    "pin_wait": "receive.pin",
-    "pages": "receive.pages",
-}
 SAMPLE, WAIT, STEP, SPEED, OTHERS = (
     "prepare.sample", "prepare.wait", "prepare.step.", "machine.speed", "machine.others",
 )  # fmt: skip
@@ -139,7 +130,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         table["fetch"] = missing(read_service(read, "storage.cold.read"), misses).to_table()
     elif waits is not None:
         table["fetch"] = repeated_table(waits.values, MODEL)
-    for key, name in KEYS_PER_BATCH.items():
+    for key, name in (MOVED | PARTLY).items():
         found = profile.get(name)
         if found is not None:
             table[key] = repeated_table(found.values, spread)
@@ -151,7 +142,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         for state in STATES
         if (found := profile.get(f"receive.{state}")) is not None
     }
-    inline, collate = _mean(profile, "inline.collate"), _mean(profile, KEYS_PER_BATCH["collate"])
+    inline, collate = _mean(profile, "inline.collate"), _mean(profile, MOVED["collate"])
     known = {
         "handover": handover or None,
         "consumer_by_workers": by_workers if len(by_workers := receiving_table(profile)) > 1 else None,
@@ -248,9 +239,8 @@ def receiving_table(profile: Profile) -> list[float]:
     Between the numbers that ran it is linear in the logarithm of the workers: each doubling of them halves the time
     between two batches, in which the trainer rests.
     """
-    one = _mean(profile, KEYS_PER_BATCH["consumer"])
-    found = {m.name.removeprefix(SENDERS): m.mean for m in profile.measurements if m.name.startswith(SENDERS)}
-    return _interpolated({1: 1.0} | {int(k): mean / one for k, mean in found.items()}, math.log) if one else [1.0]
+    one, found = _mean(profile, PARTLY["consumer"]), profile.numbered(SENDERS)
+    return _interpolated({1: 1.0} | {k: more.mean / one for k, more in found.items()}, math.log) if one else [1.0]
 
 
 def _interpolated(points: Mapping[int, float], place: Callable[[float], float] = float) -> list[float]:
@@ -284,7 +274,7 @@ def _mean(profile: Profile, name: str) -> float | None:
 
 def _loader(profile: Profile) -> dict[str, Any]:
     """As all was measured: whether it pins, what holds the lock, and library threads unless they are limited."""
-    known = {"pin_memory": profile.get(KEYS_PER_BATCH["pin"]) is not None, "gil": _mean(profile, "lock.share")}
+    known = {"pin_memory": profile.get(MOVED["pin"]) is not None, "gil": _mean(profile, "lock.share")}
     own: dict[str, Any] = {name: value for name, value in known.items() if value}
     found, spread = profile.get("threads.worked"), profile.get("threads.spread")
     if found is None or spread is None or spread.mean < SPREAD or found.mean <= 1:

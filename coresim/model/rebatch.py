@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 KEY = "workload.batch_size"
 #: Relative standard uncertainty of a step's time for each doubling or halving of its batch.
 PER_DOUBLING = 0.05
-#: By the key of its table, what is measured of each.
-_MOVED = {"collate": "prepare.collate", "pin": "prepare.pin", "pages": "receive.pages"}
-_PARTLY = {"send": "prepare.send", "consumer": "receive.cpu", "pin_wait": "receive.pin"}
-_COLLATED = (*_MOVED.values(), "inline.collate")
+#: Scenario keys of CPU times per batch, and what is measured for them: those in proportion to it, and those partly so.
+MOVED = {"collate": "prepare.collate", "pin": "prepare.pin", "pages": "receive.pages"}
+PARTLY = {"send": "prepare.send", "consumer": "receive.cpu", "pin_wait": "receive.pin"}
 #: Ends the name of a measurement with small batches, before their samples.
 SIZE_MARK = "@"
 
@@ -66,10 +65,10 @@ def whole(profile: Profile) -> Profile:
     small, own, ran = small_batches(profile.measurements), profile.batch_size, profile.batch_that_ran
 
     def factor(one: Measurement) -> float:
-        if one.name in _COLLATED:
+        if one.name in (*MOVED.values(), "inline.collate"):
             return own / ran
-        if one.name == _PARTLY["send"] or one.name.startswith("receive."):
-            name = _PARTLY["consumer"] if one.name.startswith(_PARTLY["consumer"]) else one.name
+        if one.name == PARTLY["send"] or one.name.startswith("receive."):
+            name = PARTLY["consumer"] if one.name.startswith(PARTLY["consumer"]) else one.name
             return _grown(one.mean, ran, own, small.get(name))[0]
         return 1.0
 
@@ -77,9 +76,7 @@ def whole(profile: Profile) -> Profile:
     return replace(profile, measured_batch=None, measurements=tuple(one.scaled(factor(one)) for one in kept))
 
 
-def rebatched(
-    tables: dict[str, Any], own: int, batch: int, ran: int, small: Mapping[str, Small] | None = None
-) -> dict[str, Any]:
+def rebatched(tables: dict[str, Any], own: int, batch: int, ran: int, small: Mapping[str, Small]) -> dict[str, Any]:
     """The tables with every time of a batch as it is for one of ``batch`` samples.
 
     The loader's times are of batches of ``ran`` samples, and the step, copies and bytes of batches of ``own``.
@@ -89,10 +86,10 @@ def rebatched(
     workload, device = dict(tables["workload"]), dict(tables["accelerator"])
 
     def partly(table: Any, key: str, name: str) -> dict[str, Any]:
-        return _scaled(table, key, *_grown(read_service(table, key).mean, ran, batch, (small or {}).get(name)))
+        return _scaled(table, key, *_grown(read_service(table, key).mean, ran, batch, small.get(name)))
 
-    workload |= {key: _scaled(workload[key], key, moved) for key in _MOVED if key in workload}
-    workload |= {key: partly(workload[key], key, name) for key, name in _PARTLY.items() if key in workload}
+    workload |= {key: _scaled(workload[key], key, moved) for key in MOVED if key in workload}
+    workload |= {key: partly(workload[key], key, name) for key, name in PARTLY.items() if key in workload}
     if "handover" in workload:
         states = workload["handover"].items()
         workload["handover"] = {state: partly(table, state, f"receive.{state}") for state, table in states}
