@@ -8,44 +8,26 @@ from typing import NamedTuple
 
 
 class Process(NamedTuple):
-    """One process of the job during one tick.
-
-    Attributes:
-        pid: its number.
-        is_main: whether it is a trainer: the job's first process, unless it is known which ones train.
-        cores: CPU seconds per second that it used.
-        state: what the kernel says of it at the end of the tick: R runs, S sleeps, D waits for a device, Z ended.
-        faults: page faults per second.
-    """
+    """One process of the job during one tick."""
 
     pid: int
-    is_main: bool
-    cores: float
-    state: str
-    faults: float
+    is_main: bool  # whether it is a trainer: the job's first process, unless it is known which ones train
+    cores: float  # CPU seconds per second that it used
+    state: str  # of the kernel, at the end of the tick: R runs, S sleeps, D waits for a device, Z ended
+    faults: float  # page faults per second
 
 
 @dataclass(frozen=True)
 class Tick:
-    """One sample of a running job.
+    """One sample of a running job."""
 
-    Attributes:
-        second: seconds since the watch began.
-        processes: the job's process tree.
-        host_cores: cores busy on the whole host.
-        io_wait_cores: cores' worth of time that the host's CPUs idled while something waited for a disk.
-        gpus: utilisation of each GPU, a share; empty where there is none to read.
-        allowed: how many CPUs some process of the job may run on; None where that was not read.
-        launcher: the job's first process, where it is known that it only starts those that train; else None.
-    """
-
-    second: float
-    processes: tuple[Process, ...]
-    host_cores: float
-    io_wait_cores: float
-    gpus: tuple[float, ...] = ()
-    allowed: int | None = None
-    launcher: int | None = None
+    second: float  # since the watch began
+    processes: tuple[Process, ...]  # the job's process tree
+    host_cores: float  # busy on the whole host
+    io_wait_cores: float  # cores' worth of time that the host's CPUs idled while something waited for a disk
+    gpus: tuple[float, ...] = ()  # utilisation of each GPU, a share; empty where there is none to read
+    allowed: int | None = None  # how many CPUs some process of the job may run on; None where that was not read
+    launcher: int | None = None  # the job's first process, where it is known that it only starts those that train
 
     @property
     def trainers(self) -> tuple[Process, ...]:

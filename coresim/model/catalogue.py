@@ -78,7 +78,7 @@ class StepChoice:
     row: StepRow
     batch_size: int  # samples per step that step_time_s is for
     step_time_s: float  # scaled to batch_size
-    uncertainty: float  # relative half-width of step_time_s, 0 to 0.9: a judgement, see find_step
+    uncertainty: float  # relative half-width of step_time_s, 0 to 0.9: a judgement and not a measurement
     provenance: str  # one line: the record, its stack, certainty and source, the scaling and the uncertainty
 
 
@@ -136,17 +136,10 @@ def find_step(
 ) -> StepChoice:
     """The recorded step time that best stands for ``model`` on ``gpu``.
 
-    Names are forgiving (``a100``, ``NVIDIA A100-SXM4-80GB``, ``resnet50``), and another form factor or memory
-    size of the chip is taken where the one asked for has no better record. Rows rank by, first to last: a
-    training record before a stand-in; precision (``PRECISIONS``); certainty; kind; form and memory as asked;
-    nearest batch size by ratio; fewer GPUs (less gradient exchange in the step); higher throughput (a lower
-    one was held back by something).
-
-    ``batch_size`` is samples per GPU per step, the recorded one when ``None``; another scales the time in
-    proportion, at the recorded throughput. ``rows`` replaces the shipped catalogue.
-    ``uncertainty`` is a judgement and not a measurement: the kind's own (0.25 to 0.75), plus 0.1 for a certainty
-    short of ``measured``, 0.2 for another form factor, 0.05 for another memory size, and 0.1 per doubling or
-    halving of the batch (small batches leave a GPU less busy); at most 0.9.
+    Names are forgiving (``a100``, ``NVIDIA A100-SXM4-80GB``, ``resnet50``), and another form factor or memory size of
+    the chip is taken where the one asked for has no better record (`_rank`). ``batch_size`` is samples per GPU per
+    step, the recorded one when ``None``; another scales the time in proportion, at the recorded throughput. ``rows``
+    replaces the shipped catalogue.
 
     Raises:
         InputError: an unknown or ambiguous name (nearest known ones listed), a batch size below 1, a precision
@@ -174,15 +167,16 @@ def _of_precision(rows: list[StepRow], precision: str | None) -> list[StepRow]:
 
 
 def _rank(row: StepRow, gpu: str, batch_size: int | None) -> tuple[float, ...]:
+    """The best row has the least."""
     return (
-        row.kind in ("estimate", "emulated"),
+        row.kind in ("estimate", "emulated"),  # stand-ins come last
         PRECISIONS.index(precision_family(row.precision)),
         list(CERTAINTIES).index(row.certainty),
         list(KINDS).index(row.kind),
         _form_gap(gpu, row.gpu),
         _doublings(row, batch_size or row.batch_size),
-        row.n_gpus,
-        -row.throughput_samples_per_s,
+        row.n_gpus,  # fewer exchange less of the gradients in the step
+        -row.throughput_samples_per_s,  # a lower one was held back by something
     )
 
 

@@ -25,19 +25,12 @@ CURE = "OMP_NUM_THREADS=1, cv2.setNumThreads(0) and torch.set_num_threads(1) in 
 
 @dataclass(frozen=True)
 class Crowding:
-    """Runnable threads of a host and what they do to the CPU work.
+    """Runnable threads of a host and what they do to the CPU work."""
 
-    Attributes:
-        threads: of all workers of all accelerators.
-        cores: that they share.
-        factor: by which CPU work of preparation grows.
-        uncertainty: relative standard uncertainty of ``factor``: half the range of what is published.
-    """
-
-    threads: int
-    cores: float
-    factor: float
-    uncertainty: float
+    threads: int  # of all workers of all accelerators
+    cores: float  # that they share
+    factor: float  # by which CPU work of preparation grows
+    uncertainty: float  # relative standard uncertainty of ``factor``: half the range of what is published
 
 
 def crowding(scenario: Scenario, workers: int, cores: float) -> Crowding | None:

@@ -27,17 +27,11 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class CoreTerm:
-    """One term of "usable cores".
+    """One term of "usable cores"."""
 
-    Attributes:
-        name: ``affinity``, ``quota`` or ``physical``.
-        value: cores; None = no limit for ``quota``, unknown for the others.
-        explanation: what the value means and where it was read.
-    """
-
-    name: str
-    value: float | None
-    explanation: str
+    name: str  # ``affinity``, ``quota`` or ``physical``
+    value: float | None  # cores; None: no limit for ``quota``, unknown for the others
+    explanation: str  # what the value means and where it was read
 
     @property
     def words(self) -> str:

@@ -101,21 +101,15 @@ RESOURCES, COPY_MODES = ("cores", "storage", "wait"), ("sync", "stream", "overla
 class Phase:
     """One part of a server's work on an item.
 
-    Attributes:
-        name: what it is, such as ``preprocess``.
-        resource: ``cores``, ``storage`` or ``wait``.
-        service: time of one repeat, s.
-        repeats: how many independent repeats make up the phase (the samples of a batch).
-        split: parallel tasks among which the repeats are divided.
-        pooled: parallel servers of a pool that runs on without a pause from item to item; the phase then
-            takes the time between two completions of that pool (used for fetches in flight).
+    ``pooled`` servers of a pool run on without a pause from item to item; the phase then takes the time between two
+    completions of that pool (used for fetches in flight).
     """
 
     name: str
-    resource: str = "cores"
-    service: Service = ZERO
-    repeats: int = 1
-    split: int = 1
+    resource: str = "cores"  # one of `RESOURCES`
+    service: Service = ZERO  # time of one repeat, s
+    repeats: int = 1  # independent ones, such as the samples of a batch
+    split: int = 1  # parallel tasks among which the repeats are divided
     pooled: int = 1
 
     __hash__ = kept_hash

@@ -22,19 +22,14 @@ _KEYS = ("mean", "cv", "distribution", "values", "unit", "uncertainty")
 class Service:
     """A non-negative random time in seconds.
 
-    Attributes:
-        mean: expected value, s.
-        cv: coefficient of variation (standard deviation / mean).
-        distribution: one of `DISTRIBUTIONS`.
-        values: the empirical values, s, where ``distribution == "values"``.
-        uncertainty: relative standard uncertainty of the mean itself (what a repeat of the measurement in
-            a fresh process would change); it widens the answer's interval, not the spread of one run.
+    ``uncertainty`` is the relative standard uncertainty of the mean itself (what a repeat of the measurement in a fresh
+    process would change); it widens the answer's interval, not the spread of one run.
     """
 
     mean: float
-    cv: float = 0.0
-    distribution: str = "constant"
-    values: tuple[float, ...] = ()
+    cv: float = 0.0  # coefficient of variation: standard deviation / mean
+    distribution: str = "constant"  # one of `DISTRIBUTIONS`
+    values: tuple[float, ...] = ()  # the empirical ones, s, where ``distribution == "values"``
     uncertainty: float = 0.0
 
     __hash__ = kept_hash

@@ -38,21 +38,13 @@ from coresim.model.speed_draws import (
 
 @dataclass(frozen=True)
 class SpeedTable:
-    """The result of `fit`.
+    """The result of `fit`."""
 
-    Attributes:
-        values: s(1), s(2), ...; s(1) is 1.
-        uncertainties: relative standard uncertainty of each.
-        sibling: share of a core that a second hardware thread adds to a busy host; 0 where there are none.
-        sibling_uncertainty: its standard deviation.
-        provenance: what was measured and what is assumed, one line for each part.
-    """
-
-    values: tuple[float, ...]
-    uncertainties: tuple[float, ...]
-    sibling: float = 0.0
-    sibling_uncertainty: float = 0.0
-    provenance: tuple[str, ...] = ()
+    values: tuple[float, ...]  # s(1), s(2), ...; s(1) is 1
+    uncertainties: tuple[float, ...]  # relative standard uncertainty of each
+    sibling: float = 0.0  # share of a core that a second hardware thread adds to a busy host; 0 where there are none
+    sibling_uncertainty: float = 0.0  # its standard deviation
+    provenance: tuple[str, ...] = ()  # what was measured and what is assumed, one line for each part
 
 
 def fit(evidence: Evidence, cores: int = 64, assumed: Assumed = ASSUMED) -> SpeedTable:

@@ -83,28 +83,16 @@ ASSUMED = Assumed()
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured of one job on one host; everything is optional.
+    """What was measured of one job on one host, each with what it is at; everything is optional."""
 
-    Attributes:
-        speeds: (cores, work per second of each core in any unit, uncertainty); the first is the reference.
-        bandwidth: (cores, bytes per second of all of them together, uncertainty), from one core up.
-        droop: (busy cores, clock beside that of one busy core, uncertainty).
-        pressure: (streams beside the job in units of one core's stream alone, slowdown of the job, uncertainty).
-        sibling: (hardware threads per core, work of a full core beside one thread alone, uncertainty).
-        channels: bytes per second that the memory's channels carry; None where not known.
-        moved: bytes per second that one core moves at this job, at the least; None where not known.
-        cores: physical cores that share the memory and the power; None where the host does not say.
-        threads_per_core: hardware threads of one core.
-    """
-
-    speeds: tuple[SpeedPoint, ...] = ()
-    bandwidth: tuple[SpeedPoint, ...] = ()
-    droop: tuple[SpeedPoint, ...] = ()
-    pressure: tuple[SpeedPoint, ...] = ()
-    sibling: tuple[SpeedPoint, ...] = ()
-    channels: float | None = None
-    moved: float | None = None
-    cores: int | None = None
+    speeds: tuple[SpeedPoint, ...] = ()  # at cores, work per second of each in any unit; the first is the reference
+    bandwidth: tuple[SpeedPoint, ...] = ()  # at cores, from one up, bytes per second of all of them together
+    droop: tuple[SpeedPoint, ...] = ()  # at busy cores, clock beside that of one busy core
+    pressure: tuple[SpeedPoint, ...] = ()  # at streams beside the job, in units of one core's alone, its slowdown
+    sibling: tuple[SpeedPoint, ...] = ()  # at hardware threads per core, work of a full core beside one thread alone
+    channels: float | None = None  # bytes per second that the memory's channels carry; None: not known
+    moved: float | None = None  # bytes per second that one core moves at this job, at the least; None: not known
+    cores: int | None = None  # physical cores that share the memory and the power; None: the host does not say
     threads_per_core: int = 1
 
     def __post_init__(self) -> None:
@@ -229,8 +217,7 @@ def _log_mixture(places: Array, share: float) -> Array:
     """Of standard normal places, each of which is wide with this probability."""
     usual = math.log1p(-share) - 0.5 * places**2
     wide = math.log(share / WIDER) - 0.5 * (places / WIDER) ** 2
-    found: Array = np.sum(np.logaddexp(usual, wide), axis=0)
-    return found
+    return np.asarray(np.sum(np.logaddexp(usual, wide), axis=0))
 
 
 def _drawn(places: Array, evidence: Evidence, assumed: Assumed) -> SpeedDraws:
@@ -250,8 +237,7 @@ def _drawn(places: Array, evidence: Evidence, assumed: Assumed) -> SpeedDraws:
 
 
 def _ratio(spread: Spread, normal: Array) -> Array:
-    made: Array = spread.value * np.exp(spread.deviation * normal)
-    return made
+    return np.asarray(spread.value * np.exp(spread.deviation * normal))
 
 
 def _likelihood(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> Array:
@@ -285,16 +271,13 @@ def _speeds(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> Array:
     off = np.array([math.log(point.value) - np.log(draws.speed(point.at)) for point in evidence.speeds])
     exact = np.array([[math.hypot(point.uncertainty, assumed.misfit)] for point in evidence.speeds])
     unit = np.sum(off / exact**2, axis=0) / np.sum(exact**-2)
-    found: Array = -0.5 * np.sum(((off - unit) / exact) ** 2, axis=0)
-    return found
+    return np.asarray(-0.5 * np.sum(((off - unit) / exact) ** 2, axis=0))
 
 
 def _normal(values: Array, measured: float, deviation: float) -> Array:
-    found: Array = -0.5 * ((values - measured) / deviation) ** 2
-    return found
+    return np.asarray(-0.5 * ((values - measured) / deviation) ** 2)
 
 
 def _at_least(values: Array, bound: float, deviation: float) -> Array:
     """Logarithm of the logistic function: nothing where the values are above the bound, a penalty below."""
-    found: Array = -np.logaddexp(0.0, 1.7 * (bound - values) / deviation)
-    return found
+    return np.asarray(-np.logaddexp(0.0, 1.7 * (bound - values) / deviation))

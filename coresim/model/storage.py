@@ -31,41 +31,20 @@ _TEXTS = ("name", "tier", "what", "certainty", "source", "notes")
 
 @dataclass(frozen=True)
 class Tier:
-    """One row: a kind of storage, idle but for this job.
+    """One row: a kind of storage, idle but for this job; None: the source states none."""
 
-    Attributes:
-        name: as in ``host.storage``.
-        tier: HDD, SSD, network or object store.
-        what: what it is.
-        latency_low_s, latency_high_s: from asking to the first byte, as far apart as the source states.
-        stream_bytes_per_s: what one read gets; None: all of the bandwidth.
-        bandwidth_bytes_per_s: of all reads together; None: the source states none.
-        iops: reads/s of all together; None: as many as the latency allows.
-        concurrency: reads that are served at once; None: the source states none.
-        certainty: ``data sheet`` or ``documentation`` (of a provider).
-        source: where it is published.
-        notes: what was taken from it, and how.
-    """
-
-    name: str
-    tier: str
+    name: str  # as in ``host.storage``
+    tier: str  # HDD, SSD, network or object store
     what: str
-    latency_low_s: float
+    latency_low_s: float  # from asking to the first byte, as far apart as the source states
     latency_high_s: float
-    stream_bytes_per_s: float | None
-    bandwidth_bytes_per_s: float | None
-    iops: float | None
-    concurrency: float | None
-    certainty: str
+    stream_bytes_per_s: float | None  # what one read gets; None: all of the bandwidth
+    bandwidth_bytes_per_s: float | None  # of all reads together
+    iops: float | None  # reads/s of all together; None: as many as the latency allows
+    concurrency: float | None  # reads that are served at once
+    certainty: str  # ``data sheet`` or ``documentation`` (of a provider)
     source: str
-    notes: str
-
-    def __post_init__(self) -> None:
-        """InputError for a latency out of order, or for neither a stream's rate nor a bandwidth."""
-        if not 0 < self.latency_low_s <= self.latency_high_s:
-            raise InputError(f"storage {self.name}: latency {self.latency_low_s} to {self.latency_high_s} s")
-        if not (self.stream_bytes_per_s or self.bandwidth_bytes_per_s):
-            raise InputError(f"storage {self.name}: neither stream_bytes_per_s nor bandwidth_bytes_per_s")
+    notes: str  # what was taken from the source, and how
 
     def read_time(self, size: float) -> Service:
         """Reading ``size`` bytes alone: latency (the geometric middle of its range) and transfer, s."""

@@ -90,8 +90,7 @@ class MemoryBoundWorkload(ArrayWorkload):
     def fetch(self, index: int) -> np.ndarray:
         """A slab's rows, as they lie in the table."""
         first = index * (self.table - self.slab) // (self.starts - 1) // (4 * self.columns)
-        rows: np.ndarray = self._array[first : first + self.slab // (4 * self.columns)]
-        return rows
+        return np.asarray(self._array[first : first + self.slab // (4 * self.columns)])
 
     def decode(self, raw: np.ndarray) -> np.ndarray:
         """A copy, scaled in place."""
@@ -104,8 +103,7 @@ class MemoryBoundWorkload(ArrayWorkload):
 
     def transform(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The sum of each column: float32, one value per column."""
-        sums: np.ndarray = x.sum(axis=0)
-        return sums
+        return np.asarray(x.sum(axis=0))
 
 
 class TinyWorkload(ArrayWorkload):
@@ -157,8 +155,7 @@ class TabularWorkload(TinyWorkload):
     def fetch(self, index: int) -> np.ndarray:
         """Copies of the block's rows, which lie anywhere in the table."""
         chosen = np.random.default_rng(index).integers(0, self.rows, self.block)
-        rows: np.ndarray = self._array[chosen]
-        return rows
+        return np.asarray(self._array[chosen])
 
 
 class TensorWorkload(ArrayWorkload):
@@ -170,8 +167,7 @@ class TensorWorkload(ArrayWorkload):
 
     def array(self, rng: np.random.Generator) -> np.ndarray:
         """The tensors, float16: (16, 256, 128) each."""
-        values: np.ndarray = rng.random((self.count, 16, 256, 128), dtype=np.float32).astype(np.float16)
-        return values
+        return np.asarray(rng.random((self.count, 16, 256, 128), dtype=np.float32).astype(np.float16))
 
     def transform(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """As it is."""

@@ -29,7 +29,6 @@ class WavWorkload(FolderWorkload):
     name = "speech, WAV to log-mel"
     batch_size = 16
     patterns = ("*.wav",)
-    suffix = ".wav"
     bands_masked, frames_masked = 27, 100
 
     def write(self) -> None:
@@ -37,7 +36,7 @@ class WavWorkload(FolderWorkload):
         rng = np.random.default_rng(960)
         for index in range(self.count):
             seconds = float(np.clip(rng.normal(12.3, 3.8), 2.0, 17.0))
-            self.write_one(self.folder / f"{index:04d}{self.suffix}", speech(seconds, rng))
+            self.write_one(self.folder / f"{index:04d}{self.patterns[0][1:]}", speech(seconds, rng))
 
     def write_one(self, path: Path, signal: np.ndarray) -> None:
         """Write 16-bit samples to a file."""
@@ -51,8 +50,7 @@ class WavWorkload(FolderWorkload):
         """The samples as float32, from -1 to 1."""
         with wave.open(BytesIO(raw)) as file:
             stored = np.frombuffer(file.readframes(file.getnframes()), dtype=np.int16)
-        values: np.ndarray = stored.astype(np.float32) / np.float32(LOUDEST + 1)
-        return values
+        return np.asarray(stored.astype(np.float32) / np.float32(LOUDEST + 1))
 
     def transform(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Log-mel spectrogram of mean 0 and deviation 1, masked: float32, (frames, 80)."""
@@ -74,7 +72,6 @@ class FlacWorkload(WavWorkload):
 
     name = "speech, FLAC to log-mel"
     patterns = ("*.flac",)
-    suffix = ".flac"
 
     def write_one(self, path: Path, signal: np.ndarray) -> None:
         """Write 16-bit samples to a file."""
@@ -82,8 +79,7 @@ class FlacWorkload(WavWorkload):
 
     def decode(self, raw: bytes) -> np.ndarray:
         """The samples as float32, from -1 to 1."""
-        values: np.ndarray = load_package("soundfile", "FLAC").read(BytesIO(raw), dtype="float32")[0]
-        return values
+        return np.asarray(load_package("soundfile", "FLAC").read(BytesIO(raw), dtype="float32")[0])
 
 
 def log_mel(signal: np.ndarray, filters: np.ndarray) -> np.ndarray:
@@ -92,8 +88,7 @@ def log_mel(signal: np.ndarray, filters: np.ndarray) -> np.ndarray:
     frames = np.lib.stride_tricks.sliding_window_view(signal, WINDOW)[::HOP]
     spectrum = np.fft.rfft(frames * np.hanning(WINDOW).astype(np.float32), POINTS)
     power = spectrum.real**2 + spectrum.imag**2
-    values: np.ndarray = np.log(power.astype(np.float32) @ filters + np.float32(1e-10))
-    return values
+    return np.asarray(np.log(power.astype(np.float32) @ filters + np.float32(1e-10)))
 
 
 @cache

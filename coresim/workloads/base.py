@@ -96,17 +96,9 @@ class Workload:
 class DatasetWorkload(Workload):
     """A user's own dataset as a workload: loaders take ``dataset`` itself, and not its `steps`.
 
-    Args:
-        dataset: the object itself.
-        name: what the report calls it.
-        collate: the user's collate function; None: the default.
-        worker_init: what each worker process calls with its number when it starts, or None.
-        loader: the job's own ``DataLoader`` of this dataset, to be run with its sampler, or None.
-
-    Attributes:
-        is_map: whether it can be indexed.
-        settings: what the job's own ``DataLoader`` is set to, by the names of
-            `coresim.model.loader_settings.LoaderSettings`; empty where there is none.
+    ``worker_init`` is what each worker process calls with its number when it starts. ``loader`` is the job's own
+    ``DataLoader`` of this dataset, to be run with its sampler; ``settings`` has what it is set to, by the names of
+    `coresim.model.loader_settings.LoaderSettings`. ``is_map``: whether the dataset can be indexed.
 
     Raises:
         InputError: no dataset of either kind (indexable with a length, or iterable), or an empty one.

@@ -32,21 +32,13 @@ class _Iterated(BaseException):
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """How a fresh process builds the workload: plain data, so that it can be sent to one.
+    """How a fresh process builds the workload: plain data, so that it can be sent to one."""
 
-    Attributes:
-        target: names a `Workload` class, or a data set, loader or data module, or what gives one when it is called.
-        folder: where a workload keeps the data that it makes.
-        batch_size: samples per batch; the workload's own where None.
-        collate: names a user's collate function, or None.
-        worker_init: names what each worker calls when it starts, or None.
-    """
-
-    target: str
-    folder: str = "."
-    batch_size: int | None = None
-    collate: str | None = None
-    worker_init: str | None = None
+    target: str  # a `Workload` class, a data set, loader or data module, or what gives one of these when it is called
+    folder: str = "."  # where a workload keeps the data that it makes
+    batch_size: int | None = None  # the workload's own where None
+    collate: str | None = None  # the user's collate function
+    worker_init: str | None = None  # what each worker calls when it starts
 
     @property
     def is_own(self) -> bool:
@@ -69,8 +61,8 @@ class WorkloadSpec:
             InputError: something cannot be imported or called, is no workload, or is empty.
             TrainsError: it iterates a DataLoader.
         """
-        found = self._workload()
-        workload = self._dataset() if found is None else found  # an empty one is falsy
+        found = self.load()
+        workload = found(Path(self.folder)) if _is_workload(found) else self._dataset(found)
         if self.batch_size is not None:
             if self.batch_size < 1:
                 raise InputError(f"batch size = {self.batch_size}: at least 1 is needed")
@@ -81,19 +73,14 @@ class WorkloadSpec:
 
     def make(self) -> None:
         """Let the workload write its data into ``folder``; a user's dataset has its own."""
-        workload = self._workload()
-        if workload is not None:
-            workload.make()
-
-    def _workload(self) -> Workload | None:
         found = self.load()
-        is_workload = isinstance(found, type) and issubclass(found, Workload)
-        return found(Path(self.folder)) if is_workload else None
+        if _is_workload(found):
+            found(Path(self.folder)).make()
 
-    def _dataset(self) -> Workload:
+    def _dataset(self, found: Any) -> Workload:
         collate = load_object(self.collate, "collate function") if self.collate else None
         worker_init = load_object(self.worker_init, "worker init function") if self.worker_init else None
-        made = _made(self.load(), self.target)
+        made = _made(found, self.target)
         if not _is_loader(made):
             return DatasetWorkload(made, self.target, collate, worker_init)
         size = getattr(made.batch_sampler, "batch_size", None) or made.batch_size
@@ -107,6 +94,10 @@ class WorkloadSpec:
         )
         workload.batch_size, workload.settings = int(size or 1), _settings(made)
         return workload
+
+
+def _is_workload(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, Workload)
 
 
 def _made(found: Any, target: str) -> Any:

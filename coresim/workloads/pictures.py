@@ -78,8 +78,7 @@ def _texture(rng: np.random.Generator, side: int) -> np.ndarray:
 
     def plane() -> np.ndarray:
         field = np.fft.irfft2(np.fft.rfft2(rng.standard_normal((side, side))) * falloff)
-        scaled: np.ndarray = (field / field.std()).astype(np.float32)
-        return scaled
+        return np.asarray((field / field.std()).astype(np.float32))
 
     grey = plane()
     return np.stack([grey + 0.3 * plane() for _ in range(3)], axis=-1)

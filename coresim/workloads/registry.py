@@ -10,17 +10,11 @@ from coresim.workloads.named import load_object
 
 
 class Entry(NamedTuple):
-    """A built-in workload.
+    """A built-in workload."""
 
-    Attributes:
-        place: ``module:Class`` in this package.
-        purpose: what it is for.
-        needs: the optional package that it cannot do without, or nothing.
-    """
-
-    place: str
+    place: str  # ``module:Class`` in this package
     purpose: str
-    needs: str = ""
+    needs: str = ""  # the optional package that it cannot do without
 
 
 class ListedWorkload(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -83,8 +84,7 @@ class WaitingWorkload(LightJpegWorkload):
         drawn = np.random.default_rng(index).lognormal(math.log(self.median), self.spread)
         return min(self.longest, float(drawn))
 
-    def fetch(self, index: int) -> bytes:
+    def fetch(self, index: int) -> Any:
         """Wait, then the file's bytes."""
         time.sleep(self.latency(index))
-        raw: bytes = super().fetch(index)
-        return raw
+        return super().fetch(index)

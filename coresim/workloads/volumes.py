@@ -65,8 +65,7 @@ class NpyVolumeWorkload(FolderWorkload):
 
     def decode(self, raw: Stored) -> np.ndarray:
         """The patch as float32."""
-        patch: np.ndarray = raw.raw.astype(np.float32)
-        return patch
+        return np.asarray(raw.raw.astype(np.float32))
 
     def transform(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Mean 0 and deviation 1, flips, contrast, noise: float32, (1, 96, 96, 96)."""
@@ -74,8 +73,7 @@ class NpyVolumeWorkload(FolderWorkload):
         flips = tuple(axis for axis in range(3) if rng.random() < 0.5)
         values = np.flip(values, flips) * np.float32(rng.uniform(0.75, 1.25))
         values += np.float32(0.1) * rng.standard_normal(values.shape, dtype=np.float32)
-        patch: np.ndarray = values[np.newaxis]
-        return patch
+        return np.asarray(values[np.newaxis])
 
     def _path(self, index: int) -> Path:
         return self._paths[index % len(self._paths)]
@@ -102,8 +100,7 @@ class NpzVolumeWorkload(NpyVolumeWorkload):
     def decode(self, raw: Stored) -> np.ndarray:
         """The patch as float32, from the whole scan."""
         with np.load(BytesIO(raw.raw)) as file:
-            patch: np.ndarray = file["scan"][raw.box].astype(np.float32)
-        return patch
+            return np.asarray(file["scan"][raw.box].astype(np.float32))
 
 
 class Hdf5VolumeWorkload(NpzVolumeWorkload):
@@ -123,8 +120,7 @@ class Hdf5VolumeWorkload(NpzVolumeWorkload):
     def decode(self, raw: Stored) -> np.ndarray:
         """The patch as float32, from the chunks that hold it."""
         with load_package("h5py", "HDF5").File(BytesIO(raw.raw), "r") as file:
-            patch: np.ndarray = file["scan"][raw.box].astype(np.float32)
-        return patch
+            return np.asarray(file["scan"][raw.box].astype(np.float32))
 
 
 def box_of(index: int) -> Box:

@@ -31,9 +31,8 @@ class SlowReadsWorkload(TinyWorkload):
     def latencies(self) -> np.ndarray:
         """Seconds that each read waits."""
         rng = np.random.default_rng(11)
-        found: np.ndarray = rng.lognormal(math.log(self.mean) - self.spread**2 / 2, self.spread, self.drawn)
-        found = np.minimum(found, self.longest)
-        return found
+        drawn = rng.lognormal(math.log(self.mean) - self.spread**2 / 2, self.spread, self.drawn)
+        return np.asarray(np.minimum(drawn, self.longest))
 
     def fetch(self, index: int) -> np.ndarray:
         """Wait, then a copy of the row."""

@@ -128,6 +128,8 @@ def test_every_tier_of_the_table_says_where_it_is_published() -> None:
     for tier in tiers().values():
         assert tier.source and tier.notes and tier.what
         assert tier.certainty in ("data sheet", "documentation")
+        assert 0 < tier.latency_low_s <= tier.latency_high_s
+        assert tier.stream_bytes_per_s or tier.bandwidth_bytes_per_s
         assert tier.read_time(120e3).mean > tier.latency_low_s
 
 

@@ -257,7 +257,7 @@ def test_flac_holds_what_wav_holds(tmp_path: Path) -> None:
     pytest.importorskip("soundfile")
     signal = speech(1.0, np.random.default_rng(1))
     for kind in (WavWorkload, FlacWorkload):
-        kind(tmp_path).write_one(tmp_path / f"a{kind.suffix}", signal)
+        kind(tmp_path).write_one(tmp_path / f"a{kind.patterns[0][1:]}", signal)
     wav, flac = WavWorkload(tmp_path), FlacWorkload(tmp_path)
     assert np.array_equal(wav.decode(wav.fetch(0)), flac.decode(flac.fetch(0)))
     assert flac.files()[0].stat().st_size < 0.9 * wav.files()[0].stat().st_size
