@@ -174,9 +174,14 @@ def check_part(section: type[Any], table: Mapping[str, Any], where: str) -> None
             known[name].metadata["kind"].read(value, f"{where}.{name}")
 
 
+def _keys(section: Any) -> dict[str, Field[Any]]:
+    """The keys of a section or of its kind, by name."""
+    return {item.name: item for item in fields(section) if "kind" in item.metadata}
+
+
 def _known(section: type[Any], table: Mapping[str, Any], where: str) -> dict[str, Field[Any]]:
     """The keys of a section, when the table has no others."""
-    known: dict[str, Field[Any]] = {item.name: item for item in fields(section) if "kind" in item.metadata}
+    known = _keys(section)
     for name in table:
         if name not in known:
             raise UnknownKeyError(unknown_key(f"{where}.{name}", name, known))
@@ -198,11 +203,10 @@ def unknown_key(where: str, name: str, known: Mapping[str, Any]) -> str:
 def write_section(section: Any) -> dict[str, Any]:
     """The table that `read_section` reads back to an equal section; keys at their default are left out."""
     table: dict[str, Any] = {}
-    for item in fields(section):
-        value = getattr(section, item.name)
-        if "kind" not in item.metadata or value is None or (item.default is not MISSING and value == item.default):
-            continue
-        table[item.name] = _write(value, item.metadata["kind"])
+    for name, item in _keys(section).items():
+        value = getattr(section, name)
+        if value is not None and (item.default is MISSING or value != item.default):
+            table[name] = _write(value, item.metadata["kind"])
     return table
 
 
@@ -218,12 +222,12 @@ def _write(value: Any, kind: Kind) -> Any:
 
 def section_schema(section: Any) -> dict[str, Any]:
     """JSON schema of a section."""
-    known = [item for item in fields(section) if "kind" in item.metadata]
+    known, about = _keys(section), {}
+    for name, item in known.items():
+        about[name] = {**item.metadata["kind"].schema, "description": item.metadata["doc"]}
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {
-            item.name: {**item.metadata["kind"].schema, "description": item.metadata["doc"]} for item in known
-        },
-        "required": [item.name for item in known if item.default is MISSING],
+        "properties": about,
+        "required": [name for name, item in known.items() if item.default is MISSING],
     }

@@ -32,7 +32,6 @@ CERTAINTIES = {
     "assumed": "a guess from similar machines: check it",
     "unknown": "not known, or the user's file does not say",
 }
-SORTS = ("file", "price", "price-per-gpu", "cores-per-gpu", "gpus", "memory")
 _GIB = float(1 << 30)
 
 
@@ -219,7 +218,7 @@ def select_machines(machines: Iterable[Machine], wanted: Filter, sort: str = "fi
     _check_known("provider", wanted.provider, providers, lambda asked, name: asked.lower() == name.lower())
     found = [machine for machine in table if wanted.keeps(machine)]
     check(bool(found), "no machine meets all conditions; leave one out")
-    return sorted(found, key=_SORT_KEYS[sort]) if sort != "file" else found
+    return sorted(found, key=SORTS[sort])
 
 
 def find_machine(name: str, machines: Iterable[Machine]) -> Machine:
@@ -244,7 +243,9 @@ def _check_known(what: str, asked: str | None, known: set[str], same: Callable[[
     raise InputError(f"unknown {what} {asked!r}; nearest known: {nearest(asked, known)}")
 
 
-_SORT_KEYS: dict[str, Callable[[Machine], float]] = {
+#: How to sort, and by what.
+SORTS: dict[str, Callable[[Machine], float]] = {
+    "file": lambda machine: 0.0,
     "price": lambda machine: machine.price_usd_per_h or math.inf,
     "price-per-gpu": lambda machine: machine.price_per_gpu_h or math.inf,
     "cores-per-gpu": lambda machine: -machine.cores_per_gpu,

@@ -6,7 +6,6 @@ A page of the map that has been read once is in the page cache, which all worker
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,19 @@ _OWN = threading.local()
 
 
 class ArrayWorkload(Workload):
-    """Samples are slices of one ``.npy`` file that is mapped into memory."""
+    """Samples are slices of one ``.npy`` file that is mapped into memory.
 
-    @property
-    def path(self) -> Path:
-        """The array's file."""
-        return self.folder / "array.npy"
+    It has no `files`: the time to read it whole would say nothing of a sample.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._path = folder / "array.npy"
 
     def make(self) -> None:
         """Write the array, always the same one, unless it is there already."""
-        if not self.path.exists():
-            np.save(self.path, self.array(np.random.default_rng(7)))
+        if not self._path.exists():
+            np.save(self._path, self.array(np.random.default_rng(7)))
 
     def array(self, rng: np.random.Generator) -> np.ndarray:
         """The whole array."""
@@ -40,7 +41,7 @@ class ArrayWorkload(Workload):
     @cached_property
     def _array(self) -> np.ndarray:
         # Copy on write: what is read can be made a tensor without a warning, and nothing is written back.
-        return np.asarray(np.load(self.path, mmap_mode="c"))
+        return np.asarray(np.load(self._path, mmap_mode="c"))
 
     def __len__(self) -> int:
         """The length of the array's first axis."""
@@ -49,14 +50,6 @@ class ArrayWorkload(Workload):
     def fetch(self, index: int) -> Any:
         """One item along the first axis: a view, whose pages are read when they are used."""
         return self._array[index]
-
-    def decode(self, raw: Any) -> Any:
-        """Nothing to do: it is stored as values."""
-        return raw
-
-    def files(self) -> Sequence[Path]:
-        """None: a sample is a part of the file, and the time to read it whole would say nothing of a sample."""
-        return ()
 
     def bytes_per_sample(self) -> float:
         """Bytes of one item."""
@@ -168,7 +161,3 @@ class TensorWorkload(ArrayWorkload):
     def array(self, rng: np.random.Generator) -> np.ndarray:
         """The tensors, float16: (16, 256, 128) each."""
         return np.asarray(rng.random((self.count, 16, 256, 128), dtype=np.float32).astype(np.float16))
-
-    def transform(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """As it is."""
-        return x

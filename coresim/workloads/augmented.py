@@ -91,8 +91,9 @@ class DetectionWorkload(FolderWorkload):
         """Write the files, one in four upright."""
         painter = Painter(np.random.default_rng(2014))
         for index in range(self.count):
-            size = (480, 640) if index % 4 == 3 else (640, 480)
-            painter.save(self.folder, f"{index:04d}.jpg", *size, quality=int(painter.rng.integers(84, 95)))
+            quality = int(painter.rng.integers(84, 95))
+            picture = painter.draw(480, 640) if index % 4 == 3 else painter.draw(640, 480)
+            picture.save(self.folder / f"{index:04d}.jpg", quality=quality)
 
     def fetch(self, index: int) -> Scene:
         """The file's bytes, and its boxes, which a training job holds in memory."""

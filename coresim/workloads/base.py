@@ -1,8 +1,8 @@
 """What a workload is: the work that a loader does for one sample and for one batch, as named steps.
 
-To add one, subclass `Workload`, set ``name`` and ``batch_size``, and write ``make``, ``__len__``, ``fetch``,
-``decode`` and ``transform``; `coresim.workloads.images` is the example. A user's own dataset needs no
-subclass: `DatasetWorkload` wraps any object that can be indexed or iterated.
+To add one, subclass `Workload`, set ``name`` and ``batch_size``, and write ``make``, ``__len__``, ``fetch``, and
+where there is such work ``decode`` and ``transform``; `coresim.workloads.images` is the example. A user's own dataset
+needs no subclass: `DatasetWorkload` wraps any object that can be indexed or iterated.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Workload:
         raise NotImplementedError
 
     def decode(self, raw: Any) -> Any:
-        """Turn the stored form into values, such as pixels."""
-        raise NotImplementedError
+        """Turn the stored form into values, such as pixels; it is stored as values unless a workload says otherwise."""
+        return raw
 
     def transform(self, x: Any, rng: np.random.Generator) -> Any:
-        """Augment and convert one decoded sample."""
-        raise NotImplementedError
+        """Augment and convert one decoded sample; as it is unless a workload says otherwise."""
+        return x
 
     def steps(self) -> tuple[PreparationStep, ...]:
         """The steps of one sample in order; the first is given the index."""

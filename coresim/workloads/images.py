@@ -70,7 +70,7 @@ class PngWorkload(ImageWorkload):
         """Write the PNG files."""
         painter = Painter(np.random.default_rng(1996))
         for index in range(self.count):
-            painter.save(self.folder, f"{index:04d}.png", *imagenet_size(painter.rng))
+            painter.draw(*imagenet_size(painter.rng)).save(self.folder / f"{index:04d}.png")
 
 
 def random_crop(x: Image.Image, rng: np.random.Generator) -> Image.Image:

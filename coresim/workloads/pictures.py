@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 from io import BytesIO
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -48,10 +46,6 @@ class Painter:
         scale = np.float32(self.rng.lognormal(math.log(CONTRAST), CONTRAST_SPREAD))
         pixels = 128.0 + texture[top : top + height, left : left + width] * scale
         return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
-
-    def save(self, folder: Path, name: str, width: int, height: int, **options: Any) -> None:
-        """Draw one and write it to ``folder / name``; ``options`` are Pillow's."""
-        self.draw(width, height).save(folder / name, **options)
 
 
 def read_rgb(raw: bytes) -> Image.Image:

@@ -29,7 +29,7 @@ class LightJpegWorkload(PictureWorkload):
         painter = Painter(np.random.default_rng(1), SMALL_SIDE)
         for index in range(self.count):
             width, height = painter.rng.integers(LEAST, MOST + 1, 2)
-            painter.save(self.folder, f"{index:04d}.jpg", int(width), int(height), quality=85)
+            painter.draw(int(width), int(height)).save(self.folder / f"{index:04d}.jpg", quality=85)
 
     def transform(self, x: Image.Image, rng: np.random.Generator) -> np.ndarray:
         """Crop and normalise: a float32 array of shape (3, 96, 96)."""
@@ -55,7 +55,8 @@ class HeavyTailedWorkload(PictureWorkload):
         names = painter.rng.permutation(self.count)
         for place, pixels in enumerate(self.pixels()):
             height = math.sqrt(pixels * 3 / 4)
-            painter.save(self.folder, f"{names[place]:04d}.jpg", round(height * 4 / 3), round(height), quality=85)
+            picture = painter.draw(round(height * 4 / 3), round(height))
+            picture.save(self.folder / f"{names[place]:04d}.jpg", quality=85)
 
     def pixels(self) -> list[float]:
         """Pixels of each file, the large ones first."""
