@@ -12,7 +12,7 @@ import csv
 import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -105,15 +105,13 @@ def load_catalogue() -> tuple[StepRow, ...]:
     return tuple(StepRow(**{key: _NUMBERS.get(key, str)(value) for key, value in row.items()}) for row in records)
 
 
-def select_rows(
-    gpu: str | None = None, model: str | None = None, rows: Sequence[StepRow] | None = None
-) -> list[StepRow]:
+def select_rows(gpu: str | None = None, model: str | None = None) -> list[StepRow]:
     """The rows of every GPU and every net that a name may mean, loader-bound ones included.
 
     Raises:
         InputError: a name that matches nothing (nearest known ones listed), or a net with no row on that GPU.
     """
-    table = list(load_catalogue() if rows is None else rows)
+    table = load_catalogue()
     chips, models = {chip(row.gpu) for row in table}, {row.model for row in table}
     if gpu is not None:
         chips = _matching("GPU", chip(gpu), gpu, {row.gpu: chip(row.gpu) for row in table})
@@ -132,14 +130,12 @@ def find_step(
     model: str = DEFAULT_MODEL,
     batch_size: int | None = None,
     precision: str | None = None,
-    rows: Sequence[StepRow] | None = None,
 ) -> StepChoice:
     """The recorded step time that best stands for ``model`` on ``gpu``.
 
     Names are forgiving (``a100``, ``NVIDIA A100-SXM4-80GB``, ``resnet50``), and another form factor or memory size of
     the chip is taken where the one asked for has no better record (`_rank`). ``batch_size`` is samples per GPU per
-    step, the recorded one when ``None``; another scales the time in proportion, at the recorded throughput. ``rows``
-    replaces the shipped catalogue.
+    step, the recorded one when ``None``; another scales the time in proportion, at the recorded throughput.
 
     Raises:
         InputError: an unknown or ambiguous name (nearest known ones listed), a batch size below 1, a precision
@@ -147,7 +143,7 @@ def find_step(
     """
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch size {batch_size} is not positive; give samples per GPU per step, such as 256")
-    found = select_rows(gpu, model, rows=rows)
+    found = select_rows(gpu, model)
     _one("GPU", gpu, {chip(row.gpu): row.gpu for row in found})
     _one("model", model, {row.model: row.model for row in found})
     usable = [row for row in _of_precision(found, precision) if row.kind != LOADER_BOUND]

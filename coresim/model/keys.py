@@ -9,8 +9,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 from coresim.errors import InputError, UnknownKeyError, did_you_mean
-from coresim.model.service import MOST_UNCERTAIN, Service, read_service
-from coresim.units import LARGEST, in_bounds, parse_duration, short, visible
+from coresim.model.service import DISTRIBUTIONS, MOST_UNCERTAIN, Service, read_service
+from coresim.units import LARGEST, SECONDS, in_bounds, parse_duration, short, visible
 
 Section = TypeVar("Section")
 #: The largest whole number: more samples than anyone has, and still exact as a float.
@@ -30,9 +30,9 @@ _SERVICE = {
             "properties": {
                 "mean": _DURATION,
                 "cv": {"type": "number", "minimum": 0, "maximum": 1000},
-                "distribution": {"enum": ["constant", "exponential", "gamma", "lognormal", "values"]},
+                "distribution": {"enum": list(DISTRIBUTIONS)},
                 "values": _VALUES,
-                "unit": {"enum": ["ns", "us", "µs", "ms", "s", "min", "h"]},
+                "unit": {"enum": list(SECONDS)},
                 "uncertainty": {"type": "number", "minimum": 0, "maximum": MOST_UNCERTAIN},
             },
         },

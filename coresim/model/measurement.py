@@ -41,7 +41,7 @@ class Measurement:
         """The mean of each fresh process: the independent repeats."""
         return tuple(stats.mean(process) for process in self.values if process)
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Student-t interval of the mean, over processes where there are two or more, else over values."""
+    def interval(self) -> tuple[float, float]:
+        """Student-t interval (95 %) of the mean, over processes where there are two or more, else over values."""
         sample: Sequence[float] = self.process_means if len(self.values) > 1 else self.flat
-        return stats.t_interval(sample, level)
+        return stats.t_interval(sample, 0.95)

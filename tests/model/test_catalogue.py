@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
 from coresim.cli import listing as verb
 from coresim.errors import InputError
+from coresim.model import catalogue
 from coresim.model.catalogue import (
     CERTAINTIES,
     DEFAULT_GPU,
@@ -18,6 +21,7 @@ from coresim.model.catalogue import (
     KINDS,
     LOADER_BOUND,
     PRECISIONS,
+    StepChoice,
     StepRow,
     find_step,
     load_catalogue,
@@ -33,9 +37,16 @@ PLAIN = StepRow(
 )
 
 
+def find_in(rows: Sequence[StepRow], *asked: Any, **more: Any) -> StepChoice:
+    """`find_step` with these rows for a catalogue."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalogue, "load_catalogue", lambda: rows)
+        return find_step(*asked, **more)
+
+
 def chosen(*rows: StepRow, batch_size: int | None = None, precision: str | None = None, gpu: str = "x100") -> StepRow:
-    first = find_step(gpu, "net5", batch_size, precision, rows=rows).row
-    assert find_step(gpu, "net5", batch_size, precision, rows=rows[::-1]).row == first
+    first = find_in(rows, gpu, "net5", batch_size, precision).row
+    assert find_in(rows[::-1], gpu, "net5", batch_size, precision).row == first
     return first
 
 
@@ -117,7 +128,7 @@ def test_a_short_name_never_reaches_another_chip() -> None:
 def test_a_net_whose_name_is_part_of_another_is_not_taken_for_it() -> None:
     rows = [replace(PLAIN, model="Detector Net-5"), replace(PLAIN, gpu="Y1")]
     with pytest.raises(InputError, match="no step of 'net-5' recorded on GPU 'x100'; recorded on: Y1"):
-        find_step("x100", "net-5", rows=rows)
+        find_in(rows, "x100", "net-5")
 
 
 @pytest.mark.parametrize(
@@ -139,16 +150,16 @@ def test_unknown_and_ambiguous_names_are_one_line_with_names_to_use(gpu: str, mo
 
 
 def test_another_batch_scales_in_proportion_and_says_so() -> None:
-    choice = find_step("x100", "net5", 256, rows=[PLAIN])
+    choice = find_in([PLAIN], "x100", "net5", 256)
     assert choice.step_time_s == pytest.approx(0.4)
     assert "at 640 samples/s" in choice.provenance
     assert choice.batch_size == 256
     assert "scaled in proportion to batch 256" in choice.provenance
-    assert "scaled" not in find_step("x100", "net5", 64, rows=[PLAIN]).provenance
+    assert "scaled" not in find_in([PLAIN], "x100", "net5", 64).provenance
 
 
 def test_the_basis_names_the_whole_stack_the_certainty_and_the_source() -> None:
-    basis = find_step("x100", "net5", rows=[PLAIN]).provenance
+    basis = find_in([PLAIN], "x100", "net5").provenance
     for part in ("Net-5", "X100-SXM-80GB", "AMP fp16", "F 1", "disk", "host: H", "measured", "±30%", "github:a/b c"):
         assert part in basis
     assert "\n" not in basis
@@ -161,22 +172,22 @@ def test_a_batch_that_is_not_positive_is_refused(batch_size: int) -> None:
 
 
 def test_uncertainty_widens_with_the_batch_ratio_both_ways_and_is_capped() -> None:
-    widths = {batch: find_step("x100", "net5", batch, rows=[PLAIN]).uncertainty for batch in (16, 32, 64, 128)}
+    widths = {batch: find_in([PLAIN], "x100", "net5", batch).uncertainty for batch in (16, 32, 64, 128)}
     assert widths[16] > widths[32] > widths[64] < widths[128]
     assert widths[32] == pytest.approx(widths[128])
-    assert find_step("x100", "net5", 2**30, rows=[PLAIN]).uncertainty == 0.9
+    assert find_in([PLAIN], "x100", "net5", 2**30).uncertainty == 0.9
 
 
 def test_uncertainty_widens_with_poorer_evidence_and_another_form_of_the_chip() -> None:
     def width(row: StepRow, gpu: str = "x100") -> float:
-        return find_step(gpu, "net5", rows=[row]).uncertainty
+        return find_in([row], gpu, "net5").uncertainty
 
     usable = [kind for kind in KINDS if kind != LOADER_BOUND]
     widths = [width(replace(PLAIN, kind=kind)) for kind in usable]
     assert widths == sorted(widths) and len(set(widths)) == len(widths)
     assert width(replace(PLAIN, certainty="vendor-config")) > width(PLAIN)
     assert width(PLAIN, "X100-PCIe-80GB") > width(PLAIN, "X100-SXM-40GB") > width(PLAIN, "X100-SXM-80GB")
-    assert "X100-PCIe-80GB asked for" in find_step("X100-PCIe-80GB", "net5", rows=[PLAIN]).provenance
+    assert "X100-PCIe-80GB asked for" in find_in([PLAIN], "X100-PCIe-80GB", "net5").provenance
 
 
 @pytest.mark.parametrize(
@@ -210,7 +221,7 @@ def test_a_precision_that_is_asked_for_is_kept_to() -> None:
     full = replace(PLAIN, precision="FP32")
     assert chosen(PLAIN, full, precision="fp32") == full
     with pytest.raises(InputError, match=r"no step recorded in 'fp8' .*recorded: fp32, mixed"):
-        find_step("x100", "net5", precision="fp8", rows=[PLAIN, full])
+        find_in([PLAIN, full], "x100", "net5", precision="fp8")
     with pytest.raises(InputError, match="unknown precision 'int3'"):
         find_step(precision="int3")
 
@@ -220,7 +231,7 @@ def test_a_loader_bound_row_is_never_chosen() -> None:
     poor = replace(PLAIN, kind="emulated", certainty="vendor-config", precision="not stated", batch_size=1)
     assert chosen(fast, poor, batch_size=64) == poor
     with pytest.raises(InputError, match="limited by its loader"):
-        find_step("x100", "net5", rows=[fast])
+        find_in([fast], "x100", "net5")
 
 
 def run_verb(*argv: str) -> int:
