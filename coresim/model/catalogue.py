@@ -76,8 +76,7 @@ class StepChoice:
     """A step time taken from the catalogue for one request."""
 
     row: StepRow
-    batch_size: int  # samples per step that step_time_s is for
-    step_time_s: float  # scaled to batch_size
+    step_time_s: float  # scaled to the batch size that was asked for
     uncertainty: float  # relative half-width of step_time_s, 0 to 0.9: a judgement and not a measurement
     provenance: str  # one line: the record, its stack, certainty and source, the scaling and the uncertainty
 
@@ -192,7 +191,7 @@ def _scaled(row: StepRow, gpu: str, batch_size: int | None) -> StepChoice:
     if _form_gap(gpu, row.gpu):
         parts.append(f"{gpu} asked for: another form of the same chip taken")
     parts += [f"judged within ±{spread:.0%}", f"source: {row.source}"]
-    return StepChoice(row, batch, time, spread, "; ".join(parts))
+    return StepChoice(row, time, spread, "; ".join(parts))
 
 
 def _record(row: StepRow) -> str:

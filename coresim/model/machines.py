@@ -66,8 +66,6 @@ class Machine:
     notes: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("id", "gpu"):
-            check(bool(getattr(self, name)), f"{name}: missing; each machine needs one")
         for name in _NUMBERS:
             value = getattr(self, name)
             good = value is None or (in_bounds(value) and value > 0)

@@ -27,11 +27,10 @@ SAMPLES, EPOCHS, FILLING = 1000, 14, 5
 
 
 class Misses(NamedTuple):
-    """The share of reads that miss, its standard uncertainty, and the share of the set that memory holds."""
+    """The share of reads that miss, and its standard uncertainty."""
 
     share: float
     uncertainty: float
-    cached: float
 
 
 def miss_share(data_bytes: float, memory_bytes: float) -> Misses:
@@ -43,8 +42,8 @@ def miss_share(data_bytes: float, memory_bytes: float) -> Misses:
     """
     cached = memory_bytes / data_bytes
     if cached >= 1.0:
-        return Misses(0.0, 0.0, 1.0)
-    return Misses(_two_lists(round(cached, 3), _longest_active(memory_bytes)), UNCERTAINTY, cached)
+        return Misses(0.0, 0.0)
+    return Misses(_two_lists(round(cached, 3), _longest_active(memory_bytes)), UNCERTAINTY)
 
 
 def _longest_active(memory_bytes: float) -> int:

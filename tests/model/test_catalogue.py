@@ -87,7 +87,7 @@ def test_the_default_is_a_gpu_bound_mixed_precision_resnet50_on_the_gpu_that_it_
     assert (choice.row.gpu, choice.row.model) == (DEFAULT_GPU, DEFAULT_MODEL)
     assert choice.row.kind == "gpu_bound"
     assert precision_family(choice.row.precision) == "mixed"
-    assert (choice.step_time_s, choice.batch_size) == (0.15012, 512)
+    assert (choice.step_time_s, choice.row.batch_size) == (0.15012, 512)
 
 
 def test_loader_bound_records_of_the_default_net_and_gpu_exist_and_are_passed_over() -> None:
@@ -153,7 +153,6 @@ def test_another_batch_scales_in_proportion_and_says_so() -> None:
     choice = find_in([PLAIN], "x100", "net5", 256)
     assert choice.step_time_s == pytest.approx(0.4)
     assert "at 640 samples/s" in choice.provenance
-    assert choice.batch_size == 256
     assert "scaled in proportion to batch 256" in choice.provenance
     assert "scaled" not in find_in([PLAIN], "x100", "net5", 64).provenance
 
