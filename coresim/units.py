@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 
 from coresim.errors import InputError
 
@@ -48,11 +47,6 @@ def parse_duration(text: object, where: str, units: tuple[str, str] = ("ms", "s"
     if value and not SHORTEST_S <= value <= LONGEST_S:
         raise InputError(f"{shown}: a time is 0 or from {SHORTEST_S:g} s to {LONGEST_S:g} s; check the unit")
     return value
-
-
-def finite(number: float) -> bool:
-    """Whether it is a finite float, or an integer that can be made one."""
-    return abs(number) <= sys.float_info.max
 
 
 def in_bounds(number: float) -> bool:

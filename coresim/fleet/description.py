@@ -13,7 +13,6 @@ from coresim.files import read_toml
 from coresim.model.keys import (
     PARTS,
     POSITIVE,
-    SERVICE,
     TEXT,
     Kind,
     choice,
@@ -28,7 +27,7 @@ from coresim.model.load import load_input
 from coresim.model.machines import Machine, find_machine, load_machines, read_machines
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
-from coresim.model.service import Service
+from coresim.model.service import SERVICE, Service
 from coresim.units import short
 
 _OPTION = Kind(lambda value, where: Option(int(choice("1", "2", "3").read(short(value), where))), {"enum": [1, 2, 3]})

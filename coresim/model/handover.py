@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from coresim.model.keys import SERVICE, key
-from coresim.model.service import ZERO, Service
+from coresim.model.keys import key
+from coresim.model.service import SERVICE, ZERO, Service
 
 #: What the maker does: it rests, it begins another batch right now, or it is at work on one. Of a pinned batch: it is
 #: there (the first), or the trainer waits for it (the second).

@@ -5,47 +5,30 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from coresim.errors import InputError, UnknownKeyError, did_you_mean
-from coresim.model.service import DISTRIBUTIONS, MOST_UNCERTAIN, Service, read_service
-from coresim.units import LARGEST, SECONDS, in_bounds, parse_duration, short, visible
+from coresim.units import LARGEST, in_bounds, parse_duration, short, visible
 
 Section = TypeVar("Section")
 #: The largest whole number: more samples than anyone has, and still exact as a float.
 MOST = 10**12
 #: The most of what a host has or a loader runs: each of them is simulated.
 MOST_PARTS = 10**4
+#: Largest relative standard uncertainty: what is less certain is not known at all.
+MOST_UNCERTAIN = 10.0
 #: Words that people use for a key of another section.
 ELSEWHERE = dict.fromkeys(("gpus", "gpu", "gpu_count", "num_gpus", "n_gpus", "ngpus"), "accelerator.count")
-_DURATION = {"type": "string", "pattern": "^[0-9.eE+-]+ *(ns|us|µs|ms|s|min|h)$"}
-_VALUES = {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}
-_SERVICE = {
-    "anyOf": [
-        _DURATION,
-        {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "mean": _DURATION,
-                "cv": {"type": "number", "minimum": 0, "maximum": 1000},
-                "distribution": {"enum": list(DISTRIBUTIONS)},
-                "values": _VALUES,
-                "unit": {"enum": list(SECONDS)},
-                "uncertainty": {"type": "number", "minimum": 0, "maximum": MOST_UNCERTAIN},
-            },
-        },
-    ]
-}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a value is read from TOML, and its JSON schema."""
+    """How a value is read from a file, its JSON schema, and how it is written."""
 
     read: Callable[[object, str], Any]
     schema: Mapping[str, Any]
+    write: Callable[[Any], Any] = lambda value: value
 
 
 def _whole(least: int, most: int = MOST) -> Kind:
@@ -57,7 +40,9 @@ def _whole(least: int, most: int = MOST) -> Kind:
     return Kind(read, {"type": "integer", "minimum": least, "maximum": most})
 
 
-def _real(low: float, high: float = LARGEST, above: bool = False) -> Kind:
+def real(low: float, high: float = LARGEST, above: bool = False) -> Kind:
+    """A number from ``low`` (or above it) to ``high``."""
+
     def read(value: object, where: str) -> float:
         number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
         if not (low < number if above else low <= number) or number > high or not in_bounds(number):
@@ -90,7 +75,8 @@ def list_of(kind: Kind, what: str = "a list of at least one value", least: int =
             raise InputError(f"{where} = {short(value)}: {what} is needed; write {example}")
         return tuple(kind.read(item, f"{where}[{index}]") for index, item in enumerate(value))
 
-    return Kind(read, {"type": "array", "items": kind.schema, "minItems": least})
+    schema = {"type": "array", "items": kind.schema, "minItems": least}
+    return Kind(read, schema, lambda values: [kind.write(value) for value in values])
 
 
 def table_of(kind: Kind) -> Kind:
@@ -126,17 +112,18 @@ COUNT, COUNT_OR_NONE = _whole(1), _whole(0)
 #: Bytes and hertz of a machine.
 LARGE = _whole(0, int(LARGEST))
 PARTS, PARTS_OR_NONE = _whole(1, MOST_PARTS), _whole(0, MOST_PARTS)
-POSITIVE, NOT_NEGATIVE, FRACTION = _real(0, above=True), _real(0), _real(0, 1)
+POSITIVE, NOT_NEGATIVE, FRACTION = real(0, above=True), real(0), real(0, 1)
 #: Relative standard uncertainty.
-UNCERTAINTY = _real(0, MOST_UNCERTAIN)
+UNCERTAINTY = real(0, MOST_UNCERTAIN)
 #: What a time or a speed is multiplied by.
-FACTOR = _real(1e-6, 1e6)
+FACTOR = real(1e-6, 1e6)
 FLAG, TEXT = Kind(_read_flag, {"type": "boolean"}), Kind(_read_text, {"type": "string"})
 TABLE = list_of(FACTOR, "a list of positive numbers")
 _UNCERTAINTY_LIST = list_of(UNCERTAINTY, "a number, or a list of them,")
-UNCERTAINTIES = Kind(_read_uncertainties, {"anyOf": [UNCERTAINTY.schema, _UNCERTAINTY_LIST.schema]})
-DURATION = Kind(parse_duration, _DURATION)
-SERVICE = Kind(read_service, _SERVICE)
+UNCERTAINTIES = Kind(_read_uncertainties, {"anyOf": [UNCERTAINTY.schema, _UNCERTAINTY_LIST.schema]}, list)
+DURATION = Kind(
+    parse_duration, {"type": "string", "pattern": "^[0-9.eE+-]+ *(ns|us|µs|ms|s|min|h)$"}, lambda value: f"{value!r} s"
+)
 
 
 def key(kind: Kind, doc: str, default: Any = MISSING) -> Any:
@@ -190,7 +177,7 @@ def _known(section: type[Any], table: Mapping[str, Any], where: str) -> dict[str
 
 def section(kind: type[Any]) -> Kind:
     """A table of its own within a section."""
-    return Kind(lambda value, where: read_section(kind, value, where), section_schema(kind))
+    return Kind(lambda value, where: read_section(kind, value, where), section_schema(kind), write_section)
 
 
 def unknown_key(where: str, name: str, known: Mapping[str, Any]) -> str:
@@ -206,18 +193,8 @@ def write_section(section: Any) -> dict[str, Any]:
     for name, item in _keys(section).items():
         value = getattr(section, name)
         if value is not None and (item.default is MISSING or value != item.default):
-            table[name] = _write(value, item.metadata["kind"])
+            table[name] = item.metadata["kind"].write(value)
     return table
-
-
-def _write(value: Any, kind: Kind) -> Any:
-    if isinstance(value, Service):
-        return value.to_table()
-    if is_dataclass(value):
-        return write_section(value)
-    if kind is DURATION:
-        return f"{value!r} s"
-    return [_write(item, kind) for item in value] if isinstance(value, tuple) else value
 
 
 def section_schema(section: Any) -> dict[str, Any]:

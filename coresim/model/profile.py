@@ -80,7 +80,7 @@ def _read_caution(value: object, where: str) -> HostWarning:
 
 
 def _read_measurements(value: object, where: str) -> tuple[Measurement, ...]:
-    found: tuple[Measurement, ...] = _MEASUREMENTS.read(value, where)
+    found: tuple[Measurement, ...] = _LIST.read(value, where)
     names = [measurement.name for measurement in found]
     for name in names:
         if names.count(name) > 1:
@@ -88,8 +88,9 @@ def _read_measurements(value: object, where: str) -> tuple[Measurement, ...]:
     return found
 
 
-_MEASUREMENTS = list_of(section(Measurement), "a list", least=0)
-_CAUTIONS = list_of(Kind(_read_caution, {"type": "object"}), "a list", least=0)
+_LIST = list_of(section(Measurement), "a list", least=0)
+_MEASUREMENTS = replace(_LIST, read=_read_measurements)
+_CAUTIONS = list_of(Kind(_read_caution, {"type": "object"}, HostWarning._asdict), "a list", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,7 @@ class Profile:
     batch_size: int = key(COUNT, "samples per batch")
     bytes_per_batch: int = key(COUNT_OR_NONE, "bytes of one collated batch")
     arrays_per_batch: int = key(COUNT_OR_NONE, "arrays or tensors of one collated batch")
-    host: HostFacts = key(Kind(HostFacts.from_dict, {"type": "object"}), "the host")
+    host: HostFacts = key(Kind(HostFacts.from_dict, {"type": "object"}, HostFacts.to_dict), "the host")
     accelerator: AcceleratorSource = key(section(AcceleratorSource), "where the step time comes from")
     provenance: Provenance = key(section(Provenance), "who measured this, when, with what")
     speed: tuple[float, ...] = key(TABLE, "s(k): fitted speed of each busy core with k = 1, 2, 3, ... busy", (1.0,))
@@ -124,7 +125,7 @@ class Profile:
         section(LoaderSettings), "those of the DataLoader that was named; absent where none was", None
     )
     today: Today | None = key(section(Today), "the program as it ran; absent where none was attached to", None)
-    measurements: tuple[Measurement, ...] = key(Kind(_read_measurements, _MEASUREMENTS.schema), "the raw values")
+    measurements: tuple[Measurement, ...] = key(_MEASUREMENTS, "the raw values")
 
     def get(self, name: str) -> Measurement | None:
         """The measurement of that name, or None where it was not taken."""
@@ -157,11 +158,8 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON-ready document that `from_dict` reads back to an equal profile."""
-        parts = {
-            "host": self.host.to_dict(),
-            "cautions": [caution._asdict() for caution in self.cautions],
-        }
-        return {"format": FORMAT, "schema_version": VERSION} | write_section(self) | parts
+        document = {"format": FORMAT, "schema_version": VERSION} | write_section(self)
+        return document | {"cautions": _CAUTIONS.write(self.cautions)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], source: str = "profile") -> Profile:

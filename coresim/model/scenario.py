@@ -17,7 +17,6 @@ from coresim.model.keys import (
     PARTS,
     PARTS_OR_NONE,
     POSITIVE,
-    SERVICE,
     TABLE,
     TEXT,
     UNCERTAINTIES,
@@ -31,7 +30,7 @@ from coresim.model.keys import (
 )
 from coresim.model.lock import PASSING
 from coresim.model.presets import PRESETS, Preset
-from coresim.model.service import ZERO, Service
+from coresim.model.service import SERVICE, ZERO, Service
 from coresim.model.storage import from_storage, tiers
 
 HANDOVER = section(Handover)

@@ -9,13 +9,22 @@ from typing import Any
 from coresim import stats
 from coresim.errors import InputError, UnknownKeyError
 from coresim.model.checks import kept_hash
-from coresim.units import LARGEST, LONGEST_S, SECONDS, finite, parse_duration, short
+from coresim.model.keys import DURATION, UNCERTAINTY, Kind, choice, real
+from coresim.units import LONGEST_S, SECONDS, parse_duration, short
 
 DISTRIBUTIONS = ("constant", "exponential", "gamma", "lognormal", "values")
-_SMALLEST_CV, _LARGEST_CV = 1e-9, 1000.0
-#: Largest relative standard uncertainty: what is less certain is not known at all.
-MOST_UNCERTAIN = 10.0
-_KEYS = ("mean", "cv", "distribution", "values", "unit", "uncertainty")
+_SMALLEST_CV = 1e-9
+_CV, _SHAPE, _UNIT = real(0, 1000), choice(*DISTRIBUTIONS[:-1]), choice(*SECONDS)
+#: Of a value without a unit of its own, by the unit of all.
+_NUMBERS = {unit: real(0, LONGEST_S / seconds) for unit, seconds in SECONDS.items()}
+_KEYS = {
+    "mean": DURATION.schema,
+    "cv": _CV.schema,
+    "distribution": {"enum": list(DISTRIBUTIONS)},
+    "values": {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1},
+    "unit": _UNIT.schema,
+    "uncertainty": UNCERTAINTY.schema,
+}
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ def read_service(value: object, where: str) -> Service:
     unknown = sorted(set(value) - set(_KEYS))
     if unknown:
         raise UnknownKeyError(f"{where}.{unknown[0]}: unknown key; use {', '.join(_KEYS)}")
-    uncertainty = _number(value.get("uncertainty", 0.0), f"{where}.uncertainty", MOST_UNCERTAIN)
+    uncertainty = UNCERTAINTY.read(value.get("uncertainty", 0.0), f"{where}.uncertainty")
     if "values" in value:
         return replace(_read_values(value, where), uncertainty=uncertainty)
     return replace(_read_parametric(value, where), uncertainty=uncertainty)
@@ -115,8 +124,8 @@ def _read_values(table: dict[str, Any], where: str) -> Service:
     if not isinstance(raw, list) or not raw:
         raise InputError(f"{where}.values = {short(raw)}: a list of at least one time is needed")
     unit = table.get("unit")
-    if unit is not None and unit not in tuple(SECONDS):
-        raise InputError(f"{where}.unit = {short(unit)}: unknown unit; use one of {', '.join(SECONDS)}")
+    if unit is not None:
+        _UNIT.read(unit, f"{where}.unit")
     service = empirical(tuple(_read_value(item, unit, f"{where}.values") for item in raw))
     if "mean" not in table:
         return service
@@ -128,7 +137,7 @@ def _read_values(table: dict[str, Any], where: str) -> Service:
 def _read_value(item: object, unit: str | None, where: str) -> float:
     if unit is None or isinstance(item, str):
         return parse_duration(item, where)
-    return _number(item, where, LONGEST_S / SECONDS[unit]) * SECONDS[unit]
+    return float(_NUMBERS[unit].read(item, where)) * SECONDS[unit]
 
 
 def _read_parametric(table: dict[str, Any], where: str) -> Service:
@@ -137,12 +146,8 @@ def _read_parametric(table: dict[str, Any], where: str) -> Service:
     if "unit" in table:
         raise InputError(f"{where}.unit: goes with values only; write the unit into mean")
     mean = parse_duration(table["mean"], f"{where}.mean")
-    cv = _number(table["cv"], f"{where}.cv") if "cv" in table else None
-    if cv is not None and cv > _LARGEST_CV:
-        raise InputError(f"{where}.cv = {cv:g}: at most {_LARGEST_CV:g} can be drawn; is it standard deviation / mean?")
-    name = table.get("distribution", "constant" if not cv else "lognormal")
-    if name not in DISTRIBUTIONS[:-1]:
-        raise InputError(f"{where}.distribution = {short(name)}: unknown; use {', '.join(DISTRIBUTIONS)}")
+    cv = _CV.read(table["cv"], f"{where}.cv") if "cv" in table else None
+    name = _SHAPE.read(table.get("distribution", "constant" if not cv else "lognormal"), f"{where}.distribution")
     fixed = {"constant": 0.0, "exponential": 1.0}.get(name)
     if fixed is not None and cv is not None and cv != fixed:
         raise InputError(
@@ -154,11 +159,5 @@ def _read_parametric(table: dict[str, Any], where: str) -> Service:
     return Service(mean, 0.0, "constant") if spread < _SMALLEST_CV or not mean else Service(mean, spread, name)
 
 
-def _number(value: object, where: str, most: float = LARGEST) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{where} = {short(value)}: a number is needed")
-    if not finite(value) or value < 0:
-        raise InputError(f"{where} = {short(value)}: must be finite and not negative; write a number such as 0.4")
-    if value > most:
-        raise InputError(f"{where} = {short(value)}: at most {most:g} can be computed with; check the unit")
-    return float(value)
+_TABLE = {"type": "object", "additionalProperties": False, "properties": _KEYS}
+SERVICE = Kind(read_service, {"anyOf": [DURATION.schema, _TABLE]}, Service.to_table)
