@@ -203,7 +203,8 @@ class Scenario:
         if self.workload.samples_per_epoch is not None and self.batches_per_epoch == 0:
             raise InputError(
                 f"workload.samples_per_epoch = {self.workload.samples_per_epoch}: fewer than one batch for each"
-                f" accelerator ({self.workload.batch_size} x {self.accelerator.total}); lower batch_size"
+                f" accelerator ({self.workload.batch_size} x {self.accelerator.total}); lower batch_size,"
+                " accelerator.count or accelerator.hosts"
             )
 
     @property
