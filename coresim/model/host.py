@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from coresim.errors import InputError
-from coresim.model.keys import FLAG, LARGE, NOT_NEGATIVE, TEXT, Kind, key, list_of, read_section, table_of
+from coresim.model.keys import FLAG, LARGE, NOT_NEGATIVE, TEXT, key, list_of, read_section, section, table_of
 from coresim.model.warning import HostWarning
 from coresim.units import format_bytes, short
 
@@ -23,21 +23,22 @@ NOTABLE_FRACTION = 0.03
 NOTABLE_LOAD_CORES = 0.07
 SMALL_SHM_BYTES = 1 << 30
 _GIB = 1 << 30
+_CORES = replace(NOT_NEGATIVE, read=lambda value, where: None if value is None else NOT_NEGATIVE.read(value, where))
 
 
 @dataclass(frozen=True)
 class CoreTerm:
     """One term of "usable cores"."""
 
-    name: str  # ``affinity``, ``quota`` or ``physical``
-    value: float | None  # cores; None: no limit for ``quota``, unknown for the others
-    explanation: str  # what the value means and where it was read
+    name: str = key(TEXT, "affinity, quota or physical")
+    value_cores: float | None = key(_CORES, "the limit, null where there is none or it is not known")
+    explanation: str = key(TEXT, "what the value means and where it was read")
 
     @property
     def words(self) -> str:
         """Name and value for people, such as ``quota none``."""
         missing = "none" if self.name == "quota" else "unknown"
-        return f"{self.name} {missing if self.value is None else format(self.value, '.4g')}"
+        return f"{self.name} {missing if self.value_cores is None else format(self.value_cores, '.4g')}"
 
 
 @dataclass(frozen=True)
@@ -51,23 +52,12 @@ class Part:
     remedy: str
 
 
-def _read_term(value: object, where: str) -> CoreTerm:
-    if not isinstance(value, dict) or value.keys() != {"name", "value_cores", "explanation"}:
-        raise InputError(f"{where} = {short(value)}: name, value_cores and explanation are needed; measure again")
-    cores = value["value_cores"]
-    return CoreTerm(
-        TEXT.read(value["name"], f"{where}.name"),
-        None if cores is None else NOT_NEGATIVE.read(cores, f"{where}.value_cores"),
-        TEXT.read(value["explanation"], f"{where}.explanation"),
-    )
-
-
 @dataclass(frozen=True)
 class HostFacts:
     """A host as one process sees it; None: the fact could not be read."""
 
     terms: tuple[CoreTerm, ...] = key(
-        list_of(Kind(_read_term, {"type": "object"}), least=0), "the limits whose least is the usable cores"
+        list_of(section(CoreTerm), "a list", least=0), "the limits whose least is the usable cores"
     )
     logical_cpus: int | None = key(LARGE, "online hardware threads of the machine (vCPUs of a virtual one)", None)
     affinity_cpus: int | None = key(LARGE, "hardware threads that this process may run on", None)
@@ -111,7 +101,7 @@ class HostFacts:
         Raises:
             InputError: no term is known.
         """
-        known = [term.value for term in self.terms if term.value is not None]
+        known = [term.value_cores for term in self.terms if term.value_cores is not None]
         if not known:
             raise InputError("host.terms: no term of usable cores is known; measure on the host itself")
         return min(known)
@@ -130,9 +120,7 @@ class HostFacts:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready facts, units in the keys, with the derived usable cores, fingerprint and warnings."""
         document = asdict(self) | {"hints": dict(self.hints), "numa_cpus": list(self.numa_cpus)}
-        document["terms"] = [
-            {"name": term.name, "value_cores": term.value, "explanation": term.explanation} for term in self.terms
-        ]
+        document["terms"] = list(document["terms"])
         derived = {"usable_cores": self.usable_cores, "fingerprint": self.fingerprint}
         return derived | document | {"warnings": [warning._asdict() for warning in self.warnings]}
 
@@ -204,7 +192,7 @@ def _slurm_warnings(facts: HostFacts) -> Iterator[HostWarning]:
 
 
 def _room_warnings(facts: HostFacts) -> Iterator[HostWarning]:
-    quota = next((term.value for term in facts.terms if term.name == "quota"), None)
+    quota = next((term.value_cores for term in facts.terms if term.name == "quota"), None)
     if quota is not None and facts.affinity_cpus and quota < facts.affinity_cpus:
         yield HostWarning(
             "the quota is below the CPUs that os.cpu_count() shows",

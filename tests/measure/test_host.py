@@ -75,7 +75,7 @@ def fake_shm(size: int) -> Callable[[str], os.statvfs_result]:
 
 
 def values(facts: HostFacts) -> dict[str, float | None]:
-    return {term.name: term.value for term in facts.terms}
+    return {term.name: term.value_cores for term in facts.terms}
 
 
 def about(facts: HostFacts, words: str) -> list[str]:
