@@ -26,15 +26,11 @@ _READINGS = 1000
 class Device:
     """The host as its own device: every call returns with its work done.
 
-    Attributes:
-        asynchronous: the device works while the host goes on, so that a host timer alone misleads.
-        place: the torch device on which tensors lie.
-        sync: whether waiting for it holds a core (``spin``, as CUDA does by default) or not (``block``).
-        host: the host as the device sees it; ``wall`` and ``cpu`` are its clocks.
+    Tensors lie at ``place``, a torch device; ``wall`` and ``cpu`` are the clocks of ``host``.
     """
 
-    asynchronous = False
-    sync = "spin"
+    asynchronous = False  # whether it works while the host goes on, so that a host timer alone misleads
+    sync = "spin"  # whether waiting for it holds a core (as CUDA does by default) or not (``block``)
 
     def __init__(self, place: Any, host: DeviceHost | None = None) -> None:
         self.place, self.host = place, host or DeviceHost()

@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_line(pipeline: Pipeline) -> None:
-    """Check what a pipeline has of stages and hosts, and then the stages, one after the other.
-
-    Raises:
-        InputError: a stage is given what it cannot have beside the others; the message names it.
-    """
+    """Check what a pipeline has of stages and hosts, and then the stages; a message names the stage that is wrong."""
     check(bool(pipeline.stages) != bool(pipeline.trainer.inline), "either stages or the trainer's inline phases")
     batches = bool(pipeline.stages) and all(stage.grain == "batch" for stage in pipeline.stages)
     trainer = pipeline.trainer

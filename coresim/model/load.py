@@ -28,9 +28,6 @@ def scenario_of(
         settings: overrides such as ``workload.batch_size=512``.
         cold: whether samples come from storage and not from the page cache; None: as the profile says.
         storage: a recorded tier that samples come from, whatever the input says.
-
-    Raises:
-        UnknownKeyError, InputError: what is wrong, and where.
     """
     tables = profile_tables(document, source, cold, settings) if isinstance(document, Profile) else document
     return read_scenario(overridden(tables, settings, storage), f"{source} with --set" if settings else source)
@@ -42,11 +39,7 @@ def overridden(tables: dict[str, Any], settings: Sequence[str], storage: str | N
 
 
 def check_overrides(settings: Sequence[str], storage: str | None) -> None:
-    """Refuse, before anything is measured, overrides that are bad whatever the input is.
-
-    Raises:
-        UnknownKeyError, InputError: what is wrong, and where.
-    """
+    """Refuse, before anything is measured, overrides that are bad whatever the input is."""
     for name, table in overridden({}, settings, storage).items():
         if name in SECTIONS:
             check_part(SECTIONS[name], table, name)
@@ -57,10 +50,7 @@ def load_input(
 ) -> tuple[Scenario, Profile | None]:
     """The scenario of a scenario file or a saved profile, with overrides; and the profile, if it is one.
 
-    Args:
-        path: of the file; its content tells which of the two it is.
-        settings: overrides such as ``workload.batch_size=512``.
-        step_needed: whether a profile whose step time nobody knows is refused.
+    ``step_needed``: whether a profile whose step time nobody knows is refused.
     """
     return with_profile(load_document(path), str(path), settings, step_needed)
 

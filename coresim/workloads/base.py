@@ -34,15 +34,10 @@ class PreparationStep(NamedTuple):
 
 
 class Workload:
-    """The base class; ``folder`` is where a workload keeps the data that it makes.
+    """The base class; ``folder`` is where a workload keeps the data that it makes."""
 
-    Attributes:
-        name: what the report calls it.
-        batch_size: samples per batch, unless the user says otherwise.
-    """
-
-    name: str = "workload"
-    batch_size: int = 64
+    name: str = "workload"  # what the report calls it
+    batch_size: int = 64  # unless the user says otherwise
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -11,15 +11,10 @@ from coresim.workloads.base import Workload
 
 
 class FolderWorkload(Workload):
-    """One file per sample; a subclass sets ``patterns`` and writes the files of an empty folder in ``write``.
+    """One file per sample; a subclass sets ``patterns`` and writes the files of an empty folder in ``write``."""
 
-    Attributes:
-        patterns: what the files are called, as glob patterns.
-        count: how many files `write` makes.
-    """
-
-    patterns: tuple[str, ...] = ("*",)
-    count: int = 64
+    patterns: tuple[str, ...] = ("*",)  # what the files are called, as glob patterns
+    count: int = 64  # how many files `write` makes
 
     @cached_property
     def _paths(self) -> list[Path]:
