@@ -21,7 +21,7 @@ from coresim.fleet.plan import plan_fleet
 from coresim.fleet.task import FLEET_PLAN
 from coresim.measure.campaign import Request, run_campaign
 from coresim.model.build import build, resolve_setting
-from coresim.model.load import load_input, scenario_of, with_profile
+from coresim.model.load import load_input, scenario_of
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.answer import Answer, Measured, Simulated, answer_of
@@ -238,8 +238,6 @@ def plan(
 def _resolve(source: Input, settings: Sequence[str], step_needed: bool = True) -> tuple[Scenario, Profile | None]:
     if isinstance(source, Scenario):
         return (scenario_of(source.to_dict(), "scenario", settings) if settings else source), None
-    if isinstance(source, Profile | dict):
-        return with_profile(source, "profile" if isinstance(source, Profile) else "scenario", settings, step_needed)
     return load_input(source, settings, step_needed)
 
 

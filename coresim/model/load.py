@@ -46,20 +46,17 @@ def check_overrides(settings: Sequence[str], storage: str | None) -> None:
 
 
 def load_input(
-    path: str | os.PathLike[str], settings: Sequence[str] = (), step_needed: bool = True
+    source: str | os.PathLike[str] | Profile | dict[str, Any], settings: Sequence[str] = (), step_needed: bool = True
 ) -> tuple[Scenario, Profile | None]:
-    """The scenario of a scenario file or a saved profile, with overrides; and the profile, if it is one.
+    """The scenario of a profile, of tables or of a file of either, with overrides; and the profile, if it is one.
 
     ``step_needed``: whether a profile whose step time nobody knows is refused.
     """
-    return with_profile(load_document(path), str(path), settings, step_needed)
-
-
-def with_profile(
-    document: Profile | dict[str, Any], source: str, settings: Sequence[str] = (), step_needed: bool = True
-) -> tuple[Scenario, Profile | None]:
-    """As `load_input`, of what is loaded already."""
+    if isinstance(source, Profile | dict):
+        document, name = source, "profile" if isinstance(source, Profile) else "scenario"
+    else:
+        document, name = load_document(source), str(source)
     profile = document if isinstance(document, Profile) else None
     if profile and step_needed:
-        check_step(profile, source, settings)
-    return scenario_of(document, source, settings), profile
+        check_step(profile, name, settings)
+    return scenario_of(document, name, settings), profile
