@@ -1,4 +1,4 @@
-"""Keys of a hand-written file: each is declared once, with how it is read, what it means and its JSON schema."""
+"""Keys of a hand-written file: each is declared once, with how it is read and written, what it means and its schema."""
 
 from __future__ import annotations
 

@@ -124,18 +124,15 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
     if cold:
         kept = 1.0 - (_mean(profile, f"{STEP}fetch") or 0.0) / profile[SAMPLE].mean
         prepared["values"] = [kept * value for value in prepared["values"]]
-    waits = profile.get(WAIT)
     if cold or misses:
         read = service_table(profile["storage.cold.read"].values)
         table["fetch"] = missing(read_service(read, "storage.cold.read"), misses).to_table()
-    elif waits is not None:
+    elif (waits := profile.get(WAIT)) is not None:
         table["fetch"] = repeated_table(waits.values, MODEL)
     for key, name in (MOVED | PARTLY).items():
-        found = profile.get(name)
-        if found is not None:
+        if (found := profile.get(name)) is not None:
             table[key] = repeated_table(found.values, spread)
-    copy = profile.get("copy.pinned")
-    if copy is not None:
+    if (copy := profile.get("copy.pinned")) is not None:
         table["copy"] = service_table(copy.values)
     handover = {
         state: repeated_table(found.values, math.hypot(HANDOVER, spread))
@@ -209,8 +206,7 @@ def _accelerator(profile: Profile) -> dict[str, Any]:
         table["launch"] = repeated_table(launch.values, speed_spread(profile))
         alone = None if source.step_time_s else profile.get("accelerator.step.alone")
         table |= {"lead": lead} if (lead := lead_of(step, launch, alone)) else {}
-    cpu = profile.get("accelerator.cpu_step")
-    if cpu is not None:
+    if (cpu := profile.get("accelerator.cpu_step")) is not None:
         table["cpu_step"] = service_table(cpu.values)
     return table | ({"name": source.name} if source.name else {})
 
