@@ -23,45 +23,57 @@ EVERY = 32
 WORKER = 1e8
 
 
-@dataclass(frozen=True, order=True)
-class LoaderCandidate:
-    """Workers of each accelerator and a prefetch factor; ``cost`` orders them: bytes, or where those of a batch are not
-    known, batches and workers.
+@dataclass(frozen=True)
+class Setting:
+    """One way to run a job, per accelerator; cores may be a fraction.
+
+    ``cost`` orders what is tried: bytes, or where those of a batch are not known, batches and workers.
     """
 
-    cost: float
+    scenario: Scenario
+    option: Option
+    cores: float
     workers: int
     prefetch_factor: int
+    cost: float = 0.0
+
+    def __lt__(self, other: Setting) -> bool:
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[float, int, int]:
+        return self.cost, self.workers, self.prefetch_factor
 
 
-def candidates(scenario: Scenario, option: Option, cores: float) -> list[LoaderCandidate]:
+def candidates(scenario: Scenario, option: Option, cores: float) -> list[Setting]:
     """Every setting worth trying with so many cores per accelerator, within memory and /dev/shm."""
     factors = {*FACTORS, scenario.loader.prefetch_factor}
     pairs = [(count, factor) for count in spaced(most_workers(scenario, option, cores), EVERY) for factor in factors]
-    return _fitting(scenario, option, pairs)
+    return _fitting(scenario, option, cores, pairs)
 
 
-def ladder(scenario: Scenario, option: Option, cores: float) -> list[LoaderCandidate]:
+def ladder(scenario: Scenario, option: Option, cores: float) -> list[Setting]:
     """A few of `candidates`: from about one worker for each core to the most, each with the scenario's own prefetch
     factor and with the largest that fits.
     """
     own, pairs = scenario.loader.prefetch_factor, list[tuple[int, int]]()
     for count in _rungs(scenario, option, cores):
-        able = [factor for factor in FACTORS if _fits(scenario, option, count, factor)]
+        able = [factor for factor in FACTORS if fits(Setting(scenario, option, cores, count, factor))]
         pairs += [(count, own), (count, max(able, default=1))]
-    return _fitting(scenario, option, pairs)
+    return _fitting(scenario, option, cores, pairs)
 
 
-def widest(scenario: Scenario, option: Option, cores: float) -> LoaderCandidate:
+def widest(scenario: Scenario, option: Option, cores: float) -> Setting:
     """The most workers and credits worth trying, whether they fit into memory or not: no bound is looser than its."""
-    return _candidate(scenario, option, most_workers(scenario, option, cores), FACTORS[-1])
+    return _setting(scenario, option, cores, most_workers(scenario, option, cores), FACTORS[-1])
 
 
-def beyond_memory(scenario: Scenario, cores: float) -> list[LoaderCandidate]:
+def beyond_memory(scenario: Scenario, cores: float) -> list[Setting]:
     """Settings of option 2 like those of `ladder` that do not fit."""
     option = Option.OVERLAPPED
-    pairs = [(count, factor) for count in _rungs(scenario, option, cores) for factor in FACTORS]
-    return sorted(_candidate(scenario, option, *pair) for pair in pairs if not fits(scenario, *pair))
+    counts = _rungs(scenario, option, cores)
+    found = [_setting(scenario, option, cores, count, factor) for count in counts for factor in FACTORS]
+    return sorted(one for one in found if not fits(one))
 
 
 def _rungs(scenario: Scenario, option: Option, cores: float) -> set[int]:
@@ -88,10 +100,10 @@ def most_workers(scenario: Scenario, option: Option, cores: float) -> int:
     return max(1, min(most, MOST_WORKERS, whole or most, loader.max_workers or most))
 
 
-def fits(scenario: Scenario, workers: int, prefetch_factor: int) -> bool:
-    """Whether nothing known says that memory or /dev/shm is too small for a setting of option 2."""
-    memory = memory_of(scenario, workers, prefetch_factor)
-    return memory is None or memory.fits
+def fits(setting: Setting) -> bool:
+    """Whether nothing known says that memory or /dev/shm is too small for a setting of option 2; others fit."""
+    memory = memory_of(setting.scenario, setting.workers, setting.prefetch_factor)
+    return setting.option != Option.OVERLAPPED or memory is None or memory.fits
 
 
 def spaced(most: int, every: int) -> list[int]:
@@ -103,24 +115,21 @@ def spaced(most: int, every: int) -> list[int]:
     return [*counts, most]
 
 
-def _fits(scenario: Scenario, option: Option, workers: int, factor: int) -> bool:
-    return option != Option.OVERLAPPED or bool(scenario.stages) or fits(scenario, workers, factor)
-
-
-def _fitting(scenario: Scenario, option: Option, pairs: Iterable[tuple[int, int]]) -> list[LoaderCandidate]:
+def _fitting(scenario: Scenario, option: Option, cores: float, pairs: Iterable[tuple[int, int]]) -> list[Setting]:
     """Those that fit, the least memory first; where none does, the least of all, and it is said."""
-    able = {_candidate(scenario, option, *pair) for pair in pairs if _fits(scenario, option, *pair)}
-    return sorted(able) or [_candidate(scenario, option, 1, 1)]
+    able = {one for pair in pairs if fits(one := _setting(scenario, option, cores, *pair))}
+    return sorted(able) or [_setting(scenario, option, cores, 1, 1)]
 
 
-def _candidate(scenario: Scenario, option: Option, workers: int, factor: int) -> LoaderCandidate:
+def _setting(scenario: Scenario, option: Option, cores: float, workers: int, factor: int) -> Setting:
     """Credits are option 2's alone, and option 1 has no workers."""
     if option != Option.OVERLAPPED or scenario.stages:
-        return LoaderCandidate(
-            float(workers), 0 if option == Option.NO_OVERLAP else workers, scenario.loader.prefetch_factor
-        )
+        own = 0 if option == Option.NO_OVERLAP else workers
+        return Setting(scenario, option, cores, own, scenario.loader.prefetch_factor, float(workers))
     memory = memory_of(scenario, workers, factor)
     if memory is None:
-        return LoaderCandidate(float(batches_out(scenario, workers, factor) + workers), workers, factor)
-    own = 0.0 if memory.workers is not None or scenario.loader.in_process else WORKER * workers
-    return LoaderCandidate(memory.total + own, workers, factor)
+        cost = float(batches_out(scenario, workers, factor) + workers)
+    else:
+        known = memory.workers is not None or scenario.loader.in_process
+        cost = memory.total + (0.0 if known else WORKER * workers)
+    return Setting(scenario, option, cores, workers, factor, cost)

@@ -85,7 +85,7 @@ def decide(
     point = _choose(answers, target)
     sure = fewest_of((found.sure for found in answers), point.option)
     if point.estimate.probability(target) >= LIKELY:
-        near = replace(study, plan=replace(study.plan, target=target))
+        near = study.planned(target=target)
         same = sure is not None and (sure.option, sure.cores) == (point.option, point.cores)
         point = fewest_workers(scenario, point, confidence if same else LIKELY, near)
         sure = point if same else sure and fewest_workers(scenario, sure, confidence, near)
@@ -123,7 +123,7 @@ def _answers(
     """The curve of each option."""
     if max_cores is not None and max_cores < 1:
         raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
-    asked = replace(study, plan=replace(study.plan, target=scenario.target.gpu_idle))
+    asked = study.planned(target=scenario.target.gpu_idle)
     # A pipeline of the user's own is one option, whatever it is called.
     kinds = (Option.STAGED,) if scenario.stages else map(read_option, options or scenario.preset.options)
     return tuple(_answer(scenario, option, max_cores, confidence, asked) for option in kinds)
@@ -135,8 +135,7 @@ def _narrowed(scenario: Scenario, point: Point, confidence: float, study: Study)
         return point
     target, idle = scenario.target.gpu_idle, point.estimate.gpu_idle
     # As if its own idle were asked about: then its runs are as long as those that it has, and go on from them.
-    asked = replace(study, plan=replace(study.plan, target=idle if idle <= target + STARVED else None))
-    found = predict(scenario, point.option, point.cores, point.workers, point.prefetch_factor, asked)
+    found = predict(point.at(scenario), study.planned(target=idle if idle <= target + STARVED else None))
     # What was said of the point with the wider noise, that it meets the target and how surely, still holds.
     chances = found.probability(target), point.estimate.probability(target)
     same = all((chances[0] >= share) == (chances[1] >= share) for share in (LIKELY, confidence))
@@ -146,7 +145,7 @@ def _narrowed(scenario: Scenario, point: Point, confidence: float, study: Study)
 def _answer(scenario: Scenario, option: Option, max_cores: int | None, confidence: float, study: Study) -> OptionAnswer:
     most = max_cores or sensible_maximum(scenario)
     # The counts that decide are simulated more closely when the curve is refined, and the same runs serve for both.
-    points = curve(scenario, option, spaced(most, EVERY), replace(study, plan=study.first_look))
+    points = curve(scenario, option, spaced(most, EVERY), study.first_look)
     refined = refine(scenario, points, confidence, study)
     if refined.answer is None and max_cores is None and most < LARGEST_SWEEP and _can(scenario, option, study):
         return _answer(scenario, option, min(LARGEST_SWEEP, 2 * most), confidence, study)

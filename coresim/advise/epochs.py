@@ -36,7 +36,7 @@ def epoch_start(scenario: Scenario, point: Point, study: Study) -> EpochStart | 
     """
     if point.option == Option.NO_OVERLAP or scenario.stages:
         return None
-    line = pipeline_of(endless(scenario), point.option, point.cores, point.workers, point.prefetch_factor)
+    line = pipeline_of(point.at(endless(scenario)))
     batches = 4 * (line.credits or 8)
     steady = _seconds(line, RunLength((EPOCHS + 1) * batches, batches), study) / (EPOCHS * batches)
     whole = RunLength(EPOCHS * batches)

@@ -7,14 +7,14 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 
-from coresim.advise.candidates import ladder
+from coresim.advise.candidates import Setting, ladder
 from coresim.advise.sweep import Point, Study, least_idle, lowest_idle, predict, sensible_maximum
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate
 
 #: How a setting is simulated: `coresim.advise.sweep.predict`, or one that takes shorter runs.
-Predict = Callable[[Scenario, Option, float, int, int, Study], Estimate]
+Predict = Callable[[Setting, Study], Estimate]
 #: Rounding must not turn "just enough" into "too few".
 ROUNDING = 1e-12
 
@@ -38,12 +38,11 @@ def cores_needed(scenario: Scenario, option: Option, study: Study, predicted: Pr
 
     def within(cores: int) -> Point | None:
         for one in sorted(ladder(scenario, option, cores), key=lambda one: (abs(one.workers - cores), one)):
-            setting = scenario, option, cores, one.workers, one.prefetch_factor
-            if least_idle(*setting) > target + ROUNDING:
+            if least_idle(one) > target + ROUNDING:
                 continue
-            estimate = predicted(*setting, study)
+            estimate = predicted(one, study)
             if estimate.probability(target) >= 0.5:
-                return Point(option, cores, one.workers, one.prefetch_factor, estimate)
+                return Point.of(one, estimate)
         return None
 
     return _bisect(low, most, within)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from coresim.advise.candidates import Setting
 from coresim.advise.refine import LIKELY, agreeing, searched
 from coresim.advise.sweep import Point, Study, predict
-from coresim.advise.verdict import JudgedSetting, Verdict, judge
+from coresim.advise.verdict import Verdict, judge
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 
@@ -47,15 +47,15 @@ def own_host(
     if scenario.host.cores is None:
         return None
     cores, target = scenario.host.cores / scenario.accelerator.count, scenario.target.gpu_idle
-    near = replace(study, plan=replace(study.plan, target=target))
+    near = study.planned(target=target)
     same = (found for found in (answer, *told) if found is not None and found.option == answer.option)
     own = next((found for found in same if found.cores == cores), None)
     if own is None:
         there = next((found for found in curve if found.cores == cores), None)
         own = agreeing(there, searched(scenario, answer.option, cores, near), answer, target)
     met = own.estimate.probability(target) >= LIKELY
-    setting = JudgedSetting(scenario, own.option, cores, own.workers, own.prefetch_factor)
-    return OwnHost(cores, own, judge(setting, target, study, met), _today(scenario, cores, own, near))
+    verdict = judge(replace(own.at(scenario), cores=cores), study, met)
+    return OwnHost(cores, own, verdict, _today(scenario, cores, own, near))
 
 
 def _today(scenario: Scenario, cores: float, best: Point, study: Study) -> Point | None:
@@ -66,4 +66,5 @@ def _today(scenario: Scenario, cores: float, best: Point, study: Study) -> Point
     option = Option.NO_OVERLAP if workers == 0 else scenario.preset.usual_option
     if (option, workers, factor) == (best.option, best.workers, best.prefetch_factor):
         return best
-    return Point(option, math.ceil(cores), workers, factor, predict(scenario, option, cores, workers, factor, study))
+    setting = Setting(scenario, option, cores, workers, factor)
+    return Point.of(setting, predict(setting, study))

@@ -15,7 +15,7 @@ from coresim.advise.sensitivity import Elasticity, elasticities
 from coresim.advise.sweep import Point, Study, pipeline_of
 from coresim.advise.threads import Unlimited, unlimited
 from coresim.advise.uncertain import PerRate, Uncertain, per_rate, uncertain
-from coresim.advise.verdict import JudgedSetting, Verdict, judge
+from coresim.advise.verdict import Verdict, judge
 from coresim.model.scenario import Scenario
 from coresim.theory.bounds import LowerBound, lower_bound_cores
 from coresim.theory.capacity import saturation
@@ -130,12 +130,12 @@ def recommend(
         sure=fewest_of((found.sure for found in answers), point.option),
         cores_low=_fewest(chosen, lambda found: found.estimate.gpu_idle_low <= target),
         cores_high=_fewest(chosen, lambda found: found.estimate.gpu_idle_high <= target),
-        verdict=judge(_setting(scenario, judged), target, study, decision.met),
+        verdict=judge(judged.at(scenario), study, decision.met),
         options=answers,
         lower_bound=_lower_bound(scenario, point, target),
         saturating_cores=saturation(scenario.host.speed),
         own_host=decision.own,
-        elasticities=elasticities(_setting(scenario, point), study),
+        elasticities=elasticities(point.at(scenario), study),
         epoch_start=epoch_start(scenario, point, study),
         unlimited=unlimited(scenario, point, study),
         per_rate=per_rate(scenario, point),
@@ -145,8 +145,7 @@ def recommend(
 
 def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:
     """With the most workers and credits that were tried; of the host that all accelerators share, for each."""
-    most = widest(scenario, point.option, point.cores)
-    pipeline = pipeline_of(scenario, point.option, point.cores, max(1, most.workers), most.prefetch_factor)
+    pipeline = pipeline_of(widest(scenario, point.option, point.cores))
     found, count = lower_bound_cores(pipeline, target), scenario.accelerator.count
     if count == 1 or found.whole is None:
         return found
@@ -156,7 +155,3 @@ def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:
 
 def _fewest(answer: OptionAnswer, holds: Callable[[Point], bool]) -> int | None:
     return next((point.cores for point in answer.curve if holds(point)), None)
-
-
-def _setting(scenario: Scenario, point: Point) -> JudgedSetting:
-    return JudgedSetting(scenario, point.option, point.cores, point.workers, point.prefetch_factor)

@@ -6,23 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from coresim.advise.candidates import LoaderCandidate, candidates
+from coresim.advise.candidates import Setting, candidates, ladder
 from coresim.advise.memory import MemoryCap
 from coresim.advise.starved import FAR, short_of_cores, short_of_reads
-from coresim.advise.sweep import (
-    Point,
-    Study,
-    best_point,
-    choose,
-    least_idle,
-    lowest_idle,
-    predict,
-    sure_enough,
-)
+from coresim.advise.sweep import Point, Study, choose, least_idle, lowest_idle, predict, sure_enough
 from coresim.errors import InputError
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
-from coresim.sim.estimate import Estimate
 from coresim.sim.noise import NOISE
 
 #: The probability of what is as likely as not.
@@ -98,7 +88,7 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
         point = found.get(cores)
         if point is None or point.estimate.probability(target) < share:
             return False
-        closer = predict(scenario, option, cores, point.workers, point.prefetch_factor, study)
+        closer = predict(point.at(scenario), study)
         found[cores] = replace(point, estimate=closer)
         return closer.probability(target) >= share
 
@@ -107,8 +97,7 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
         if able:
             whole.add((cores, share))
             reaches(cores, share)
-            best = choose(scenario, option, cores, able, study, STRIDE, share)
-            found[cores] = _better(found.get(cores), best, target, share)
+            found[cores] = _better(found.get(cores), choose(able, study, STRIDE, share), target, share)
         return reaches(cores, share)
 
     first = _fewest(found, LIKELY, 1, reaches, searched_reaches)
@@ -118,8 +107,8 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
             near = found[cores].estimate.gpu_idle <= lowest_idle(scenario, option, cores) + NEAR
             if near and short_of_reads(scenario, option, cores):
                 continue
-            tried = candidates(scenario, option, cores)
-            found[cores] = _better(found[cores], choose(scenario, option, cores, tried, study, STRIDE), target, LIKELY)
+            best = choose(candidates(scenario, option, cores), study, STRIDE)
+            found[cores] = _better(found[cores], best, target, LIKELY)
     else:
         searched_reaches(first, LIKELY)
         if first > 1 and first - 1 not in found:
@@ -161,20 +150,19 @@ def _fewest(
     return good
 
 
-def _able(scenario: Scenario, option: Option, cores: float) -> list[LoaderCandidate]:
+def _able(scenario: Scenario, option: Option, cores: float) -> list[Setting]:
     """The settings that no bound keeps from the target."""
     target = scenario.target.gpu_idle
     if lowest_idle(scenario, option, cores) > target:
         return []
-    tried = candidates(scenario, option, cores)
-    return [one for one in tried if least_idle(scenario, option, cores, one.workers, one.prefetch_factor) <= target]
+    return [one for one in candidates(scenario, option, cores) if least_idle(one) <= target]
 
 
 def searched(scenario: Scenario, option: Option, cores: float, study: Study) -> Point:
     """The best of all settings with so many cores; far from the target, of a few."""
     if lowest_idle(scenario, option, cores) > scenario.target.gpu_idle + FAR:
         return short_of_cores(scenario, option, cores, study)[0]
-    return choose(scenario, option, cores, candidates(scenario, option, cores), study, STRIDE, LIKELY)
+    return choose(candidates(scenario, option, cores), study, STRIDE, LIKELY)
 
 
 def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) -> Point:
@@ -184,30 +172,23 @@ def fewest_workers(scenario: Scenario, best: Point, share: float, study: Study) 
     counts that differ by an eighth short runs say which may be. These are simulated until one is as good, with what
     uncertain inputs add only where the setting does not idle more without it.
     """
-    target, rough = scenario.target.gpu_idle, replace(study, plan=study.rough)
-    alone = replace(study, plan=replace(study.plan, most=study.plan.least, inputs=0))
-
-    def bound(one: LoaderCandidate) -> float:
-        return least_idle(scenario, best.option, best.cores, one.workers, one.prefetch_factor)
-
-    def predicted(one: LoaderCandidate, how: Study) -> Estimate:
-        return predict(scenario, best.option, best.cores, one.workers, one.prefetch_factor, how)
-
+    target = scenario.target.gpu_idle
+    alone = study.planned(most=study.plan.least, inputs=0)
     noise = max(NOISE, best.estimate.simulation_half_high)
     most, last = min(target, best.estimate.gpu_idle + noise), 0
     tried = (one for one in candidates(scenario, best.option, best.cores) if one.workers < best.workers)
     for one in sorted(tried, key=lambda one: (one.workers, one.cost)):
-        if last < one.workers < last + max(1, last // 8) or bound(one) > most:
+        if last < one.workers < last + max(1, last // 8) or least_idle(one) > most:
             continue
         last = one.workers
-        if predicted(one, rough).gpu_idle > most + NOISE:
+        if predict(one, study.rough).gpu_idle > most + NOISE:
             continue
-        few = predicted(one, replace(study, plan=study.brief))
-        if few.gpu_idle - few.simulation_half_low > most or predicted(one, alone).gpu_idle > most:
+        few = predict(one, study.brief)
+        if few.gpu_idle - few.simulation_half_low > most or predict(one, alone).gpu_idle > most:
             continue
-        found = sure_enough(scenario, best.option, best.cores, one, share, study)
+        found = sure_enough(one, share, study)
         if found.gpu_idle <= most and found.probability(target) >= share:
-            return Point(best.option, best.cores, one.workers, one.prefetch_factor, found)
+            return Point.of(one, found)
     return best
 
 
@@ -238,8 +219,8 @@ def _carry(scenario: Scenario, found: dict[int, Point], first: int, study: Study
         point = found[cores]
         noise = max(NOISE, point.estimate.simulation_half_high)
         if point.estimate.gpu_idle > before.estimate.gpu_idle + noise:
-            same = LoaderCandidate(0.0, before.workers, before.prefetch_factor)
-            again = best_point(scenario, point.option, cores, study, (same,))
+            same = replace(before.at(scenario), cores=cores)
+            again = choose([same, *ladder(scenario, point.option, cores)], study)
             better = again.estimate.gpu_idle <= before.estimate.gpu_idle
             found[cores] = again if better else replace(before, cores=cores)
         before = found[cores]

@@ -73,7 +73,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "recorded",
         "as two published cases of threads that fight price it, widely",
         "nothing",
-        (after.loader(library_threads=1),),
+        (after.keys("loader", library_threads=1),),
     ),
     Remedy(
         "more-workers",
@@ -98,7 +98,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "measured",
         "this job's own numbers",
         "the order of samples, which is then a matter of timing",
-        (after.loader(ordered=False),),
+        (after.keys("loader", ordered=False),),
     ),
     Remedy(
         "more-cores",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from coresim.advise.sweep import Study
-from coresim.advise.verdict import JudgedSetting
+from coresim.advise.candidates import Setting
+from coresim.advise.sweep import Study, predict
 from coresim.model.scenario import with_services
 
 CHANGE = 0.1
@@ -24,16 +24,16 @@ class Elasticity:
     elasticity: float | None
 
 
-def elasticities(setting: JudgedSetting, study: Study) -> tuple[Elasticity, ...]:
+def elasticities(setting: Setting, study: Study) -> tuple[Elasticity, ...]:
     """Every input that is not zero (and the core count), the strongest first.
 
     Every run sees the same random numbers, so a difference is the input's and not the draw's.
     """
-    study = replace(study, plan=replace(study.plan, least=2, most=2, inputs=0, settle=False), progress=None)
-    scenario, at = setting.scenario, setting.idle(study)
+    study = study.planned(least=2, most=2, inputs=0, settle=False)
+    scenario, at = setting.scenario, predict(setting, study).gpu_idle
 
     def elasticity(name: str) -> Elasticity:
-        up, down = (_times(setting, name, 1.0 + sign * CHANGE).idle(study) for sign in (1.0, -1.0))
+        up, down = (predict(_times(setting, name, 1.0 + sign * CHANGE), study).gpu_idle for sign in (1.0, -1.0))
         change = (up - down) / 2
         return Elasticity(name, change, change / CHANGE / at if at > 0 else None)
 
@@ -42,7 +42,7 @@ def elasticities(setting: JudgedSetting, study: Study) -> tuple[Elasticity, ...]
     return tuple(sorted(map(elasticity, [*names, "cores"]), key=lambda item: -abs(item.change)))
 
 
-def _times(setting: JudgedSetting, name: str, factor: float) -> JudgedSetting:
+def _times(setting: Setting, name: str, factor: float) -> Setting:
     # Fractional cores: as a quota would give them; the workers stay.
     if name == "cores":
         return replace(setting, cores=setting.cores * factor)

@@ -18,7 +18,7 @@ import math
 from dataclasses import replace
 
 from coresim import stats
-from coresim.advise.candidates import LoaderCandidate, ladder, widest
+from coresim.advise.candidates import Setting, ladder, widest
 from coresim.advise.sweep import FEW, Point, Study, best_point, bound_of, lowest_idle, pipeline_of, predict
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
@@ -36,12 +36,9 @@ FAR = 0.1
 LEAST_STEPS = 48
 
 
-def predicted(
-    scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int, study: Study
-) -> Estimate:
+def predicted(setting: Setting, study: Study) -> Estimate:
     """One setting, all GPUs of the host together simulated for as many steps as one alone (see `brief`)."""
-    shorter = brief(study.plan, pipeline_of(scenario, option, cores, workers, prefetch_factor))
-    return predict(scenario, option, cores, workers, prefetch_factor, replace(study, plan=shorter))
+    return predict(setting, replace(study, plan=brief(study.plan, pipeline_of(setting))))
 
 
 def brief(plan: Plan, pipeline: Pipeline) -> Plan:
@@ -79,7 +76,7 @@ def _far(scenario: Scenario, option: Option, cores: float) -> list[Demand]:
     if lowest_idle(scenario, option, cores) <= scenario.target.gpu_idle + FAR:
         return []
     # The most workers and credits have the loosest bound, so what it says of them it says of all.
-    return _busy(_line(scenario, option, cores, widest(scenario, option, cores)))
+    return _busy(pipeline_of(widest(scenario, option, cores)))
 
 
 def _short_of_cores(scenario: Scenario, option: Option, cores: float, study: Study) -> tuple[Point, str]:
@@ -87,18 +84,12 @@ def _short_of_cores(scenario: Scenario, option: Option, cores: float, study: Stu
         return best_point(scenario, option, cores, study), SIMULATED
     # The least memory that can keep every core busy, and one more worker for when they wait for each other.
     tried = ladder(scenario, option, cores)
-    idles = [bound_of(_line(scenario, option, cores, one)) for one in tried]
+    idles = [bound_of(pipeline_of(one)) for one in tried]
     enough = next(one for one, idle in zip(tried, idles, strict=True) if idle <= min(idles) + NOISE)
     one = next((found for found in tried if found > enough and found.workers > enough.workers), enough)
     # There a single run has little noise; where these say that they are too few, there are more.
-    brief_study = replace(study, plan=replace(study.plan, least=min(FEW, study.plan.least), inputs=0))
-    found = predicted(scenario, option, cores, one.workers, one.prefetch_factor, brief_study)
-    found = with_interval(found, _line(scenario, option, cores, one), study.plan)
-    return Point(option, math.ceil(cores), one.workers, one.prefetch_factor, found), BOUNDED
-
-
-def _line(scenario: Scenario, option: Option, cores: float, one: LoaderCandidate) -> Pipeline:
-    return pipeline_of(scenario, option, cores, max(1, one.workers), one.prefetch_factor)
+    found = predicted(one, study.planned(least=min(FEW, study.plan.least), inputs=0))
+    return Point.of(one, with_interval(found, pipeline_of(one), study.plan)), BOUNDED
 
 
 def with_interval(found: Estimate, pipeline: Pipeline, plan: Plan) -> Estimate:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from coresim.advise.candidates import LoaderCandidate, beyond_memory, ladder, widest
+from coresim.advise.candidates import Setting, beyond_memory, ladder, widest
 from coresim.advise.memory import MemoryCap, memory_of
 from coresim.model.build import batches_out, build
 from coresim.model.option import Option
@@ -39,6 +39,16 @@ class Point:
     prefetch_factor: int
     estimate: Estimate
 
+    @classmethod
+    def of(cls, setting: Setting, estimate: Estimate) -> Point:
+        """A setting with its estimate; a part of a core counts as one."""
+        cores = math.ceil(setting.cores)
+        return cls(setting.option, cores, setting.workers, setting.prefetch_factor, estimate)
+
+    def at(self, scenario: Scenario) -> Setting:
+        """Its setting of a job."""
+        return Setting(scenario, self.option, self.cores, self.workers, self.prefetch_factor)
+
 
 @dataclass(frozen=True)
 class Study:
@@ -61,38 +71,39 @@ class Study:
                 self.progress(what, (before + len(results)) / total)
         return results
 
+    def planned(self, **changes: Any) -> Study:
+        """The same with changes of its plan."""
+        return replace(self, plan=replace(self.plan, **changes))
+
     @property
-    def rough(self) -> Plan:
-        """A cheaper plan, to choose between settings that are then simulated in full."""
+    def rough(self) -> Study:
+        """With a cheaper plan, to choose between settings that are then simulated in full."""
         steps, scatter = max(60, self.plan.steps // 3), 2 * self.plan.scatter
-        return replace(
-            self.plan, steps=steps, least=1, most=1, inputs=0, scatter=scatter, cycles=ROUGH_CYCLES, settle=False
-        )
+        return self.planned(steps=steps, least=1, most=1, inputs=0, scatter=scatter, cycles=ROUGH_CYCLES, settle=False)
 
     @property
-    def brief(self) -> Plan:
-        """A few full runs of the inputs as they are, which a longer look goes on from."""
+    def brief(self) -> Study:
+        """With a few full runs of the inputs as they are, which a longer look goes on from."""
         few = min(FEW, self.plan.least)
-        return replace(self.plan, least=few, most=few, inputs=0)
+        return self.planned(least=few, most=few, inputs=0)
 
     @property
-    def first_look(self) -> Plan:
-        """As few full runs as will do, and no more than a longer look begins with."""
+    def first_look(self) -> Study:
+        """With as few full runs as will do, and no more than a longer look begins with."""
         # Where they may stop the intervals of four hold less often than they say (`tests/sim/test_coverage.py`).
-        return replace(self.plan, least=min(FEW + 1, self.plan.least), most=self.plan.least)
+        return self.planned(least=min(FEW + 1, self.plan.least), most=self.plan.least)
 
 
 @lru_cache(maxsize=1 << 11)
-def pipeline_of(scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int) -> Pipeline:
-    """The pipeline of a host with ``cores`` cores *per accelerator*."""
-    return build(scenario, option, cores * scenario.accelerator.count, workers, prefetch_factor)
+def pipeline_of(setting: Setting) -> Pipeline:
+    """The pipeline of all accelerators of the host."""
+    cores = setting.cores * setting.scenario.accelerator.count
+    return build(setting.scenario, setting.option, cores, setting.workers, setting.prefetch_factor)
 
 
-def predict(
-    scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int, study: Study
-) -> Estimate:
+def predict(setting: Setting, study: Study) -> Estimate:
     """The estimate of one setting."""
-    pipeline = pipeline_of(scenario, option, cores, workers, prefetch_factor)
+    pipeline = pipeline_of(setting)
     # Cores beyond those that can be busy change nothing: option 1 is the same at every count.
     if pipeline.cores > pipeline.busiest():
         pipeline = replace(pipeline, cores=float(pipeline.busiest()), cpus=None)
@@ -103,15 +114,11 @@ def predict(
     return found
 
 
-def sure_enough(
-    scenario: Scenario, option: Option, cores: float, one: LoaderCandidate, confidence: float, study: Study
-) -> Estimate:
+def sure_enough(setting: Setting, confidence: float, study: Study) -> Estimate:
     """One setting, of the fewest runs where these say that no more of them make it as sure as that."""
-    setting = scenario, option, cores, one.workers, one.prefetch_factor
-    found = predict(*setting, replace(study, plan=study.first_look))
-    if found.probability_at_best(scenario.target.gpu_idle) < confidence:
-        return found
-    return predict(*setting, study)
+    found = predict(setting, study.first_look)
+    sure = found.probability_at_best(setting.scenario.target.gpu_idle) >= confidence
+    return predict(setting, study) if sure else found
 
 
 def sensible_maximum(scenario: Scenario) -> int:
@@ -129,23 +136,13 @@ def sensible_maximum(scenario: Scenario) -> int:
     return max(4, min(LARGEST_SWEEP, max(math.ceil(1.5 * needed) + 4, own)))
 
 
-def best_point(
-    scenario: Scenario, option: Option, cores: float, study: Study, more: Sequence[LoaderCandidate] = ()
-) -> Point:
-    """The best of a few settings with so many cores (`coresim.advise.candidates.ladder`, and ``more``)."""
-    return choose(scenario, option, cores, sorted({*ladder(scenario, option, cores), *more}), study)
+def best_point(scenario: Scenario, option: Option, cores: float, study: Study) -> Point:
+    """The best of a few settings with so many cores (`coresim.advise.candidates.ladder`)."""
+    return choose(ladder(scenario, option, cores), study)
 
 
-def choose(
-    scenario: Scenario,
-    option: Option,
-    cores: float,
-    tried: Sequence[LoaderCandidate],
-    study: Study,
-    stride: float = 4.0,
-    confidence: float = 0.0,
-) -> Point:
-    """Of some settings, in the order of their memory, the first within noise of the one that idles least.
+def choose(tried: Sequence[Setting], study: Study, stride: float = 4.0, confidence: float = 0.0) -> Point:
+    """Of settings with as many cores, in the order of their memory, the first within noise of the one that idles least.
 
     Short runs of all that no bound forbids choose between them. They may see none of the stalls that are rare, and take
     a setting with too few credits: so where it idles notably more in full, settings of ``stride`` times its memory, and
@@ -154,24 +151,19 @@ def choose(
     where in short runs none is within the target, and the best one surely is not. What uncertain inputs add is left out
     where it cannot matter to the choice.
     """
-    target = scenario.target.gpu_idle
+    target = tried[0].scenario.target.gpu_idle
 
-    def predicted(one: LoaderCandidate, how: Study) -> Estimate:
-        return predict(scenario, option, cores, one.workers, one.prefetch_factor, how)
-
-    def full(one: LoaderCandidate) -> Estimate:
-        found = predicted(one, replace(study, plan=study.brief))
+    def full(one: Setting) -> Estimate:
+        found = predict(one, study.brief)
         surely_beyond = found.gpu_idle - found.simulation_half_low > target
-        if surely_beyond or not confidence:
-            return found
-        return sure_enough(scenario, option, cores, one, confidence, study)
+        return found if surely_beyond or not confidence else sure_enough(one, confidence, study)
 
     if len(tried) == 1:
-        return _point(option, cores, tried[0], predicted(tried[0], study))
-    idles = short_idles(scenario, option, cores, tried, study)
+        return Point.of(tried[0], predict(tried[0], study))
+    idles = short_idles(tried, study)
     best = next(one for one in idles if idles[one] <= min(idles.values()) + NOISE)
     found = {best: full(best)}
-    seen = max(idles[best], lowest_idle(scenario, option, cores)) + NOISE
+    seen = max(idles[best], lowest_idle(best.scenario, best.option, best.cores)) + NOISE
     # What the model itself misses is the same for all of them.
     known = math.hypot(found[best].simulation_half_low, found[best].input_half_low)
     hopeless = min(found[best].gpu_idle - known, *idles.values()) > target + NOISE
@@ -182,10 +174,10 @@ def choose(
         if one.cost >= stride * max(found).cost or one == tried[-1]:
             found[one] = full(one)
     best = _chosen(found, target, confidence)
-    return _point(option, cores, best, predicted(best, study))
+    return Point.of(best, predict(best, study))
 
 
-def _chosen(found: dict[LoaderCandidate, Estimate], target: float, confidence: float) -> LoaderCandidate:
+def _chosen(found: dict[Setting, Estimate], target: float, confidence: float) -> Setting:
     """The least memory that idles least, or that is as sure as any."""
     least = min(estimate.gpu_idle for estimate in found.values())
     best = next(one for one in sorted(found) if found[one].gpu_idle <= least + NOISE)
@@ -195,17 +187,14 @@ def _chosen(found: dict[LoaderCandidate, Estimate], target: float, confidence: f
     return next(one for one in sorted(found) if chances[one] >= min(confidence, max(chances.values())))
 
 
-def short_idles(
-    scenario: Scenario, option: Option, cores: float, tried: Sequence[LoaderCandidate], study: Study
-) -> dict[LoaderCandidate, float]:
+def short_idles(tried: Sequence[Setting], study: Study) -> dict[Setting, float]:
     """Idle of short runs, without those that by a bound cannot change which is the first within noise of the least."""
-    rough, floor = replace(study, plan=study.rough), lowest_idle(scenario, option, cores)
-    idles, first = dict[LoaderCandidate, float](), math.inf
+    floor = lowest_idle(tried[0].scenario, tried[0].option, tried[0].cores)
+    idles, first = dict[Setting, float](), math.inf
     for one in tried:
-        setting = scenario, option, cores, one.workers, one.prefetch_factor
-        if least_idle(*setting) >= first - NOISE:
+        if least_idle(one) >= first - NOISE:
             continue
-        idles[one] = predict(*setting, rough).gpu_idle
+        idles[one] = predict(one, study.rough).gpu_idle
         most = min(idles.values()) + NOISE
         first = next(idle for idle in idles.values() if idle <= most)
         if floor >= first - NOISE:
@@ -219,12 +208,12 @@ def bound_of(pipeline: Pipeline) -> float:
     return max(0.0, 1.0 - tightest(pipeline)[1] * pipeline.step.service.mean)
 
 
-def least_idle(scenario: Scenario, option: Option, cores: float, workers: int, prefetch_factor: int) -> float:
+def least_idle(setting: Setting) -> float:
     """What `bound_of` gives for one setting, or a little less, in a moment: a search asks for it at very many."""
-    least, by_worker, by_credit = _allowed(scenario, option, cores)
+    least, by_worker, by_credit = _allowed(setting.scenario, setting.option, setting.cores)
     if by_credit < math.inf:
-        by_credit *= batches_out(scenario, workers, prefetch_factor)
-    return max(least, 1.0 - max(1, workers) * by_worker, 1.0 - by_credit)
+        by_credit *= batches_out(setting.scenario, setting.workers, setting.prefetch_factor)
+    return max(least, 1.0 - max(1, setting.workers) * by_worker, 1.0 - by_credit)
 
 
 def lowest_idle(scenario: Scenario, option: Option, cores: float) -> float:
@@ -244,7 +233,7 @@ def _allowed(scenario: Scenario, option: Option, cores: float) -> tuple[float, f
     workload = replace(workload, consumer_growth=0.0, consumer_by_workers=(quickest,))
     alone = replace(scenario, loader=loader, workload=workload)
     one = widest(alone, option, cores)
-    line = pipeline_of(alone, option, cores, max(1, one.workers), one.prefetch_factor)
+    line = pipeline_of(one)
     limits = {bound.name: bound.limit_batches_per_s * line.step.service.mean for bound in bounds(line)}
     pools = [f"servers of {stage.name}" for stage in line.stages if stage.servers == one.workers > 1]
     # What takes no time has no bound.
@@ -253,28 +242,19 @@ def _allowed(scenario: Scenario, option: Option, cores: float) -> tuple[float, f
     return max(0.0, 1.0 - min(limits.values(), default=math.inf)), by_worker, by_credit
 
 
-def _point(option: Option, cores: float, one: LoaderCandidate, estimate: Estimate) -> Point:
-    return Point(option, math.ceil(cores), one.workers, one.prefetch_factor, estimate)
-
-
 def memory_cap(scenario: Scenario, point: Point, study: Study) -> MemoryCap | None:
     """Where memory stops the workers and credits of option 2 short of what idles less with so many cores; None:
     nowhere.
     """
     if point.option != Option.OVERLAPPED or scenario.stages:
         return None
-    rough = replace(study, plan=study.rough)
 
-    def idle(workers: int, factor: int) -> float:
-        return predict(scenario, Option.OVERLAPPED, point.cores, workers, factor, rough).gpu_idle
+    def idle(setting: Setting) -> float:
+        return predict(setting, study.rough).gpu_idle
 
     wanted = beyond_memory(scenario, point.cores)
-    if not wanted or idle(*_setting(wanted[-1])) >= idle(point.workers, point.prefetch_factor) - NOISE:
+    if not wanted or idle(wanted[-1]) >= idle(point.at(scenario)) - NOISE:
         return None
-    better = next(one for one in wanted if idle(*_setting(one)) <= idle(*_setting(wanted[-1])) + NOISE)
-    memory = memory_of(scenario, *_setting(better))
+    better = next(one for one in wanted if idle(one) <= idle(wanted[-1]) + NOISE)
+    memory = memory_of(scenario, better.workers, better.prefetch_factor)
     return None if memory is None else MemoryCap(point.workers, better.workers, memory)
-
-
-def _setting(one: LoaderCandidate) -> tuple[int, int]:
-    return one.workers, one.prefetch_factor

@@ -34,5 +34,4 @@ def unlimited(scenario: Scenario, point: Point, study: Study) -> Unlimited | Non
     crowded = crowding(left, point.workers, point.cores * scenario.accelerator.count)
     if crowded is None:
         return None
-    found = predict(left, point.option, point.cores, point.workers, point.prefetch_factor, study)
-    return Unlimited(each, crowded, found)
+    return Unlimited(each, crowded, predict(point.at(left), study))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from coresim.model.scenario import Scenario, with_services
 from coresim.model.service import ZERO, Service
@@ -22,14 +23,19 @@ def workload(**factors: float) -> Transform:
     return change
 
 
-def loader(**fields: object) -> Transform:
-    """Keys of the loader, set."""
-    return lambda scenario: replace(scenario, loader=replace(scenario.loader, **fields))  # type: ignore[arg-type]
+def keys(section: str, **values: Any) -> Transform:
+    """Keys of a section of the scenario, set."""
+
+    def change(scenario: Scenario) -> Scenario:
+        part: Any = replace(getattr(scenario, section), **values)
+        return replace(scenario, **{section: part})
+
+    return change
 
 
 def prefetch_more(scenario: Scenario) -> Scenario:
     """Twice the batches out per worker."""
-    return loader(prefetch_factor=2 * scenario.loader.prefetch_factor)(scenario)
+    return keys("loader", prefetch_factor=2 * scenario.loader.prefetch_factor)(scenario)
 
 
 def step(factor: float) -> Transform:
@@ -130,7 +136,7 @@ def threads(gil: float) -> Transform:
     def change(scenario: Scenario) -> Scenario:
         if scenario.loader.in_process:
             return scenario
-        return loader(in_process=True, dispatch="shared", credits="queue", gil=gil)(scenario)
+        return keys("loader", in_process=True, dispatch="shared", credits="queue", gil=gil)(scenario)
 
     return change
 

@@ -44,7 +44,7 @@ def per_rate(scenario: Scenario, point: Point) -> PerRate:
 
     A trainer that spins while it waits takes one more, however many samples there are.
     """
-    line = _line(scenario, point)
+    line = pipeline_of(point.at(scenario))
     cores = float(line.width)
     speed = most_work(line.speed, cores, max(1, math.ceil(cores))) / cores
     needed = 1000.0 * math.fsum(_costs(line).values()) / line.batch_size / speed
@@ -55,7 +55,7 @@ def per_rate(scenario: Scenario, point: Point) -> PerRate:
 
 def uncertain(scenario: Scenario, point: Point) -> tuple[Uncertain, ...]:
     """The inputs that leave the number of cores uncertain, what adds most first; none: it is known."""
-    line = _line(scenario, point)
+    line = pipeline_of(point.at(scenario))
     step, speed = line.step.service.uncertainty, line.speed_uncertainty if float(line.width) > 1 else 0.0
     variances = {"step": step**2, **_variances(line)}
     total = math.fsum(variances.values())
@@ -63,10 +63,6 @@ def uncertain(scenario: Scenario, point: Point) -> tuple[Uncertain, ...]:
     own = known | {"step": step, "speed": speed}
     found = (Uncertain(name, own[name], variance / total) for name, variance in variances.items() if variance > 0.0)
     return tuple(sorted(found, key=lambda one: -one.share))
-
-
-def _line(scenario: Scenario, point: Point) -> Pipeline:
-    return pipeline_of(scenario, point.option, point.cores, max(1, point.workers), point.prefetch_factor)
 
 
 def _costs(line: Pipeline) -> dict[str, float]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from coresim.advise.candidates import fits
+from coresim.advise.candidates import Setting, fits
 from coresim.advise.sweep import Study, predict
+from coresim.advise.transforms import Transform, keys
 from coresim.model.option import Option
-from coresim.model.scenario import Scenario, with_services
+from coresim.model.scenario import with_services
 from coresim.sim.noise import NOISE
 from coresim.theory.capacity import saturation
 
@@ -22,21 +23,6 @@ RARE_STALLS = ("rare stalls", "shorten or drop the samples that take longest, or
 
 
 @dataclass(frozen=True)
-class JudgedSetting:
-    """A scenario at one setting, per accelerator."""
-
-    scenario: Scenario
-    option: Option
-    cores: float
-    workers: int
-    prefetch_factor: int
-
-    def idle(self, study: Study) -> float:
-        """The predicted GPU idle, a share."""
-        return predict(self.scenario, self.option, self.cores, self.workers, self.prefetch_factor, study).gpu_idle
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What binds, what would bind next, and the GPU idle if the first were removed."""
 
@@ -46,42 +32,34 @@ class Verdict:
     advice: str
 
 
-def _faster(*names: str) -> Callable[[JudgedSetting], JudgedSetting]:
-    def remove(setting: JudgedSetting) -> JudgedSetting:
-        return replace(setting, scenario=with_services(setting.scenario, 0.0, *names))
-
-    return remove
-
-
-def _more_workers(setting: JudgedSetting) -> JudgedSetting:
+def _more_workers(setting: Setting) -> Setting:
     return replace(setting, workers=4 * max(1, setting.workers))
 
 
-def _more_credits(setting: JudgedSetting) -> JudgedSetting:
+def _more_credits(setting: Setting) -> Setting:
     return replace(setting, prefetch_factor=4 * setting.prefetch_factor)
 
 
-def _more_cores(setting: JudgedSetting) -> JudgedSetting:
+def _more_cores(setting: Setting) -> Setting:
     grown = replace(setting, cores=4 * setting.cores)
     return grown if setting.option == Option.NO_OVERLAP else _more_workers(grown)
 
 
-def _free_bandwidth(setting: JudgedSetting) -> JudgedSetting:
-    return replace(setting, scenario=replace(setting.scenario, host=replace(setting.scenario.host, speed=(1.0,))))
+def _job(change: Transform) -> Callable[[Setting], Setting]:
+    """The change of a job, at a setting of it."""
+    return lambda setting: replace(setting, scenario=change(setting.scenario))
 
 
-def _unslowed(setting: JudgedSetting) -> JudgedSetting:
-    device = replace(setting.scenario.accelerator, slowdown=(1.0,))
-    return replace(setting, scenario=replace(setting.scenario, accelerator=device))
+def _faster(*names: str) -> Callable[[Setting], Setting]:
+    return _job(lambda scenario: with_services(scenario, 0.0, *names))
 
 
-def _no_lock(setting: JudgedSetting) -> JudgedSetting:
-    loader = replace(setting.scenario.loader, gil=0.0)
-    return replace(setting, scenario=replace(setting.scenario, loader=loader))
-
+_free_bandwidth = _job(keys("host", speed=(1.0,)))
+_unslowed = _job(keys("accelerator", slowdown=(1.0,)))
+_no_lock = _job(keys("loader", gil=0.0))
 
 #: Cause, what removing it means, and what to do about it; of causes that help alike the first is named.
-CAUSES: tuple[tuple[str, Callable[[JudgedSetting], JudgedSetting], str], ...] = (
+CAUSES: tuple[tuple[str, Callable[[Setting], Setting], str], ...] = (
     ("too few workers", _more_workers, "raise num_workers"),
     ("too few batches ahead", _more_credits, "raise prefetch_factor"),
     ("too few cores", _more_cores, "give the job more cores, or make preprocessing cheaper"),
@@ -96,26 +74,25 @@ CAUSES: tuple[tuple[str, Callable[[JudgedSetting], JudgedSetting], str], ...] = 
 )
 
 
-def judge(setting: JudgedSetting, target: float, study: Study, met: bool) -> Verdict:
+def judge(setting: Setting, study: Study, met: bool) -> Verdict:
     """The verdict on a setting: GPU-bound where it has ``met`` the target, else the cause whose removal helps most.
 
     For a GPU-bound setting the next bottleneck is what would bind on an accelerator twice as fast.
     """
-    whole = replace(study, plan=replace(study.plan, inputs=0), progress=None)
-    study = replace(study, plan=study.rough, progress=None)
-    idle = setting.idle(study)
+    target, whole, study = setting.scenario.target.gpu_idle, study.planned(inputs=0), study.rough
+    idle = _idle(setting, study)
     if idle <= target and not met:
         # A short run that sees nothing of what it is asked about says nothing about its cause.
-        study, idle = whole, setting.idle(whole)
+        study, idle = whole, _idle(setting, whole)
     if met:
         faster = replace(setting, scenario=with_services(setting.scenario, 0.5, "step"))
-        name, _, _ = _worst(faster, faster.idle(study), study)
+        name, _, _ = _worst(faster, _idle(faster, study), study)
         return Verdict(GPU_BOUND, name, idle, "more cores will not help: a faster step would")
     name, without, advice = _worst(setting, idle, study)
     if name == GPU_BOUND or idle - without <= LITTLE * (idle - target):
         # Two causes bind alike, so that removing either helps little: take cores out of the way, name the other.
         ample = _more_cores(setting)
-        other = _worst(ample, ample.idle(study), study)
+        other = _worst(ample, _idle(ample, study), study)
         if other[0] != GPU_BOUND and other[1] < without - NOISE:
             setting, (name, without, advice) = ample, other
         elif name == GPU_BOUND:
@@ -128,21 +105,25 @@ def judge(setting: JudgedSetting, target: float, study: Study, met: bool) -> Ver
     return Verdict(name, following, without, _possible(advice, name, setting))
 
 
-def _possible(advice: str, name: str, setting: JudgedSetting) -> str:
+def _idle(setting: Setting, study: Study) -> float:
+    return predict(setting, study).gpu_idle
+
+
+def _possible(advice: str, name: str, setting: Setting) -> str:
     """Not more workers where the loader can have no more, or none that fits; no pinning where it gains nothing."""
     most = setting.scenario.loader.max_workers
     if name == "serial consumer" and (setting.scenario.loader.pin_memory or not setting.scenario.accelerator.copies):
         return advice.removesuffix("; pin")
     if name != "too few workers":
         return advice
-    if setting.option == Option.OVERLAPPED and not fits(setting.scenario, setting.workers + 1, setting.prefetch_factor):
+    if not fits(replace(setting, workers=setting.workers + 1)):
         return f"more memory or a larger /dev/shm, or smaller batches: more than {setting.workers} workers do not fit"
     if most is None or setting.workers < most:
         return advice
     return f"a loader that can have more than {most} worker{'' if most == 1 else 's'}: this one cannot"
 
 
-def _worst(setting: JudgedSetting, idle: float, study: Study, noise: float = NOISE) -> tuple[str, float, str]:
+def _worst(setting: Setting, idle: float, study: Study, noise: float = NOISE) -> tuple[str, float, str]:
     """The cause whose removal lowers idle most (GPU-bound if none does by more than ``noise``).
 
     Bandwidth is one only where it is saturated. Short of that, cores that slow one another still do more work when
@@ -155,7 +136,7 @@ def _worst(setting: JudgedSetting, idle: float, study: Study, noise: float = NOI
     for name, remove, advice in CAUSES:
         if name in none:
             continue
-        without = remove(setting).idle(study)
+        without = _idle(remove(setting), study)
         if without < best[1] - noise:
             best = (name, without, advice)
     return best

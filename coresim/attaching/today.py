@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from coresim.advise.candidates import Setting
 from coresim.advise.sweep import Study, predict
 from coresim.advise.verdict import WORK
 from coresim.model.option import Option
@@ -86,7 +87,7 @@ def check_today(profile: Profile | None, study: Study) -> Checked | None:
 def check(scenario: Scenario, today: Today, study: Study) -> Checked:
     """Predict the program's own setting."""
     cores = free_cores(scenario, today)
-    found = predict(scenario, *_setting(scenario, today, cores), study)
+    found = predict(_setting(scenario, today, cores), study)
     checked = Checked(today, found.gpu_idle, found.gpu_idle_low, found.gpu_idle_high)
     if checked.trusted:
         return checked
@@ -100,9 +101,9 @@ def free_cores(scenario: Scenario, today: Today) -> float:
     return max(cores - others, 0.1 * cores) / today.ranks
 
 
-def _setting(scenario: Scenario, today: Today, cores: float) -> tuple[Option, float, int, int]:
+def _setting(scenario: Scenario, today: Today, cores: float) -> Setting:
     option, workers = (Option.OVERLAPPED, today.workers) if today.workers else (Option.NO_OVERLAP, 0)
-    return option, cores, workers, scenario.loader.prefetch_factor
+    return Setting(scenario, option, cores, workers, scenario.loader.prefetch_factor)
 
 
 def _likeliest(scenario: Scenario, checked: Checked, cores: float, study: Study) -> Term:
@@ -132,7 +133,7 @@ def _terms(scenario: Scenario, today: Today, cores: float, study: Study) -> Iter
     yield Term(
         THE_STEP,
         f"it took {format_duration(today.step)} as it is and {format_duration(step)} without waiting",
-        predict(changed, *_setting(scenario, today, cores), study).gpu_idle,
+        predict(_setting(changed, today, cores), study).gpu_idle,
     )
     work = workload.batch_size * workload.preprocess.mean + workload.collate.mean + workload.send.mean
     if today.workers and today.worker_cpu and work:
@@ -141,5 +142,5 @@ def _terms(scenario: Scenario, today: Today, cores: float, study: Study) -> Iter
             "preparing a batch",
             f"it cost the workers {format_duration(today.worker_cpu)} of CPU time as it is and {format_duration(work)}"
             " when the loader ran alone",
-            predict(changed, *_setting(scenario, today, cores), study).gpu_idle,
+            predict(_setting(changed, today, cores), study).gpu_idle,
         )

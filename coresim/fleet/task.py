@@ -110,15 +110,14 @@ def _needed(scenario: Scenario, option: Option, confidence: float, study: Study)
     The second to first order: what binds near the first is a product (`coresim.advise.starved`), so that inputs which
     are worse by their share of its uncertainty come to a step shorter by as much: what meets the target with that step.
     """
-    rough = replace(study, plan=study.rough)
-    likely = cores_needed(scenario, option, rough, predicted)
+    likely = cores_needed(scenario, option, study.rough, predicted)
     if likely is None:
         return None, None
-    spread = uncertainty(pipeline_of(scenario, option, likely.cores, max(1, likely.workers), likely.prefetch_factor))
+    spread = uncertainty(pipeline_of(likely.at(scenario)))
     shorter = math.exp(-stats.normal_quantile(confidence) * spread)
     if shorter == 1.0:
         return likely, likely
-    sure = cores_needed(with_services(scenario, shorter, "step"), option, rough, predicted)
+    sure = cores_needed(with_services(scenario, shorter, "step"), option, study.rough, predicted)
     return likely, sure if sure is None or sure.cores > likely.cores else likely
 
 
@@ -128,7 +127,9 @@ def _outcome(
     used = float(needed.cores if needed else useful_cores(scenario))
     had = cores.had or min(used, cores.most or math.inf)
     if needed and had >= needed.cores:
-        point, basis = (needed, SEARCHED) if searched else (_whole(scenario, needed, study), SIMULATED)
+        # In runs that are long enough for an interval.
+        whole = needed if searched else replace(needed, estimate=predicted(needed.at(scenario), study))
+        point, basis = whole, SEARCHED if searched else SIMULATED
     else:
         point, basis = short_of_cores(scenario, option, min(had, used), study)
     estimate = point.estimate
@@ -143,9 +144,3 @@ def _outcome(
         estimate.throughput_samples_per_s,
         basis,
     )
-
-
-def _whole(scenario: Scenario, point: Point, study: Study) -> Point:
-    """The setting in runs that are long enough for an interval."""
-    estimate = predicted(scenario, point.option, point.cores, point.workers, point.prefetch_factor, study)
-    return replace(point, estimate=estimate)

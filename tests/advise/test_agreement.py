@@ -111,7 +111,7 @@ def test_ten_times_the_steps_meet_the_target_wherever_the_interval_says_so() -> 
         if point.estimate.gpu_idle_high > target:
             continue
         said += 1
-        line = pipeline_of(found.scenario, point.option, point.cores, point.workers, point.prefetch_factor)
+        line = pipeline_of(point.at(found.scenario))
         steps = 10 * point.estimate.steps * point.estimate.replications // 4
         longer = estimate(line, Plan(steps, least=4, most=4, inputs=0, seed=10**5 + number), simulate)
         failed += longer.gpu_idle > target

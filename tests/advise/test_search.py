@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coresim.advise.candidates import FACTORS, candidates, fits, most_workers, spaced
+from coresim.advise.candidates import FACTORS, Setting, candidates, fits, most_workers, spaced
 from coresim.advise.recommend import Recommendation, recommend
 from coresim.advise.refine import EVERY, _better, _fewest, fewest_workers
 from coresim.advise.starved import predicted, short_of_cores
@@ -37,8 +37,7 @@ def answer(scenario: Scenario, **more: Any) -> Recommendation:
 
 def truth(found: Recommendation, steps: int = 20_000) -> float:
     """GPU idle at the recommended setting, over long runs of their own."""
-    point = found.point
-    line = pipeline_of(found.scenario, point.option, point.cores, point.workers, point.prefetch_factor)
+    line = pipeline_of(found.point.at(found.scenario))
     return estimate(line, Plan(steps, least=4, most=4, inputs=0, seed=77), simulate).gpu_idle
 
 
@@ -65,7 +64,7 @@ def test_no_other_setting_does_with_fewer_cores(batch: int, cv: float, step: str
     if cores == 0:
         return
     idles = [
-        predict(scenario, 2, cores, workers, factor, study).gpu_idle
+        predict(Setting(scenario, 2, cores, workers, factor), study).gpu_idle
         for workers in range(1, 4 * cores + 1)
         for factor in FACTORS
     ]
@@ -78,8 +77,7 @@ def test_of_settings_that_idle_the_same_the_one_with_the_least_memory() -> None:
     study = Study(simulate, Plan(inputs=0))
     cheaper = [one for one in candidates(scenario, 2, found.point.cores) if one.cost < _cost(scenario, found)]
     for one in cheaper:
-        idle = predict(scenario, 2, found.point.cores, one.workers, one.prefetch_factor, study).gpu_idle
-        assert idle > found.point.estimate.gpu_idle + 0.001
+        assert predict(one, study).gpu_idle > found.point.estimate.gpu_idle + 0.001
 
 
 def _cost(scenario: Scenario, found: Recommendation) -> float:
@@ -149,7 +147,7 @@ def test_where_samples_wait_many_workers_are_tried() -> None:
 def test_all_that_is_tried_fits_and_one_setting_is_left_where_none_does() -> None:
     tight = job(8, "5 ms", 0, "10 ms", workload={"batch_bytes": 1e6}, host={"shm_bytes": 20e6})
     tried = candidates(tight, 2, 8)
-    assert tried == sorted(tried) and all(fits(tight, one.workers, one.prefetch_factor) for one in tried)
+    assert tried == sorted(tried) and all(map(fits, tried))
     assert {one.prefetch_factor for one in tried} == set(FACTORS)
     none = job(8, "5 ms", 0, "10 ms", workload={"batch_bytes": 1e9}, host={"shm_bytes": 1e6})
     assert [(one.workers, one.prefetch_factor) for one in candidates(none, 2, 8)] == [(1, 1)]
@@ -168,8 +166,7 @@ def test_the_bound_of_all_settings_is_below_each(seed: int = 5) -> None:
         cores = int(generator.integers(1, 6))
         study = Study(simulate, Plan(steps=1500, least=1, most=1, inputs=0))
         for one in candidates(scenario, 2, cores)[::5]:
-            idle = predict(scenario, 2, cores, one.workers, one.prefetch_factor, study).gpu_idle
-            assert lowest_idle(scenario, 2, cores) <= idle + 0.05
+            assert lowest_idle(scenario, 2, cores) <= predict(one, study).gpu_idle + 0.05
 
 
 def test_one_study_of_two_jobs_keeps_them_apart() -> None:
@@ -177,7 +174,8 @@ def test_one_study_of_two_jobs_keeps_them_apart() -> None:
     shared = Study(simulate, Plan(target=0.05))
     for scenario in (job(8, "5 ms", 0, "10 ms"), job(8, "5 ms", 4, "10 ms"), job(8, "9 ms", 4, "10 ms")):
         own = Study(simulate, Plan(target=0.05))
-        assert predicted(scenario, 2, 4, 6, 2, shared) == predicted(scenario, 2, 4, 6, 2, own)
+        setting = Setting(scenario, 2, 4, 6, 2)
+        assert predicted(setting, shared) == predicted(setting, own)
         for cores in (1, 4):
             assert short_of_cores(scenario, 2, cores, shared) == short_of_cores(scenario, 2, cores, own)
 
@@ -191,7 +189,7 @@ def test_one_study_with_two_targets_keeps_their_runs_apart() -> None:
 
 def test_a_search_for_a_surer_setting_does_not_give_up_one_that_likely_meets_the_target() -> None:
     scenario, study = job(8, "5 ms", 2, "10 ms"), Study(simulate, Plan(target=0.05))
-    estimated = predict(scenario, 2, 4, 8, 8, study)
+    estimated = predict(Setting(scenario, 2, 4, 8, 8), study)
     inside, outside = (
         Point(Option.OVERLAPPED, 4, workers, 8, replace(estimated, gpu_idle=idle, gpu_idle_low=0.0, gpu_idle_high=0.1))
         for workers, idle in ((20, 0.048), (10, 0.052))
@@ -213,7 +211,8 @@ def test_of_settings_as_good_with_the_same_cores_the_fewest_workers_are_the_answ
     # 384 ms of work for each step of 300 ms: two cores are enough, and two workers keep them busy.
     found = recommend(scenario, study, (2,)).point
     assert (found.cores, found.workers) == (2, 2)
-    many = replace(found, workers=8, estimate=predict(scenario, 2, 2, 8, 2, study), prefetch_factor=2)
+    setting = Setting(scenario, 2, 2, 8, 2)
+    many = Point.of(setting, predict(setting, study))
     assert fewest_workers(scenario, many, 0.5, study).workers == 2
     # Of a job that needs more workers than cores, no setting with fewer workers is as good.
     study = Study(simulate, Plan(target=0.05))
@@ -221,5 +220,6 @@ def test_of_settings_as_good_with_the_same_cores_the_fewest_workers_are_the_answ
     assert best.point.workers > best.point.cores == 4
     for workers in range(1, best.point.workers):
         for factor in FACTORS:
-            other = predict(best.scenario, 2, best.point.cores, workers, factor, study).gpu_idle
+            setting = Setting(best.scenario, 2, best.point.cores, workers, factor)
+            other = predict(setting, study).gpu_idle
             assert other > min(0.05, best.point.estimate.gpu_idle)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coresim.advise.candidates import LoaderCandidate, candidates, ladder
+from coresim.advise.candidates import Setting, candidates, ladder
 from coresim.advise.curves import PART, curve
 from coresim.advise.starved import BOUNDED, short_of_cores, short_of_reads
 from coresim.advise.sweep import (
@@ -81,12 +81,9 @@ def test_the_scan_may_stop_where_none_can_be_better() -> None:
     job = scenario()
     for cores in (2, 5, 12):
         study = Study(simulate, SHORT)
-        idles = {
-            one: predict(job, 2, cores, one.workers, one.prefetch_factor, Study(simulate, study.rough)).gpu_idle
-            for one in ladder(job, 2, cores)
-        }
+        idles = {one: predict(one, Study(simulate, study.rough.plan)).gpu_idle for one in ladder(job, 2, cores)}
         first = min(one for one, idle in idles.items() if idle <= min(idles.values()) + NOISE)
-        found = short_idles(job, 2, cores, ladder(job, 2, cores), study)
+        found = short_idles(ladder(job, 2, cores), study)
         assert min(one for one, idle in found.items() if idle <= min(found.values()) + NOISE) == first
     stopped = Counting()
     best_point(job, 2, 12, Study(stopped, Plan(steps=120, least=3, most=3, inputs=0)))
@@ -179,10 +176,10 @@ def test_slow_reads_are_not_swept_in_full_and_the_answer_stays(streams: int | No
 @pytest.mark.parametrize(("cores", "fewer"), [(4, True), (8, False)])
 def test_what_is_decided_by_few_runs_takes_no_more(cores: int, fewer: bool) -> None:
     # Of 80 ms of work per step of 20 ms four cores are not surely enough, and eight are.
-    job, one = scenario(mean="10 ms", cv=1, uncertainty=0.1), LoaderCandidate(0.0, 12, 2)
+    setting = Setting(scenario(mean="10 ms", cv=1, uncertainty=0.1), Option.OVERLAPPED, cores, 12, 2)
     study = Study(simulate, Plan(least=8, most=32, inputs=4, half_width=0.0005, target=0.05))
-    found = sure_enough(job, Option.OVERLAPPED, cores, one, 0.9, study)
-    closer = predict(job, Option.OVERLAPPED, cores, one.workers, one.prefetch_factor, study)
+    found = sure_enough(setting, 0.9, study)
+    closer = predict(setting, study)
     assert (found.probability(0.05) >= 0.9) == (closer.probability(0.05) >= 0.9) == (not fewer)
     assert found.replications < closer.replications if fewer else found == closer
 
@@ -198,8 +195,7 @@ def test_the_bound_of_a_setting_in_a_moment_is_never_above_that_of_its_pipeline(
         for option in (1, 2, 3):
             for cores in (1, 4, 6):
                 for one in candidates(job, option, cores)[::7]:
-                    setting = job, option, cores, max(1, one.workers), one.prefetch_factor
-                    bound, least = bound_of(pipeline_of(*setting)), least_idle(*setting)
+                    bound, least = bound_of(pipeline_of(one)), least_idle(one)
                     assert least <= bound + 1e-12
                     # Where more workers do not make the work longer and no trainer spins, they are the same.
                     if job is jobs[-1]:

@@ -16,6 +16,7 @@ from jsonschema import validate
 from matplotlib.figure import Figure
 
 import coresim
+from coresim.advise.candidates import Setting
 from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.recommend import recommend
 from coresim.advise.starved import BOUNDED, SEARCHED, SIMULATED, brief
@@ -596,7 +597,7 @@ def test_near_the_target_inputs_are_simulated() -> None:
 @pytest.mark.parametrize("gpus", [1, 2, 8])
 def test_gpus_share_the_steps_of_a_window(gpus: int) -> None:
     device = replace(job().scenario.accelerator, count=gpus)
-    pipeline = pipeline_of(replace(job().scenario, accelerator=device), 2, 8, 12, 2)
+    pipeline = pipeline_of(Setting(replace(job().scenario, accelerator=device), 2, 8, 12, 2))
     plan = FLEET_PLAN
     whole, short = run_length(pipeline, plan), run_length(pipeline, brief(plan, pipeline))
     steps = gpus * (short.steps - short.warm_up)
