@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import spaced
@@ -26,50 +26,41 @@ from coresim.sim.estimate import STARVED
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a recommendation already says of a job, for others to say the same.
-
-    Attributes:
-        option: the recommended one.
-        cores: cores per accelerator of today's job; None: its host's are not known.
-        today: its setting there: the scenario's own, or the best of the recommended option; None: not known.
-        answers: of each option that was asked for, the fewest cores that meet the target; None: none do.
-    """
-
-    option: Option
-    cores: float | None
-    today: Point | None
-    answers: Mapping[Option, Point | None]
-
-
-def known(answers: Iterable[OptionAnswer], point: Point, own: OwnHost | None) -> Known:
-    """What is known of the answers of all options, of the recommended setting and of the host's own cores."""
-    by_option = {answer.option: answer.answer for answer in answers}
-    if own is None:
-        return Known(point.option, None, None, by_option)
-    return Known(point.option, own.cores, own.today or own.point, by_option)
-
-
-@dataclass(frozen=True)
 class Decision:
-    """The answers of all options and the one that is recommended, before its evidence.
+    """The recommended setting and what it was chosen from, before its evidence.
 
     Attributes:
-        answers: of each option.
-        point: the recommended setting.
-        own: the same job on the host's own cores.
-        met: whether ``point`` is within the target as likely as not.
+        scenario: what it is for.
+        point: the recommended setting, with the fewest cores that meet the target as likely as not; where no core
+            count does, the knee of the best option.
+        options: each option's curve and answer.
+        own_host: the same job on the host's own cores, if the scenario says how many there are.
     """
 
-    answers: tuple[OptionAnswer, ...]
+    scenario: Scenario
     point: Point
-    own: OwnHost | None
-    met: bool
+    options: tuple[OptionAnswer, ...]
+    own_host: OwnHost | None
 
     @property
     def chosen(self) -> OptionAnswer:
         """The answer of the recommended option."""
-        return next(answer for answer in self.answers if answer.option == self.point.option)
+        return next(option for option in self.options if option.option == self.point.option)
+
+    @property
+    def sure(self) -> Point | None:
+        """Of all options, the setting with the fewest cores that meet the target with the confidence asked for."""
+        return fewest_of((option.sure for option in self.options), self.point.option)
+
+    @property
+    def probability(self) -> float:
+        """That the true GPU idle at ``point`` is within the target."""
+        return self.point.estimate.probability(self.scenario.target.gpu_idle)
+
+    @property
+    def meets_target(self) -> bool:
+        """Whether ``point`` is within the target as likely as not."""
+        return self.probability >= LIKELY
 
 
 def decide(
@@ -90,14 +81,14 @@ def decide(
         point = fewest_workers(scenario, point, confidence if same else LIKELY, near)
         sure = point if same else sure and fewest_workers(scenario, sure, confidence, near)
     point = _narrowed(scenario, point, confidence, study)
-    met = point.estimate.probability(target) >= LIKELY
     if point.estimate.probability(target) >= confidence:
         # The setting with the fewest workers may idle less than the one that the search had found.
         answers, sure = tuple(_surely(answer, point) for answer in answers), point
-    decision = Decision(answers, point, None, met)
+    decision = Decision(scenario, point, answers, None)
     own = own_host(scenario, decision.chosen.curve, (sure,), point, study)
     there = own.point if own and own.cores == own.point.cores else None
-    return replace(decision, answers=tuple(_agreed(answer, (sure, there, point)) for answer in answers), own=own)
+    agreed = tuple(_agreed(answer, (sure, there, point)) for answer in answers)
+    return replace(decision, options=agreed, own_host=own)
 
 
 def _surely(answer: OptionAnswer, point: Point) -> OptionAnswer:

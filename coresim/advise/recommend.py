@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import widest
-from coresim.advise.decide import Known, decide, known
+from coresim.advise.decide import Decision, decide
 from coresim.advise.epochs import EpochStart, epoch_start
-from coresim.advise.own_host import OwnHost
-from coresim.advise.refine import CONFIDENCE, LIKELY, OptionAnswer, check_confidence, fewest_of
+from coresim.advise.refine import CONFIDENCE, OptionAnswer, check_confidence
 from coresim.advise.sensitivity import Elasticity, elasticities
 from coresim.advise.sweep import Point, Study, pipeline_of
 from coresim.advise.threads import Unlimited, unlimited
@@ -25,38 +24,27 @@ WIDE = 1.25
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Decision):
     """The answer and its evidence.
 
     Attributes:
-        scenario: what it is for.
-        point: the recommended setting, with the fewest cores that meet the target as likely as not; where no core
-            count does, the knee of the best option.
         confidence: the probability that ``sure`` has.
-        sure: of all options, the setting with the fewest cores that meet the target with that probability; or None.
         cores_low, cores_high: fewest cores whose interval reaches, and lies within, the target; None: none does.
         verdict: what binds at ``point``; where none meets the target, at the most cores that were tried.
-        options: each option's curve and answer.
         lower_bound: cores below which no schedule reaches the target.
         saturating_cores: fewest cores that do 95 % of the work that any number can; None: not known by its s(k).
-        own_host: the same job on the host's own cores, if the scenario says how many there are.
         elasticities: what moves GPU idle at ``point``, the strongest first.
         epoch_start: what each start of an epoch costs at ``point``; None for option 1.
         unlimited: what library threads do to ``point`` where nothing limits them; None: nothing, or not known.
         per_rate, uncertain: what `coresim.advise.uncertain` says of the number of cores.
     """
 
-    scenario: Scenario
-    point: Point
     confidence: float
-    sure: Point | None
     cores_low: int | None
     cores_high: int | None
     verdict: Verdict
-    options: tuple[OptionAnswer, ...]
     lower_bound: LowerBound
     saturating_cores: int | None
-    own_host: OwnHost | None
     elasticities: tuple[Elasticity, ...]
     epoch_start: EpochStart | None
     unlimited: Unlimited | None
@@ -68,26 +56,6 @@ class Recommendation:
         """The input to know better first, where the two answers are more than a quarter apart; None: they are not."""
         apart = self.sure is None or self.sure.cores > WIDE * self.point.cores
         return next(iter(self.uncertain), None) if self.meets_target and apart else None
-
-    @property
-    def chosen(self) -> OptionAnswer:
-        """The answer of the recommended option."""
-        return next(option for option in self.options if option.option == self.point.option)
-
-    @property
-    def known(self) -> Known:
-        """What others say of the job too."""
-        return known(self.options, self.point, self.own_host)
-
-    @property
-    def probability(self) -> float:
-        """That the true GPU idle at ``point`` is within the target."""
-        return self.point.estimate.probability(self.scenario.target.gpu_idle)
-
-    @property
-    def meets_target(self) -> bool:
-        """Whether ``point`` is within the target as likely as not."""
-        return self.probability >= LIKELY
 
     @property
     def rule_of_thumb_cores(self) -> int:
@@ -120,21 +88,17 @@ def recommend(
     check_confidence(confidence)
     target = scenario.target.gpu_idle
     decision = decide(scenario, study, options, max_cores, confidence)
-    answers, point, chosen = decision.answers, decision.point, decision.chosen
+    point, chosen = decision.point, decision.chosen
     # At the knee cores bind as much as what else binds: without an answer, ask where cores are ample.
-    judged = point if decision.met else chosen.curve[-1]
+    judged = point if decision.meets_target else chosen.curve[-1]
     return Recommendation(
-        scenario,
-        point=point,
+        **vars(decision),
         confidence=confidence,
-        sure=fewest_of((found.sure for found in answers), point.option),
         cores_low=_fewest(chosen, lambda found: found.estimate.gpu_idle_low <= target),
         cores_high=_fewest(chosen, lambda found: found.estimate.gpu_idle_high <= target),
-        verdict=judge(judged.at(scenario), study, decision.met),
-        options=answers,
+        verdict=judge(judged.at(scenario), study, decision.meets_target),
         lower_bound=_lower_bound(scenario, point, target),
         saturating_cores=saturation(scenario.host.speed),
-        own_host=decision.own,
         elasticities=elasticities(point.at(scenario), study),
         epoch_start=epoch_start(scenario, point, study),
         unlimited=unlimited(scenario, point, study),

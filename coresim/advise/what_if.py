@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import Setting
-from coresim.advise.decide import Known, decide, known
+from coresim.advise.decide import Decision, decide
 from coresim.advise.memory import Memory, memory_of
 from coresim.advise.need import cores_needed
 from coresim.advise.remedies import REMEDIES, RESTS, Remedy
@@ -94,7 +94,7 @@ def what_if(
     study: Study,
     names: Sequence[str] = (),
     option: Option = Option.OVERLAPPED,
-    said: Known | None = None,
+    said: Decision | None = None,
     options: Sequence[Option] | None = None,
 ) -> WhatIf:
     """Simulate today's job and the remedies that apply to it.
@@ -104,16 +104,14 @@ def what_if(
         study: engine, plan and executor.
         names: which remedies; none: all that apply.
         option: the organisation of the pipeline.
-        said: what `coresim.advise.recommend.recommend` says of the job (`Recommendation.known`); None: it is asked.
+        said: what is decided of the job, as a recommendation is; None: it is asked.
         options: which organisations it is asked about; None: all that the preset can be.
 
     Raises:
         InputError: a remedy that is not known, or does not apply to this job.
     """
     remedies = remedies_named(scenario, names)
-    if said is None:
-        found = decide(scenario, study, options)
-        said = known(found.answers, found.point, found.own)
+    said = said or decide(scenario, study, options)
     job = _Job(scenario, option, study, said)
     today = job.today()
     outcomes = [_tried(remedy, job) for remedy in remedies]
@@ -121,7 +119,7 @@ def what_if(
     return WhatIf(
         scenario=scenario,
         option=option,
-        chosen=said.option,
+        chosen=said.point.option,
         today=today,
         outcomes=tuple(sorted(outcomes, key=lambda found: (not found.helps(today.throughput), _evidence(found)))),
         need_cores=today.idle > target and today.cores_needed[0] is not None,
@@ -137,15 +135,16 @@ def option_today(scenario: Scenario, otherwise: Option) -> Option:
 class _Job:
     """A job as it is: what a recommendation says of it is not asked again."""
 
-    def __init__(self, scenario: Scenario, option: Option, study: Study, said: Known) -> None:
+    def __init__(self, scenario: Scenario, option: Option, study: Study, said: Decision) -> None:
         self.scenario, self.option, self.study = scenario, option, study
+        answer = next((found.answer for found in said.options if found.option == option), None)
         # What was asked for may have had a limit of cores.
-        self.needed = said.answers.get(option) or cores_needed(scenario, option, study)
-        cores, today = said.cores, said.today
-        if cores is None:
-            cores = float(self.needed.cores if self.needed else 1)
+        self.needed = answer or cores_needed(scenario, option, study)
+        if said.own_host:
+            self.cores, today = said.own_host.cores, said.own_host.today or said.own_host.point
+        else:
+            self.cores = float(self.needed.cores if self.needed else 1)
             today = self.needed if scenario.loader.workers is None else None
-        self.cores = cores
         self._today = today if today and today.option == option else None
 
     def today(self) -> RemedyOutcome:

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         ledger = latest(profile.host.fingerprint, profile.workload) if profile else None
         checked = ledger_table(ledger) if ledger else None
         option = option_today(scenario, found.point.option)
-        remedies = remedies_sections(what_if(scenario, study, option=option, said=found.known))
+        remedies = remedies_sections(what_if(scenario, study, option=option, said=found))
         report = plan_report(answer, study.engine, about, title, remedies, checked)
         if today:
             print(visible(today_text(today)))

@@ -100,7 +100,7 @@ def _searched(task: Task, option: Option) -> tuple[Point | None, Point | None]:
     """The settings that `coresim.advise.recommend` finds for the job on that host."""
     scenario = task.transferred.scenario(task.scenario, condense=False)
     study = Study(engine_named(task.engine), Plan(level=task.plan.level, seed=task.plan.seed))
-    answer = decide(scenario, study, (option,), confidence=task.confidence).answers[0]
+    answer = decide(scenario, study, (option,), confidence=task.confidence).options[0]
     return answer.answer, answer.sure
 
 

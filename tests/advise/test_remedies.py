@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from made_up import profile
 
-from coresim.advise.decide import Known, decide
+from coresim.advise.decide import Decision, decide
 from coresim.advise.remedies import REMEDIES, RESTS
-from coresim.advise.sweep import Study
+from coresim.advise.sweep import Point, Study
 from coresim.advise.what_if import remedies_named, what_if
 from coresim.cli.main import build_parser, main
 from coresim.errors import InputError
@@ -23,14 +23,16 @@ from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 
 STUDY = Study(simulate, Plan(steps=120, least=3, most=3, inputs=0))
-#: That option 2 is recommended, and nothing else.
-KNOWN = Known(Option.OVERLAPPED, None, None, {})
 DECODING = {"faster-decoder", "raw-format", "offline-resize", "gpu-decode"}
 
 
 def job(cores: int = 4, step: str = "30 ms", **workload: object) -> Scenario:
     work = {"batch_size": 32, "preprocess": "6 ms", "batch_bytes": 19e6} | workload
     return read_scenario({"workload": work, "accelerator": {"step": step}, "host": {"cores": cores}})
+
+
+#: That option 2 is recommended, and nothing else.
+KNOWN = Decision(job(), Point(Option.OVERLAPPED, 1, 1, 2, None), (), None)  # type: ignore[arg-type]
 
 
 def by_name(found: object) -> dict:

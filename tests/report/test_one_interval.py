@@ -63,7 +63,7 @@ def one_interval(answer: Answer) -> set[str]:
     """Compare all that is said of one setting; which of the settings that need not be there were."""
     result, there = answer.result, set[str]()
     chosen, study = result.point.option, Study(simulate, Plan())
-    remedies = what_if(result.scenario, study, ["more-workers", "more-cores"], chosen, result.known)
+    remedies = what_if(result.scenario, study, ["more-workers", "more-cores"], chosen, result)
     report = plan_report(answer, simulate, {}, remedies=remedies_sections(remedies))
     facts = dict(report.facts)
     tables = [block for section in report.sections for block in section.blocks if isinstance(block, Table)]
@@ -115,7 +115,7 @@ def test_a_limit_of_cores_is_no_reason_to_buy_none() -> None:
     """Three cores are too few and five are enough: who asked for three at the most is not told that none are."""
     scenario = coresim.recommend(job({"cores": 2}), max_cores=3, options=(2,)).result
     assert not scenario.meets_target
-    found = what_if(scenario.scenario, Study(simulate, Plan()), ["more-cores"], Option.OVERLAPPED, scenario.known)
+    found = what_if(scenario.scenario, Study(simulate, Plan()), ["more-cores"], Option.OVERLAPPED, scenario)
     assert found.need_cores and found.today.cores_needed[0] > 3
 
 
