@@ -1,8 +1,6 @@
-"""What a remedy costs besides cores, in this job's own numbers, where the sizes that it takes are known."""
+"""What a remedy costs besides cores, in this job's own numbers: words, or none where a size is not known."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes
@@ -10,8 +8,6 @@ from coresim.units import format_bytes, format_duration
 
 #: Fewer samples are a piece of a set, or a stand-in for one, and price nothing: prices are then for a million.
 LEAST_SET, MILLION = 1000, 1e6
-#: Words about the price, or nothing where a size is not known.
-Price = Callable[[Scenario], str]
 
 
 def samples(scenario: Scenario) -> float | None:
@@ -62,14 +58,10 @@ def whole_set(scenario: Scenario) -> str:
     return "" if size is None else f"{format_bytes(size)}{per}"
 
 
-def stored_times(factor: float) -> Price:
+def stored_times(scenario: Scenario, factor: float) -> str:
     """The set stored once more, ``factor`` times as large."""
-
-    def price(scenario: Scenario) -> str:
-        size, per = _set_bytes(scenario)
-        return "" if size is None else f"{format_bytes(factor * size)} instead of {format_bytes(size)}{per}"
-
-    return price
+    size, per = _set_bytes(scenario)
+    return "" if size is None else f"{format_bytes(factor * size)} instead of {format_bytes(size)}{per}"
 
 
 def prepared_once(scenario: Scenario) -> str:
@@ -88,17 +80,13 @@ def read_once(scenario: Scenario) -> str:
     return f"{hours}{per}"
 
 
-def gpu_share(least: float, most: float) -> Price:
+def gpu_share(scenario: Scenario, least: float, most: float) -> str:
     """GPU seconds of each step, for so many per sample, and the bytes of a batch that it must hold or be sent."""
-
-    def price(scenario: Scenario) -> str:
-        work = scenario.workload
-        low, high = (format_duration(seconds * work.batch_size) for seconds in (least, most))
-        found = f"{low} to {high} of GPU time in each step"
-        if work.sample_bytes is not None:
-            found += f", {format_bytes(work.sample_bytes * work.batch_size)} sent to it for a batch"
-        return (
-            found if work.batch_bytes is None else f"{found}, at least {format_bytes(work.batch_bytes)} of its memory"
-        )
-
-    return price
+    work = scenario.workload
+    low, high = (format_duration(seconds * work.batch_size) for seconds in (least, most))
+    found = f"{low} to {high} of GPU time in each step"
+    if work.sample_bytes is not None:
+        found += f", {format_bytes(work.sample_bytes * work.batch_size)} sent to it for a batch"
+    if work.batch_bytes is not None:
+        found += f", at least {format_bytes(work.batch_bytes)} of its memory"
+    return found

@@ -4,33 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from coresim.model.scenario import Scenario, with_services
 from coresim.model.service import ZERO, Service
 from coresim.model.storage import from_storage
 
+Numbers = ParamSpec("Numbers")
 Transform = Callable[[Scenario], Scenario]
 
 
-def workload(**factors: float) -> Transform:
+def transform(change: Callable[Concatenate[Scenario, Numbers], Scenario]) -> Callable[Numbers, Transform]:
+    """Called without the scenario, the function gives the transform: ``step(0.5)`` halves the step of a scenario."""
+
+    def with_numbers(*args: Numbers.args, **kwargs: Numbers.kwargs) -> Transform:
+        return lambda scenario: change(scenario, *args, **kwargs)
+
+    return with_numbers
+
+
+@transform
+def workload(scenario: Scenario, **factors: float) -> Scenario:
     """Named times of the workload, multiplied."""
-
-    def change(scenario: Scenario) -> Scenario:
-        times = {name: getattr(scenario.workload, name).scaled(factor) for name, factor in factors.items()}
-        return replace(scenario, workload=replace(scenario.workload, **times))
-
-    return change
+    times: Any = {name: getattr(scenario.workload, name).scaled(factor) for name, factor in factors.items()}
+    return replace(scenario, workload=replace(scenario.workload, **times))
 
 
-def keys(section: str, **values: Any) -> Transform:
+@transform
+def keys(scenario: Scenario, section: str, **values: Any) -> Scenario:
     """Keys of a section of the scenario, set."""
-
-    def change(scenario: Scenario) -> Scenario:
-        part: Any = replace(getattr(scenario, section), **values)
-        return replace(scenario, **{section: part})
-
-    return change
+    part: Any = replace(getattr(scenario, section), **values)
+    return replace(scenario, **{section: part})
 
 
 def prefetch_more(scenario: Scenario) -> Scenario:
@@ -38,22 +42,20 @@ def prefetch_more(scenario: Scenario) -> Scenario:
     return keys("loader", prefetch_factor=2 * scenario.loader.prefetch_factor)(scenario)
 
 
-def step(factor: float) -> Transform:
+@transform
+def step(scenario: Scenario, factor: float) -> Scenario:
     """The step's time, multiplied."""
-    return lambda scenario: with_services(scenario, factor, "step")
+    return with_services(scenario, factor, "step")
 
 
-def batch_twice(growth: float) -> Transform:
+@transform
+def batch_twice(scenario: Scenario, growth: float) -> Scenario:
     """Twice the samples: per-batch times grow with it, the step by ``growth``, the launch does not.
 
     Launches are ahead of a device whose step takes longer, so that it does not wait for them.
     """
-
-    def change(scenario: Scenario) -> Scenario:
-        found = step(growth)(with_batch(scenario, 2 * scenario.workload.batch_size))
-        return replace(found, accelerator=replace(found.accelerator, lead=0.0))
-
-    return change
+    found = step(growth)(with_batch(scenario, 2 * scenario.workload.batch_size))
+    return replace(found, accelerator=replace(found.accelerator, lead=0.0))
 
 
 def with_batch(scenario: Scenario, samples: int) -> Scenario:
@@ -65,36 +67,27 @@ def with_batch(scenario: Scenario, samples: int) -> Scenario:
     return replace(found, workload=replace(found.workload, batch_size=samples, batch_bytes=size))
 
 
-def on_device(share_left: float, seconds_per_sample: float) -> Transform:
+@transform
+def on_device(scenario: Scenario, share_left: float, seconds_per_sample: float) -> Scenario:
     """A part of the preparation moves to the accelerator, which needs time for it in every step."""
-
-    def change(scenario: Scenario) -> Scenario:
-        extra = seconds_per_sample * scenario.workload.batch_size
-        moved = workload(preprocess=share_left)(scenario)
-        device = moved.workload.device_preprocess + extra
-        return replace(moved, workload=replace(moved.workload, device_preprocess=device))
-
-    return change
+    extra = seconds_per_sample * scenario.workload.batch_size
+    moved = workload(preprocess=share_left)(scenario)
+    device = moved.workload.device_preprocess + extra
+    return replace(moved, workload=replace(moved.workload, device_preprocess=device))
 
 
-def decoder(spared: float, **factors: float) -> Transform:
+@transform
+def decoder(scenario: Scenario, spared: float, **factors: float) -> Scenario:
     """A share of the preparation is spared, at the most all that is known to decode; other times are multiplied."""
-
-    def change(scenario: Scenario) -> Scenario:
-        known = scenario.workload.decode_share
-        return workload(preprocess=1.0 - (spared if known is None else min(spared, known)), **factors)(scenario)
-
-    return change
+    known = scenario.workload.decode_share
+    return workload(preprocess=1.0 - (spared if known is None else min(spared, known)), **factors)(scenario)
 
 
-def decode(share_of_decode_left: float, seconds_per_sample: float) -> Transform:
+@transform
+def decode(scenario: Scenario, share_of_decode_left: float, seconds_per_sample: float) -> Scenario:
     """Only the decoding moves: its share as the scenario gives it, else the half of it that JPEG jobs show."""
-
-    def change(scenario: Scenario) -> Scenario:
-        share = 0.5 if scenario.workload.decode_share is None else scenario.workload.decode_share
-        return on_device(1.0 - share * (1.0 - share_of_decode_left), seconds_per_sample)(scenario)
-
-    return change
+    share = 0.5 if scenario.workload.decode_share is None else scenario.workload.decode_share
+    return on_device(1.0 - share * (1.0 - share_of_decode_left), seconds_per_sample)(scenario)
 
 
 def no_fetch(scenario: Scenario) -> Scenario:
@@ -102,17 +95,13 @@ def no_fetch(scenario: Scenario) -> Scenario:
     return replace(scenario, workload=replace(scenario.workload, fetch=ZERO))
 
 
-def from_tier(name: str) -> Transform:
+@transform
+def from_tier(scenario: Scenario, name: str) -> Scenario:
     """Reads wait as in a recorded tier; a set whose samples have no known size stays as it is."""
-
-    def change(scenario: Scenario) -> Scenario:
-        work = scenario.workload
-        if work.fetch.is_zero or work.sample_bytes is None or scenario.host.storage == name:
-            return scenario
-        host = replace(scenario.host, storage=name, storage_streams=None)
-        return from_storage(replace(scenario, host=host))
-
-    return change
+    work = scenario.workload
+    if work.fetch.is_zero or work.sample_bytes is None or scenario.host.storage == name:
+        return scenario
+    return from_storage(keys("host", storage=name, storage_streams=None)(scenario))
 
 
 def on_cpu(scenario: Scenario) -> Scenario:
@@ -130,22 +119,15 @@ def on_cpu(scenario: Scenario) -> Scenario:
     )
 
 
-def threads(gil: float) -> Transform:
+@transform
+def threads(scenario: Scenario, gil: float) -> Scenario:
     """Threads hand batches over in memory; what holds the interpreter's lock runs one at a time."""
-
-    def change(scenario: Scenario) -> Scenario:
-        if scenario.loader.in_process:
-            return scenario
-        return keys("loader", in_process=True, dispatch="shared", credits="queue", gil=gil)(scenario)
-
-    return change
+    if scenario.loader.in_process:
+        return scenario
+    return keys("loader", in_process=True, dispatch="shared", credits="queue", gil=gil)(scenario)
 
 
-def remote(seconds_per_sample: float) -> Transform:
+@transform
+def remote(scenario: Scenario, seconds_per_sample: float) -> Scenario:
     """Other machines prepare; here a batch is only received, which takes CPU time per sample."""
-
-    def change(scenario: Scenario) -> Scenario:
-        receive = Service(seconds_per_sample)
-        return replace(scenario, workload=replace(scenario.workload, preprocess=receive, fetch=ZERO, collate=ZERO))
-
-    return change
+    return keys("workload", preprocess=Service(seconds_per_sample), fetch=ZERO, collate=ZERO)(scenario)
