@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from statistics import NormalDist
 
+#: Quantile and distribution function of the standard normal distribution.
+normal_quantile, normal_probability = NormalDist().inv_cdf, NormalDist().cdf
+
 
 def mean(values: Sequence[float]) -> float:
     """Arithmetic mean; an empty sequence is an error, never zero."""
@@ -37,16 +40,6 @@ def quantile(values: Sequence[float], fraction: float) -> float:
 def median(values: Sequence[float]) -> float:
     """Middle value."""
     return quantile(values, 0.5)
-
-
-def normal_quantile(probability: float) -> float:
-    """Quantile of the standard normal distribution."""
-    return NormalDist().inv_cdf(probability)
-
-
-def normal_probability(z: float) -> float:
-    """Distribution function of the standard normal distribution."""
-    return NormalDist().cdf(z)
 
 
 @cache

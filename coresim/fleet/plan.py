@@ -217,8 +217,7 @@ class _Cell:
     workload: FleetWorkload
     candidate: Candidate
     option: Option
-    notes: tuple[str, ...]
-    job: tuple[str, Transferred]
+    transferred: Transferred
     cores: Cores
 
 
@@ -242,11 +241,10 @@ class _Book:
                 if isinstance(found, str):
                     self.unknown.append(Unknown(workload, candidate, found))
                     continue
-                (transferred, digest), bare = found, replace(found[0], notes=())
+                transferred, digest = found
                 cores = Cores(candidate.cores_per_gpu, candidate.most_cores_per_gpu)
                 for option in self.fleet.options:
-                    key = _digest(digest, cores, option)
-                    yield _Cell(key, workload, candidate, option, transferred.notes, (workload.name, bare), cores)
+                    yield _Cell(_digest(digest, cores, option), workload, candidate, option, transferred, cores)
 
     def _transferred(self, workload: FleetWorkload, candidate: Candidate, job: str) -> tuple[Transferred, str] | str:
         """The job on that kind of host and the digest of both, or why that is not known."""
@@ -255,7 +253,6 @@ class _Book:
             transferred.scenario(workload.scenario)
         except InputError as error:
             return str(error)
-        # What is said of it changes nothing that is simulated.
         return transferred, _digest(job, replace(transferred, notes=()))
 
     def tasks(self) -> list[Task]:
@@ -272,14 +269,14 @@ class _Book:
     def _tasks(self, cells: Iterable[_Cell], searched: bool) -> list[Task]:
         self.waiting: dict[tuple[str, Transferred], list[_Cell]] = {}
         for cell in cells:
-            self.waiting.setdefault(cell.job, []).append(cell)
+            self.waiting.setdefault((cell.workload.name, cell.transferred), []).append(cell)
         return [self._task(cells, searched) for cells in self.waiting.values()]
 
     def _task(self, cells: list[_Cell], searched: bool) -> Task:
-        options, cores = {cell.option: None for cell in cells}, {cell.cores: None for cell in cells}
-        (name, transferred), scenario = cells[0].job, cells[0].workload.scenario
-        what = name, scenario, transferred, tuple(options), tuple(cores)
-        return Task(*what, self.runs, self.engine, self.confidence, searched)
+        options = tuple(dict.fromkeys(cell.option for cell in cells))
+        cores = tuple(dict.fromkeys(cell.cores for cell in cells))
+        job = cells[0].workload.name, cells[0].workload.scenario, cells[0].transferred
+        return Task(*job, options, cores, self.runs, self.engine, self.confidence, searched)
 
     def enter(self, task: Task, found: Mapping[tuple[Cores, Option], Outcome]) -> Iterator[Row]:
         """Note a task's outcomes; the rows that they complete."""
@@ -292,7 +289,7 @@ class _Book:
         return FleetPlan(self.fleet, tuple(self._row(cell) for cell in self.cells), tuple(self.unknown))
 
     def _row(self, cell: _Cell) -> Row:
-        return Row(cell.key, cell.workload, cell.candidate, cell.option, self.known[cell.key], cell.notes)
+        return Row(cell.key, cell.workload, cell.candidate, cell.option, self.known[cell.key], cell.transferred.notes)
 
 
 def _digest(*parts: object) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coresim.errors import InputError
@@ -46,7 +46,7 @@ class Transferred:
         cpu_time: CPU times there over those measured.
         cpu_uncertainty, speed_uncertainty: relative standard uncertainties that transferring adds.
         gpu_count: GPUs of the host.
-        notes: what was transferred, and how, one line each; empty where nothing was.
+        notes: what was transferred, and how, one line each; empty where nothing was. They change nothing.
         memory_bytes: of the host; None where not known.
     """
 
@@ -55,7 +55,7 @@ class Transferred:
     cpu_uncertainty: float
     speed_uncertainty: float
     gpu_count: int
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), compare=False)
     memory_bytes: float | None = None
 
     def scenario(self, base: Scenario, condense: bool = True) -> Scenario:

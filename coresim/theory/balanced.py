@@ -1,12 +1,11 @@
 """Balanced job bounds: how much of the bottleneck's rate a line with few credits reaches when its times vary.
 
 For a closed network of single-server stations in product form, with N customers, demand D(k) at station k, D their sum,
-Dmax the largest, Dave their mean, and Z between two visits of the network::
+Dmax the largest and Dave their mean::
 
-    N / (D + Z + (N - 1) Dmax / (1 + Z / (N D))) <= X <= min(1 / Dmax, N / (D + Z + (N - 1) Dave / (1 + Z / D)))
+    N / (D + (N - 1) Dmax) <= X <= min(1 / Dmax, N / (D + (N - 1) Dave))
 
-Sources: without Z, Zahorjan, Sevcik, Eager and Galler, *Balanced Job Bound Analysis of Queueing Networks*, CACM 25(2),
-1982; with Z, Lazowska, Zahorjan, Graham and Sevcik, *Quantitative System Performance*, 1984, chapter 5.
+Source: Zahorjan, Sevcik, Eager and Galler, *Balanced Job Bound Analysis of Queueing Networks*, CACM 25(2), 1982.
 
 Product form asks for one class of customers and stations that serve first come, first served, in exponential times, or
 that share their server among all. Of coresim's lines that is a tandem of single servers with exponential times, nobody
@@ -25,18 +24,17 @@ from coresim.errors import InputError
 from coresim.model.pipeline import Pipeline
 
 
-def balanced_job_bounds(demands: Sequence[float], customers: int, think: float = 0.0) -> tuple[float, float]:
-    """Least and most customers per second that pass the network; demands and think time in seconds.
+def balanced_job_bounds(demands: Sequence[float], customers: int) -> tuple[float, float]:
+    """Least and most customers per second that pass the network; demands in seconds.
 
     Raises:
         InputError: no customer, or a demand that is not positive.
     """
-    if customers < 1 or not demands or min(demands) <= 0 or think < 0:
+    if customers < 1 or not demands or min(demands) <= 0:
         raise InputError(f"demands {list(demands)!r} s of {customers} customers: both must be positive")
     total, largest = sum(demands), max(demands)
-    crowd = (customers - 1) * largest / (1 + think / (customers * total))
-    spread = (customers - 1) * (total / len(demands)) / (1 + think / total)
-    return customers / (total + think + crowd), min(1 / largest, customers / (total + think + spread))
+    crowd, spread = (customers - 1) * largest, (customers - 1) * (total / len(demands))
+    return customers / (total + crowd), min(1 / largest, customers / (total + spread))
 
 
 def batch_rate_bounds(pipeline: Pipeline) -> tuple[float, float] | None:

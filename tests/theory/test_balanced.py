@@ -18,12 +18,12 @@ from coresim.sim.run import RunLength
 from coresim.theory.balanced import balanced_job_bounds, batch_rate_bounds
 
 
-def mean_value_analysis(demands: list[float], customers: int, think: float) -> float:
+def mean_value_analysis(demands: list[float], customers: int) -> float:
     """Exact throughput by the recursion of Reiser and Lavenberg (1980): an arrival sees the network without itself."""
     queues, rate = [0.0] * len(demands), 0.0
     for number in range(1, customers + 1):
         times = [demand * (1 + queue) for demand, queue in zip(demands, queues, strict=True)]
-        rate = number / (think + sum(times))
+        rate = number / sum(times)
         queues = [rate * time for time in times]
     return rate
 
@@ -38,19 +38,18 @@ def tandem(*means: float, step: float, credits: int) -> Pipeline:
                     cores=8.0, credits=credits)  # fmt: skip
 
 
-@pytest.mark.parametrize("think", [0.0, 0.5, 20.0])
-def test_around_exact_analysis_and_exact_where_jobs_are_balanced(think: float) -> None:
+def test_around_exact_analysis_and_exact_where_jobs_are_balanced() -> None:
     draws = random.Random(4)
     for _ in range(300):
         demands = [draws.uniform(0.05, 2.0) for _ in range(draws.randint(1, 5))]
         customers = draws.randint(1, 12)
-        low, high = balanced_job_bounds(demands, customers, think)
-        exact = mean_value_analysis(demands, customers, think)
+        low, high = balanced_job_bounds(demands, customers)
+        exact = mean_value_analysis(demands, customers)
         assert low * (1 - 1e-12) <= exact <= high * (1 + 1e-12)
     low, high = balanced_job_bounds([0.7] * 4, 9)
-    assert low == pytest.approx(high) == pytest.approx(mean_value_analysis([0.7] * 4, 9, 0.0))
+    assert low == pytest.approx(high) == pytest.approx(mean_value_analysis([0.7] * 4, 9))
     # One customer never queues.
-    assert balanced_job_bounds([0.2, 0.9], 1, 2.0) == pytest.approx((1 / 3.1, 1 / 3.1))
+    assert balanced_job_bounds([0.2, 0.9], 1) == pytest.approx((1 / 1.1, 1 / 1.1))
 
 
 @pytest.mark.parametrize("credits", [1, 2, 5])
