@@ -135,29 +135,25 @@ def find_changes(old: Profile, new: Profile) -> tuple[Change, ...]:
         raise InputError("the profiles have no quantity in common; measure the same job twice")
     level = 1.0 - (1.0 - LEVEL) / len(pairs)
     stand_in = _logs(old[TOTAL].process_means), _logs(new[TOTAL].process_means)
-    weigh = _weights(old)
-    return tuple(replace(_change(*pair, stand_in, level), weight=weigh(pair[0])) for pair in pairs)
+    weights = _weights(old)
+    return tuple(replace(_change(*pair, stand_in, level), weight=weights.get(pair[0], 1.0)) for pair in pairs)
 
 
-def _weights(profile: Profile) -> Callable[[str], float]:
-    """The share of a quantity of what it is a part of: a worker's time for a batch, or the step of the accelerator."""
+def _weights(profile: Profile) -> dict[str, float]:
+    """The share of a quantity of what it is a part of: a worker's time for a batch, or the step of the accelerator.
+
+    Others are a part of nothing.
+    """
     per_batch = {
         m.name: m.mean * (profile.batch_that_ran if m.unit == "s/sample" else 1)
         for m in profile.measurements
         if m.name in (TOTAL, *WORKER) or m.name.startswith(SAMPLE_STEP)
     }
     worker = math.fsum(per_batch.get(name, 0.0) for name in (TOTAL, *WORKER))
+    shares = {name: cost / worker for name, cost in per_batch.items() if cost}
     step = profile.accelerator.step_time_s or (profile[STEP].mean if profile.get(STEP) else 0.0)
-
-    def weight(name: str) -> float:
-        if name in per_batch:
-            return per_batch[name] / worker
-        received = profile.get(RECEIVED)
-        if name == RECEIVED and received is not None and step:
-            return min(1.0, received.mean / step)
-        return 1.0
-
-    return weight
+    received = profile.get(RECEIVED)
+    return shares | ({RECEIVED: min(1.0, received.mean / step)} if received is not None and step else {})
 
 
 def _pairs(old: Profile, new: Profile) -> Iterator[tuple[str, str, Sample, Sample, bool]]:

@@ -33,28 +33,26 @@ class Memory:
         return self.batches + (self.workers or 0.0)
 
     @property
-    def fits_shm(self) -> bool | None:
-        """Whether /dev/shm holds its part; None where its size is not known."""
-        if not self.shared:
-            return True
-        return None if self.shm_size is None else self.batches <= self.shm_size
+    def fits_shm(self) -> bool:
+        """Whether nothing that is known says that its part does not fit into /dev/shm."""
+        return not self.shared or self.shm_size is None or self.batches <= self.shm_size
 
     @property
-    def fits_ram(self) -> bool | None:
-        """Whether the memory holds it all; None where its size is not known."""
-        return None if self.ram_size is None else self.total <= self.ram_size
+    def fits_ram(self) -> bool:
+        """Whether nothing that is known says that it does not fit into the memory."""
+        return self.ram_size is None or self.total <= self.ram_size
 
     @property
     def fits(self) -> bool:
-        """Whether nothing that is known says that it does not fit."""
-        return self.fits_shm is not False and self.fits_ram is not False
+        """Whether it fits into both."""
+        return self.fits_shm and self.fits_ram
 
     @property
     def short_of(self) -> tuple[str, float, float] | None:
         """What is too small, its bytes, and the bytes that are needed of it; None where everything fits."""
-        if self.fits_shm is False and self.shm_size is not None:
+        if self.shm_size is not None and not self.fits_shm:
             return "/dev/shm", self.shm_size, self.batches
-        if self.fits_ram is False and self.ram_size is not None:
+        if self.ram_size is not None and not self.fits_ram:
             return "memory", self.ram_size, self.total
         return None
 
@@ -75,9 +73,9 @@ def memory_of(scenario: Scenario, workers: int, prefetch_factor: int, option: in
     the batches of the stages are not known.
     """
     workload, count = scenario.workload, scenario.accelerator.count
-    held = (
-        None if scenario.stages or workload.batch_bytes is None else _held(scenario, workers, prefetch_factor, option)
-    )
+    if scenario.stages or workload.batch_bytes is None:
+        return None
+    held = _held(scenario, workload.batch_bytes, workers, prefetch_factor, option)
     if held is None:
         return None
     processes = option != Option.NO_OVERLAP and not scenario.loader.in_process
@@ -86,9 +84,8 @@ def memory_of(scenario: Scenario, workers: int, prefetch_factor: int, option: in
     return Memory(held * count, private, processes, host.shm_bytes, host.memory_bytes)
 
 
-def _held(scenario: Scenario, workers: int, prefetch_factor: int, option: int) -> float | None:
+def _held(scenario: Scenario, size: float, workers: int, prefetch_factor: int, option: int) -> float | None:
     """Bytes of the batches of one accelerator in host memory."""
-    size = scenario.workload.batch_bytes or 0.0
     if option == Option.NO_OVERLAP:
         return size  # the trainer makes a batch only when it has used the one before
     if option == Option.OVERLAPPED:

@@ -112,9 +112,18 @@ def what_if(
     """
     remedies = remedies_named(scenario, names)
     said = said or decide(scenario, study, options)
-    job = _Job(scenario, option, study, said)
-    today = job.today()
-    outcomes = [_tried(remedy, job) for remedy in remedies]
+    answer = next((found.answer for found in said.options if found.option == option), None)
+    # What was asked for may have had a limit of cores.
+    needed = answer or cores_needed(scenario, option, study)
+    if own := said.own_host:
+        cores, point = own.cores, own.today or own.point
+    else:
+        cores = float(needed.cores if needed else 1)
+        point = needed if scenario.loader.workers is None else None
+    if point is None or point.option != option:
+        point = _point(scenario, option, cores, study, free=False)
+    today = _outcome(None, (scenario,), (point,), (needed,), cores)
+    outcomes = [_tried(remedy, scenario, option, cores, needed, study) for remedy in remedies]
     target = scenario.target.gpu_idle
     return WhatIf(
         scenario=scenario,
@@ -130,27 +139,6 @@ def what_if(
 def option_today(scenario: Scenario, otherwise: Option) -> Option:
     """Option 1 where the loader has no workers today, and ``otherwise`` where it has, or that is not known."""
     return Option.NO_OVERLAP if scenario.loader.workers == 0 else otherwise
-
-
-class _Job:
-    """A job as it is: what a recommendation says of it is not asked again."""
-
-    def __init__(self, scenario: Scenario, option: Option, study: Study, said: Decision) -> None:
-        self.scenario, self.option, self.study = scenario, option, study
-        answer = next((found.answer for found in said.options if found.option == option), None)
-        # What was asked for may have had a limit of cores.
-        self.needed = answer or cores_needed(scenario, option, study)
-        if said.own_host:
-            self.cores, today = said.own_host.cores, said.own_host.today or said.own_host.point
-        else:
-            self.cores = float(self.needed.cores if self.needed else 1)
-            today = self.needed if scenario.loader.workers is None else None
-        self._today = today if today and today.option == option else None
-
-    def today(self) -> RemedyOutcome:
-        """As it is."""
-        point = self._today or _point(self.scenario, self.option, self.cores, self.study, free=False)
-        return _outcome(None, (self.scenario,), (point,), (self.needed,), self.cores)
 
 
 def _evidence(found: RemedyOutcome) -> int:
@@ -182,15 +170,16 @@ def _why_not(name: str, scenario: Scenario, able: Iterable[str]) -> str:
     return f"changes nothing in this job; use {', '.join(able)}"
 
 
-def _tried(remedy: Remedy, job: _Job) -> RemedyOutcome:
-    scenario, option, study, cores = job.scenario, job.option, job.study, job.cores
+def _tried(
+    remedy: Remedy, scenario: Scenario, option: Option, cores: float, needed: Point | None, study: Study
+) -> RemedyOutcome:
     changed = tuple(change(scenario) for change in remedy.changes)
     if remedy.alone:
         return _alone(remedy, scenario, changed[0], cores, study)
     if remedy.more == "cores":
-        cores = float(job.needed.cores) if job.needed else 4 * cores
-        point = job.needed or best_point(scenario, option, cores, study)
-        found = _outcome(remedy, (scenario,), (point,), (job.needed,), cores)
+        cores = float(needed.cores) if needed else 4 * cores
+        point = needed or best_point(scenario, option, cores, study)
+        found = _outcome(remedy, (scenario,), (point,), (needed,), cores)
     else:
         # Workers are what a loader without any is given: then it overlaps.
         kind = scenario.preset.usual_option if remedy.more == "workers" and option == Option.NO_OVERLAP else option
