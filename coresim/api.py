@@ -170,9 +170,7 @@ def simulate(
         prefetch_factor: batches out per worker, instead of the scenario's.
         steps: steps per replication; None: 400, or more if many workers need it.
         replications: independent repeats.
-        seed: of all random draws.
-        settings: overrides such as ``"workload.batch_size=512"``.
-        engine: ``fast`` or ``reference``.
+        seed, settings, engine: as in `recommend`.
     """
     scenario, _ = _resolve(source, settings)
     setting = resolve_setting(scenario, option, workers, cores, prefetch_factor)
@@ -214,8 +212,7 @@ def plan(
         executor: where pairs are simulated: a process pool, a Dask client's ``get_executor()``, any other; None: here.
         results: CSV file that takes each pair as it is finished; pairs that are in it already are not simulated.
         confidence: how sure the cores needed are to meet the target, on hosts that have so many.
-        seed: of all random draws.
-        engine: ``fast`` or ``reference``.
+        seed, engine: as in `recommend`.
     """
     _engine(engine)
     table = ResultFile(results) if results is not None else None

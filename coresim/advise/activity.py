@@ -32,8 +32,6 @@ class Activity:
 
     Attributes:
         verdict: what holds it back, or `UNKNOWN`.
-        why: the evidence for it.
-        advice: what to do or to try next.
         seconds: how long it was watched: the start-up before its first worker worked, the work, and the end after its
             last did. All that follows is of the work, but for the stretches.
         start_s, end_s: the start-up's and the end's seconds; 0 where there were no workers.
@@ -45,13 +43,10 @@ class Activity:
             each epoch, are one worker.
         worker_states: of each of these, shares of the ticks by what the kernel said of it: R runs, S sleeps, D waits.
         generations: processes that a worker was, at the most.
-        job_cores, host_cores: of the job and of the whole host.
-        usable_cores: what the job may use.
         busy_runs, wait_runs: lengths in ticks of the stretches in which the job had all cores busy that it may use, and
             in which the host's CPUs or a process of the job waited for a device.
         io_wait: share of the ticks in which a worker waited for a device, or the host's CPUs for a disk.
         faults: page faults per second of the job.
-        blind: what such counters cannot tell.
     """
 
     verdict: str

@@ -82,13 +82,7 @@ def pooled(profiles: Sequence[Profile]) -> Profile:
 def compare(
     old: Profile, new: Profile, read: ReadProfile, study: Study, option: Option = Option.OVERLAPPED
 ) -> Comparison:
-    """Compare two profiles of one job.
-
-    Args:
-        old, new: the profiles.
-        read: makes the scenario of a profile, with the user's overrides.
-        study: engine and plan for the cores needed.
-        option: organisation of the pipeline, 1 to 3.
+    """Compare two profiles of one job; ``read`` makes the scenario of a profile, with the user's overrides.
 
     Raises:
         InputError: the profiles are not of one job (another batch size, or no quantity in both).

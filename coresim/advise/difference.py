@@ -18,15 +18,12 @@ class Change:
     """One quantity in both profiles.
 
     Attributes:
-        name: a measurement's name.
-        unit: of ``old`` and ``new``.
         old, new: means (geometric, over ``repeats``).
         low, high: interval of the relative change; ``high`` is infinite where no spread is known.
         repeats: what the test rests on.
         more_is_worse: whether growth is a loss (a time) or a gain (a bandwidth).
         deviation: standard deviation of the logarithms of process means, pooled; infinite where it is not known.
         processes: fresh processes of the old and the new profile.
-        level: of the interval.
         weight: its share of what it is a part of: the preparation of a batch, or the step that a hand-over holds up.
         cores: cores per GPU if this alone had changed; None where that was not asked, or no core count will do.
     """

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from coresim import stats
 from coresim.advise.sweep import Point, Study, pipeline_of
+from coresim.advise.transforms import keys
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
@@ -49,7 +50,7 @@ def epoch_start(scenario: Scenario, point: Point, study: Study) -> EpochStart | 
 
 def endless(scenario: Scenario) -> Scenario:
     """The same in one epoch without end."""
-    return replace(scenario, workload=replace(scenario.workload, samples_per_epoch=None))
+    return keys("workload", samples_per_epoch=None)(scenario)
 
 
 def _seconds(line: Pipeline, length: RunLength, study: Study) -> float:

@@ -79,8 +79,6 @@ def recommend(
     """Simulate the options over core counts and choose.
 
     Args:
-        scenario: the job.
-        study: engine, plan and executor.
         options: which options to consider; by default those that the loader's preset can be.
         max_cores: largest core count per accelerator to try, instead of the sensible maximum.
         confidence: probability of the surer of the two answers.

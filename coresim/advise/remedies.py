@@ -27,8 +27,6 @@ class Remedy:
     """One thing to do.
 
     Attributes:
-        name: as on the command line.
-        what: what changes.
         price: what it costs besides.
         changes: the scenario after it: one change, or a gentle and a hopeful one; none where ``more`` is the remedy.
         rests: one of `RESTS`.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from coresim.advise.recommend import Recommendation, recommend
-from coresim.advise.refine import CONFIDENCE
 from coresim.advise.sweep import Study
+from coresim.advise.transforms import keys
 from coresim.advise.uncertain import PerRate
 from coresim.model.scenario import Scenario
 from coresim.model.service import Service
@@ -25,16 +25,9 @@ class StepUnknown:
 
 
 def for_steps(
-    scenario: Scenario,
-    study: Study,
-    options: Sequence[int] | None = None,
-    max_cores: int | None = None,
-    confidence: float = CONFIDENCE,
+    scenario: Scenario, study: Study, options: Sequence[int] | None, max_cores: int | None, confidence: float
 ) -> StepUnknown:
     """Recommend for each of `STEPS`; the arguments are those of `coresim.advise.recommend.recommend`."""
-    answers = []
-    for step in STEPS:
-        device = replace(scenario.accelerator, step=Service(step), name=None)
-        job = replace(scenario, accelerator=device)
-        answers.append(recommend(job, study, options, max_cores, confidence))
-    return StepUnknown(answers[-1].per_rate, tuple(answers))
+    jobs = (keys("accelerator", step=Service(step), name=None)(scenario) for step in STEPS)
+    answers = tuple(recommend(job, study, options, max_cores, confidence) for job in jobs)
+    return StepUnknown(answers[-1].per_rate, answers)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from coresim.advise.sweep import Point, Study, predict
+from coresim.advise.transforms import keys
 from coresim.model.crowding import Crowding, crowding
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate
@@ -30,7 +31,7 @@ def unlimited(scenario: Scenario, point: Point, study: Study) -> Unlimited | Non
     each = scenario.loader.default_threads
     if each <= scenario.loader.library_threads or scenario.stages:
         return None
-    left = replace(scenario, loader=replace(scenario.loader, library_threads=each))
+    left = keys("loader", library_threads=each)(scenario)
     crowded = crowding(left, point.workers, point.cores * scenario.accelerator.count)
     if crowded is None:
         return None

@@ -24,17 +24,17 @@ def transform(change: Callable[Concatenate[Scenario, Numbers], Scenario]) -> Cal
 
 
 @transform
-def workload(scenario: Scenario, **factors: float) -> Scenario:
-    """Named times of the workload, multiplied."""
-    times: Any = {name: getattr(scenario.workload, name).scaled(factor) for name, factor in factors.items()}
-    return replace(scenario, workload=replace(scenario.workload, **times))
-
-
-@transform
 def keys(scenario: Scenario, section: str, **values: Any) -> Scenario:
     """Keys of a section of the scenario, set."""
     part: Any = replace(getattr(scenario, section), **values)
     return replace(scenario, **{section: part})
+
+
+@transform
+def workload(scenario: Scenario, **factors: float) -> Scenario:
+    """Named times of the workload, multiplied."""
+    times = {name: getattr(scenario.workload, name).scaled(factor) for name, factor in factors.items()}
+    return keys("workload", **times)(scenario)
 
 
 def prefetch_more(scenario: Scenario) -> Scenario:
@@ -54,8 +54,7 @@ def batch_twice(scenario: Scenario, growth: float) -> Scenario:
 
     Launches are ahead of a device whose step takes longer, so that it does not wait for them.
     """
-    found = step(growth)(with_batch(scenario, 2 * scenario.workload.batch_size))
-    return replace(found, accelerator=replace(found.accelerator, lead=0.0))
+    return keys("accelerator", lead=0.0)(step(growth)(with_batch(scenario, 2 * scenario.workload.batch_size)))
 
 
 def with_batch(scenario: Scenario, samples: int) -> Scenario:
@@ -64,7 +63,7 @@ def with_batch(scenario: Scenario, samples: int) -> Scenario:
     whole = ("collate", "send", "consumer", "pin", "pin_wait", "pages", "copy")
     found = with_services(scenario, samples / own.batch_size, *whole)
     size = None if own.batch_bytes is None else own.batch_bytes * samples / own.batch_size
-    return replace(found, workload=replace(found.workload, batch_size=samples, batch_bytes=size))
+    return keys("workload", batch_size=samples, batch_bytes=size)(found)
 
 
 @transform
@@ -72,8 +71,7 @@ def on_device(scenario: Scenario, share_left: float, seconds_per_sample: float) 
     """A part of the preparation moves to the accelerator, which needs time for it in every step."""
     extra = seconds_per_sample * scenario.workload.batch_size
     moved = workload(preprocess=share_left)(scenario)
-    device = moved.workload.device_preprocess + extra
-    return replace(moved, workload=replace(moved.workload, device_preprocess=device))
+    return keys("workload", device_preprocess=moved.workload.device_preprocess + extra)(moved)
 
 
 @transform
@@ -92,7 +90,7 @@ def decode(scenario: Scenario, share_of_decode_left: float, seconds_per_sample: 
 
 def no_fetch(scenario: Scenario) -> Scenario:
     """Every read from memory."""
-    return replace(scenario, workload=replace(scenario.workload, fetch=ZERO))
+    return keys("workload", fetch=ZERO)(scenario)
 
 
 @transform
@@ -106,17 +104,13 @@ def from_tier(scenario: Scenario, name: str) -> Scenario:
 
 def on_cpu(scenario: Scenario) -> Scenario:
     """The step on the cores: it takes them all, and so does preparing, one after the other; nothing is copied."""
-    device, work = scenario.accelerator, scenario.workload
+    device = scenario.accelerator
     if device.cpu_step is None:
         return scenario
     cores = max(1, round((scenario.host.cores or 1.0) / device.count))
-    plain = replace(device, step=device.cpu_step, launch=ZERO, sync="block", run_ahead=0, slowdown=(1.0,))
-    return replace(
-        scenario,
-        accelerator=plain,
-        workload=replace(work, consumer=ZERO, pin=ZERO, copy=ZERO, device_preprocess=0.0),
-        loader=replace(scenario.loader, split=cores),
-    )
+    plain = {"step": device.cpu_step, "launch": ZERO, "sync": "block", "run_ahead": 0, "slowdown": (1.0,)}
+    found = keys("workload", consumer=ZERO, pin=ZERO, copy=ZERO, device_preprocess=0.0)(scenario)
+    return keys("loader", split=cores)(keys("accelerator", **plain)(found))
 
 
 @transform

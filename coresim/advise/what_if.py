@@ -31,7 +31,6 @@ class RemedyOutcome:
         cores: cores per accelerator that it runs on.
         cores_needed: fewest and most cores per accelerator that meet the target, over the variants; None: none do.
         memory: what the loader takes, where that is known.
-        price: what the remedy costs besides.
         possible: whether nothing known speaks against it: memory, or the size of the set.
     """
 
@@ -101,9 +100,7 @@ def what_if(
 
     Args:
         scenario: the job; ``host.cores`` says what it runs on today, else what it needs is taken.
-        study: engine, plan and executor.
         names: which remedies; none: all that apply.
-        option: the organisation of the pipeline.
         said: what is decided of the job, as a recommendation is; None: it is asked.
         options: which organisations it is asked about; None: all that the preset can be.
 

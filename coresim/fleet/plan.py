@@ -166,10 +166,8 @@ def plan_fleet(
     """Predict every workload on every candidate.
 
     Args:
-        fleet: workloads and candidates.
         executor: where tasks run; None: here, one after another.
         plan: how much to simulate for each pair.
-        engine: ``fast`` or ``reference``.
         confidence: how sure the cores needed are to meet the target, on hosts that have so many.
         done: outcomes already known, by the key of their row; they are not simulated again.
         save: called with each row as it is finished, in any order.
