@@ -71,12 +71,16 @@ def decide(
     confidence: float = CONFIDENCE,
 ) -> Decision:
     """What `recommend` says of cores and settings, without its evidence: of one setting one estimate throughout."""
+    if max_cores is not None and max_cores < 1:
+        raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
     target = scenario.target.gpu_idle
-    answers = _answers(scenario, study, options, max_cores, confidence)
+    near = study.planned(target=target)
+    # A pipeline of the user's own is one option, whatever it is called.
+    kinds = (Option.STAGED,) if scenario.stages else map(read_option, options or scenario.preset.options)
+    answers = tuple(_answer(scenario, option, max_cores, confidence, near) for option in kinds)
     point = _choose(answers, target)
     sure = fewest_of((found.sure for found in answers), point.option)
     if point.estimate.probability(target) >= LIKELY:
-        near = study.planned(target=target)
         same = sure is not None and (sure.option, sure.cores) == (point.option, point.cores)
         point = fewest_workers(scenario, point, confidence if same else LIKELY, near)
         sure = point if same else sure and fewest_workers(scenario, sure, confidence, near)
@@ -106,18 +110,6 @@ def _agreed(answer: OptionAnswer, told: Iterable[Point | None]) -> OptionAnswer:
 
     curve = tuple(mine.get(found.cores, found) for found in answer.curve)
     return replace(answer, curve=curve, answer=same(answer.answer), sure=same(answer.sure))
-
-
-def _answers(
-    scenario: Scenario, study: Study, options: Sequence[int] | None, max_cores: int | None, confidence: float
-) -> tuple[OptionAnswer, ...]:
-    """The curve of each option."""
-    if max_cores is not None and max_cores < 1:
-        raise InputError(f"max_cores = {max_cores}: at least 1 is needed")
-    asked = study.planned(target=scenario.target.gpu_idle)
-    # A pipeline of the user's own is one option, whatever it is called.
-    kinds = (Option.STAGED,) if scenario.stages else map(read_option, options or scenario.preset.options)
-    return tuple(_answer(scenario, option, max_cores, confidence, asked) for option in kinds)
 
 
 def _narrowed(scenario: Scenario, point: Point, confidence: float, study: Study) -> Point:

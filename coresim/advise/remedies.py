@@ -15,6 +15,7 @@ from coresim.advise import transforms as after
 from coresim.advise.transforms import Transform
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
+from coresim.model.service import ZERO
 
 #: What a remedy may rest on, the surest first.
 RESTS = ("measured", "recorded", "assumed")
@@ -99,7 +100,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "cache-in-ram",
         "every sample from memory after the first epoch",
         "RAM for the whole data set",
-        (after.no_fetch,),
+        (after.keys("workload", fetch=ZERO),),
         "measured",
         "fetching takes no time",
         numbers=prices.in_memory,

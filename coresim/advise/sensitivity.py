@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import Setting
-from coresim.advise.sweep import Study, predict
+from coresim.advise.sweep import Study, predicted_idle
 from coresim.model.scenario import with_services
 
 CHANGE = 0.1
@@ -30,20 +30,19 @@ def elasticities(setting: Setting, study: Study) -> tuple[Elasticity, ...]:
     Every run sees the same random numbers, so a difference is the input's and not the draw's.
     """
     study = study.planned(least=2, most=2, inputs=0, settle=False)
-    scenario, at = setting.scenario, predict(setting, study).gpu_idle
+    scenario, at = setting.scenario, predicted_idle(setting, study)
 
     def elasticity(name: str) -> Elasticity:
-        up, down = (predict(_times(setting, name, 1.0 + sign * CHANGE), study).gpu_idle for sign in (1.0, -1.0))
-        change = (up - down) / 2
+        # Fractional cores: as a quota would give them; the workers stay.
+        up, down = (
+            replace(setting, cores=setting.cores * factor)
+            if name == "cores"
+            else replace(setting, scenario=with_services(scenario, factor, name))
+            for factor in (1.0 + CHANGE, 1.0 - CHANGE)
+        )
+        change = (predicted_idle(up, study) - predicted_idle(down, study)) / 2
         return Elasticity(name, change, change / CHANGE / at if at > 0 else None)
 
     services = vars(scenario.workload) | vars(scenario.accelerator)
     names = [name for name in INPUTS if not services[name].is_zero]
     return tuple(sorted(map(elasticity, [*names, "cores"]), key=lambda item: -abs(item.change)))
-
-
-def _times(setting: Setting, name: str, factor: float) -> Setting:
-    # Fractional cores: as a quota would give them; the workers stay.
-    if name == "cores":
-        return replace(setting, cores=setting.cores * factor)
-    return replace(setting, scenario=with_services(setting.scenario, factor, name))

@@ -114,6 +114,11 @@ def predict(setting: Setting, study: Study) -> Estimate:
     return found
 
 
+def predicted_idle(setting: Setting, study: Study) -> float:
+    """The GPU idle of one setting, a share."""
+    return predict(setting, study).gpu_idle
+
+
 def sure_enough(setting: Setting, confidence: float, study: Study) -> Estimate:
     """One setting, of the fewest runs where these say that no more of them make it as sure as that."""
     found = predict(setting, study.first_look)
@@ -194,7 +199,7 @@ def short_idles(tried: Sequence[Setting], study: Study) -> dict[Setting, float]:
     for one in tried:
         if least_idle(one) >= first - NOISE:
             continue
-        idles[one] = predict(one, study.rough).gpu_idle
+        idles[one] = predicted_idle(one, study.rough)
         most = min(idles.values()) + NOISE
         first = next(idle for idle in idles.values() if idle <= most)
         if floor >= first - NOISE:
@@ -248,13 +253,10 @@ def memory_cap(scenario: Scenario, point: Point, study: Study) -> MemoryCap | No
     """
     if point.option != Option.OVERLAPPED or scenario.stages:
         return None
-
-    def idle(setting: Setting) -> float:
-        return predict(setting, study.rough).gpu_idle
-
-    wanted = beyond_memory(scenario, point.cores)
-    if not wanted or idle(wanted[-1]) >= idle(point.at(scenario)) - NOISE:
+    wanted, rough = beyond_memory(scenario, point.cores), study.rough
+    if not wanted or predicted_idle(wanted[-1], rough) >= predicted_idle(point.at(scenario), rough) - NOISE:
         return None
-    better = next(one for one in wanted if idle(one) <= idle(wanted[-1]) + NOISE)
+    least = predicted_idle(wanted[-1], rough)
+    better = next(one for one in wanted if predicted_idle(one, rough) <= least + NOISE)
     memory = memory_of(scenario, better.workers, better.prefetch_factor)
     return None if memory is None else MemoryCap(point.workers, better.workers, memory)

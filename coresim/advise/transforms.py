@@ -88,11 +88,6 @@ def decode(scenario: Scenario, share_of_decode_left: float, seconds_per_sample: 
     return on_device(1.0 - share * (1.0 - share_of_decode_left), seconds_per_sample)(scenario)
 
 
-def no_fetch(scenario: Scenario) -> Scenario:
-    """Every read from memory."""
-    return keys("workload", fetch=ZERO)(scenario)
-
-
 @transform
 def from_tier(scenario: Scenario, name: str) -> Scenario:
     """Reads wait as in a recorded tier; a set whose samples have no known size stays as it is."""

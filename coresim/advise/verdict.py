@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import Setting, fits
-from coresim.advise.sweep import Study, predict
+from coresim.advise.sweep import Study, predicted_idle
 from coresim.advise.transforms import Transform, keys
 from coresim.model.option import Option
 from coresim.model.scenario import with_services
@@ -80,19 +80,19 @@ def judge(setting: Setting, study: Study, met: bool) -> Verdict:
     For a GPU-bound setting the next bottleneck is what would bind on an accelerator twice as fast.
     """
     target, whole, study = setting.scenario.target.gpu_idle, study.planned(inputs=0), study.rough
-    idle = _idle(setting, study)
+    idle = predicted_idle(setting, study)
     if idle <= target and not met:
         # A short run that sees nothing of what it is asked about says nothing about its cause.
-        study, idle = whole, _idle(setting, whole)
+        study, idle = whole, predicted_idle(setting, whole)
     if met:
         faster = replace(setting, scenario=with_services(setting.scenario, 0.5, "step"))
-        name, _, _ = _worst(faster, _idle(faster, study), study)
+        name, _, _ = _worst(faster, predicted_idle(faster, study), study)
         return Verdict(GPU_BOUND, name, idle, "more cores will not help: a faster step would")
     name, without, advice = _worst(setting, idle, study)
     if name == GPU_BOUND or idle - without <= LITTLE * (idle - target):
         # Two causes bind alike, so that removing either helps little: take cores out of the way, name the other.
         ample = _more_cores(setting)
-        other = _worst(ample, _idle(ample, study), study)
+        other = _worst(ample, predicted_idle(ample, study), study)
         if other[0] != GPU_BOUND and other[1] < without - NOISE:
             setting, (name, without, advice) = ample, other
         elif name == GPU_BOUND:
@@ -103,10 +103,6 @@ def judge(setting: Setting, study: Study, met: bool) -> Verdict:
     remaining = next((remove(setting) for cause, remove, _ in CAUSES if cause == name), setting)
     following = GPU_BOUND if without <= target + NOISE else _worst(remaining, without, study)[0]
     return Verdict(name, following, without, _possible(advice, name, setting))
-
-
-def _idle(setting: Setting, study: Study) -> float:
-    return predict(setting, study).gpu_idle
 
 
 def _possible(advice: str, name: str, setting: Setting) -> str:
@@ -136,7 +132,7 @@ def _worst(setting: Setting, idle: float, study: Study, noise: float = NOISE) ->
     for name, remove, advice in CAUSES:
         if name in none:
             continue
-        without = _idle(remove(setting), study)
+        without = predicted_idle(remove(setting), study)
         if without < best[1] - noise:
             best = (name, without, advice)
     return best
