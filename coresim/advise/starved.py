@@ -25,7 +25,7 @@ from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate, Plan, run_length
 from coresim.sim.noise import NOISE
-from coresim.theory.bounds import Demand, demands, tightest
+from coresim.theory.bounds import Demand, binding, bounds, demands
 
 #: What the interval of an outcome rests on.
 SIMULATED, BOUNDED = "simulated", "simulated; what uncertain inputs add, by the bound"
@@ -121,7 +121,7 @@ def uncertainty(pipeline: Pipeline) -> float:
 
 def _busy(pipeline: Pipeline) -> list[Demand]:
     """What one batch needs of that which is busy all the time, by the tightest bound; nothing: that is not known."""
-    rows, name = demands(pipeline), tightest(pipeline)[0]
+    rows, name = demands(pipeline), binding(bounds(pipeline)).name
     # Without overlap the cores' own bound says the same as the serial trainer's.
     if pipeline.trainer.inline:
         return [row for row in rows if row.resource in ("cores", "storage", "wait")]

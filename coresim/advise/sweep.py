@@ -19,7 +19,7 @@ from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate
 from coresim.sim.noise import NOISE
-from coresim.theory.bounds import bounds, demands, tightest
+from coresim.theory.bounds import binding, bounds, demands
 
 LARGEST_SWEEP = 256
 #: Replications that are enough to choose between settings, or far from the target.
@@ -210,7 +210,7 @@ def short_idles(tried: Sequence[Setting], study: Study) -> dict[Setting, float]:
 @lru_cache(maxsize=1 << 10)
 def bound_of(pipeline: Pipeline) -> float:
     """The least GPU idle that any schedule of a pipeline can have, by the bounds."""
-    return max(0.0, 1.0 - tightest(pipeline)[1] * pipeline.step.service.mean)
+    return max(0.0, 1.0 - binding(bounds(pipeline)).limit_batches_per_s * pipeline.step.service.mean)
 
 
 def least_idle(setting: Setting) -> float:

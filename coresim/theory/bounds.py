@@ -23,18 +23,16 @@ Balanced job bounds need a product form, which few lines have: see `coresim.theo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
-from operator import itemgetter
+from typing import NamedTuple
 
 from coresim.errors import InputError
 from coresim.model.pipeline import Phase, Pipeline, Stage
 from coresim.theory.capacity import capacity, most_at_once, sustained
 
 _COPIER = {"sync": "wait", "stream": "accelerator", "overlap": "copy engine", "none": "none"}
-# Name, capacity, seconds per batch, formula, explanation (made only where it is read).
-_Row = tuple[str, float, float, str, str | Callable[[], str]]
 
 
 @dataclass(frozen=True)
@@ -50,15 +48,23 @@ class Demand:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Bound:
-    """Most batches per second of one rank that ``name`` allows: ``formula`` in symbols, ``numbers`` with the values."""
+class Bound(NamedTuple):
+    """What a resource allows one rank: its capacity over the seconds that a batch takes of it."""
 
     name: str
-    limit_batches_per_s: float
+    capacity: float
+    seconds: float
     formula: str
-    numbers: str
-    explanation: str
+
+    @property
+    def limit_batches_per_s(self) -> float:
+        """Most batches per second."""
+        return self.capacity / self.seconds
+
+    @property
+    def numbers(self) -> str:
+        """With the values."""
+        return f"X <= {self.capacity:.4g} / {_s(self.seconds)} = {self.limit_batches_per_s:.4g} batches/s"
 
 
 @dataclass(frozen=True)
@@ -93,13 +99,9 @@ def demands(pipeline: Pipeline) -> tuple[Demand, ...]:
 
 def bounds(pipeline: Pipeline) -> tuple[Bound, ...]:
     """All finite throughput bounds."""
-    return tuple(_bound(*row) for row in _rows(pipeline))
-
-
-def _rows(pipeline: Pipeline) -> Iterator[_Row]:
     needed = demands(pipeline)
-    for rows in (_trainer_rows(pipeline), _core_rows(pipeline, needed), _line_rows(pipeline, needed)):
-        yield from (row for row in rows if row[2] > 0)
+    found = (*_trainer_bounds(pipeline), *_core_bounds(pipeline, needed), *_line_bounds(pipeline, needed))
+    return tuple(bound for bound in found if bound.seconds > 0)
 
 
 def binding(found: tuple[Bound, ...]) -> Bound:
@@ -111,16 +113,6 @@ def binding(found: tuple[Bound, ...]) -> Bound:
     if not found:
         raise InputError("pipeline: every time is zero; nothing bounds the throughput")
     return min(found, key=lambda bound: bound.limit_batches_per_s)
-
-
-def tightest(pipeline: Pipeline) -> tuple[str, float]:
-    """Name and batches/s of the `binding` bound alone: a search asks for it at very many settings.
-
-    Raises:
-        InputError: there is none.
-    """
-    limits = [(row[0], row[1] / row[2]) for row in _rows(pipeline)]
-    return min(limits, key=itemgetter(1)) if limits else (binding(()).name, math.inf)
 
 
 def lower_bound_cores(pipeline: Pipeline, idle_target: float) -> LowerBound:
@@ -148,7 +140,7 @@ def lower_bound_cores(pipeline: Pipeline, idle_target: float) -> LowerBound:
 
 def _allows(pipeline: Pipeline, idle: float) -> bool:
     # Rounding must not turn "just enough" into "too few": the bound stays a lower one.
-    return tightest(pipeline)[1] >= (1 - idle) / _work(pipeline.step) * (1 - 1e-12)
+    return binding(bounds(pipeline)).limit_batches_per_s >= (1 - idle) / _work(pipeline.step) * (1 - 1e-12)
 
 
 def _in_words(pipeline: Pipeline, idle: float, cores: float) -> LowerBound:
@@ -163,7 +155,7 @@ def _reachable(pipeline: Pipeline, idle: float) -> LowerBound:
     generic = _in_words(pipeline, idle, cores)
     if bound.name not in ("cores", "cores with spinning"):
         return generic
-    needed = next(row[1] for row in _rows(pipeline) if row[0] == bound.name)
+    needed = bound.capacity
     each = needed * step / (1 - idle) / pipeline.ranks
     same = math.isclose(needed, cores, rel_tol=1e-6)
     speed = "s(cores)" if bound.name == "cores" and not pipeline.has_quota else "s(1)"
@@ -175,53 +167,38 @@ def _reachable(pipeline: Pipeline, idle: float) -> LowerBound:
     return replace(generic, formula=formula, numbers=numbers)
 
 
-def _trainer_rows(pipeline: Pipeline) -> Iterator[_Row]:
+def _trainer_bounds(pipeline: Pipeline) -> Iterator[Bound]:
     mode, copy, step = pipeline.trainer.copy_mode, _copy(pipeline), _step(pipeline)
     busy = step + copy * (mode == "stream")
-    yield "accelerator", 1, busy, "1 / (step + copy on its stream)", "steps follow each other"
-    yield "synchronous copy", 1, (copy + step) * (mode == "sync"), "1 / (copy + step)", "a copy waits for the last step"
-    yield "copy engine", 1, copy * (mode == "overlap"), "1 / copy", "one copy at a time"
+    yield Bound("accelerator", 1, busy, "X <= 1 / (step + copy on its stream)")
+    yield Bound("synchronous copy", 1, (copy + step) * (mode == "sync"), "X <= 1 / (copy + step)")
+    yield Bound("copy engine", 1, copy * (mode == "overlap"), "X <= 1 / copy")
     device = "copy + launch" if pipeline.trainer.run_ahead else "copy + max(launch, step)"
-    yield "serial trainer", 1, _serial(pipeline), f"1 / (inline + consumer + {device})", "one process does all of it"
+    yield Bound("serial trainer", 1, _serial(pipeline), f"X <= 1 / (inline + consumer + {device})")
 
 
-def _core_rows(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[_Row]:
+def _core_bounds(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[Bound]:
     tasks, ranks, held = pipeline.busiest(), pipeline.ranks, _held(pipeline)
     most, launch = sustained(pipeline), f"trainer.{pipeline.trainer.launch.name}"
     costs = {row.name: row.seconds for row in needed if row.resource == "cores"}
-
-    def listed() -> str:
-        return "CPU per batch: " + " + ".join(f"{name} {_s(cost)}" for name, cost in costs.items())
-
-    yield "cores", most, ranks * sum(costs.values()), "cores x s(cores) / (ranks x CPU per batch)", listed
+    yield Bound("cores", most, ranks * sum(costs.values()), "X <= cores x s(cores) / (ranks x CPU per batch)")
     if held and pipeline.cpus is None:  # by a quota, it may be stopped instead
         in_spin = costs.get(launch, 0.0) if pipeline.trainer.run_ahead == 0 else 0.0
         most = most_at_once(pipeline)
         cost = sum(costs.values()) - in_spin + held * most / tasks
-        formula = "cores x s(1) / (ranks x (CPU per batch - launch + spin x cores x s(1) / tasks))"
-
-        def why() -> str:
-            return f"the trainer is one of at most {tasks} tasks for {_s(held)} per batch; {listed()}"
-
-        yield "cores with spinning", most, ranks * cost, formula, why
+        formula = "X <= cores x s(1) / (ranks x (CPU per batch - launch + spin x cores x s(1) / tasks))"
+        yield Bound("cores with spinning", most, ranks * cost, formula)
 
 
-def _line_rows(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[_Row]:
+def _line_bounds(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[Bound]:
     for stage in pipeline.stages:
         service = _items(pipeline, stage) * _service(pipeline, stage.phases)
-        yield f"servers of {stage.name}", stage.servers, service, "servers / service per batch", "all are always busy"
+        yield Bound(f"servers of {stage.name}", stage.servers, service, "X <= servers / service per batch")
     if pipeline.storage_streams is not None:
         reading = sum(row.seconds for row in needed if row.resource == "storage") * pipeline.ranks
-        yield "storage", float(pipeline.storage_streams), reading, "streams / (ranks x reading)", "all are always busy"
+        yield Bound("storage", float(pipeline.storage_streams), reading, "X <= streams / (ranks x reading)")
     if pipeline.credits is not None:
-        why = "Little's law: a credit is out from dispatch to pick-up"
-        yield "credits", pipeline.credits, _residence(pipeline), "credits / time from dispatch to pick-up", why
-
-
-def _bound(name: str, capacity: float, seconds: float, formula: str, why: str | Callable[[], str]) -> Bound:
-    limit = capacity / seconds
-    numbers = f"X <= {capacity:.4g} / {_s(seconds)} = {limit:.4g} batches/s"
-    return Bound(name, limit, f"X <= {formula}", numbers, why if isinstance(why, str) else why())
+        yield Bound("credits", pipeline.credits, _residence(pipeline), "X <= credits / time from dispatch to pick-up")
 
 
 def _work(phase: Phase) -> float:
