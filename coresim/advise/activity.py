@@ -90,9 +90,9 @@ def diagnose(ticks: Sequence[Tick], usable_cores: float) -> Activity:
         zero_runs=zero_runs(everything),
         trainers=max(len(tick.trainers) for tick in ticks),
         main_cores=stats.mean([tick.main_cores for tick in ticks]),
-        worker_cores=tuple(stats.mean([process.cores for process in found.seen]) for found in workers),
-        worker_states=tuple(_states(found.seen) for found in workers),
-        generations=max((len(found.pids) for found in workers), default=0),
+        worker_cores=tuple(stats.mean([process.cores for process in found]) for found in workers),
+        worker_states=tuple(map(_states, workers)),
+        generations=max((len({process.pid for process in found}) for found in workers), default=0),
         job_cores=stats.mean([_job_cores(tick) for tick in ticks]),
         host_cores=stats.mean([tick.host_cores for tick in ticks]),
         usable_cores=usable_cores,
@@ -106,9 +106,9 @@ def diagnose(ticks: Sequence[Tick], usable_cores: float) -> Activity:
     return replace(facts, verdict=name, why=why, advice=advice)
 
 
-def _at_work(ticks: Sequence[Tick], workers: Sequence[_Worker]) -> tuple[int, int]:
+def _at_work(ticks: Sequence[Tick], workers: Sequence[Sequence[Process]]) -> tuple[int, int]:
     """The first and the last tick in which a worker did anything; all ticks where there is no worker."""
-    pids = {pid for found in workers for pid in found.pids}
+    pids = {process.pid for found in workers for process in found}
     busy = [at for at, tick in enumerate(ticks) if any(p.cores > ZERO and p.pid in pids for p in tick.workers)]
     return (busy[0], busy[-1]) if busy else (0, len(ticks) - 1)
 
@@ -126,39 +126,27 @@ def _job_cores(tick: Tick) -> float:
     return sum(process.cores for process in tick.processes)
 
 
-@dataclass
-class _Worker:
-    """Processes that followed each other: their numbers, the last tick with one of them, and what was seen of each."""
-
-    pids: list[int]
-    last: int
-    seen: list[Process]
-
-
-def _workers(ticks: Sequence[Tick]) -> list[_Worker]:
+def _workers(ticks: Sequence[Tick]) -> list[list[Process]]:
     """Those that used a notable part of a core while they were there, and were there for a notable part of the time.
 
-    Others are helpers: they sleep, or are started for a moment.
+    Others are helpers: they sleep, or are started for a moment. A process takes the place of one that is gone.
     """
     seen: dict[int, list[tuple[int, Process]]] = {}
     for at, tick in enumerate(ticks):
         for process in tick.workers:
             seen.setdefault(process.pid, []).append((at, process))
-    found: list[_Worker] = []
-    for first, pid in sorted((there[0][0], pid) for pid, there in seen.items()):
-        places, mine = zip(*seen[pid], strict=True)
-        if stats.mean([process.cores for process in mine]) <= ZERO:
+    found: list[list[tuple[int, Process]]] = []
+    for mine in sorted(seen.values(), key=lambda there: (there[0][0], there[0][1].pid)):
+        if stats.mean([process.cores for _, process in mine]) <= ZERO:
             continue
-        # The one that has been gone the longest is the one that it takes the place of.
-        free = [worker for worker in found if worker.last < first]
-        worker = min(free, key=lambda worker: worker.last, default=None)
-        if worker is None:
-            worker = _Worker([], 0, [])
-            found.append(worker)
-        worker.pids.append(pid)
-        worker.seen += mine
-        worker.last = places[-1]
-    return [worker for worker in found if len(worker.seen) >= PRESENT * len(ticks)]
+        first = mine[0][0]
+        gone = [worker for worker in found if worker[-1][0] < first]
+        if gone:
+            # Of several the one that has been gone the longest.
+            min(gone, key=lambda worker: worker[-1][0]).extend(mine)
+        else:
+            found.append(mine)
+    return [[process for _, process in worker] for worker in found if len(worker) >= PRESENT * len(ticks)]
 
 
 def _states(found: Sequence[Process]) -> dict[str, float]:

@@ -24,7 +24,11 @@ def curve(scenario: Scenario, option: Option, counts: Iterable[int], study: Stud
     later ones: another core never made a run longer, so they are within noise of every later one's.
     """
     left, points = sorted(counts), list[Point]()
-    most = left[-1] if left else 0
+    most, total = left[-1] if left else 0, len(left)
+
+    def point(cores: int) -> Point:
+        return replace(short_of_cores(scenario, option, cores, study)[0], cores=cores)
+
     while left:
         enough = next((point for point in points[-PART:] if _is_least(scenario, point, most, study)), None)
         if enough:
@@ -32,11 +36,10 @@ def curve(scenario: Scenario, option: Option, counts: Iterable[int], study: Stud
             more = [*(point.cores for point in points[len(fewer) :]), *left]
             return fewer + [replace(enough, cores=cores) for cores in more]
         part, left = left[:PART], left[PART:]
-
-        def point(cores: int) -> Point:
-            return replace(short_of_cores(scenario, option, cores, study)[0], cores=cores)
-
-        points += study.map(point, part, f"option {option}", len(points), len(points) + len(part) + len(left))
+        for found in (study.executor.map if study.executor else map)(point, part):
+            points.append(found)
+            if study.progress:
+                study.progress(f"option {option}", len(points) / total)
     return points
 
 

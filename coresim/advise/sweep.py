@@ -60,17 +60,6 @@ class Study:
     progress: Progress | None = None
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def map(
-        self, function: Callable[[Any], Any], items: Sequence[Any], what: str, before: int, total: int
-    ) -> list[Any]:
-        """Apply a function to all items, on the executor if there is one; report progress, of ``before`` and these."""
-        results = []
-        for result in (self.executor.map if self.executor else map)(function, items):
-            results.append(result)
-            if self.progress:
-                self.progress(what, (before + len(results)) / total)
-        return results
-
     def planned(self, **changes: Any) -> Study:
         """The same with changes of its plan."""
         return replace(self, plan=replace(self.plan, **changes))
