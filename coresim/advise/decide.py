@@ -89,7 +89,7 @@ def decide(
         # The setting with the fewest workers may idle less than the one that the search had found.
         answers, sure = tuple(_surely(answer, point) for answer in answers), point
     decision = Decision(scenario, point, answers, None)
-    own = own_host(scenario, decision.chosen.curve, (sure,), point, study)
+    own = own_host(scenario, decision.chosen.curve, sure, point, study)
     there = own.point if own and own.cores == own.point.cores else None
     agreed = tuple(_agreed(answer, (sure, there, point)) for answer in answers)
     return replace(decision, options=agreed, own_host=own)

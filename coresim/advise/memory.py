@@ -85,19 +85,15 @@ def memory_of(scenario: Scenario, workers: int, prefetch_factor: int, option: in
 
 
 def _held(scenario: Scenario, size: float, workers: int, prefetch_factor: int, option: int) -> float | None:
-    """Bytes of the batches of one accelerator in host memory."""
+    """Bytes of the batches of one accelerator in host memory; None: a size is not known.
+
+    Of option 3 each server holds a batch, and each queue between two stages ``buffer`` of them. What is fetched and not
+    prepared is as large as it is stored. Behind the copy a batch lies on the accelerator.
+    """
     if option == Option.NO_OVERLAP:
         return size  # the trainer makes a batch only when it has used the one before
     if option == Option.OVERLAPPED:
         return (batches_out(scenario, workers, prefetch_factor) + 1) * size
-    return _staged(scenario, workers, size)
-
-
-def _staged(scenario: Scenario, workers: int, size: float) -> float | None:
-    """Of option 3: each server holds a batch, and each queue between two stages ``buffer`` of them.
-
-    What is fetched and not prepared is as large as it is stored. Behind the copy a batch lies on the accelerator.
-    """
     workload, buffer = scenario.workload, scenario.loader.buffer
     prepared = workers + buffer + (1 + buffer if scenario.loader.gil else 0) + 1
     if workload.fetch.is_zero:

@@ -37,18 +37,18 @@ class OwnHost:
 
 
 def own_host(
-    scenario: Scenario, curve: Iterable[Point], told: Iterable[Point | None], answer: Point, study: Study
+    scenario: Scenario, curve: Iterable[Point], sure: Point | None, answer: Point, study: Study
 ) -> OwnHost | None:
     """The best on the cores that are there, beside the setting that the scenario gives; None: it has no cores.
 
-    ``curve``: of the recommended option; ``told``: points that an answer names; ``answer``: the recommended one. With
-    as many cores as one of these has the same is said.
+    ``curve``: of the recommended option; ``sure``, ``answer``: the surer and the recommended point. With as many cores
+    as one of these has the same is said.
     """
     if scenario.host.cores is None:
         return None
     cores, target = scenario.host.cores / scenario.accelerator.count, scenario.target.gpu_idle
     near = study.planned(target=target)
-    same = (found for found in (answer, *told) if found is not None and found.option == answer.option)
+    same = (found for found in (answer, sure) if found is not None and found.option == answer.option)
     own = next((found for found in same if found.cores == cores), None)
     if own is None:
         there = next((found for found in curve if found.cores == cores), None)

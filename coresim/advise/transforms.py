@@ -24,14 +24,14 @@ def transform(change: Callable[Concatenate[Scenario, Numbers], Scenario]) -> Cal
 
 
 @transform
-def keys(scenario: Scenario, section: str, **values: Any) -> Scenario:
+def keys(scenario: Scenario, /, section: str, **values: Any) -> Scenario:
     """Keys of a section of the scenario, set."""
     part: Any = replace(getattr(scenario, section), **values)
     return replace(scenario, **{section: part})
 
 
 @transform
-def workload(scenario: Scenario, **factors: float) -> Scenario:
+def workload(scenario: Scenario, /, **factors: float) -> Scenario:
     """Named times of the workload, multiplied."""
     times = {name: getattr(scenario.workload, name).scaled(factor) for name, factor in factors.items()}
     return keys("workload", **times)(scenario)
@@ -75,7 +75,7 @@ def on_device(scenario: Scenario, share_left: float, seconds_per_sample: float) 
 
 
 @transform
-def decoder(scenario: Scenario, spared: float, **factors: float) -> Scenario:
+def decoder(scenario: Scenario, /, spared: float, **factors: float) -> Scenario:
     """A share of the preparation is spared, at the most all that is known to decode; other times are multiplied."""
     known = scenario.workload.decode_share
     return workload(preprocess=1.0 - (spared if known is None else min(spared, known)), **factors)(scenario)

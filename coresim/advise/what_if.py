@@ -112,11 +112,11 @@ def what_if(
     answer = next((found.answer for found in said.options if found.option == option), None)
     # What was asked for may have had a limit of cores.
     needed = answer or cores_needed(scenario, option, study)
-    if own := said.own_host:
-        cores, point = own.cores, own.today or own.point
-    else:
+    if (own := said.own_host) is None:
         cores = float(needed.cores if needed else 1)
         point = needed if scenario.loader.workers is None else None
+    else:
+        cores, point = own.cores, own.today or own.point
     if point is None or point.option != option:
         point = _point(scenario, option, cores, study, free=False)
     today = _outcome(None, (scenario,), (point,), (needed,), cores)
