@@ -60,12 +60,10 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, target)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         kind = InputError if isinstance(error, PermissionError | IsADirectoryError) else CoresimError
         raise kind(f"cannot write {target}: {error.strerror}; nothing was written") from None
-    except BaseException:
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def write_json(path: str | os.PathLike[str], document: Mapping[str, Any]) -> None:
