@@ -38,11 +38,8 @@ class Setting:
     cost: float = 0.0
 
     def __lt__(self, other: Setting) -> bool:
-        return self._order < other._order
-
-    @property
-    def _order(self) -> tuple[float, int, int]:
-        return self.cost, self.workers, self.prefetch_factor
+        mine, theirs = ((one.cost, one.workers, one.prefetch_factor) for one in (self, other))
+        return mine < theirs
 
 
 def candidates(scenario: Scenario, option: Option, cores: float) -> list[Setting]:

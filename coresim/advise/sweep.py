@@ -120,9 +120,8 @@ def sensible_maximum(scenario: Scenario) -> int:
 
     CPU work per step over the accelerator's time per step is the number of cores that would be busy if it never idled.
     """
-    work = sum(
-        demand.seconds for demand in demands(build(scenario, Option.OVERLAPPED, 1.0, 1)) if demand.resource == "cores"
-    )
+    whole = demands(build(scenario, Option.OVERLAPPED, 1.0, 1))
+    work = sum(demand.seconds for demand in whole if demand.resource == "cores")
     waits = 1.0 if scenario.accelerator.sync == "spin" else 0.0
     slowest = min(scenario.host.speed)
     needed = work / scenario.accelerator.step.mean / slowest + waits

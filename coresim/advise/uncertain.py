@@ -76,7 +76,7 @@ def _variances(line: Pipeline) -> dict[str, float]:
     total = math.fsum(costs.values())
     names = {key: (phase.name, phase.service.uncertainty) for key, phase, _ in line.phases()}
     found = {"speed": line.speed_uncertainty**2 if float(line.width) > 1 else 0.0}
-    for key, cost in costs.items() if total > 0.0 else ():
+    for key, cost in costs.items():
         name, spread = names[key]
         found[name] = found.get(name, 0.0) + (spread * cost / total) ** 2
     return found

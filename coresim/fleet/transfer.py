@@ -129,11 +129,9 @@ def _step(workload: FleetWorkload, gpu: str | None) -> tuple[Service, str]:
     if given is not None:
         return given, f"step on {gpu} as given: {format_duration(given.mean)}"
     if workload.gpu is not None and same_gpu(workload.gpu, gpu):
-        return (
-            (own, "")
-            if _form(workload.gpu) == _form(gpu)
-            else (_wider(own, OTHER_FORM), f"step of {workload.gpu} taken for {gpu}, ±20 % more")
-        )
+        if _form(workload.gpu) == _form(gpu):
+            return own, ""
+        return _wider(own, OTHER_FORM), f"step of {workload.gpu} taken for {gpu}, ±20 % more"
     if workload.model is None:
         what = f"measured on {workload.gpu}" if workload.gpu else "of a GPU that the input does not name"
         raise InputError(f"no step time on {gpu} ({what}): add it to steps, or name the model for the catalogue")
