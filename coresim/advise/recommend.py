@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import widest
 from coresim.advise.decide import Decision, decide
 from coresim.advise.epochs import EpochStart, epoch_start
-from coresim.advise.refine import CONFIDENCE, OptionAnswer, check_confidence
+from coresim.advise.refine import CONFIDENCE, check_confidence
 from coresim.advise.sensitivity import Elasticity, elasticities
 from coresim.advise.sweep import Point, Study, pipeline_of
 from coresim.advise.threads import Unlimited, unlimited
@@ -92,8 +92,8 @@ def recommend(
     return Recommendation(
         **vars(decision),
         confidence=confidence,
-        cores_low=_fewest(chosen, lambda found: found.estimate.gpu_idle_low <= target),
-        cores_high=_fewest(chosen, lambda found: found.estimate.gpu_idle_high <= target),
+        cores_low=next((found.cores for found in chosen.curve if found.estimate.gpu_idle_low <= target), None),
+        cores_high=next((found.cores for found in chosen.curve if found.estimate.gpu_idle_high <= target), None),
         verdict=judge(judged.at(scenario), study, decision.meets_target),
         lower_bound=_lower_bound(scenario, point, target),
         saturating_cores=saturation(scenario.host.speed),
@@ -113,7 +113,3 @@ def _lower_bound(scenario: Scenario, point: Point, target: float) -> LowerBound:
         return found
     each = f"{found.numbers}; for each of {count} accelerators {found.cores / count:.5g}"
     return replace(found, cores=found.cores / count, whole=math.ceil(found.cores / count), numbers=each)
-
-
-def _fewest(answer: OptionAnswer, holds: Callable[[Point], bool]) -> int | None:
-    return next((point.cores for point in answer.curve if holds(point)), None)
