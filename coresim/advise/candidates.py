@@ -24,7 +24,7 @@ WORKER = 1e8
 
 
 @dataclass(frozen=True)
-class Setting:
+class JobSetting:
     """One way to run a job, per accelerator; cores may be a fraction.
 
     ``cost`` orders what is tried: bytes, or where those of a batch are not known, batches and workers.
@@ -37,35 +37,35 @@ class Setting:
     prefetch_factor: int
     cost: float = 0.0
 
-    def __lt__(self, other: Setting) -> bool:
+    def __lt__(self, other: JobSetting) -> bool:
         mine, theirs = ((one.cost, one.workers, one.prefetch_factor) for one in (self, other))
         return mine < theirs
 
 
-def candidates(scenario: Scenario, option: Option, cores: float) -> list[Setting]:
+def candidates(scenario: Scenario, option: Option, cores: float) -> list[JobSetting]:
     """Every setting worth trying with so many cores per accelerator, within memory and /dev/shm."""
     factors = {*FACTORS, scenario.loader.prefetch_factor}
     pairs = [(count, factor) for count in spaced(most_workers(scenario, option, cores), EVERY) for factor in factors]
     return _fitting(scenario, option, cores, pairs)
 
 
-def ladder(scenario: Scenario, option: Option, cores: float) -> list[Setting]:
+def ladder(scenario: Scenario, option: Option, cores: float) -> list[JobSetting]:
     """A few of `candidates`: from about one worker for each core to the most, each with the scenario's own prefetch
     factor and with the largest that fits.
     """
     own, pairs = scenario.loader.prefetch_factor, list[tuple[int, int]]()
     for count in _rungs(scenario, option, cores):
-        able = [factor for factor in FACTORS if fits(Setting(scenario, option, cores, count, factor))]
+        able = [factor for factor in FACTORS if fits(JobSetting(scenario, option, cores, count, factor))]
         pairs += [(count, own), (count, max(able, default=1))]
     return _fitting(scenario, option, cores, pairs)
 
 
-def widest(scenario: Scenario, option: Option, cores: float) -> Setting:
+def widest(scenario: Scenario, option: Option, cores: float) -> JobSetting:
     """The most workers and credits worth trying, whether they fit into memory or not: no bound is looser than its."""
     return _setting(scenario, option, cores, most_workers(scenario, option, cores), FACTORS[-1])
 
 
-def beyond_memory(scenario: Scenario, cores: float) -> list[Setting]:
+def beyond_memory(scenario: Scenario, cores: float) -> list[JobSetting]:
     """Settings of option 2 like those of `ladder` that do not fit."""
     option = Option.OVERLAPPED
     counts = _rungs(scenario, option, cores)
@@ -97,7 +97,7 @@ def most_workers(scenario: Scenario, option: Option, cores: float) -> int:
     return max(1, min(most, MOST_WORKERS, whole or most, loader.max_workers or most))
 
 
-def fits(setting: Setting) -> bool:
+def fits(setting: JobSetting) -> bool:
     """Whether nothing known says that memory or /dev/shm is too small for a setting of option 2; others fit."""
     memory = memory_of(setting.scenario, setting.workers, setting.prefetch_factor)
     return setting.option != Option.OVERLAPPED or memory is None or memory.fits
@@ -112,21 +112,21 @@ def spaced(most: int, every: int) -> list[int]:
     return [*counts, most]
 
 
-def _fitting(scenario: Scenario, option: Option, cores: float, pairs: Iterable[tuple[int, int]]) -> list[Setting]:
+def _fitting(scenario: Scenario, option: Option, cores: float, pairs: Iterable[tuple[int, int]]) -> list[JobSetting]:
     """Those that fit, the least memory first; where none does, the least of all, and it is said."""
     able = {one for pair in pairs if fits(one := _setting(scenario, option, cores, *pair))}
     return sorted(able) or [_setting(scenario, option, cores, 1, 1)]
 
 
-def _setting(scenario: Scenario, option: Option, cores: float, workers: int, factor: int) -> Setting:
+def _setting(scenario: Scenario, option: Option, cores: float, workers: int, factor: int) -> JobSetting:
     """Credits are option 2's alone, and option 1 has no workers."""
     if option != Option.OVERLAPPED or scenario.stages:
         own = 0 if option == Option.NO_OVERLAP else workers
-        return Setting(scenario, option, cores, own, scenario.loader.prefetch_factor, float(workers))
+        return JobSetting(scenario, option, cores, own, scenario.loader.prefetch_factor, float(workers))
     memory = memory_of(scenario, workers, factor)
     if memory is None:
         cost = float(batches_out(scenario, workers, factor) + workers)
     else:
         known = memory.workers is not None or scenario.loader.in_process
         cost = memory.total + (0.0 if known else WORKER * workers)
-    return Setting(scenario, option, cores, workers, factor, cost)
+    return JobSetting(scenario, option, cores, workers, factor, cost)

@@ -7,14 +7,14 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 
-from coresim.advise.candidates import Setting, ladder
+from coresim.advise.candidates import JobSetting, ladder
 from coresim.advise.sweep import Point, Study, least_idle, lowest_idle, predict, sensible_maximum
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.sim.estimate import Estimate
 
 #: How a setting is simulated: `coresim.advise.sweep.predict`, or one that takes shorter runs.
-Predict = Callable[[Setting, Study], Estimate]
+Predict = Callable[[JobSetting, Study], Estimate]
 #: Rounding must not turn "just enough" into "too few".
 ROUNDING = 1e-12
 

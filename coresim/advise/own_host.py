@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from coresim.advise.candidates import Setting
+from coresim.advise.candidates import JobSetting
 from coresim.advise.refine import LIKELY, agreeing, searched
 from coresim.advise.sweep import Point, Study, predict
 from coresim.advise.verdict import Verdict, judge
@@ -66,5 +66,5 @@ def _today(scenario: Scenario, cores: float, best: Point, study: Study) -> Point
     option = Option.NO_OVERLAP if workers == 0 else scenario.preset.usual_option
     if (option, workers, factor) == (best.option, best.workers, best.prefetch_factor):
         return best
-    setting = Setting(scenario, option, cores, workers, factor)
+    setting = JobSetting(scenario, option, cores, workers, factor)
     return Point.of(setting, predict(setting, study))

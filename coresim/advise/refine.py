@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from coresim.advise.candidates import Setting, candidates, ladder
+from coresim.advise.candidates import JobSetting, candidates, ladder
 from coresim.advise.memory import MemoryCap
 from coresim.advise.starved import FAR, short_of_cores, short_of_reads
 from coresim.advise.sweep import Point, Study, choose, least_idle, lowest_idle, predict, sure_enough
@@ -150,7 +150,7 @@ def _fewest(
     return good
 
 
-def _able(scenario: Scenario, option: Option, cores: float) -> list[Setting]:
+def _able(scenario: Scenario, option: Option, cores: float) -> list[JobSetting]:
     """The settings that no bound keeps from the target."""
     target = scenario.target.gpu_idle
     if lowest_idle(scenario, option, cores) > target:

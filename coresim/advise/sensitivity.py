@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from coresim.advise.candidates import Setting
+from coresim.advise.candidates import JobSetting
 from coresim.advise.sweep import Study, predicted_idle
 from coresim.model.scenario import with_services
 
@@ -24,7 +24,7 @@ class Elasticity:
     elasticity: float | None
 
 
-def elasticities(setting: Setting, study: Study) -> tuple[Elasticity, ...]:
+def elasticities(setting: JobSetting, study: Study) -> tuple[Elasticity, ...]:
     """Every input that is not zero (and the core count), the strongest first.
 
     Every run sees the same random numbers, so a difference is the input's and not the draw's.

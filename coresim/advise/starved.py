@@ -18,7 +18,7 @@ import math
 from dataclasses import replace
 
 from coresim import stats
-from coresim.advise.candidates import Setting, ladder, widest
+from coresim.advise.candidates import JobSetting, ladder, widest
 from coresim.advise.sweep import FEW, Point, Study, best_point, bound_of, lowest_idle, pipeline_of, predict
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
@@ -36,7 +36,7 @@ FAR = 0.1
 LEAST_STEPS = 48
 
 
-def predicted(setting: Setting, study: Study) -> Estimate:
+def predicted(setting: JobSetting, study: Study) -> Estimate:
     """One setting, all GPUs of the host together simulated for as many steps as one alone (see `brief`)."""
     return predict(setting, replace(study, plan=brief(study.plan, pipeline_of(setting))))
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coresim.advise.candidates import Setting
+from coresim.advise.candidates import JobSetting
 from coresim.advise.epochs import endless
 from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import pipeline_of
@@ -123,7 +123,7 @@ class _Simulated:
         limits = [loader.max_workers, self.option.capped.workers if self.option.capped else None]
         workers = min([max(point.workers, cores), *(limit for limit in limits if limit is not None)])
         changed = with_services(with_services(self.endless, step, "step"), cost, "preprocess")
-        line = pipeline_of(Setting(changed, point.option, cores, workers, point.prefetch_factor))
+        line = pipeline_of(JobSetting(changed, point.option, cores, workers, point.prefetch_factor))
         plan = Plan(steps=LEAST_STEPS + 2 * held_by(line), grow=False, least=1, most=1, inputs=0)
         self.count += 1
         return estimate(line, plan, self.engine)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from coresim.advise.candidates import Setting, beyond_memory, ladder, widest
+from coresim.advise.candidates import JobSetting, beyond_memory, ladder, widest
 from coresim.advise.memory import MemoryCap, memory_of
 from coresim.model.build import batches_out, build
 from coresim.model.option import Option
@@ -40,14 +40,14 @@ class Point:
     estimate: Estimate
 
     @classmethod
-    def of(cls, setting: Setting, estimate: Estimate) -> Point:
+    def of(cls, setting: JobSetting, estimate: Estimate) -> Point:
         """A setting with its estimate; a part of a core counts as one."""
         cores = math.ceil(setting.cores)
         return cls(setting.option, cores, setting.workers, setting.prefetch_factor, estimate)
 
-    def at(self, scenario: Scenario) -> Setting:
+    def at(self, scenario: Scenario) -> JobSetting:
         """Its setting of a job."""
-        return Setting(scenario, self.option, self.cores, self.workers, self.prefetch_factor)
+        return JobSetting(scenario, self.option, self.cores, self.workers, self.prefetch_factor)
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ class Study:
 
 
 @lru_cache(maxsize=1 << 11)
-def pipeline_of(setting: Setting) -> Pipeline:
+def pipeline_of(setting: JobSetting) -> Pipeline:
     """The pipeline of all accelerators of the host."""
     cores = setting.cores * setting.scenario.accelerator.count
     return build(setting.scenario, setting.option, cores, setting.workers, setting.prefetch_factor)
 
 
-def predict(setting: Setting, study: Study) -> Estimate:
+def predict(setting: JobSetting, study: Study) -> Estimate:
     """The estimate of one setting."""
     pipeline = pipeline_of(setting)
     # Cores beyond those that can be busy change nothing: option 1 is the same at every count.
@@ -103,12 +103,12 @@ def predict(setting: Setting, study: Study) -> Estimate:
     return found
 
 
-def predicted_idle(setting: Setting, study: Study) -> float:
+def predicted_idle(setting: JobSetting, study: Study) -> float:
     """The GPU idle of one setting, a share."""
     return predict(setting, study).gpu_idle
 
 
-def sure_enough(setting: Setting, confidence: float, study: Study) -> Estimate:
+def sure_enough(setting: JobSetting, confidence: float, study: Study) -> Estimate:
     """One setting, of the fewest runs where these say that no more of them make it as sure as that."""
     found = predict(setting, study.first_look)
     sure = found.probability_at_best(setting.scenario.target.gpu_idle) >= confidence
@@ -134,7 +134,7 @@ def best_point(scenario: Scenario, option: Option, cores: float, study: Study) -
     return choose(ladder(scenario, option, cores), study)
 
 
-def choose(tried: Sequence[Setting], study: Study, stride: float = 4.0, confidence: float = 0.0) -> Point:
+def choose(tried: Sequence[JobSetting], study: Study, stride: float = 4.0, confidence: float = 0.0) -> Point:
     """Of settings with as many cores, in the order of their memory, the first within noise of the one that idles least.
 
     Short runs of all that no bound forbids choose between them. They may see none of the stalls that are rare, and take
@@ -146,7 +146,7 @@ def choose(tried: Sequence[Setting], study: Study, stride: float = 4.0, confiden
     """
     target = tried[0].scenario.target.gpu_idle
 
-    def full(one: Setting) -> Estimate:
+    def full(one: JobSetting) -> Estimate:
         found = predict(one, study.brief)
         surely_beyond = found.gpu_idle - found.simulation_half_low > target
         return found if surely_beyond or not confidence else sure_enough(one, confidence, study)
@@ -170,7 +170,7 @@ def choose(tried: Sequence[Setting], study: Study, stride: float = 4.0, confiden
     return Point.of(best, predict(best, study))
 
 
-def _chosen(found: dict[Setting, Estimate], target: float, confidence: float) -> Setting:
+def _chosen(found: dict[JobSetting, Estimate], target: float, confidence: float) -> JobSetting:
     """The least memory that idles least, or that is as sure as any."""
     least = min(estimate.gpu_idle for estimate in found.values())
     best = next(one for one in sorted(found) if found[one].gpu_idle <= least + NOISE)
@@ -180,10 +180,10 @@ def _chosen(found: dict[Setting, Estimate], target: float, confidence: float) ->
     return next(one for one in sorted(found) if chances[one] >= min(confidence, max(chances.values())))
 
 
-def short_idles(tried: Sequence[Setting], study: Study) -> dict[Setting, float]:
+def short_idles(tried: Sequence[JobSetting], study: Study) -> dict[JobSetting, float]:
     """Idle of short runs, without those that by a bound cannot change which is the first within noise of the least."""
     floor = lowest_idle(tried[0].scenario, tried[0].option, tried[0].cores)
-    idles, first = dict[Setting, float](), math.inf
+    idles, first = dict[JobSetting, float](), math.inf
     for one in tried:
         if least_idle(one) >= first - NOISE:
             continue
@@ -201,7 +201,7 @@ def bound_of(pipeline: Pipeline) -> float:
     return max(0.0, 1.0 - binding(bounds(pipeline)).limit_batches_per_s * pipeline.step.service.mean)
 
 
-def least_idle(setting: Setting) -> float:
+def least_idle(setting: JobSetting) -> float:
     """What `bound_of` gives for one setting, or a little less, in a moment: a search asks for it at very many."""
     least, by_worker, by_credit = _allowed(setting.scenario, setting.option, setting.cores)
     if by_credit < math.inf:

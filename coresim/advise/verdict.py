@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from coresim.advise.candidates import Setting, fits
+from coresim.advise.candidates import JobSetting, fits
 from coresim.advise.sweep import Study, predicted_idle
 from coresim.advise.transforms import Transform, keys
 from coresim.model.option import Option
@@ -32,25 +32,25 @@ class Verdict:
     advice: str
 
 
-def _more_workers(setting: Setting) -> Setting:
+def _more_workers(setting: JobSetting) -> JobSetting:
     return replace(setting, workers=4 * max(1, setting.workers))
 
 
-def _more_credits(setting: Setting) -> Setting:
+def _more_credits(setting: JobSetting) -> JobSetting:
     return replace(setting, prefetch_factor=4 * setting.prefetch_factor)
 
 
-def _more_cores(setting: Setting) -> Setting:
+def _more_cores(setting: JobSetting) -> JobSetting:
     grown = replace(setting, cores=4 * setting.cores)
     return grown if setting.option == Option.NO_OVERLAP else _more_workers(grown)
 
 
-def _job(change: Transform) -> Callable[[Setting], Setting]:
+def _job(change: Transform) -> Callable[[JobSetting], JobSetting]:
     """The change of a job, at a setting of it."""
     return lambda setting: replace(setting, scenario=change(setting.scenario))
 
 
-def _faster(*names: str) -> Callable[[Setting], Setting]:
+def _faster(*names: str) -> Callable[[JobSetting], JobSetting]:
     return _job(lambda scenario: with_services(scenario, 0.0, *names))
 
 
@@ -59,7 +59,7 @@ _unslowed = _job(keys("accelerator", slowdown=(1.0,)))
 _no_lock = _job(keys("loader", gil=0.0))
 
 #: Cause, what removing it means, and what to do about it; of causes that help alike the first is named.
-CAUSES: tuple[tuple[str, Callable[[Setting], Setting], str], ...] = (
+CAUSES: tuple[tuple[str, Callable[[JobSetting], JobSetting], str], ...] = (
     ("too few workers", _more_workers, "raise num_workers"),
     ("too few batches ahead", _more_credits, "raise prefetch_factor"),
     ("too few cores", _more_cores, "give the job more cores, or make preprocessing cheaper"),
@@ -74,7 +74,7 @@ CAUSES: tuple[tuple[str, Callable[[Setting], Setting], str], ...] = (
 )
 
 
-def judge(setting: Setting, study: Study, met: bool) -> Verdict:
+def judge(setting: JobSetting, study: Study, met: bool) -> Verdict:
     """The verdict on a setting: GPU-bound where it has ``met`` the target, else the cause whose removal helps most.
 
     For a GPU-bound setting the next bottleneck is what would bind on an accelerator twice as fast.
@@ -105,7 +105,7 @@ def judge(setting: Setting, study: Study, met: bool) -> Verdict:
     return Verdict(name, following, without, _possible(advice, name, setting))
 
 
-def _possible(advice: str, name: str, setting: Setting) -> str:
+def _possible(advice: str, name: str, setting: JobSetting) -> str:
     """Not more workers where the loader can have no more, or none that fits; no pinning where it gains nothing."""
     most = setting.scenario.loader.max_workers
     if name == "serial consumer" and (setting.scenario.loader.pin_memory or not setting.scenario.accelerator.copies):
@@ -119,7 +119,7 @@ def _possible(advice: str, name: str, setting: Setting) -> str:
     return f"a loader that can have more than {most} worker{'' if most == 1 else 's'}: this one cannot"
 
 
-def _worst(setting: Setting, idle: float, study: Study, noise: float = NOISE) -> tuple[str, float, str]:
+def _worst(setting: JobSetting, idle: float, study: Study, noise: float = NOISE) -> tuple[str, float, str]:
     """The cause whose removal lowers idle most (GPU-bound if none does by more than ``noise``).
 
     Bandwidth is one only where it is saturated. Short of that, cores that slow one another still do more work when

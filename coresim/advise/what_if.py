@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from coresim.advise.candidates import Setting
+from coresim.advise.candidates import JobSetting
 from coresim.advise.decide import Decision, decide
 from coresim.advise.memory import Memory, memory_of
 from coresim.advise.need import cores_needed
@@ -238,5 +238,5 @@ def _point(scenario: Scenario, option: Option, cores: float, study: Study, free:
     own, factor = scenario.loader.workers, scenario.loader.prefetch_factor
     if own is None or own == 0 or free or option == Option.NO_OVERLAP:
         return best_point(scenario, option, cores, study)
-    setting = Setting(scenario, option, cores, own, factor)
+    setting = JobSetting(scenario, option, cores, own, factor)
     return Point.of(setting, predict(setting, study))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from coresim.advise.candidates import Setting
+from coresim.advise.candidates import JobSetting
 from coresim.advise.sweep import Study, predict
 from coresim.advise.verdict import WORK
 from coresim.model.option import Option
@@ -101,9 +101,9 @@ def free_cores(scenario: Scenario, today: Today) -> float:
     return max(cores - others, 0.1 * cores) / today.ranks
 
 
-def _setting(scenario: Scenario, today: Today, cores: float) -> Setting:
+def _setting(scenario: Scenario, today: Today, cores: float) -> JobSetting:
     option, workers = (Option.OVERLAPPED, today.workers) if today.workers else (Option.NO_OVERLAP, 0)
-    return Setting(scenario, option, cores, workers, scenario.loader.prefetch_factor)
+    return JobSetting(scenario, option, cores, workers, scenario.loader.prefetch_factor)
 
 
 def _likeliest(scenario: Scenario, checked: Checked, cores: float, study: Study) -> Term:

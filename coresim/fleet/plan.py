@@ -232,7 +232,7 @@ class _Book:
             job = _digest(__version__, workload.scenario.to_dict(), asdict(self.runs), self.engine, self.confidence)
             known: dict[object, tuple[Transferred, str] | str] = {}
             for candidate in self.fleet.candidates:
-                what = (candidate.gpu, candidate.cpu, candidate.gpu_count)
+                what = (candidate.gpu, candidate.cpu, candidate.gpu_count, candidate.memory_bytes)
                 if what not in known:
                     known[what] = self._transferred(workload, candidate, job)
                 found = known[what]

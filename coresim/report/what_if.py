@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from coresim.advise.candidates import Setting
+from coresim.advise.candidates import JobSetting
 from coresim.advise.sweep import Study, predict
 from coresim.advise.transforms import with_batch
 from coresim.model.option import Option
@@ -79,6 +79,6 @@ def curves(scenario: Scenario, knobs: Knobs, engine: Engine) -> dict[Option, dic
 
     def predicted(option: Option, cores: int) -> Estimate:
         workers = 0 if option == Option.NO_OVERLAP else knobs.workers
-        return predict(Setting(found, option, cores, workers, knobs.prefetch_factor), study)
+        return predict(JobSetting(found, option, cores, workers, knobs.prefetch_factor), study)
 
     return {option: {cores: predicted(option, cores) for cores in core_counts(knobs)} for option in Option}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coresim import recommend
-from coresim.advise.candidates import Setting
+from coresim.advise.candidates import JobSetting
 from coresim.advise.epochs import EpochStart, epoch_start
 from coresim.advise.sweep import Point, Study, predict
 from coresim.model.scenario import Scenario, read_scenario
@@ -20,7 +20,7 @@ def job(**workload: object) -> Scenario:
 
 
 def start(scenario: Scenario, workers: int = 2, option: int = 2):
-    point = Point(option, 8, workers, 2, predict(Setting(scenario, option, 8, workers, 2), STUDY))
+    point = Point(option, 8, workers, 2, predict(JobSetting(scenario, option, 8, workers, 2), STUDY))
     return epoch_start(scenario, point, STUDY)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coresim.advise.candidates import FACTORS, Setting, candidates, fits, most_workers, spaced
+from coresim.advise.candidates import FACTORS, JobSetting, candidates, fits, most_workers, spaced
 from coresim.advise.recommend import Recommendation, recommend
 from coresim.advise.refine import EVERY, _better, _fewest, fewest_workers
 from coresim.advise.starved import predicted, short_of_cores
@@ -64,7 +64,7 @@ def test_no_other_setting_does_with_fewer_cores(batch: int, cv: float, step: str
     if cores == 0:
         return
     idles = [
-        predict(Setting(scenario, 2, cores, workers, factor), study).gpu_idle
+        predict(JobSetting(scenario, 2, cores, workers, factor), study).gpu_idle
         for workers in range(1, 4 * cores + 1)
         for factor in FACTORS
     ]
@@ -174,7 +174,7 @@ def test_one_study_of_two_jobs_keeps_them_apart() -> None:
     shared = Study(simulate, Plan(target=0.05))
     for scenario in (job(8, "5 ms", 0, "10 ms"), job(8, "5 ms", 4, "10 ms"), job(8, "9 ms", 4, "10 ms")):
         own = Study(simulate, Plan(target=0.05))
-        setting = Setting(scenario, 2, 4, 6, 2)
+        setting = JobSetting(scenario, 2, 4, 6, 2)
         assert predicted(setting, shared) == predicted(setting, own)
         for cores in (1, 4):
             assert short_of_cores(scenario, 2, cores, shared) == short_of_cores(scenario, 2, cores, own)
@@ -189,7 +189,7 @@ def test_one_study_with_two_targets_keeps_their_runs_apart() -> None:
 
 def test_a_search_for_a_surer_setting_does_not_give_up_one_that_likely_meets_the_target() -> None:
     scenario, study = job(8, "5 ms", 2, "10 ms"), Study(simulate, Plan(target=0.05))
-    estimated = predict(Setting(scenario, 2, 4, 8, 8), study)
+    estimated = predict(JobSetting(scenario, 2, 4, 8, 8), study)
     inside, outside = (
         Point(Option.OVERLAPPED, 4, workers, 8, replace(estimated, gpu_idle=idle, gpu_idle_low=0.0, gpu_idle_high=0.1))
         for workers, idle in ((20, 0.048), (10, 0.052))
@@ -211,7 +211,7 @@ def test_of_settings_as_good_with_the_same_cores_the_fewest_workers_are_the_answ
     # 384 ms of work for each step of 300 ms: two cores are enough, and two workers keep them busy.
     found = recommend(scenario, study, (2,)).point
     assert (found.cores, found.workers) == (2, 2)
-    setting = Setting(scenario, 2, 2, 8, 2)
+    setting = JobSetting(scenario, 2, 2, 8, 2)
     many = Point.of(setting, predict(setting, study))
     assert fewest_workers(scenario, many, 0.5, study).workers == 2
     # Of a job that needs more workers than cores, no setting with fewer workers is as good.
@@ -220,6 +220,6 @@ def test_of_settings_as_good_with_the_same_cores_the_fewest_workers_are_the_answ
     assert best.point.workers > best.point.cores == 4
     for workers in range(1, best.point.workers):
         for factor in FACTORS:
-            setting = Setting(best.scenario, 2, best.point.cores, workers, factor)
+            setting = JobSetting(best.scenario, 2, best.point.cores, workers, factor)
             other = predict(setting, study).gpu_idle
             assert other > min(0.05, best.point.estimate.gpu_idle)

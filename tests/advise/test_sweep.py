@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coresim.advise.candidates import Setting, candidates, ladder
+from coresim.advise.candidates import JobSetting, candidates, ladder
 from coresim.advise.curves import PART, curve
 from coresim.advise.starved import BOUNDED, short_of_cores, short_of_reads
 from coresim.advise.sweep import (
@@ -176,7 +176,7 @@ def test_slow_reads_are_not_swept_in_full_and_the_answer_stays(streams: int | No
 @pytest.mark.parametrize(("cores", "fewer"), [(4, True), (8, False)])
 def test_what_is_decided_by_few_runs_takes_no_more(cores: int, fewer: bool) -> None:
     # Of 80 ms of work per step of 20 ms four cores are not surely enough, and eight are.
-    setting = Setting(scenario(mean="10 ms", cv=1, uncertainty=0.1), Option.OVERLAPPED, cores, 12, 2)
+    setting = JobSetting(scenario(mean="10 ms", cv=1, uncertainty=0.1), Option.OVERLAPPED, cores, 12, 2)
     study = Study(simulate, Plan(least=8, most=32, inputs=4, half_width=0.0005, target=0.05))
     found = sure_enough(setting, 0.9, study)
     closer = predict(setting, study)

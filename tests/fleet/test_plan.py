@@ -16,7 +16,7 @@ from jsonschema import validate
 from matplotlib.figure import Figure
 
 import coresim
-from coresim.advise.candidates import Setting
+from coresim.advise.candidates import JobSetting
 from coresim.advise.need import cores_needed, useful_cores
 from coresim.advise.recommend import recommend
 from coresim.advise.starved import BOUNDED, SEARCHED, SIMULATED, brief
@@ -597,7 +597,7 @@ def test_near_the_target_inputs_are_simulated() -> None:
 @pytest.mark.parametrize("gpus", [1, 2, 8])
 def test_gpus_share_the_steps_of_a_window(gpus: int) -> None:
     device = replace(job().scenario.accelerator, count=gpus)
-    pipeline = pipeline_of(Setting(replace(job().scenario, accelerator=device), 2, 8, 12, 2))
+    pipeline = pipeline_of(JobSetting(replace(job().scenario, accelerator=device), 2, 8, 12, 2))
     plan = FLEET_PLAN
     whole, short = run_length(pipeline, plan), run_length(pipeline, brief(plan, pipeline))
     steps = gpus * (short.steps - short.warm_up)
@@ -640,6 +640,18 @@ def test_memory_is_the_other_machine_s_and_so_is_what_it_misses() -> None:
     tables["workload"] |= {"fetch": "3 ms"}
     given = read_scenario(tables)
     assert transfer(job(scenario=given), host(memory_bytes=200e9), {}).scenario(given).workload.fetch.mean == 0.003
+
+
+def test_machines_that_differ_in_memory_alone_keep_their_own() -> None:
+    tables = {
+        "workload": {"batch_size": 8, "preprocess": "4 ms", "sample_bytes": 1e5, "dataset_bytes": 100e9},
+        "accelerator": {"step": "20 ms"},
+        "host": {"memory_bytes": 50e9, "storage": "s3"},
+    }
+    hosts = tuple(host(name, memory_bytes=size) for name, size in (("small", 10e9), ("large", 200e9)))
+    book = fleets._Book(Fleet((job(scenario=read_scenario(tables)),), hosts), FLEET_PLAN, "fast", {}, 0.9)
+    kept = {cell.transferred.memory_bytes for cell in book.cells}
+    assert kept == {10e9, 200e9} and len({cell.key for cell in book.cells}) == len(book.cells)
 
 
 def test_machines_that_are_left_out_are_counted(path: Path, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from lab import CHROMIUM, PATIENCE_S
 from surface import read
 
 import coresim
-from coresim.advise.candidates import Setting
+from coresim.advise.candidates import JobSetting
 from coresim.advise.surface import CORES, FACTORS, Surface, chosen_cores, surface_of
 from coresim.advise.sweep import pipeline_of
 from coresim.model.scenario import with_services
@@ -90,7 +90,7 @@ def test_between_its_places_the_table_comes_near_a_simulation(answer: Any, surfa
         cores = rng.choice(list(points))
         changed = with_services(with_services(scenario, step, "step"), cost, "preprocess")
         workers = max(points[cores].workers, cores)
-        line = pipeline_of(Setting(changed, 2, cores, workers, 2))
+        line = pipeline_of(JobSetting(changed, 2, cores, workers, 2))
         full = estimate(line, Plan(steps=600, inputs=0), simulate).gpu_idle
         off.append(abs(read(surface, step * surface.step, cost * surface.cost, cores)[0] - full))
     assert sum(off) / len(off) < 0.012 and max(off) < 0.06
