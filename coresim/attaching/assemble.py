@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim import __version__, stats
-from coresim.attaching.observe import batch_size
+from coresim.attaching.cautions import cautions_of
 from coresim.measure.host import read_host
 from coresim.measure.speed import speed_table
 from coresim.model.measurement import Measurement
@@ -18,7 +18,6 @@ from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.model.profile_tables import relative_error
 from coresim.model.today import Today
 from coresim.model.warning import HostWarning
-from coresim.units import format_duration
 
 #: A loop that computes for more than this share of its step holds its core meanwhile.
 COMPUTES = 0.5
@@ -49,6 +48,7 @@ def profile_of(
     step = _step(found)
     measured = [step, *_beside(found), *costs_of(first)]
     speed = speed_table(measured, host)
+    today = today_of(found, command, len(cpus))
     return Profile(
         workload=name_of(command),
         loader=first["loader"]["loader"],
@@ -69,8 +69,8 @@ def profile_of(
         speed=speed.values,
         speed_uncertainty=speed.uncertainties,
         speed_basis="; ".join(speed.provenance),
-        cautions=(*cautions, *_cautions(found)),
-        today=today_of(found, command, len(cpus)),
+        cautions=(*cautions, *cautions_of(found, today)),
+        today=today,
         measurements=tuple(measured),
     )
 
@@ -82,12 +82,13 @@ def name_of(command: Sequence[str]) -> str:
             return word
         if word.endswith((".py", ".sh")):
             return Path(word).name
-    return Path(command[0]).name
+    return " ".join([Path(command[0]).name, *(word for word in command if word in ("-c", "-"))])
 
 
 def size_of(told: dict[str, Any]) -> int:
-    """Samples of a rank's batch."""
-    return batch_size(told["settings"], told["step"])
+    """Samples of a rank's batch: the loader's; where the program makes its own batches, the mean of those seen."""
+    sizes, kept = told["sizes"], told["step"]["batch_length"]
+    return told["settings"]["batch_size"] or max(1, round(sizes["mean"] if sizes else kept or 1))
 
 
 def failures_of(found: Found) -> dict[int, str]:
@@ -125,6 +126,7 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
         step=stats.mean(steps),
         batches=batches,
         batch_size=size_of(first),
+        **_sizes(found),
         threads=threads,
         ranks=len(found),
         sync="spin" if computes(found) else "block",
@@ -137,6 +139,18 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
         other_cores=max(0.0, found[0]["today"]["cores"][2] - sum(sum(told["today"]["cores"][:2]) for told in found)),
         worker_cpu=sum(told["today"]["cores"][1] for told in found) / sum(1 / (w + s) for w, s in pairs),
     )
+
+
+def _sizes(found: Found) -> dict[str, Any]:
+    """Of all ranks' batches; nothing where those of one do not tell."""
+    sizes = [told["sizes"] for told in found]
+    if None in sizes:
+        return {}
+    return {
+        "batch_least": min(size["least"] for size in sizes),
+        "batch_most": max(size["most"] for size in sizes),
+        "batch_mean": stats.mean([size["mean"] for size in sizes]),
+    }
 
 
 def _epochs(told: dict[str, Any]) -> dict[str, Any]:
@@ -263,34 +277,3 @@ def _of_each(cost: Measurement, size: int) -> Measurement:
 def _samples(told: dict[str, Any]) -> int | None:
     count: int | None = told["settings"]["samples"]
     return None if count is None else count * items_of(told)
-
-
-def _cautions(found: Found) -> list[HostWarning]:
-    first, cautions = found[0], []
-    if not first["settings"]["cuda"]:
-        step = format_duration(stats.mean(_flat(found, "steps")))
-        cautions.append(
-            HostWarning(
-                "the program trains without CUDA",
-                f"where none is given, the step is what its loop does with a batch: {step}",
-                "a GPU changes it: --gpu gives a recorded step of a known net, --step-time one that you know",
-            )
-        )
-    if first["step"]["loaders"] > 1:
-        cautions.append(
-            HostWarning(
-                "the loop takes batches from several loaders",
-                f"{first['step']['loaders']} of them; only the first was run apart",
-                "its workers and cores come on top of those of the others",
-            )
-        )
-    if first["step"]["changed_in_place"]:
-        cautions.append(
-            HostWarning(
-                "the program changes its batches in place",
-                "a kept batch was copied before each step without waiting",
-                "the copying is not in the step's time",
-            )
-        )
-    cautions += [HostWarning(*told) for told in first["loader"]["cautions"]]
-    return cautions

@@ -26,6 +26,22 @@ def tensors(value: Any) -> Iterator[Any]:
             yield from tensors(item)
 
 
+def samples_in(batch: Any) -> int | None:
+    """Samples of a batch: the length of all of its tensors; 0 of None. None where they differ, or there are none."""
+    if batch is None:
+        return 0
+    length: int | None = None
+    try:
+        for tensor in tensors(batch):
+            if tensor.dim():
+                if length not in (None, len(tensor)):
+                    return None
+                length = len(tensor)
+    except Exception:  # what a program's own type of batch does when it is asked is its affair
+        return None
+    return length
+
+
 def is_tensor(value: Any) -> bool:
     """Whether it is a torch tensor; torch is not imported for that."""
     return hasattr(value, "_version") and hasattr(value, "untyped_storage")
@@ -77,23 +93,29 @@ class Kept:
     @property
     def full(self) -> bool:
         """Whether no more are kept: enough of them, or of bytes."""
-        return len(self) >= MOST_BATCHES or (len(self) > 0 and len(self) * self.bytes >= MOST_BYTES)
+        return len(self) >= MOST_BATCHES or len(self) * self.bytes >= MOST_BYTES
 
     @property
     def bytes(self) -> int:
-        """Bytes of the first batch's tensors."""
-        return sum(tensor.nbytes for tensor in tensors(self._own[0]))
+        """Bytes of a batch's tensors, on average."""
+        whole: int = sum(tensor.nbytes for tensor in tensors(self._own))
+        return whole // max(1, len(self))
 
     @property
     def arrays(self) -> int:
-        """Tensors of the first batch."""
-        return sum(1 for _ in tensors(self._own[0]))
+        """Tensors of the batch that has most of them."""
+        return max(sum(1 for _ in tensors(batch)) for batch in self._own)
 
     @property
     def length(self) -> int | None:
         """Samples of a batch by its first tensor, the mean of those that are kept; None where none has a length."""
-        firsts = [next(tensors(batch), None) for batch in self._own]
-        lengths = [len(first) for first in firsts if first is not None and first.dim()]
+        lengths = []
+        for batch in self._own:
+            first = next(tensors(batch), None)
+            if batch is None:
+                lengths.append(0)
+            elif first is not None and first.dim():
+                lengths.append(len(first))
         return round(sum(lengths) / len(lengths)) if lengths else None
 
     def keep(self, batch: Any) -> None:

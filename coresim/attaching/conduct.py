@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from coresim.attaching.launch import Program, session_folder, started
+from coresim.attaching.launch import Program, session_folder, spoken, started
 from coresim.attaching.session import KEPT, LOADER, READY, TOGETHER, TRIAL, Folder, SessionPlan
 from coresim.errors import CoresimError
 from coresim.measure.system_root import check_proc
@@ -157,7 +156,7 @@ class _Conductor:
             how = f"with code {code}" if code >= 0 else f"by signal {-code}"
             line, done = self._program.last_line, DONE.get(self._phase)
             raise CoresimError(
-                f"{shlex.join(self._program.command)}: ended {how} before all was measured"
+                f"{spoken(self._program.command)}: ended {how} before all was measured"
                 f"{f', {done}' if done else ''} ({self._seen()})"
                 + (f"; its last line: {line}" if line else "")
                 + (f"; {self._remedy()}" if code == 0 else "")
@@ -168,6 +167,8 @@ class _Conductor:
         ranks, apart = self._folder.ranks(), "measure its data set apart (recommend --dataset FILE:NAME)"
         if any(found["steps"] for found in ranks.values()):
             return "let it train for longer: more epochs, or more of its data"
+        if not ranks and "-" in self._program.command:
+            return "standard input gave it no program that trains: add < train.py, or name the file"
         if ranks or self._request.hook is not None:
             return apart
         return f"{apart}, or name the call that gives its batches (recommend --loader-hook MODULE:CLASS.METHOD)"

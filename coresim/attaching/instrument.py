@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coresim.errors import InputError
 from coresim.model.warning import HostWarning
+
+if TYPE_CHECKING:
+    from coresim.measure.calibrate import Calibration
 
 
 def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: float) -> dict[str, Any]:
@@ -32,7 +35,7 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     from coresim.measure.cautions import cautions_of  # noqa: PLC0415
     from coresim.measure.torch_loader import TorchSubject  # noqa: PLC0415
 
-    subject = TorchSubject(loader)
+    subject = TorchSubject(loader, skips=True)
     cpus = len(os.sched_getaffinity(0))
     usual = instrument.worker_counts(cpus, subject)
     failure: InputError | None = None
@@ -52,7 +55,15 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
         cautions.insert(0, _failed(failure, counts, cpus))
     if 1 not in counts:
         measured = [as_of_one(measurement, min(counts)) for measurement in measured]
-    return {"loader": subject.loader, "measurements": measured, "cautions": [list(caution) for caution in cautions]}
+    told = [list(caution) for caution in cautions]
+    return {"loader": subject.loader, "measurements": measured, "cautions": told, "broken": broken_samples(found)}
+
+
+def broken_samples(found: Calibration) -> dict[str, Any] | None:
+    """How many samples of all could not be prepared, and what the first one raised; None where all could."""
+    notes = [note for run in (*found.runs, *found.inline) for note in (*run.trial.warm_up, *run.trial.notes)]
+    errors = [error for note in notes for error in note.broken]
+    return {"count": len(errors), "of": sum(len(note.cpu) for note in notes), "first": errors[0]} if errors else None
 
 
 def fallbacks(usual: Sequence[int], workers: int, cpus: int) -> Iterator[tuple[int, ...]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +23,8 @@ from coresim.errors import InputError
 SITE = Path(__file__).parent / "site"
 #: Where the session's folder is, and which module beside torch's loader is waited for.
 VARIABLE, MODULE = "CORESIM_ATTACH", "CORESIM_ATTACH_MODULE"
+#: Characters of an argument of several lines that are told.
+WORD = 60
 #: Characters of the program's output that are remembered, to tell how it ended.
 REMEMBERED = 4000
 
@@ -68,6 +72,11 @@ class Program:
         self._process.wait()
         if self._process.stdout is not None:
             self._reader.join(1.0)
+
+
+def spoken(command: Sequence[str]) -> str:
+    """The command in one line: of a program that is an argument, as behind ``python -c``, only how it begins."""
+    return shlex.join(textwrap.shorten(word, WORD, placeholder=" ...") if "\n" in word else word for word in command)
 
 
 def mark(folder: Folder) -> str:

@@ -24,7 +24,7 @@ class SessionFiles:
         self.plan, self._folder = plan, folder
         self.found: dict[str, Any] = {}
         self.status: dict[str, Any] = {
-            "batches": 0, "steps": 0, "lead": 0, "wait_s": 0.0, "step_s": 0.0, "periods": 0, "error": None,
+            "batches": 0, "steps": 0, "lead": 0, "wait_s": 0.0, "step_s": 0.0, "periods": 0, "error": None, "errors": 0,
         }  # fmt: skip
 
     def tell(self, **status: Any) -> None:

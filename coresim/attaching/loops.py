@@ -44,8 +44,8 @@ class Loop:
     """
 
     __slots__ = (
-        "_asked", "_began", "_beside", "_busy", "_cpu", "_first", "_given", "_got", "_open", "_others", "_place",
-        "_steps", "batches", "between", "epoch", "key", "loader", "periods", "proofs", "starts", "trains",
+        "_asked", "_began", "_beside", "_busy", "_cpu", "_first", "_given", "_got", "_missed", "_open", "_others",
+        "_place", "_steps", "batches", "between", "epoch", "key", "loader", "periods", "proofs", "starts", "trains",
     )  # fmt: skip
 
     def __init__(self, key: tuple[int, int], proofs: int = 0) -> None:
@@ -58,13 +58,17 @@ class Loop:
         #: Whether optimizers step between its batches.
         self.trains = proofs >= PROOF
         self._open, self._first = False, True
-        self._asked = self._began = self._got = self._cpu = self._busy = self._beside = 0.0
+        self._asked = self._began = self._got = self._cpu = self._busy = self._beside = self._missed = 0.0
         self._steps = self._others = self._place = 0
 
     def begin(self, loader: Any) -> None:
         """An epoch begins or has ended: what came before the next batch is not the loop."""
         self.loader, self._open, self._first, self._place = loader, False, True, 0
-        self.epoch, self._given = max(self._given, self.epoch), 0
+        self.epoch, self._given, self._missed = max(self._given, self.epoch), 0, 0.0
+
+    def missed(self, asked: float) -> None:
+        """The loader raised an error in place of this batch: a program that goes on waits for the next one too."""
+        self._missed = self._missed or asked
 
     @property
     def goes_on(self) -> bool:
@@ -118,6 +122,7 @@ class Loop:
 
     def got(self, asked: float, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> None:
         """The batch asked for at ``asked`` is there: a period is open."""
+        asked, self._missed = self._missed or asked, 0.0
         if self._first and self.epoch:
             self.starts.append(now - asked + self.between)
         self._began = self._began or asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -47,9 +48,15 @@ def settings(loader: Any, iterator: Any, cuda: bool) -> dict[str, Any]:
     }
 
 
-def batch_size(found: dict[str, Any], step: dict[str, Any]) -> int:
-    """Samples of a batch: the loader's, or those of the first tensor, where the data set makes its own batches."""
-    return int(found["batch_size"] or step["batch_length"] or 1)
+def batch_sizes(lengths: Sequence[int | None], size: int | None) -> dict[str, float] | None:
+    """Of the batches that the loop got: the fewest samples, the most, and the mean; None where they do not tell.
+
+    Tensors that differ in length are not one sample a row, and so are those with more rows than the loader's ``size``.
+    """
+    known = [length for length in lengths if length is not None]
+    if not any(known) or len(known) < len(lengths) or max(known) > (size or math.inf):
+        return None
+    return {"least": min(known), "most": max(known), "mean": sum(known) / len(known)}
 
 
 def _length(dataset: Any) -> int | None:

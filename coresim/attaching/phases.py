@@ -74,7 +74,9 @@ class Phases:
 
     def tell(self, **more: Any) -> None:
         """Say how far the rank is."""
-        self._line.tell(state=self._state, batches=self._rank.batches, steps=self._rank.steps, **more)
+        self._line.tell(
+            state=self._state, batches=self._rank.batches, steps=self._rank.steps, errors=self._rank.errors, **more
+        )
 
     def _follow(self, loop: Loop, iterator: Any, now: float) -> None:
         """The first loop that trains leads; a later one, where that has ended: its loader was made anew.
@@ -109,6 +111,8 @@ class Phases:
         elif "today" not in self._line.found:
             seen = self._seen(loop, iterator._num_workers, now)
             if seen is not None:
+                size = self._line.found["settings"]["batch_size"]
+                self._line.report("sizes", observe.batch_sizes(self._rank.lengths, size))
                 self._line.report("today", seen)
         elif self._line.said(KEPT):
             self._state, self._rank.feeding = KEPT, True
@@ -202,7 +206,7 @@ class Phases:
             rank.trial.close()
         factor = self._line.found["settings"]["prefetch_factor"]
         loop.forget_epochs()
-        rank.trial = AttachedTrial(loop.loader, self._plan.trials[number], factor, rank.inner)
+        rank.trial = AttachedTrial(loop.loader, self._plan.trials[number], factor, rank.inner, skips=rank.errors > 0)
         rank.device = device.DeviceEvents(None)
         self._state, self._usage = TRIAL, None
         self._restart(rank.clock())

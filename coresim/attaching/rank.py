@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from coresim.attaching.batches import Kept
+from coresim.attaching.batches import Kept, samples_in
 from coresim.attaching.device import DeviceEvents
 from coresim.attaching.line import SessionFiles
 from coresim.attaching.loops import Loop, Period
@@ -37,6 +37,8 @@ class AttachedRank:
         lead: the loop that trains; None until one is found.
         feeding: whether loops that train get kept batches, or a trial's.
         kept: the kept batches of each of them.
+        lengths: samples of each batch that the lead got of its own loader since the last `clear`; None: not known.
+        errors: batches of the lead that its loader raised an error for; the program went on after all but the last.
         trial: what feeds the lead instead of kept batches, if anything.
         device: notes the device's time of each step.
         next_look: when to look after the phases again.
@@ -57,6 +59,9 @@ class AttachedRank:
         self.stepper: int | None = None
         self.lead: Loop | None = None
         self.kept: dict[tuple[int, int], Kept] = {}
+        self.lengths: list[int | None] = []
+        self.errors = 0
+        self._measures = not plan.only_watch
         self.trial: AttachedTrial | None = None
         self.device = DeviceEvents(None)
         self.next_look = self._beside = 0.0
@@ -85,6 +90,10 @@ class AttachedRank:
             loop.begin(loop.loader)
             loop.between = self.clock() - asked
             raise
+        except Exception:
+            self.errors += lead
+            loop.missed(asked)
+            raise
         cpu = busy = 0.0
         if lead and self.feeding:
             self.device.got()
@@ -93,6 +102,8 @@ class AttachedRank:
         if loop.trains and not lead:
             self._beside += now - asked
         loop.got(asked, now, cpu, busy, self.steps, self._others, self._beside)
+        if lead and self._measures and not self.feeding:
+            self.lengths.append(samples_in(batch))
         return batch
 
     def _begin(self, iterator: Any) -> Loop:
@@ -133,6 +144,7 @@ class AttachedRank:
 
     def clear(self) -> None:
         """Forget the lead's periods."""
+        self.lengths.clear()
         if self.lead is not None:
             self.lead.periods.clear()
 

@@ -21,12 +21,19 @@ from coresim.units import format_duration
 
 #: Points of idle that the prediction of today may miss by; or half its own interval, where that is wider.
 TRUSTED = 0.05
+#: Points of idle that are missed by so much are told, however wide the interval is.
+FAR = 0.12
+#: The last digit that is shown of idle.
+DIGIT = 0.001
 #: Cores that other programs keep busy count from this share of all on: less cannot be told from counters' ticks.
 NOTABLE_LOAD = 0.03
 #: A term that explains less than this share of a miss is not named.
 EXPLAINS = 0.5
 #: Names of terms.
-THE_STEP, HANDING_OVER, SHORT_EPOCHS = "the step", "handing batches over", "short epochs"
+THE_STEP, HANDING_OVER = "the step", "handing batches over"
+SHORT_EPOCHS, DIFFERENT_BATCHES = "short epochs", "batches of different sizes"
+#: Terms with which nothing else can be predicted.
+NOT_SIMULATED = (HANDING_OVER, SHORT_EPOCHS, DIFFERENT_BATCHES)
 
 
 class Term(NamedTuple):
@@ -62,6 +69,11 @@ class Checked:
     def allowed(self) -> float:
         """The miss that is within what is stated."""
         return max(TRUSTED, (self.high - self.low) / 2)
+
+    @property
+    def outside(self) -> bool:
+        """Whether the observed idle lies outside of the predicted interval, as far as its digits tell."""
+        return not self.low - DIGIT <= self.today.gpu_idle <= self.high + DIGIT
 
     @property
     def trusted(self) -> bool:
@@ -119,6 +131,12 @@ def _likeliest(scenario: Scenario, checked: Checked, cores: float, study: Study)
     nearest = min(_terms(scenario, today, cores, study), key=lambda term: abs(term.idle - observed))
     if abs(nearest.idle - observed) <= (1.0 - EXPLAINS) * abs(checked.miss):
         return nearest
+    if today.batches_differ:
+        return Term(
+            DIFFERENT_BATCHES,
+            f"they have {today.batch_words}, and large ones are waited for; all are predicted as of {today.batch_size}",
+            checked.predicted,
+        )
     return Term(
         HANDING_OVER,
         "the step and the workers cost what they cost apart; what is left is handing batches over, or waiting for"

@@ -9,6 +9,10 @@ from typing import Any
 DEFAULT_PREFETCH = 2
 #: torch's mark of a data set that is read by index (torch.utils.data._DatasetKind).
 MAP = 0
+#: Errors of a loader that may come before its first batch, where the program goes on after them.
+ERRORS = 3
+#: How torch begins what a sample raised in a worker; what it says of itself begins otherwise.
+OF_A_WORKER = "Caught "
 #: A loader without a time-out of its own that gives no batch for so long hangs, s.
 PATIENCE_S = 300.0
 
@@ -69,14 +73,24 @@ class AttachedTrial:
         workers: how many instead of its own.
         prefetch_factor: its own; torch's default where it has no workers.
         inner: the iterators' own ``__next__``.
+        skips: the program goes on after errors of its loader, so that a few of them are no failure.
 
     Attributes:
         workers: how many.
         failed: why the loader cannot be run with so many, in one line; None while it can.
     """
 
-    def __init__(self, loader: Any, workers: int, prefetch_factor: int | None, inner: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        workers: int,
+        prefetch_factor: int | None,
+        inner: Callable[[Any], Any],
+        skips: bool = False,
+    ) -> None:
         self.workers = workers
+        #: Errors that may come yet before the loader counts as failing: one for each batch, and a few.
+        self._skips, self._allowed = skips, ERRORS
         self.failed: str | None = None
         own = {
             "num_workers": workers,
@@ -95,12 +109,20 @@ class AttachedTrial:
 
     def next(self) -> tuple[Any, bool] | None:
         """A batch, and whether an epoch began with it; None where the loader fails with so many workers."""
-        if self.failed is None:
+        first: Exception | None = None
+        while self.failed is None:
             try:
-                return self._next()
+                given = self._next()
             except Exception as error:  # of the program's own code, which was not made for so many
-                self.failed = one_line(error)
-                self.close()
+                first = first or error
+                own = not self.workers or str(error).startswith(OF_A_WORKER)
+                if not (self._skips and own and self._allowed):
+                    self.failed = one_line(first)
+                    self.close()
+                self._allowed -= 1
+            else:
+                self._allowed += 1
+                return given
         return None
 
     def _next(self) -> tuple[Any, bool]:

@@ -107,11 +107,12 @@ def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Pr
 
 def _run(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> list[dict[str, Any]]:
     from coresim.attaching.conduct import attach
+    from coresim.attaching.launch import spoken
 
     check_program(args)
     request = _request(args, trials)
     print(
-        f"coresim: runs {shlex.join(args.command)} and stops it when all is measured; a few hundred batches are trained"
+        f"coresim: runs {spoken(args.command)} and stops it when all is measured; a few hundred batches are trained"
         " on repeated data, and files that it writes are not removed",
         file=sys.stderr,
     )

@@ -46,6 +46,7 @@ class Note(NamedTuple):
         pickling: CPU seconds to pickle that message.
         pinned: when the loader's own thread had pinned it and had let go of what was sent; 0 where none pins.
         pin_clock: CPU seconds that this thread had spent by then.
+        broken: what went wrong with each sample that was left out.
     """
 
     began: float
@@ -65,6 +66,7 @@ class Note(NamedTuple):
     pickling: float = 0.0
     pinned: float = 0.0
     pin_clock: float = 0.0
+    broken: tuple[str, ...] = ()
 
     @property
     def there(self) -> float:
@@ -245,14 +247,19 @@ class Reader:
             at_once = not self._iterable and getattr(self._dataset, "__getitems__", None)
             samples = self._together(index) if at_once else [self._one(place) for place in index]
         after = queued_seconds()
-        collate = self._collate if self._batched else lambda values: self._collate(values[0])
-        batch, note = noted(samples, collate, self._take_steps() if self._batched else (), process)
+        batch, note = noted(samples, self._join, self._take_steps() if self._batched else (), process)
         if before is None or after is None:
             return batch, note
         return batch, note._replace(queued=after - before, waited=before)
 
+    def _join(self, values: list[Any]) -> Any:
+        return self._collate(values if self._batched else values[0])
+
     def _one(self, index: Any) -> Sample:
-        return timed(self._next if self._iterable else lambda: self._dataset[index])
+        return timed(lambda: self._value(index))
+
+    def _value(self, index: Any) -> Any:
+        return self._next() if self._iterable else self._dataset[index]
 
     def _together(self, indices: Any) -> list[Sample]:
         """Samples that the data set gives all at once; each gets an equal share of the time."""

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from coresim.errors import InputError
 from coresim.measure.notes import Note, PinMark, Prepared, Reader, message_of, unpacked
+from coresim.measure.skipping import SkippingReader
 from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
 from coresim.measure.worker import leave_inherited
 from coresim.units import short
@@ -34,13 +35,16 @@ class TorchSubject(Subject):
     """The loader that a `DataLoader` describes; the object itself is left alone.
 
     ``batches``: for an endless map-style loader of our own, gives the index batches of a seed; None: the job's own
-    sampler, started over when it ends.
+    sampler, started over when it ends. ``skips``: samples that cannot be prepared are left out, and noted.
     """
 
     loader = "the job's own DataLoader"
 
-    def __init__(self, loader: Any, batches: Callable[[int], Iterator[list[int]]] | None = None) -> None:
+    def __init__(
+        self, loader: Any, batches: Callable[[int], Iterator[list[int]]] | None = None, skips: bool = False
+    ) -> None:
         self._loader, self._batches = loader, batches
+        self._fetcher = partial(_Fetcher, SkippingReader if skips else Reader)
         self._dataset = loader.dataset
         self._iterable = isinstance(self._dataset, data.IterableDataset)
         self._batched = loader.batch_sampler is not None or (self._iterable and loader.batch_size is not None)
@@ -53,7 +57,7 @@ class TorchSubject(Subject):
         """Start the loader with so many workers."""
         with warnings.catch_warnings():  # of more workers than CPUs, which is what is tried
             warnings.simplefilter("ignore")
-            return _TorchPipe(self._clone(layout, seed), layout.workers)
+            return _TorchPipe(self._clone(layout, seed), layout.workers, self._fetcher)
 
     def _clone(self, layout: Layout, seed: int) -> Any:
         job, own = self._loader, self._sampling(seed)
@@ -70,7 +74,7 @@ class TorchSubject(Subject):
             num_workers=layout.workers,
             collate_fn=job.collate_fn,
             pin_memory=layout.pin_memory,
-            worker_init_fn=partial(_start, job.worker_init_fn),
+            worker_init_fn=partial(_start, job.worker_init_fn, self._fetcher),
             generator=job.generator,
             **own,
         )
@@ -82,7 +86,7 @@ class TorchSubject(Subject):
         if self._batches is not None:
             return {"batch_sampler": _Endless(self._batches(seed))}
         if self._batched:
-            return {"batch_sampler": _Endless(_whole(job.batch_sampler, self.batch_size))}
+            return {"batch_sampler": _Endless(_whole(job.batch_sampler))}
         return {"batch_size": None, "sampler": _Endless(_over_again(job.sampler))}
 
 
@@ -132,21 +136,23 @@ def _collated(samples: list[Any]) -> Any:
         return default_collate(samples)
 
 
-def _start(own: Callable[[int], None] | None, number: int) -> None:
+def _start(own: Callable[[int], None] | None, fetcher: Callable[..., _Fetcher], number: int) -> None:
     """A ``worker_init_fn``: the job's own, and then the fetcher that notes."""
     leave_inherited()
     if own is not None:
         with blamed("the loader's worker_init_fn", "fix it"):
             own(number)
-    _FACTORY.create_fetcher = staticmethod(_Fetcher)
+    _FACTORY.create_fetcher = staticmethod(fetcher)
 
 
 class _Fetcher:
     """In the place of torch's fetchers; what goes wrong is told as one line."""
 
-    def __init__(self, kind: Any, dataset: Any, batched: bool, collate: Any, drop_last: bool) -> None:
+    def __init__(
+        self, reader: type[Reader], kind: Any, dataset: Any, batched: bool, collate: Any, drop_last: bool
+    ) -> None:
         with blamed("iterating over the data set", "fix the data set"):
-            self._reader = Reader(dataset, kind == _FACTORY.Iterable, batched, collate)
+            self._reader = reader(dataset, kind == _FACTORY.Iterable, batched, collate)
         self._sent = data.get_worker_info() is None  # the trainer sends nothing
 
     def fetch(self, index: Any) -> tuple[PinMark, Any, Note]:
@@ -161,10 +167,10 @@ class _Fetcher:
 
 
 @contextlib.contextmanager
-def _noting_here() -> Iterator[None]:
+def _noting_here(fetcher: Callable[..., _Fetcher]) -> Iterator[None]:
     """The same in this process, while a loader without workers makes its fetcher."""
     usual = _FACTORY.create_fetcher
-    _FACTORY.create_fetcher = staticmethod(_Fetcher)
+    _FACTORY.create_fetcher = staticmethod(fetcher)
     try:
         yield
     finally:
@@ -172,9 +178,9 @@ def _noting_here() -> Iterator[None]:
 
 
 class _TorchPipe(Pipe):
-    def __init__(self, loader: Any, workers: int) -> None:
+    def __init__(self, loader: Any, workers: int, fetcher: Callable[..., _Fetcher]) -> None:
         self.inline = not workers
-        with _noting_here() if self.inline else contextlib.nullcontext():
+        with _noting_here(fetcher) if self.inline else contextlib.nullcontext():
             self._batches: Any = iter(loader)
         self._dealt = self._batches._sampler_iter = _Dealt(self._batches._sampler_iter)
         self._most = 0 if self.inline else workers * loader.prefetch_factor
@@ -248,10 +254,10 @@ def _over_again(sampler: Any) -> Iterator[Any]:
             raise InputError("the sampler gives no index; is the data set empty?")
 
 
-def _whole(batch_sampler: Any, size: int) -> Iterator[Any]:
-    """The job's own batches without its last, partial ones, unless there is no other."""
-    first: Any = None
+def _whole(batch_sampler: Any) -> Iterator[Any]:
+    """The job's own batches without its last, partial ones, unless there is no other, or they have no one size."""
+    first, size = None, getattr(batch_sampler, "batch_size", None)
     for batch in _over_again(batch_sampler):
         first = batch if first is None else first
-        if len(batch) == size or len(first) != size:
+        if size is None or len(batch) == size or len(first) != size:
             yield batch

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coresim.model.keys import COUNT, FLAG, FRACTION, NOT_NEGATIVE, POSITIVE, TABLE, TEXT, choice, key
+from coresim.model.keys import COUNT, COUNT_OR_NONE, FLAG, FRACTION, NOT_NEGATIVE, POSITIVE, TABLE, TEXT, choice, key
 from coresim.model.loader_settings import LoaderSettings
 
 #: An epoch is short where its workers prepare one of so many of its batches ahead, or more.
 FEW = 2
+#: Batches differ where their mean is less than this share of the largest: more than an epoch's last one is smaller.
+ALIKE = 0.95
 #: A step's device that takes batches where they are.
 CPU = "cpu"
 
@@ -31,12 +33,25 @@ class Today(LoaderSettings):
     steady: bool = key(FLAG, "whether the loop was steady when it was observed", True)
     batches_per_step: float = key(POSITIVE, "batches per step of the optimizer", 1.0)
     other_cores: float = key(NOT_NEGATIVE, "cores that other programs kept busy meanwhile", 0.0)
-    batch_size: int | None = key(COUNT, "samples of a batch of one rank", None)
+    batch_size: int | None = key(COUNT, "samples of a batch of one rank, as which all are predicted", None)
+    batch_least: int | None = key(COUNT_OR_NONE, "fewest samples of a batch that the loop got; absent: not known", None)
+    batch_most: int | None = key(COUNT, "most samples of a batch that the loop got", None)
+    batch_mean: float | None = key(POSITIVE, "mean samples of a batch that the loop got", None)
     worker_cpu: float = key(NOT_NEGATIVE, "CPU time of the workers per batch, s", 0.0)
     rank_busy: tuple[float, ...] = key(TABLE, "busy share (1 - idle) of each rank", (1.0,))
     epoch_batches: int | None = key(COUNT, "batches of an epoch of one rank; absent: none ended before", None)
     epoch_wait: float | None = key(NOT_NEGATIVE, "mean wait for the first batch of an epoch, s; not in wait", None)
     epoch_period: float | None = key(NOT_NEGATIVE, "mean seconds from batch to batch in an epoch, s", None)
+
+    @property
+    def batches_differ(self) -> bool:
+        """Whether batches are known to have notably different numbers of samples."""
+        return self.batch_mean is not None and self.batch_mean < ALIKE * (self.batch_most or 0)
+
+    @property
+    def batch_words(self) -> str:
+        """The samples of batches that differ."""
+        return f"{self.batch_least} to {self.batch_most} samples, {self.batch_mean:.3g} on average"
 
     @property
     def idle_with_starts(self) -> float | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from coresim.advise.own_host import OwnHost
-from coresim.attaching.today import HANDING_OVER, SHORT_EPOCHS, THE_STEP, Checked, Term
+from coresim.attaching.today import FAR, NOT_SIMULATED, THE_STEP, Checked, Term
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.today import CPU, Today
 from coresim.report.content import Section, Table
@@ -22,14 +22,9 @@ NOTABLE_STARTS = 0.01
 def today_text(checked: Checked) -> str:
     """What was observed and what is predicted; where they differ by more than stated, that and the likeliest term."""
     today = checked.today
-    idle = f"observed {percent(today.gpu_idle)}, predicted {percent(checked.predicted)}"
+    idle = f"observed {percent(today.gpu_idle)}, predicted {ranged(checked.predicted, checked.low, checked.high)}"
     lines = [f"Today: GPU idle {idle}; {today.samples_per_s:.0f} samples/s; {settings_words(today)}."]
-    if checked.term is not None:
-        lines.append(
-            f"Not to be trusted: the prediction misses today by {100 * abs(checked.miss):.1f} points, and"
-            f" {100 * checked.allowed:.1f} are stated. Likeliest term: {checked.term.name}: {checked.term.words}"
-            f"{_explained(checked.term, today)}"
-        )
+    lines += filter(None, [" ".join(_warning(checked))])
     whole = today.idle_with_starts
     if whole is not None and whole >= today.gpu_idle + NOTABLE_STARTS:
         lines.append(
@@ -42,9 +37,23 @@ def today_text(checked: Checked) -> str:
     return "\n".join(wrapped(line, "", "  ") for line in lines)
 
 
+def _warning(checked: Checked) -> Iterator[str]:
+    """Sentences on a miss that is more than what the interval says, or large."""
+    missed = f"the prediction misses today by {100 * abs(checked.miss):.1f} points"
+    if checked.outside:
+        yield "Warning: the observed GPU idle is outside of the predicted 95 % interval."
+    elif abs(checked.miss) > FAR:
+        yield f"Warning: {missed}, although its 95 % interval is wide enough for that."
+    if checked.term is not None:
+        yield (
+            f"Not to be trusted: {missed}, and {100 * checked.allowed:.1f} are stated. Likeliest term:"
+            f" {checked.term.name}: {checked.term.words}{_explained(checked.term, checked.today)}"
+        )
+
+
 def _explained(term: Term, today: Today) -> str:
     """What is predicted with what the term says, and why it differs where the net trains on the workers' cores."""
-    if term.name in (HANDING_OVER, SHORT_EPOCHS):
+    if term.name in NOT_SIMULATED:
         return "."
     why = " The net trains on the cores that the workers use; a GPU does not."
     shared = term.name == THE_STEP and today.device == CPU and today.workers
@@ -139,7 +148,9 @@ def settings_words(today: Today) -> str:
     words = [workers_words(today.workers)]
     if today.prefetch_factor:
         words.append(f"prefetch_factor {today.prefetch_factor}")
-    if today.batch_size:
+    if today.batches_differ:
+        words.append(f"batches of {today.batch_words}")
+    elif today.batch_size:
         words.append(f"batch {today.batch_size}")
     words += [f"{plural(today.threads, 'hardware thread')} allowed", plural(today.ranks, "rank")]
     if today.batches_per_step > 1.05:
@@ -158,13 +169,15 @@ TODAY = Record(
     Key("gpu_idle_predicted", "share", "predicted"),
     Key("gpu_idle_predicted_low", "share", "low"),
     Key("gpu_idle_predicted_high", "share", "high"),
+    Key("outside_interval", "truth", "outside"),
     Key("allowed_miss", "amount", "allowed"),
     Key("trusted", "truth"),
     Key("likeliest_term", Record(*keys("text", "name", "words")), "term", null=True),
     Key("program", "text", "today.program"),
     Key("samples_per_s", "amount", "today.samples_per_s"),
     *keys("whole", "workers", of="today"),
-    *keys("whole?", "prefetch_factor", "batch_size", of="today"),
+    *keys("whole?", "prefetch_factor", "batch_size", "batch_least", "batch_most", of="today"),
+    Key("batch_mean", "amount?", "today.batch_mean"),
     Key("hardware_threads", "whole", "today.threads"),
     Key("ranks", "whole", "today.ranks"),
     Key("wait_s", "amount", "today.wait"),

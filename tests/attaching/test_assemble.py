@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from coresim.attaching.assemble import _beside, costs_of, failures_of, size_of, today_of, trials_of
+from coresim.attaching.cautions import cautions_of
 
 COMMAND = ("python", "train.py")
+NO_LOADER: dict[str, Any] = {"loader": {"broken": None, "cautions": []}}
 
 
 def told(wait: float = 0.75, step: float = 0.25, cpu: float = 0.0, alone: float = 0.25, **other: Any) -> dict[str, Any]:
@@ -23,6 +25,7 @@ def told(wait: float = 0.75, step: float = 0.25, cpu: float = 0.0, alone: float 
         | {"starts": [], "epoch": 0, "epoch_period": 1.0}
         | other.pop("epochs", {}),
         "step": {"steps": [alone] * 3, "cpu": [cpu] * 3, "device": [], "batch_length": 16} | other.pop("alone_too", {}),
+        "sizes": None,
         "steady": True,
         "local_world": 1,
         **other,
@@ -86,6 +89,44 @@ def test_ranks_that_wait_for_one_another_idle_by_what_a_step_takes_alone() -> No
 def test_a_batch_whose_size_the_loader_does_not_know_is_as_long_as_its_first_tensor() -> None:
     assert size_of(told(settings={"batch_size": None})) == 16
     assert size_of(told(settings={"batch_size": None}, alone_too={"batch_length": None})) == 1
+    # Many more were seen than are kept.
+    sizes = {"least": 0, "most": 100, "mean": 18.7}
+    assert size_of(told(settings={"batch_size": None}, sizes=sizes)) == 19
+    assert size_of(told(sizes=sizes)) == 16
+
+
+def test_batches_of_different_sizes_are_told_with_what_the_answer_takes_them_for() -> None:
+    first = told(settings={"batch_size": None}, sizes={"least": 4, "most": 100, "mean": 18.7}, **NO_LOADER)
+    first["step"] |= {"loaders": 1, "changed_in_place": False}
+    second = told(sizes={"least": 8, "most": 60, "mean": 19.3})
+    today = today_of([first, second], COMMAND, 8)
+    assert (today.batch_least, today.batch_most, today.batch_mean, today.batch_size) == (4, 100, 19.0, 19)
+    assert today.batches_differ
+    *_, caution = cautions_of([first, second], today)
+    assert caution.what == "the program's batches differ in size"
+    assert caution.value == (
+        "4 to 100 samples, 19 on average; the answer takes each for one of 19, with a step as the kept batches took,"
+        " which have 16 on average"
+    )
+    alike = today_of([told(sizes={"least": 4, "most": 16, "mean": 15.8})], COMMAND, 8)
+    assert (alike.batch_least, alike.batches_differ) == (4, False)  # one is the last of an epoch
+    assert not today_of([told()], COMMAND, 8).batches_differ
+    assert [caution.what for caution in cautions_of([first], alike)] == ["the program trains without CUDA"]
+
+
+@pytest.mark.parametrize(
+    ("errors", "remedy"), [(0, "a program that does not catch this ends there"), (7, "went on after 7 such errors")]
+)
+def test_samples_that_were_left_out_are_counted_in_one_line(errors: int, remedy: str) -> None:
+    broken = {"count": 3, "of": 800, "first": "ValueError: broken sample 4"}
+    first = told(errors=errors, loader={"broken": broken, "cautions": []})
+    first["step"] |= {"loaders": 1, "changed_in_place": False}
+    *_, caution = cautions_of([first], today_of([first], COMMAND, 8))
+    assert caution[:2] == (
+        "samples that cannot be prepared were left out",
+        "3 of 800, the first with ValueError: broken sample 4",
+    )
+    assert remedy in caution.remedy
 
 
 def test_a_number_of_workers_that_failed_in_one_rank_is_no_trial() -> None:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from coresim.attaching import batches
-from coresim.attaching.batches import MOST_BATCHES, WATCHED, Kept, rebuilt, tensors
+from coresim.attaching.batches import MOST_BATCHES, WATCHED, Kept, rebuilt, samples_in, tensors
+from coresim.attaching.observe import batch_sizes
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -77,6 +78,38 @@ def test_a_batch_of_any_kind_is_rebuilt_as_it_was() -> None:
     assert twin["list"][1][1:] == ("text", 3)
     assert twin["graph"] is not graph and (twin["graph"].nodes.tolist(), twin["graph"].name) == ([6.0, 6.0], "graph")
     assert graph.nodes.tolist() == [1.0, 1.0]
+
+
+def test_a_batch_has_as_many_samples_as_all_of_its_tensors_are_long() -> None:
+    labels = torch.zeros(3)
+    assert samples_in((torch.zeros(3, 2), {"labels": labels, "epoch": torch.tensor(1)})) == 3
+    assert samples_in((torch.zeros(5, 3), labels)) is None  # time comes first, or nodes of graphs
+    assert samples_in("no tensor") is None and samples_in(None) == 0
+
+    class Odd:
+        def __len__(self) -> int:
+            raise OSError("closed")
+
+        _version = untyped_storage = 1
+        dim = __len__
+
+    assert samples_in([Odd()]) is None
+
+
+def test_the_sizes_of_batches_are_told_where_all_tell_them() -> None:
+    assert batch_sizes([4, 100, 7], None) == {"least": 4, "most": 100, "mean": 37.0}
+    assert batch_sizes([4, 0], 4) == {"least": 0, "most": 4, "mean": 2.0}
+    assert batch_sizes([4, None], 4) is None
+    assert batch_sizes([5, 4], 4) is None  # these are no samples
+    assert batch_sizes([0, 0], 4) is None and batch_sizes([], 4) is None
+
+
+def test_an_empty_batch_is_kept_and_given_like_the_others() -> None:
+    found = Kept()
+    for batch in (None, torch.zeros(4)):
+        found.keep(batch)
+    assert (found.length, found.bytes, found.arrays) == (2, 8, 1)
+    assert [found.give() is None for _ in range(4)] == [True, False, True, False]
 
 
 def test_a_batch_is_as_long_as_the_first_tensors_are_on_average() -> None:

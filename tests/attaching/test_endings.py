@@ -107,6 +107,46 @@ def test_a_thread_that_reads_ahead_of_the_one_that_trains_is_told_apart() -> Non
     assert not left_behind("ahead.py")
 
 
+def test_batches_of_all_sizes_and_with_broken_samples_are_answered_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program goes on after a batch that raises an error, and after an empty one."""
+    monkeypatch.setenv("SAMPLE_S", "0.001")
+    monkeypatch.setenv("STEP_S", "0.010")
+    found = run(script("ragged.py"))
+    today = found.profile.today
+    assert today is not None and (today.batch_least, today.batch_most) == (0, 40)
+    assert today.batch_size == found.profile.batch_size == round(today.batch_mean or 0)
+    told = {caution.what: caution for caution in found.profile.cautions}
+    assert f"each for one of {today.batch_size}" in told["the program's batches differ in size"].value
+    broken = told["samples that cannot be prepared were left out"]
+    assert "the first with ValueError: broken sample" in broken.value
+    assert found.ranks[0]["errors"] >= 1 and "the program went on after" in broken.remedy
+    assert not left_behind("ragged.py")
+
+
+def test_a_program_from_standard_input_is_run() -> None:
+    piped = "import sys, plain\nsys.argv[1:] = ['--sample=0.001', '--step=0.01']\nplain.main()"
+    flags = ("measure", "--quick", "--budget", "1.5 s", "--json", "--", sys.executable, "-")
+    done = coresim(*flags, input=piped, env={**os.environ, "PYTHONPATH": str(PROGRAMS)})
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["workload"], told["today"]["workers"]) == (f"{Path(sys.executable).name} -", 2)
+    assert not left_behind(f"{sys.executable} -")
+
+
+def test_a_program_that_is_an_argument_is_told_in_one_line() -> None:
+    done = coresim("measure", "--", sys.executable, "-c", "import sys\n\nsys.exit(3)")
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.endswith(
+        "-c 'import sys sys.exit(3)': ended with code 3 before all was measured (no DataLoader was iterated)"
+    )
+
+
+def test_an_empty_standard_input_is_told_with_a_remedy() -> None:
+    done = coresim("measure", "--", sys.executable, "-", stdin=subprocess.DEVNULL)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.endswith("standard input gave it no program that trains: add < train.py, or name the file")
+
+
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
 def test_a_python_that_skips_the_hooks_is_not_attached(flag: str) -> None:
     with pytest.raises(CoresimError, match=r"^not attached: no Python of the command read sitecustomize"):

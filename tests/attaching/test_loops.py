@@ -51,6 +51,16 @@ class Batches:
         return self._left
 
 
+class Broken(Batches):
+    """The sixth and the seventh cannot be prepared."""
+
+    def __next__(self) -> int:
+        left = super().__next__()
+        if left in (3, 2):
+            raise ValueError("broken")
+        return left
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -80,6 +90,21 @@ def test_a_period_is_a_wait_and_a_step_and_the_first_of_an_epoch_is_none(clock: 
     assert rank.lead is not None and rank.lead.trains
     one = [Period(0.25, 0.5, 0.0, 0.0, 1, place) for place in range(1, 5)]
     assert rank.periods() == one * 2  # of 5, the first and what follows the last are none
+
+
+def test_a_batch_that_raises_is_a_part_of_the_wait_for_the_next_one(clock: Clock, tmp_path: Path) -> None:
+    rank, batches = rank_of(clock, tmp_path), Broken(clock, 9, 0.25, SimpleNamespace())
+    rank.inner = Broken.__next__
+    for number in range(9):
+        if number in (5, 6):
+            with pytest.raises(ValueError, match="broken"):
+                rank.fetch(batches)
+        else:
+            rank.fetch(batches)
+            clock.now += 0.5
+            rank.steps += 1
+    assert [period.wait for period in rank.periods()] == [0.25, 0.25, 0.25, 0.25, 0.75]
+    assert rank.errors == 2
 
 
 def test_starts_of_epochs_are_noted_but_for_the_programs_first(clock: Clock, tmp_path: Path) -> None:
@@ -255,6 +280,8 @@ def test_the_command_stands_behind_the_first_two_dashes() -> None:
         ("python -m pkg.train --lr 1", "pkg.train"),
         ("python -m torch.distributed.run --nproc-per-node=8 dir/train.py", "train.py"),
         ("bash run.sh", "run.sh"),
+        ("python -c main()", "python -c"),
+        ("/usr/bin/python - --lr 1", "python -"),
         ("my-trainer", "my-trainer"),
     ],
 )

@@ -15,7 +15,7 @@ from made_up import profile
 
 from coresim.advise.sweep import Study
 from coresim.api import recommend
-from coresim.attaching.today import check, free_cores
+from coresim.attaching.today import Checked, check, free_cores
 from coresim.cli.attach import another_step
 from coresim.cli.common import study_of
 from coresim.cli.main import main
@@ -106,8 +106,45 @@ def test_a_prediction_that_holds_names_no_term(scenario: Scenario, study: Study)
     checked = check(scenario, today(), study)
     assert checked.predicted == pytest.approx(0.375, abs=0.005)
     assert checked.trusted and checked.term is None
-    assert today_text(checked).startswith("Today: GPU idle observed 37.5 %, predicted 37.5 %; 400 samples/s; 2 workers")
-    assert "Not to be trusted" not in today_text(checked)
+    told = today_text(checked)
+    assert told.startswith("Today: GPU idle observed 37.5 %, predicted 37.5 % [37.5, 37.5]; 400 samples/s; 2 workers")
+    assert "Not to be trusted" not in told and "Warning" not in told
+    assert today_document(checked)["outside_interval"] is False
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "warning"),
+    [
+        (0.35, 0.5, None),
+        (0.36, 0.5, None),  # as far as the digits tell
+        (0.38, 0.5, "Warning: the observed GPU idle is outside of the predicted 95 % interval."),
+        (0.1, 0.9, "Warning: the prediction misses today by 14.1 points, although its 95 % interval is wide enough"),
+    ],
+)
+def test_a_miss_is_a_warning_in_the_second_line(low: float, high: float, warning: str | None) -> None:
+    """Whether the prediction is to be trusted or not: outside of the interval, or by more than 12 points."""
+    predicted = 0.5 if high == 0.9 else 0.4
+    checked = Checked(today(gpu_idle=0.359), predicted, low, high)
+    told = today_text(checked)
+    assert f"GPU idle observed 35.9 %, predicted {100 * predicted:.1f} % [{100 * low:.1f}, {100 * high:.1f}]" in told
+    assert ("Warning" in told) == (warning is not None)
+    assert warning is None or f"worked on 50 ms. {warning}" in in_one_line(told)
+    assert today_document(checked)["outside_interval"] == (low == 0.38)
+
+
+def test_a_miss_with_batches_of_different_sizes_is_laid_to_them(scenario: Scenario, study: Study) -> None:
+    sizes = {"batch_size": 19, "batch_least": 4, "batch_most": 100, "batch_mean": 18.7}
+    checked = check(scenario, today(gpu_idle=0.8, **sizes), study)
+    assert checked.term is not None and checked.term.name == "batches of different sizes"
+    text = in_one_line(today_text(checked))
+    assert "2 workers, prefetch_factor 2, batches of 4 to 100 samples, 18.7 on average, 2 hardware threads" in text
+    assert "Warning: the observed GPU idle is outside of the predicted 95 % interval. Not to be trusted:" in text
+    assert "large ones are waited for; all are predicted as of 19." in text
+    told = today_document(checked)
+    assert {name: told[name] for name in sizes} == sizes
+    # A last one of each epoch that is smaller changes nothing.
+    alike = today_text(check(scenario, today(batch_size=64, batch_least=16, batch_most=64, batch_mean=62.5), study))
+    assert "batch 64, 2 hardware threads" in in_one_line(alike)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,34 @@ def test_a_loader_that_fails_gives_no_batch_and_says_why(dataset: Any, begin: An
     trial.close()
 
 
+class Holes(data.Dataset[int]):
+    """Every fourth sample is broken."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        if index % 4 == 0:
+            raise ValueError(f"broken {index}")
+        return index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_trial_goes_on_after_errors_where_the_program_does(workers: int) -> None:
+    loader = data.DataLoader(Holes(), 2, num_workers=1)
+    for skips in (True, False):
+        trial = AttachedTrial(loader, workers, None, BASE.__next__, skips)
+        given = [trial.next() for _ in range(9)]
+        trial.close()
+        if skips:
+            assert trial.failed is None
+            assert [found[0].tolist() for found in given if found] == [[2, 3], [6, 7]] * 4 + [[2, 3]]
+        else:
+            assert trial.failed == "ValueError: broken 0" and given == [None] * 9
+    trial = AttachedTrial(data.DataLoader(Readers(1, 2), 4, num_workers=1), 3, None, BASE.__next__, skips=True)
+    assert trial.next() is None and trial.failed == "ValueError: 3 workers, where 1 to 2 can read"
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_trial_has_no_epochs_where_the_data_set_is_read_by_index(workers: int) -> None:
     loader = data.DataLoader(range(8), 4, num_workers=1)

@@ -50,6 +50,8 @@ def test_a_sampler_of_batches_is_the_user_s():
     sampled = job(range(6), batch_sampler=[[0, 1], [2, 3], [5, 4]])
     with running(sampled) as pipe:
         assert numbers(pipe, 4) == [[0, 1], [2, 3], [5, 4], [0, 1]]
+    with running(job(range(6), batch_sampler=[[0], [2, 3], [5, 4, 1]])) as pipe:
+        assert numbers(pipe, 3) == [[0], [2, 3], [5, 4, 1]]  # of no one size, although the first has one sample
 
 
 def test_a_sampler_that_gives_nothing_is_told():

@@ -1,0 +1,72 @@
+"""A reader that leaves out samples which cannot be prepared, as a program does that catches what they raise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from coresim.errors import InputError
+from coresim.measure.notes import Note, Reader, Sample, timed
+from coresim.workloads.base import describe
+
+#: So many more samples may be broken than not: the first ones of a worker may be.
+FEW = 3
+#: In the place of a sample that cannot be prepared.
+_BROKEN = object()
+
+
+class SkippingReader(Reader):
+    """The time that a broken sample took counts as any sample's. The note of its batch says what it raised.
+
+    A batch of broken samples alone is None. Where more samples are broken than not, by more than a few, the error is
+    raised.
+    """
+
+    def __init__(self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any]) -> None:
+        super().__init__(dataset, iterable, batched, collate)
+        self._errors: list[Exception] = []
+        #: Samples that could be prepared less those that could not.
+        self._balance = 0
+
+    def fetch(self, index: Any) -> tuple[Any, Note]:
+        """One batch with its note."""
+        self._errors = []
+        batch, note = super().fetch(index)
+        return batch, note._replace(broken=tuple(map(describe, self._errors)))
+
+    def _join(self, values: list[Any]) -> Any:
+        if self._balance < -FEW:
+            raise self._errors[0]
+        left = [value for value in values if value is not _BROKEN]
+        return super()._join(left) if left else None
+
+    def _value(self, index: Any) -> Any:
+        return self._tried(partial(super()._value, index))
+
+    def _together(self, indices: Any) -> list[Sample]:
+        began, cpu = time.perf_counter(), time.thread_time()
+        try:
+            samples = super()._together(indices)
+        except Exception:  # of one sample, which is to be found
+            wall, cpu = time.perf_counter() - began, time.thread_time() - cpu
+            first, *others = [timed(partial(self._tried, partial(self._alone, index))) for index in indices]
+            return [Sample(first.value, began, first.wall + wall, first.cpu + cpu), *others]
+        self._balance += len(samples)
+        return samples
+
+    def _alone(self, index: Any) -> Any:
+        return self._dataset.__getitems__([index])[0]
+
+    def _tried(self, prepare: Callable[[], Any]) -> Any:
+        try:
+            value = prepare()
+        except InputError:
+            raise
+        except Exception as error:
+            self._errors.append(error)
+            self._balance -= 1
+            return _BROKEN
+        self._balance += 1
+        return value
