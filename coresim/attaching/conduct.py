@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from coresim.attaching.launch import Program, session_folder, spoken, started
-from coresim.attaching.session import KEPT, LOADER, READY, TOGETHER, TRIAL, Folder, SessionPlan
+from coresim.attaching.session import KEPT, LOADER, READY, TRIAL, Folder, SessionPlan
 from coresim.errors import CoresimError
 from coresim.measure.system_root import check_proc
 from coresim.units import format_duration
@@ -24,7 +24,6 @@ LABELS = {
     "kept": ("the step without waiting", 0.3),
     "stop": ("the loader without the step", 0.5),
     "loader": ("the loader without the step", 0.5),
-    "together": ("the loaders of all ranks at once", 0.8),
     "trial": ("the loop with other numbers of workers", 0.9),
 }
 #: What coresim does to the program in a phase; the program may fail because of it.
@@ -33,7 +32,6 @@ DONE = {
     "kept": "while coresim gave it the same few batches over again",
     "stop": _HELD,
     "loader": _HELD,
-    "together": _HELD,
     "trial": "while coresim gave it batches of loaders with other numbers of workers",
 }
 NO_OPTIMIZER = "where no torch optimizer steps, measure the data set apart (recommend --dataset FILE:NAME)"
@@ -98,9 +96,8 @@ class _Conductor:
         first = min(self._training().items(), key=lambda item: item[1]["rank"])[0]
         self._folder.say(f"turn.{first}")
         self._wait("loader", lambda: "loader" in self._training()[first]["found"])
-        self._folder.say(f"go.{TOGETHER}")
-        several = len(self._training()) > 1
-        self._wait("together" if several else "loader", lambda: self._states() == {READY})
+        self._folder.say(f"go.{READY}")
+        self._wait("loader", lambda: self._states() == {READY})
         for number in range(len(self._request.trials)):
             self._folder.say(f"go.{TRIAL}.{number}")
             self._wait("trial", self._tried(number + 1))

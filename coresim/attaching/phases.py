@@ -13,7 +13,7 @@ from coresim.attaching.batches import Kept
 from coresim.attaching.instrument import calibrate
 from coresim.attaching.line import SessionFiles
 from coresim.attaching.loops import Loop
-from coresim.attaching.session import FAILED, KEPT, LOADER, READY, TOGETHER, TRIAL, WATCH
+from coresim.attaching.session import FAILED, KEPT, LOADER, READY, TRIAL, WATCH
 from coresim.attaching.trials import DEFAULT_PREFETCH, AttachedTrial
 from coresim.errors import CoresimError, InputError
 
@@ -33,8 +33,6 @@ READ_AHEAD = (
     "one thread of the program reads its loader and another one trains, so that coresim cannot see what training waits"
     " for; measure the data set apart (recommend --dataset FILE:NAME)"
 )
-#: The share of its calibration's time that a rank runs its loader while all others run theirs.
-TOGETHER_SHARE = 0.25
 
 
 class Phases:
@@ -167,17 +165,14 @@ class Phases:
         line = self._line
         self._state = LOADER
         self.tell(lead=loop.batches)
-        while not line.turn and not line.said(TOGETHER):
+        while not line.turn and not line.said(READY):
             if line.behind(loop.batches):
                 self._state = KEPT
                 self.tell(lead=loop.batches + 1)
                 return
             line.pause()
         if line.turn:
-            self._run(loop, "loader", 1.0)
-            line.wait_for(TOGETHER)
-        if line.status["local_world"] > 1:
-            self._run(loop, "together", TOGETHER_SHARE)
+            self._run(loop)
         self._state = READY
         self.tell()
         if self._plan.goes_on:
@@ -186,15 +181,14 @@ class Phases:
         line.wait_for(f"{TRIAL}.0")  # without a trial, coresim ends the program
         self._begin_trial(loop, 0)
 
-    def _run(self, loop: Loop, name: str, share: float) -> None:
+    def _run(self, loop: Loop) -> None:
         self._rank.aside = True
         try:
             settings = self._line.found["settings"]
             pinned = settings["pin_memory"] and settings["cuda"]  # without a device torch pins nothing
-            found = calibrate(
-                loop.loader, workers=settings["workers"], pin_memory=pinned, budget_s=share * self._plan.budget_s
-            )
-            self._line.report(name, found)
+            budget_s = self._plan.budget_s
+            found = calibrate(loop.loader, workers=settings["workers"], pin_memory=pinned, budget_s=budget_s)
+            self._line.report("loader", found)
         finally:
             self._rank.aside = False
         self.tell()

@@ -24,12 +24,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: The states of a rank, in order: it watches; it feeds the loop from memory; it runs the loader, alone and while all
-#: others do; it is ready to try another setting, and tries it. Or coresim's own part failed, and the program goes on
-#: without it.
-WATCH, KEPT, LOADER, TOGETHER, READY, TRIAL, FAILED = (
-    "watch", "kept", "loader", "together", "ready", "trial", "failed",
-)  # fmt: skip
+#: The states of a rank, in order: it watches; it feeds the loop from memory; it waits, and one rank runs its loader; it
+#: is ready to try another setting, and tries it. Or coresim's own part failed, and the program goes on without it.
+WATCH, KEPT, LOADER, READY, TRIAL, FAILED = "watch", "kept", "loader", "ready", "trial", "failed"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,7 +117,6 @@ def test_the_loop_that_trains_is_found_with_its_settings(seen: tuple[Case, Seen]
 def test_the_program_is_run_once_and_ended(seen: tuple[Case, Seen]) -> None:
     case, found = seen
     assert found.phases[0] == "your program starts" and "the loader without the step" in found.phases
-    assert ("the loaders of all ranks at once" in found.phases) == (case.ranks > 1)
     assert not left_behind(next(word for word in case.command if word.endswith((".py", "slow_build"))))
     assert found.said.count("built by process") == (case.dataset == "Built")
     assert "python ended" not in found.said
