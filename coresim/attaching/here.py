@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from typing import Any
 
@@ -16,37 +15,9 @@ from coresim.measure.campaign import utc_now
 from coresim.measure.system_root import check_proc
 from coresim.model.profile import Profile
 
-LOADER = "torch.utils.data.dataloader"
-
-
-class SilentSession(Folder):
-    """A session with nobody at the other end: every word is said as soon as it is waited for."""
-
-    def __init__(self) -> None:
-        super().__init__(os.devnull)
-        self.written: dict[str, Any] = {}
-
-    def write(self, name: str, content: Any) -> None:
-        """Keep it."""
-        self.written[name] = content
-
-    def read(self, name: str) -> Any:
-        """What was kept under that name."""
-        return self.written.get(name)
-
-    def said(self, name: str) -> bool:
-        """Whatever is waited for."""
-        return True
-
-    def ranks(self) -> dict[int, dict[str, Any]]:
-        """There is one."""
-        return {}
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """What the rank told last."""
-        found: dict[str, Any] = self.written.get(f"rank.{os.getpid()}.json", {"state": "watch", "batches": 0})
-        return found
+#: Where files are not written: there is nobody to read them.
+NOWHERE = "/nonexistent/coresim"
+MODULE = "torch.utils.data.dataloader"
 
 
 class Attached:
@@ -54,18 +25,17 @@ class Attached:
 
     def __init__(self, plan: SessionPlan) -> None:
         try:
-            module = importlib.import_module(LOADER)
+            module = importlib.import_module(MODULE)
         except ImportError:
             raise MissingPartError("attach: torch is not installed; pip install torch") from None
-        self._memory, self._began = SilentSession(), utc_now()
-        base = module._BaseDataLoaderIter
-        self._rank = AttachedRank(self._memory, plan, base.__next__)
+        self._began, base = utc_now(), module._BaseDataLoaderIter
+        self._rank = AttachedRank(Folder(NOWHERE), plan, base.__next__)
         self._unhook = hook(base, self._rank)
 
     @property
     def done(self) -> bool:
         """Whether all is measured."""
-        return bool(self._memory.told["state"] == READY)
+        return self._rank.found["state"] == READY
 
     @property
     def profile(self) -> Profile:
@@ -74,22 +44,22 @@ class Attached:
         Raises:
             CoresimError: not all is measured yet; it says how far the loop is.
         """
-        told = self._memory.told
+        told = self._rank.found
         if told["state"] == FAILED:
             raise CoresimError(f"attach: {told['error']}")
-        if not self.done:
+        if told["state"] != READY:
             raise CoresimError(
                 f"attach: not measured yet: {told['batches']} batches so far; let the loop go on for a minute"
             )
         self.detach()
-        return profile_of([self._memory.found(os.getpid(), told)], program(), "coresim.attach()", self._began)
+        return profile_of([told], program(), "coresim.attach()", self._began)
 
     @property
     def watched(self) -> dict[str, Any]:
         """What the loop waited and did so far, with the settings of its loader; empty before it trains."""
         self._rank.count()
-        told = self._memory.told
-        return self._memory.found(os.getpid(), told) if "rank" in told else {}
+        told = self._rank.found
+        return told if "rank" in told else {}
 
     def detach(self) -> None:
         """Take the hooks away; a loop that is being measured goes on without."""
@@ -97,8 +67,8 @@ class Attached:
         self._unhook()
 
     def __repr__(self) -> str:
-        told = self._memory.told
-        state = "measured" if self.done else f"{told['state']}, {told['batches']} batches so far"
+        told = self._rank.found
+        state = "measured" if told["state"] == READY else f"{told['state']}, {told['batches']} batches so far"
         return f"<Attached: {state}>"
 
 

@@ -6,14 +6,15 @@ on, so that no collective of ours is needed.
 
 from __future__ import annotations
 
+import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from coresim.attaching import device, observe
 from coresim.attaching.batches import Kept
 from coresim.attaching.instrument import calibrate
-from coresim.attaching.line import SessionFiles
 from coresim.attaching.loops import Loop
-from coresim.attaching.session import FAILED, KEPT, LOADER, READY, TRIAL, WATCH
+from coresim.attaching.session import FAILED, KEPT, LOADER, READY, TRIAL, WATCH, Folder, SessionPlan
 from coresim.attaching.trials import DEFAULT_PREFETCH, AttachedTrial
 from coresim.errors import CoresimError, InputError
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Between two looks at how far the loop is and at what coresim says, and between two words while only watching, s.
 LOOK_S, TELL_S = 0.2, 0.5
+#: Between two polls of a rank that waits, s.
+POLL_S = 0.02
 #: Periods that every measured phase has at the least, and those after a change that do not count.
 LEAST_PERIODS, SETTLING = 20, 4
 #: A phase with slow steps ends after so many times its seconds, with fewer periods.
@@ -36,22 +39,19 @@ READ_AHEAD = (
 
 
 class Phases:
-    """Where a rank is, and what it has found.
+    """Where a rank is, and what it has found by name: told to coresim by files of the session's folder."""
 
-    Args:
-        rank: whose.
-        line: to coresim.
-    """
-
-    def __init__(self, rank: AttachedRank, line: SessionFiles) -> None:
-        self._rank, self._line, self._plan = rank, line, line.plan
+    def __init__(self, rank: AttachedRank, folder: Folder, plan: SessionPlan) -> None:
+        self._rank, self._folder, self._plan = rank, folder, plan
+        self.found: dict[str, Any] = {}
+        self._status: dict[str, Any] = {"lead": 0, "wait_s": 0.0, "step_s": 0.0, "periods": 0, "error": None}
         self._state, self._since, self._told = WATCH, 0.0, 0.0
         self._usage: observe.Usage | None = None
         self._stopping = False
 
     def look(self, loop: Loop, iterator: Any, now: float) -> None:
         """Go on where it is time to; what goes wrong here is ours, and the program goes on."""
-        rank, line = self._rank, self._line
+        rank = self._rank
         rank.next_look = now + LOOK_S
         try:
             apart = rank.steps_elsewhere and not self._plan.only_watch
@@ -61,20 +61,46 @@ class Phases:
                 self._follow(loop, iterator, now)
             if loop is rank.lead:
                 {WATCH: self._watch, TRIAL: self._try}.get(self._state, self._measure)(loop, iterator, now)
-            line.end_if_alone()
+            self._end_if_alone()
             if now - self._told >= TELL_S or self._state != WATCH:
                 self._told = now
                 self.tell()
         except Exception as error:
             rank.leave()
-            own = isinstance(error, CoresimError)
-            line.tell(state=FAILED, error=str(error) if own else f"{type(error).__name__}: {error}")
+            self._state = FAILED
+            self.tell(error=str(error) if isinstance(error, CoresimError) else f"{type(error).__name__}: {error}")
 
     def tell(self, **more: Any) -> None:
-        """Say how far the rank is."""
-        self._line.tell(
-            state=self._state, batches=self._rank.batches, steps=self._rank.steps, errors=self._rank.errors, **more
-        )
+        """Say how far the rank is, with the names of all that was found."""
+        self._status |= more
+        self._folder.write(f"rank.{os.getpid()}.json", self.status | {"found": list(self.found)})
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """How far the rank is; see `coresim.attaching.conduct` for who reads it."""
+        rank = self._rank
+        counts = {"batches": rank.batches, "steps": rank.steps, "errors": rank.errors}
+        return {"state": self._state, **counts, **self._status}
+
+    def _said(self, word: str) -> bool:
+        """Whether coresim said so; where the loop goes on there is nobody to say it, and none to wait for."""
+        return self._plan.goes_on or self._folder.said(word)
+
+    def _report(self, name: str, found: Any) -> None:
+        """Keep what was found, and write it once; it is too much to go with every word."""
+        self.found[name] = found
+        self._folder.write(f"found.{name}.{os.getpid()}.json", found)
+
+    def _pause(self) -> None:
+        self._end_if_alone()
+        time.sleep(POLL_S)
+
+    def _end_if_alone(self) -> None:
+        """A program that coresim started ends with it."""
+        try:
+            os.kill(self._plan.parent, 0)
+        except ProcessLookupError:
+            raise SystemExit("coresim is gone, and the program ends with it") from None
 
     def _follow(self, loop: Loop, iterator: Any, now: float) -> None:
         """The first loop that trains leads; a later one, where that has ended: its loader was made anew.
@@ -83,9 +109,9 @@ class Phases:
         """
         if self._rank.lead is None:
             self._since = now
-            self._line.status |= observe.place()
+            self._status |= observe.place()
             cuda = device.device_of_program() is not None
-            self._line.report("settings", observe.settings(loop.loader, iterator, cuda))
+            self._report("settings", observe.settings(loop.loader, iterator, cuda))
         elif self._rank.lead.goes_on or loop.is_around(self._rank.lead):
             return
         else:
@@ -94,7 +120,7 @@ class Phases:
 
     def count(self) -> None:
         """Add up the lead's periods, where it is only watched, and tell."""
-        periods, status = self._rank.periods(), self._line.status
+        periods, status = self._rank.periods(), self._status
         self._rank.clear()
         self.tell(
             wait_s=status["wait_s"] + sum(period.wait for period in periods),
@@ -106,13 +132,13 @@ class Phases:
         """As it is: until the loop is steady, and then for the time that the plan says."""
         if self._plan.only_watch:
             self.count()
-        elif "today" not in self._line.found:
+        elif "today" not in self.found:
             seen = self._seen(loop, iterator._num_workers, now)
             if seen is not None:
-                size = self._line.found["settings"]["batch_size"]
-                self._line.report("sizes", observe.batch_sizes(self._rank.lengths, size))
-                self._line.report("today", seen)
-        elif self._line.said(KEPT):
+                size = self.found["settings"]["batch_size"]
+                self._report("sizes", observe.batch_sizes(self._rank.lengths, size))
+                self._report("today", seen)
+        elif self._said(f"go.{KEPT}"):
             self._state, self._rank.feeding = KEPT, True
             self._rank.device = device.DeviceEvents(device.device_of_program())
             self._restart(now)
@@ -121,7 +147,7 @@ class Phases:
         """The loop as it is, once it got steady, or is not going to, and was then watched for long enough."""
         plan, waited = self._plan, now - self._since
         if self._usage is not None:
-            factor = self._line.found["settings"]["prefetch_factor"] or DEFAULT_PREFETCH
+            factor = self.found["settings"]["prefetch_factor"] or DEFAULT_PREFETCH
             periods = self._rank.periods()
             chosen = observe.settled(periods, workers, factor)
             if not self._enough(len(chosen), now, plan.watch_s):
@@ -129,8 +155,8 @@ class Phases:
             return observe.observed(chosen, self._usage, waited) | observe.epochs(loop, periods)
         late = waited > plan.watch_most_s / 2
         if waited >= plan.settle_s and (late or observe.steady(self._rank.periods(), workers)):
-            if "steady" not in self._line.found:
-                self._line.report("steady", not late)
+            if "steady" not in self.found:
+                self._report("steady", not late)
             self._usage = observe.Usage.now()
             self._restart(now)
         return None
@@ -146,49 +172,50 @@ class Phases:
     def _measure(self, loop: Loop, iterator: Any, now: float) -> None:
         """Without waiting, for the time that the plan says; then the loader alone."""
         rank = self._rank
-        if "step" not in self._line.found:
+        if "step" not in self.found:
             kept = rank.kept.get(loop.key, Kept())
             periods = rank.periods()[len(kept) + SETTLING :]
             if not self._enough(len(periods), now, self._plan.kept_s):
                 return
-            self._line.report("step", observe.step(periods, kept, rank.device) | {"loaders": len(rank.kept)})
+            self._report("step", observe.step(periods, kept, rank.device) | {"loaders": len(rank.kept)})
         rank.next_look = now  # every batch is told from here on, so that all ranks can stop at the same one
         if not self._stopping:
             # Told before coresim's word is looked for: a rank that stops at that word then knows of this batch.
             self.tell(lead=loop.batches + 1)
-            self._stopping = self._line.said(LOADER)
+            self._stopping = self._said(f"go.{LOADER}")
         if self._stopping:
             self._stop(loop)
 
     def _stop(self, loop: Loop) -> None:
         """Wait within this ask for a batch, unless another rank is ahead: it may need this one for its step."""
-        line = self._line
+        turn = f"turn.{os.getpid()}"
         self._state = LOADER
         self.tell(lead=loop.batches)
-        while not line.turn and not line.said(READY):
-            if line.behind(loop.batches):
+        while not self._said(turn) and not self._said(f"go.{READY}"):
+            if any(told["lead"] > loop.batches for told in self._folder.ranks().values()):
                 self._state = KEPT
                 self.tell(lead=loop.batches + 1)
                 return
-            line.pause()
-        if line.turn:
+            self._pause()
+        if self._said(turn):
             self._run(loop)
         self._state = READY
         self.tell()
         if self._plan.goes_on:
             self._rank.leave()
             return
-        line.wait_for(f"{TRIAL}.0")  # without a trial, coresim ends the program
+        while not self._said(f"go.{TRIAL}.0"):  # without a trial, coresim ends the program
+            self._pause()
         self._begin_trial(loop, 0)
 
     def _run(self, loop: Loop) -> None:
         self._rank.aside = True
         try:
-            settings = self._line.found["settings"]
+            settings = self.found["settings"]
             pinned = settings["pin_memory"] and settings["cuda"]  # without a device torch pins nothing
             budget_s = self._plan.budget_s
             found = calibrate(loop.loader, workers=settings["workers"], pin_memory=pinned, budget_s=budget_s)
-            self._line.report("loader", found)
+            self._report("loader", found)
         finally:
             self._rank.aside = False
         self.tell()
@@ -198,7 +225,7 @@ class Phases:
         rank = self._rank
         if rank.trial is not None:
             rank.trial.close()
-        factor = self._line.found["settings"]["prefetch_factor"]
+        factor = self.found["settings"]["prefetch_factor"]
         loop.forget_epochs()
         rank.trial = AttachedTrial(loop.loader, self._plan.trials[number], factor, rank.inner, skips=rank.errors > 0)
         rank.device = device.DeviceEvents(None)
@@ -210,11 +237,11 @@ class Phases:
 
         Where the loader fails with so many, the loop gets kept batches until then.
         """
-        done, trial = self._line.found.get("trials", []), self._rank.trial
+        done, trial = self.found.get("trials", []), self._rank.trial
         assert trial is not None
         if self._plan.trials[len(done) :][:1] == (trial.workers,):
             seen = {"failed": trial.failed} if trial.failed else self._seen(loop, trial.workers, now)
             if seen is not None:
-                self._line.report("trials", [*done, {"workers": trial.workers, **seen}])
-        elif self._line.said(f"{TRIAL}.{len(done)}"):
+                self._report("trials", [*done, {"workers": trial.workers, **seen}])
+        elif self._said(f"go.{TRIAL}.{len(done)}"):
             self._begin_trial(loop, len(done))

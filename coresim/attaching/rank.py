@@ -12,7 +12,6 @@ from typing import Any
 
 from coresim.attaching.batches import Kept, samples_in
 from coresim.attaching.device import DeviceEvents
-from coresim.attaching.line import SessionFiles
 from coresim.attaching.loops import Loop, Moment, Period
 from coresim.attaching.phases import Phases
 from coresim.attaching.session import Folder, SessionPlan
@@ -66,7 +65,7 @@ class AttachedRank:
         self.device = DeviceEvents(None)
         self.next_look = self._beside = 0.0
         self._proofs: dict[tuple[int, int], int] = {}
-        self._phases = Phases(self, SessionFiles(folder, plan))
+        self._phases = Phases(self, folder, plan)
 
     def fetch(self, iterator: Any) -> Any:
         """Give the batch that is asked for."""
@@ -183,3 +182,8 @@ class AttachedRank:
     def count(self) -> None:
         """Add up what a loop that is only watched waited so far, and tell."""
         self._phases.count()
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """How far it is, and all that it has found."""
+        return self._phases.status | self._phases.found
