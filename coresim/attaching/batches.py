@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 MOST_BATCHES, MOST_BYTES = 8, 1 << 30
@@ -13,17 +13,17 @@ WATCHED = 4
 
 def tensors(value: Any) -> Iterator[Any]:
     """The tensors of a batch, in order, through lists, tuples, mappings and the attributes of objects."""
+    parts: Iterable[Any] = ()
     if is_tensor(value):
         yield value
     elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors(item)
+        parts = value.values()
     elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors(item)
+        parts = value
     elif hasattr(value, "__dict__") and not isinstance(value, type):
-        for item in vars(value).values():
-            yield from tensors(item)
+        parts = vars(value).values()
+    for part in parts:
+        yield from tensors(part)
 
 
 def samples_in(batch: Any) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from coresim.attaching.launch import Program, session_folder, spoken, started
@@ -52,11 +52,6 @@ class AttachRequest(SessionPlan):
     patience_s: float = PATIENCE_S
     watch_s: float = field(default=5.0, kw_only=True)
 
-    @property
-    def plan(self) -> SessionPlan:
-        """What the ranks are told."""
-        return SessionPlan(**{item.name: getattr(self, item.name) for item in fields(SessionPlan)})
-
 
 def attach(request: AttachRequest, write: Callable[[bytes], object], progress: Progress = None) -> list[dict[str, Any]]:
     """Run the program through all phases and end it; what each rank found, by rank.
@@ -73,7 +68,7 @@ def attach(request: AttachRequest, write: Callable[[bytes], object], progress: P
     """
     check_proc()
     with session_folder() as folder:
-        folder.write_plan(request.plan)
+        folder.write_plan(request)
         with started(request.command, folder, write) as program:
             return _Conductor(request, folder, program, progress).run()
 

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ SITE = Path(__file__).parent / "site"
 VARIABLE, MODULE = "CORESIM_ATTACH", "CORESIM_ATTACH_MODULE"
 #: Characters of an argument of several lines that are told.
 WORD = 60
-#: Characters of the program's output that are remembered, to tell how it ended.
+#: Bytes of the program's output that are remembered, to tell how it ended.
 REMEMBERED = 4000
 
 
@@ -36,7 +35,7 @@ class Program:
         self.command = tuple(command)
         self.mark = mark(folder)
         self._write: Callable[[bytes], object] | None = write
-        self._tail: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._tail = b""
         self._process = _start(command, environment(folder))
         self._reader = threading.Thread(target=self._forward, daemon=True)
         self._reader.start()
@@ -45,7 +44,7 @@ class Program:
         stream: IO[bytes] | None = self._process.stdout
         assert stream is not None
         while part := os.read(stream.fileno(), 1 << 16):
-            self._tail.extend(part[i : i + 1] for i in range(max(0, len(part) - REMEMBERED), len(part)))
+            self._tail = (self._tail + part)[-REMEMBERED:]
             if self._write is not None:
                 self._write(part)
 
@@ -62,7 +61,7 @@ class Program:
     def last_line(self) -> str:
         """The last line with a word that it wrote."""
         self._reader.join(1.0)
-        lines = b"".join(self._tail).decode(errors="replace").split("\n")
+        lines = self._tail.decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")
 
     def end(self) -> None:

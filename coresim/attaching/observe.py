@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from coresim import stats
 from coresim.attaching.batches import Kept
 from coresim.attaching.device import DeviceEvents
 from coresim.attaching.loops import Loop, Period
@@ -85,10 +86,9 @@ def steady(periods: Sequence[Period], workers: int | None) -> bool:
         return False
     times = [period.wait + period.step for period in periods[-2 * window :]]
     before, after = times[:window], times[window:]
-    means = sum(before) / window, sum(after) / window
-    squares = [sum((t - mean) ** 2 for t in part) for part, mean in zip((before, after), means, strict=True)]
-    noise = (sum(squares) / (2 * window - 2) * 2 / window) ** 0.5
-    return abs(means[1] - means[0]) <= max(STEADY * means[0], 2 * noise if noise < 0.25 * means[0] else 0.0)
+    usual, change = stats.mean(before), abs(stats.mean(after) - stats.mean(before))
+    noise = ((stats.variance(before) + stats.variance(after)) / window) ** 0.5
+    return change <= STEADY * usual or change <= 2 * noise < 0.5 * usual
 
 
 def settled(periods: Sequence[Period], workers: int | None, prefetch_factor: int | None) -> list[Period]:

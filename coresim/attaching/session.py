@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,8 @@ class Folder:
         return {int(path.name.split(".")[1]): path.read_text() for path in self.path.glob(f"{kind}.*")}
 
     def write_plan(self, plan: SessionPlan) -> None:
-        """Say what to do."""
-        self.write("plan.json", asdict(plan))
+        """Say what to do; what else a plan holds is coresim's own affair."""
+        self.write("plan.json", {item.name: getattr(plan, item.name) for item in fields(SessionPlan)})
 
     def read_plan(self) -> SessionPlan:
         """What to do."""
