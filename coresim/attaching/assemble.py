@@ -33,14 +33,9 @@ Found = Sequence[dict[str, Any]]
 def profile_of(
     found: Found, command: Sequence[str], said: str, began: str, cautions: Sequence[HostWarning] = ()
 ) -> Profile:
-    """The profile of an attached job.
+    """The profile of an attached job, of what each rank ``found``.
 
-    Args:
-        found: what each rank told, by rank.
-        command: the program.
-        said: coresim's own command line.
-        began: when, ISO 8601.
-        cautions: more of them than the ranks tell.
+    ``said`` is coresim's own command line; ``began``: when, ISO 8601. ``cautions`` are more than the ranks tell.
     """
     first = found[0]
     cpus = set(chain.from_iterable(told["settings"]["cpus"] for told in found))

@@ -17,22 +17,20 @@ PATIENCE_S = 120.0
 POLL_S = 0.05
 #: A command may end before the program that it started: so long is waited for a rank to show, s.
 LATE_S = 60.0
-#: What each phase is called while it goes on, and the share of all that is done when it begins.
-LABELS = {
-    "start": ("your program starts", 0.0),
-    "watch": ("the loop as it is", 0.1),
-    "kept": ("the step without waiting", 0.3),
-    "stop": ("the loader without the step", 0.5),
-    "loader": ("the loader without the step", 0.5),
-    "trial": ("the loop with other numbers of workers", 0.9),
-}
-#: What coresim does to the program in a phase; the program may fail because of it.
 _HELD = "while coresim held its loop and ran its loader"
-DONE = {
-    "kept": "while coresim gave it the same few batches over again",
-    "stop": _HELD,
-    "loader": _HELD,
-    "trial": "while coresim gave it batches of loaders with other numbers of workers",
+#: What each phase is called while it goes on, the share of all that is done when it begins, and what coresim does to
+#: the program meanwhile: the program may fail because of it.
+PHASES = {
+    "start": ("your program starts", 0.0, ""),
+    "watch": ("the loop as it is", 0.1, ""),
+    "kept": ("the step without waiting", 0.3, "while coresim gave it the same few batches over again"),
+    "stop": ("the loader without the step", 0.5, _HELD),
+    "loader": ("the loader without the step", 0.5, _HELD),
+    "trial": (
+        "the loop with other numbers of workers",
+        0.9,
+        "while coresim gave it batches of loaders with other numbers of workers",
+    ),
 }
 NO_OPTIMIZER = "where no torch optimizer steps, measure the data set apart (recommend --dataset FILE:NAME)"
 Progress = Callable[[str, float], None] | None
@@ -56,10 +54,7 @@ class AttachRequest(SessionPlan):
 def attach(request: AttachRequest, write: Callable[[bytes], object], progress: Progress = None) -> list[dict[str, Any]]:
     """Run the program through all phases and end it; what each rank found, by rank.
 
-    Args:
-        request: what to run.
-        write: takes the program's output, as bytes.
-        progress: told the phase and the fraction of all that is done.
+    ``write`` takes the program's output; ``progress`` is told the phase and the fraction of all that is done.
 
     Raises:
         InputError: the command cannot be started.
@@ -77,7 +72,7 @@ class _Conductor:
     def __init__(self, request: AttachRequest, folder: Folder, program: Program, progress: Progress) -> None:
         self._request, self._folder, self._program, self._progress = request, folder, program, progress
         self._ended: float | None = None
-        self._phase = "start"
+        self._done = ""
 
     def run(self) -> list[dict[str, Any]]:
         self._wait("start", self._training, self._request.patience_s, self._tell_untrained)
@@ -124,7 +119,7 @@ class _Conductor:
     def _wait(
         self, phase: str, check: Callable[[], Any], seconds: float = 600.0, late: Callable[[], None] | None = None
     ) -> None:
-        self._phase, (label, fraction) = phase, LABELS[phase]
+        label, fraction, self._done = PHASES[phase]
         if self._progress:
             self._progress(label, fraction)
         until = time.monotonic() + seconds
@@ -146,10 +141,10 @@ class _Conductor:
         code = self._exit_code()
         if code is not None:
             how = f"with code {code}" if code >= 0 else f"by signal {-code}"
-            line, done = self._program.last_line, DONE.get(self._phase)
+            line = self._program.last_line
             raise CoresimError(
                 f"{spoken(self._program.command)}: ended {how} before all was measured"
-                f"{f', {done}' if done else ''} ({self._seen()})"
+                f"{self._done and f', {self._done}'} ({self._seen()})"
                 + (f"; its last line: {line}" if line else "")
                 + (f"; {self._remedy()}" if code == 0 else "")
             )

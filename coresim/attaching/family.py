@@ -55,13 +55,16 @@ def members(root: int, mark: str, proc: Path = Path("/proc")) -> set[int]:
 def end(root: int, mark: str) -> None:
     """End them all: those that clean up behind themselves get the time to; returns when none is left."""
     until = time.monotonic() + GRACE_S
-    _send(members(root, mark), signal.SIGTERM)
+    ended = members(root, mark)
+    _send(ended, signal.SIGTERM)
     while left := members(root, mark):
-        _reap(left)
+        ended |= left
         if time.monotonic() >= until:
             _send(left, signal.SIGKILL)
         time.sleep(POLL_S)
-    _reap(set())
+    for pid in ended - {root}:  # orphans became our children: no zombie of theirs is left
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def _send(pids: set[int], number: int) -> None:
@@ -69,10 +72,3 @@ def _send(pids: set[int], number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
             os.kill(pid, signal.SIGCONT)
-
-
-def _reap(pids: set[int]) -> None:
-    """Orphans became our children: no zombie of theirs is left."""
-    for pid in pids:
-        with suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)

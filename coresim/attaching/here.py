@@ -33,9 +33,13 @@ class Attached:
         self._unhook = hook(base, self._rank)
 
     @property
+    def _state(self) -> str:
+        return str(self._rank.found["state"])
+
+    @property
     def done(self) -> bool:
         """Whether all is measured."""
-        return self._rank.found["state"] == READY
+        return self._state == READY
 
     @property
     def profile(self) -> Profile:
@@ -45,14 +49,14 @@ class Attached:
             CoresimError: not all is measured yet; it says how far the loop is.
         """
         told = self._rank.found
-        if told["state"] == FAILED:
+        if self._state == FAILED:
             raise CoresimError(f"attach: {told['error']}")
-        if told["state"] != READY:
+        if not self.done:
             raise CoresimError(
                 f"attach: not measured yet: {told['batches']} batches so far; let the loop go on for a minute"
             )
         self.detach()
-        return profile_of([told], program(), "coresim.attach()", self._began)
+        return profile_of([told], sys.orig_argv or ["python"], "coresim.attach()", self._began)
 
     @property
     def watched(self) -> dict[str, Any]:
@@ -67,14 +71,8 @@ class Attached:
         self._unhook()
 
     def __repr__(self) -> str:
-        told = self._rank.found
-        state = "measured" if told["state"] == READY else f"{told['state']}, {told['batches']} batches so far"
+        state = "measured" if self.done else f"{self._state}, {self._rank.batches} batches so far"
         return f"<Attached: {state}>"
-
-
-def program() -> tuple[str, ...]:
-    """What runs in this process."""
-    return tuple(sys.orig_argv) or ("python",)
 
 
 def watch_here() -> Attached:

@@ -55,8 +55,7 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
         cautions.insert(0, _failed(failure, counts, cpus))
     if 1 not in counts:
         measured = [as_of_one(measurement, min(counts)) for measurement in measured]
-    told = [list(caution) for caution in cautions]
-    return {"loader": subject.loader, "measurements": measured, "cautions": told, "broken": broken_samples(found)}
+    return {"loader": subject.loader, "measurements": measured, "cautions": cautions, "broken": broken_samples(found)}
 
 
 def broken_samples(found: Calibration) -> dict[str, Any] | None:

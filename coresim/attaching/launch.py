@@ -69,8 +69,7 @@ class Program:
         self._write = None
         family.end(self._process.pid, self.mark)
         self._process.wait()
-        if self._process.stdout is not None:
-            self._reader.join(1.0)
+        self._reader.join(1.0)
 
 
 def spoken(command: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ today goes into it but the program's settings and the cores that other programs 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from coresim.advise.candidates import JobSetting
@@ -101,9 +101,7 @@ def check(scenario: Scenario, today: Today, study: Study) -> Checked:
     cores = free_cores(scenario, today)
     found = predict(_setting(scenario, today, cores), study)
     checked = Checked(today, found.gpu_idle, found.gpu_idle_low, found.gpu_idle_high)
-    if checked.trusted:
-        return checked
-    return Checked(today, checked.predicted, checked.low, checked.high, _likeliest(scenario, checked, cores, study))
+    return checked if checked.trusted else replace(checked, term=_likeliest(scenario, checked, cores, study))
 
 
 def free_cores(scenario: Scenario, today: Today) -> float:
