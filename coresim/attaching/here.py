@@ -30,11 +30,11 @@ class Attached:
             raise MissingPartError("attach: torch is not installed; pip install torch") from None
         self._began, base = utc_now(), module._BaseDataLoaderIter
         self._rank = AttachedRank(Folder(NOWHERE), plan, base.__next__)
-        self._unhook = hook(base, self._rank)
+        self._phases, self._unhook = self._rank.phases, hook(base, self._rank)
 
     @property
     def _state(self) -> str:
-        return str(self._rank.found["state"])
+        return str(self._phases.status["state"])
 
     @property
     def done(self) -> bool:
@@ -48,22 +48,19 @@ class Attached:
         Raises:
             CoresimError: not all is measured yet; it says how far the loop is.
         """
-        told = self._rank.found
         if self._state == FAILED:
-            raise CoresimError(f"attach: {told['error']}")
+            raise CoresimError(f"attach: {self._phases.status['error']}")
         if not self.done:
-            raise CoresimError(
-                f"attach: not measured yet: {told['batches']} batches so far; let the loop go on for a minute"
-            )
+            so_far = f"{self._rank.batches} batches so far"
+            raise CoresimError(f"attach: not measured yet: {so_far}; let the loop go on for a minute")
         self.detach()
-        return profile_of([told], sys.orig_argv or ["python"], "coresim.attach()", self._began)
+        return profile_of([self._phases.told], sys.orig_argv or ["python"], "coresim.attach()", self._began)
 
     @property
     def watched(self) -> dict[str, Any]:
         """What the loop waited and did so far, with the settings of its loader; empty before it trains."""
-        self._rank.count()
-        told = self._rank.found
-        return told if "rank" in told else {}
+        self._phases.count()
+        return self._phases.told if "rank" in self._phases.status else {}
 
     def detach(self) -> None:
         """Take the hooks away; a loop that is being measured goes on without."""

@@ -82,6 +82,11 @@ class Phases:
         counts = {"batches": rank.batches, "steps": rank.steps, "errors": rank.errors}
         return {"state": self._state, **counts, **self._status}
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """How far the rank is, and all that it has found."""
+        return self.status | self.found
+
     def _said(self, word: str) -> bool:
         """Whether coresim said so; where the loop goes on there is nobody to say it, and none to wait for."""
         return self._plan.goes_on or self._folder.said(word)

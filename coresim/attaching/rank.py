@@ -40,6 +40,7 @@ class AttachedRank:
         errors: batches of the lead that its loader raised an error for; the program went on after all but the last.
         trial: what feeds the lead instead of kept batches, if anything.
         device: notes the device's time of each step.
+        phases: where it is, and what it has found.
         next_look: when to look after the phases again.
     """
 
@@ -65,7 +66,7 @@ class AttachedRank:
         self.device = DeviceEvents(None)
         self.next_look = self._beside = 0.0
         self._proofs: dict[tuple[int, int], int] = {}
-        self._phases = Phases(self, folder, plan)
+        self.phases = Phases(self, folder, plan)
 
     def fetch(self, iterator: Any) -> Any:
         """Give the batch that is asked for."""
@@ -78,7 +79,7 @@ class AttachedRank:
             self.device.asked(counts)
         if asked >= self.next_look:
             self._proofs[loop.key] = loop.proofs
-            self._phases.look(loop, iterator, asked)
+            self.phases.look(loop, iterator, asked)
             asked, lead = self.clock(), loop is self.lead
         self._others += not loop.trains
         self.batches += 1
@@ -177,13 +178,4 @@ class AttachedRank:
     def end(self) -> None:
         """Tell the last counts of a process that is about to end; not of a child that it forked."""
         if self.batches and os.getpid() == self._pid:
-            self._phases.tell()
-
-    def count(self) -> None:
-        """Add up what a loop that is only watched waited so far, and tell."""
-        self._phases.count()
-
-    @property
-    def found(self) -> dict[str, Any]:
-        """How far it is, and all that it has found."""
-        return self._phases.status | self._phases.found
+            self.phases.tell()
