@@ -41,16 +41,11 @@ def cautions_of(found: Sequence[dict[str, Any]], today: Today) -> Iterator[HostW
             f" batches took, which have {step['batch_length']} on average",
             "where steps depend on the size, --step-time gives one that you know",
         )
-    yield from _broken(first)
-    yield from (HostWarning(*told) for told in first["loader"]["cautions"])
-
-
-def _broken(told: dict[str, Any]) -> Iterator[HostWarning]:
-    broken = told["loader"]["broken"]
-    if broken:
-        seen = f"the program went on after {told['errors']} such errors" if told["errors"] else ""
+    if broken := first["loader"]["broken"]:
+        seen = f"the program went on after {first['errors']} such errors" if first["errors"] else ""
         yield HostWarning(
             "samples that cannot be prepared were left out",
             f"{broken['count']} of {broken['of']}, the first with {broken['first']}",
             seen or "a program that does not catch this ends there: repair them, or leave them out of the data set",
         )
+    yield from (HostWarning(*told) for told in first["loader"]["cautions"])

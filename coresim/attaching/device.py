@@ -28,9 +28,7 @@ class DeviceEvents:
 
     A step's first event is recorded when its batch is handed over, and the device comes to it when it has done what was
     launched before; its last one when the next batch is asked for. What lies between is the device's time for the step.
-
-    Args:
-        device: the program's, or None: then nothing is recorded.
+    Without a device nothing is recorded.
     """
 
     def __init__(self, device: Device | None) -> None:

@@ -6,6 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -16,9 +17,7 @@ from coresim.errors import InputError
 class Foreign:
     """What the phases want to know of an iterator; next to nothing of it is known here.
 
-    Args:
-        owner: the object whose method is called, or the function.
-        call: gives the next batch.
+    ``owner`` is the object whose method is called, or the function; ``call`` gives the next batch.
     """
 
     _num_workers: int | None = None
@@ -27,7 +26,7 @@ class Foreign:
     batch_size = batch_sampler = None
     _coresim_loop: Any = None
 
-    def __init__(self, owner: Any, call: Callable[[], Any]) -> None:
+    def __init__(self, owner: Any, call: Callable[[], Any] = lambda: None) -> None:
         self._dataset = self._index_sampler = owner
         self._coresim_loader = self
         self.call = call
@@ -67,9 +66,7 @@ def _call(own: Callable[..., Any], rank: AttachedRank) -> Callable[..., Any]:
     @functools.wraps(own)
     def call(*args: Any, **options: Any) -> Any:
         owner = args[0] if args else own
-        source = sources.get(id(owner))
-        if source is None:
-            source = sources[id(owner)] = Foreign(owner, lambda: None)
+        source = sources.setdefault(id(owner), Foreign(owner))
         source.call = functools.partial(own, *args, **options)
         _stepped(rank)
         return rank.fetch(source)
@@ -83,12 +80,9 @@ def _each(own: Callable[..., Iterator[Any]], rank: AttachedRank) -> Callable[...
         batches = own(*args, **options)
         source = Foreign(args[0] if args else own, functools.partial(next, batches))
         _stepped(rank)
-        while True:
-            try:
-                batch = rank.fetch(source)
-            except StopIteration:
-                return
-            yield batch
+        with suppress(StopIteration):
+            while True:
+                yield rank.fetch(source)
 
     return each
 

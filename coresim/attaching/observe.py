@@ -6,6 +6,8 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from coresim import stats
@@ -136,43 +138,35 @@ class Usage(NamedTuple):
         """Read from /proc (proc(5))."""
         times = os.times()
         ended = times.children_user + times.children_system
-        return cls(times.user + times.system, ended + sum(map(_cpu_of, children())), machine_seconds())
+        return cls(times.user + times.system, ended + _children_seconds(), _machine_seconds())
 
 
-def children() -> list[int]:
-    """Processes that this one started and that still are."""
-    found = []
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/children") as file:
-                found += [int(word) for word in file.read().split()]
-        except OSError:  # a thread that ended, or a kernel that does not tell
-            continue
-    return found
+def _children_seconds() -> float:
+    """Of the processes that this one started and that still are."""
+    pids: list[str] = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # a thread that ended, or a kernel that does not tell
+            pids += (task / "children").read_text().split()
+    ticks = 0
+    for pid in pids:
+        with suppress(OSError):  # it ended
+            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _cpu_of(pid: int) -> float:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def machine_seconds() -> float:
+def _machine_seconds() -> float:
     """CPU seconds of all programs on the CPUs that this process may use, since the machine started.
 
     What a virtual machine wanted and did not get, because others on its host had it, is in it (``steal``, proc(5)).
     """
     allowed = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
     ticks = 0
-    with open("/proc/stat") as file:
-        for line in file:
-            name, *fields = line.split()
-            if name in allowed:
-                user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
-                ticks += user + nice + system + irq + softirq + steal
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *fields = line.split()
+        if name in allowed:
+            user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
+            ticks += user + nice + system + irq + softirq + steal
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

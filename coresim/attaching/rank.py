@@ -19,13 +19,7 @@ from coresim.attaching.trials import AttachedTrial, loader_of
 
 
 class AttachedRank:
-    """`fetch` stands for the iterator's ``__next__``.
-
-    Args:
-        folder: the session's.
-        plan: what to do.
-        inner: the iterators' own ``__next__``.
-        clock: monotonic seconds.
+    """`fetch` stands for the iterator's ``__next__``, and ``inner`` is its own; ``clock``: monotonic seconds.
 
     Attributes:
         aside: batches are the calibration's, and nothing is noted.

@@ -66,17 +66,14 @@ class Endless:
 
 
 class AttachedTrial:
-    """Batches of the loader with so many workers, without end; a stream begins anew where it ends.
+    """Batches of the program's loader with so many workers, without end; a stream begins anew where it ends.
 
     Args:
-        loader: the program's.
-        workers: how many instead of its own.
-        prefetch_factor: its own; torch's default where it has no workers.
+        prefetch_factor: the loader's own; torch's default where it has no workers.
         inner: the iterators' own ``__next__``.
         skips: the program goes on after errors of its loader, so that a few of them are no failure.
 
     Attributes:
-        workers: how many.
         failed: why the loader cannot be run with so many, in one line; None while it can.
     """
 
