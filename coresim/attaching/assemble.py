@@ -223,16 +223,12 @@ def _beside(found: Found) -> list[Measurement]:
         return []
     launches = tuple(tuple(map(min, told["step"]["busy"], told["step"]["steps"])) for told in found)
     how = "CPU time of the process per step, all threads, at most the loop's step; fed from memory"
-    columns = {
-        "loop.step": ("steps", "s/batch", STEP),
-        "loop.copy": ("copies", "s/batch", "a kept batch copied to the device, by events; the step has it too"),
-    }
+    steps, copies = (tuple(tuple(told["step"][name]) for told in found) for name in ("steps", "copies"))
+    copying = "a kept batch copied to the device, by events; the step has it too"
     return [
         Measurement("accelerator.launch", "s/step", launches, how),
-        *(
-            Measurement(name, unit, tuple(tuple(told["step"][key]) for told in found), words)
-            for name, (key, unit, words) in columns.items()
-        ),
+        Measurement("loop.step", "s/batch", steps, STEP),
+        Measurement("loop.copy", "s/batch", copies, copying),
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -54,10 +53,11 @@ def settings(loader: Any, iterator: Any, cuda: bool) -> dict[str, Any]:
 def batch_sizes(lengths: Sequence[int | None], size: int | None) -> dict[str, float] | None:
     """Of the batches that the loop got: the fewest samples, the most, and the mean; None where they do not tell.
 
-    Tensors that differ in length are not one sample a row, and so are those with more rows than the loader's ``size``.
+    Rows are no samples where tensors of a batch differ in length, and where no batch has the loader's ``size`` or one
+    has more.
     """
     known = [length for length in lengths if length is not None]
-    if not any(known) or len(known) < len(lengths) or max(known) > (size or math.inf):
+    if not any(known) or len(known) < len(lengths) or size not in (None, max(known)):
         return None
     return {"least": min(known), "most": max(known), "mean": sum(known) / len(known)}
 

@@ -34,8 +34,6 @@ def loader_of(iterator: Any) -> Any:
         batch_sampler=iterator._index_sampler if batched else None,
         sampler=None if batched else iterator._index_sampler,
         collate_fn=iterator._collate_fn,
-        drop_last=iterator._drop_last,
-        pin_memory=iterator._pin_memory,
         timeout=iterator._timeout,
         worker_init_fn=getattr(iterator, "_worker_init_fn", None),
         multiprocessing_context=None,

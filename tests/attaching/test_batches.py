@@ -100,7 +100,7 @@ def test_the_sizes_of_batches_are_told_where_all_tell_them() -> None:
     assert batch_sizes([4, 100, 7], None) == {"least": 4, "most": 100, "mean": 37.0}
     assert batch_sizes([4, 0], 4) == {"least": 0, "most": 4, "mean": 2.0}
     assert batch_sizes([4, None], 4) is None
-    assert batch_sizes([5, 4], 4) is None  # these are no samples
+    assert batch_sizes([5, 4], 4) is None and batch_sizes([3, 3], 4) is None  # these are no samples
     assert batch_sizes([0, 0], 4) is None and batch_sizes([], 4) is None
 
 
