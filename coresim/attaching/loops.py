@@ -13,25 +13,6 @@ from typing import Any, NamedTuple
 PROOF = 2
 
 
-class Moment(NamedTuple):
-    """A batch is asked for or given. Seconds and counts since the program began.
-
-    Attributes:
-        now: `time.perf_counter`.
-        cpu, busy: CPU time of the thread and of the process; 0 where not taken.
-        steps: optimizer steps of the process.
-        others: batches of loops that do not train.
-        beside: what other loops which train waited for theirs: a step may take from two loaders.
-    """
-
-    now: float = 0.0
-    cpu: float = 0.0
-    busy: float = 0.0
-    steps: int = 0
-    others: int = 0
-    beside: float = 0.0
-
-
 class Period(NamedTuple):
     """From one ask for a batch to the next, in seconds.
 
@@ -55,28 +36,30 @@ class Loop:
     """What asks for one loader's batches, over all of its iterators.
 
     Attributes:
+        periods: as plain tuples in the order of `Period`, which cost a loop of short steps less.
         starts: seconds that the first batch of an epoch was waited for, of each epoch but the program's first; making
             an iterator and ending the one before count.
         epoch: batches of the longest epoch that ended; 0 before one has.
         between: seconds of making and ending iterators since the last batch.
     """
 
+    __slots__ = (
+        "_asked", "_began", "_beside", "_busy", "_cpu", "_first", "_given", "_got", "_missed", "_open", "_others",
+        "_place", "_steps", "batches", "between", "epoch", "key", "loader", "periods", "proofs", "starts", "trains",
+    )  # fmt: skip
+
     def __init__(self, key: tuple[int, int], proofs: int = 0) -> None:
         self.key, self.proofs = key, proofs
         self.loader: Any = None
-        self.periods: list[Period] = []
+        self.periods: list[tuple[float, float, float, float, int, int]] = []
         self.starts: list[float] = []
-        self.batches = self.epoch = self._given = self._place = 0
+        self.batches = self.epoch = self._given = 0
         self.between = 0.0
+        #: Whether optimizers step between its batches.
+        self.trains = proofs >= PROOF
         self._open, self._first = False, True
-        #: When the loop began, when a batch was asked for that raised an error, and the last that was given.
-        self._began = self._missed = self._asked = 0.0
-        self._got = Moment()
-
-    @property
-    def trains(self) -> bool:
-        """Whether optimizers step between its batches."""
-        return self.proofs >= PROOF
+        self._asked = self._began = self._got = self._cpu = self._busy = self._beside = self._missed = 0.0
+        self._steps = self._others = self._place = 0
 
     def begin(self, loader: Any) -> None:
         """An epoch begins or has ended: what came before the next batch is not the loop."""
@@ -94,7 +77,7 @@ class Loop:
 
     def is_around(self, other: Loop) -> bool:
         """Whether the other one began since this one's last batch."""
-        return 0.0 < self._got.now < other._began
+        return 0.0 < self._got < other._began
 
     def take_over(self, other: Loop) -> None:
         """Go on where another loop ended."""
@@ -105,33 +88,47 @@ class Loop:
         """What comes from here on is another loader's."""
         self.starts, self.epoch, self._given, self.between = [], 0, 0, 0.0
 
-    def asked(self, at: Moment) -> bool:
-        """The next batch is asked for: the period that was open ends; whether it counts."""
-        if not self._open:
-            return False
-        self._open, got = False, self._got
-        steps = at.steps - got.steps
-        self.proofs += steps > 0
-        if self._first:
-            # The first of an epoch waits for workers to start, and a trainer that asks ahead does not step in it.
-            self._first = False
-            return False
-        if at.others != got.others:
-            self._place = 0
-            return False
-        self._place += 1
-        waited = at.beside - got.beside
-        wait, step = got.now - self._asked + waited, at.now - got.now - waited
-        self.periods.append(Period(wait, step, at.cpu - got.cpu, at.busy - got.busy, steps, self._place))
-        return True
+    def asked(self, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> bool:
+        """The next batch is asked for: the period that was open ends, and counts unless others came between.
 
-    def got(self, asked: float, at: Moment) -> None:
+        Args:
+            now: `time.perf_counter`.
+            cpu, busy: CPU time of the thread and of the process so far; 0 where not taken.
+            steps: optimizer steps of the process so far.
+            others: batches of loops that do not train, so far.
+            beside: seconds that other loops which train waited for theirs, so far: a step may take from two loaders.
+
+        Returns:
+            Whether it counts.
+        """
+        counts = False
+        if self._open:
+            done = steps - self._steps
+            if done and not self.trains:
+                self.proofs += 1
+                self.trains = self.proofs >= PROOF
+            if self._first:
+                # The first of an epoch waits for workers to start, and a trainer that asks ahead does not step in it.
+                self._first = False
+            elif self._others == others:
+                counts, got, waited = True, self._got, beside - self._beside
+                self._place += 1
+                used = cpu - self._cpu, busy - self._busy
+                self.periods.append((got - self._asked + waited, now - got - waited, *used, done, self._place))
+            else:
+                self._place = 0
+        self._open = False
+        return counts
+
+    def got(self, asked: float, now: float, cpu: float, busy: float, steps: int, others: int, beside: float) -> None:
         """The batch asked for at ``asked`` is there: a period is open."""
         asked, self._missed = self._missed or asked, 0.0
         if self._first and self.epoch:
-            self.starts.append(at.now - asked + self.between)
+            self.starts.append(now - asked + self.between)
         self._began = self._began or asked
         self.between = 0.0
         self.batches += 1
         self._given += 1
-        self._open, self._asked, self._got = True, asked, at
+        self._beside = beside
+        self._open, self._asked, self._got, self._cpu, self._busy = True, asked, now, cpu, busy
+        self._steps, self._others = steps, others

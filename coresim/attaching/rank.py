@@ -12,7 +12,7 @@ from typing import Any
 
 from coresim.attaching.batches import Kept, samples_in
 from coresim.attaching.device import DeviceEvents
-from coresim.attaching.loops import Loop, Moment, Period
+from coresim.attaching.loops import Loop, Period
 from coresim.attaching.phases import Phases
 from coresim.attaching.session import Folder, SessionPlan
 from coresim.attaching.trials import AttachedTrial, loader_of
@@ -68,7 +68,8 @@ class AttachedRank:
         lead = loop is self.lead
         asked = self.clock()
         fed = lead and self.feeding
-        counts = loop.asked(self._moment(asked, fed))
+        cpu, busy = _cpu_times() if fed else (0.0, 0.0)
+        counts = loop.asked(asked, cpu, busy, self.steps, self._others, self._beside)
         if fed:
             self.device.asked(counts)
         if asked >= self.next_look:
@@ -87,21 +88,17 @@ class AttachedRank:
             self.errors += lead
             loop.missed(asked)
             raise
-        fed = lead and self.feeding
-        if fed:
+        cpu = busy = 0.0
+        if lead and self.feeding:
             self.device.got()
+            cpu, busy = _cpu_times()
         elif lead and self._measures:
             self.lengths.append(samples_in(batch))
         now = self.clock()
         if loop.trains and not lead:
             self._beside += now - asked
-        loop.got(asked, self._moment(now, fed))
+        loop.got(asked, now, cpu, busy, self.steps, self._others, self._beside)
         return batch
-
-    def _moment(self, now: float, fed: bool) -> Moment:
-        """CPU times cost more than all else here, and are for fed loops only."""
-        cpu, busy = (time.thread_time(), time.process_time()) if fed else (0.0, 0.0)
-        return Moment(now, cpu, busy, self.steps, self._others, self._beside)
 
     def _begin(self, iterator: Any) -> Loop:
         """The loop of a new iterator: that which leads, where its loader is the same."""
@@ -137,7 +134,7 @@ class AttachedRank:
 
     def periods(self) -> list[Period]:
         """Those of the lead since the last `clear`."""
-        return [] if self.lead is None else self.lead.periods[:]
+        return [] if self.lead is None else [Period(*found) for found in self.lead.periods]
 
     def clear(self) -> None:
         """Forget the lead's periods."""
@@ -173,3 +170,8 @@ class AttachedRank:
         """Tell the last counts of a process that is about to end; not of a child that it forked."""
         if self.batches and os.getpid() == self._pid:
             self.phases.tell()
+
+
+def _cpu_times() -> tuple[float, float]:
+    """CPU time of the thread and of the process: they cost more than all else here, and are for fed loops only."""
+    return time.thread_time(), time.process_time()
