@@ -43,11 +43,6 @@ class Loop:
         between: seconds of making and ending iterators since the last batch.
     """
 
-    __slots__ = (
-        "_asked", "_began", "_beside", "_busy", "_cpu", "_first", "_given", "_got", "_missed", "_open", "_others",
-        "_place", "_steps", "batches", "between", "epoch", "key", "loader", "periods", "proofs", "starts", "trains",
-    )  # fmt: skip
-
     def __init__(self, key: tuple[int, int], proofs: int = 0) -> None:
         self.key, self.proofs = key, proofs
         self.loader: Any = None

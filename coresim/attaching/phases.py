@@ -7,6 +7,7 @@ on, so that no collective of ours is needed.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ class Phases:
         rank = self._rank
         rank.next_look = now + LOOK_S
         try:
-            apart = rank.steps_elsewhere and not self._plan.only_watch
+            apart = rank.stepper not in (None, threading.get_ident()) and not self._plan.only_watch
             if rank.lead is None and apart and (loop.trains or rank.steps >= STEPS_APART):
                 raise InputError(READ_AHEAD)
             if loop.trains and loop is not rank.lead:

@@ -161,11 +161,6 @@ class AttachedRank:
         if optimizers is not None:
             self.counted.append(optimizers.register_optimizer_step_post_hook(stepped))
 
-    @property
-    def steps_elsewhere(self) -> bool:
-        """Whether another thread trains than the one that asks for batches now."""
-        return self.stepper not in (None, threading.get_ident())
-
     def end(self) -> None:
         """Tell the last counts of a process that is about to end; not of a child that it forked."""
         if self.batches and os.getpid() == self._pid:
