@@ -123,9 +123,10 @@ def test_batches_of_all_sizes_and_with_broken_samples_are_answered_for(monkeypat
     assert not left_behind("ragged.py")
 
 
-def test_a_program_from_standard_input_is_run() -> None:
+def test_a_program_from_standard_input_is_run(tmp_path: Path) -> None:
     piped = "import sys, plain\nsys.argv[1:] = ['--sample=0.001', '--step=0.01']\nplain.main()"
-    flags = ("measure", "--quick", "--budget", "1.5 s", "--json", "--", sys.executable, "-")
+    kept = str(tmp_path / "job.json")
+    flags = ("measure", "--quick", "--budget", "1.5 s", "--json", "-o", kept, "--", sys.executable, "-")
     done = coresim(*flags, input=piped, env={**os.environ, "PYTHONPATH": str(PROGRAMS)})
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
