@@ -109,7 +109,7 @@ def test_a_prediction_that_holds_names_no_term(scenario: Scenario, study: Study)
     told = today_text(checked)
     assert told.startswith("Today: GPU idle observed 37.5 %, predicted 37.5 % [37.5, 37.5]; 400 samples/s; 2 workers")
     assert "Not to be trusted" not in told and "Warning" not in told
-    assert today_document(checked)["outside_interval"] is False
+    assert TODAY.write(checked)["outside_interval"] is False
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_miss_is_a_warning_in_the_second_line(low: float, high: float, warning
     assert f"GPU idle observed 35.9 %, predicted {100 * predicted:.1f} % [{100 * low:.1f}, {100 * high:.1f}]" in told
     assert ("Warning" in told) == (warning is not None)
     assert warning is None or f"worked on 50 ms. {warning}" in in_one_line(told)
-    assert today_document(checked)["outside_interval"] == (low == 0.38)
+    assert TODAY.write(checked)["outside_interval"] == (low == 0.38)
 
 
 def test_a_miss_with_batches_of_different_sizes_is_laid_to_them(scenario: Scenario, study: Study) -> None:
@@ -140,7 +140,7 @@ def test_a_miss_with_batches_of_different_sizes_is_laid_to_them(scenario: Scenar
     assert "2 workers, prefetch_factor 2, batches of 4 to 100 samples, 18.7 on average, 2 hardware threads" in text
     assert "Warning: the observed GPU idle is outside of the predicted 95 % interval. Not to be trusted:" in text
     assert "large ones are waited for; all are predicted as of 19." in text
-    told = today_document(checked)
+    told = TODAY.write(checked)
     assert {name: told[name] for name in sizes} == sizes
     # A last one of each epoch that is smaller changes nothing.
     alike = today_text(check(scenario, today(batch_size=64, batch_least=16, batch_most=64, batch_mean=62.5), study))
