@@ -1,28 +1,24 @@
 """The reference engine: the semantics of `coresim.model.pipeline` as SimPy processes.
 
 It is for exactness and for reading beside that text, not for speed: numbers stay what the pipeline and the draws hold,
-so a run on Fractions is exact. Here are the ties rule, the trainer, the accelerator, and the accounts, which are taken
-when the run is over, from the record of all that happened; `coresim.sim.reference_line` has the line, and
-`coresim.sim.reference_host` what lines share.
+so a run on Fractions is exact. Here are the ties rule, the trainer and the accelerator of each rank, and the accounts;
+`coresim.sim.reference_line` has the hosts and the lines.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
-from fractions import Fraction
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from itertools import count
 
 import simpy
 
 from coresim.errors import InputError
 from coresim.model.handover import resting, state_of
-from coresim.model.pipeline import Number, Phase, Pipeline
+from coresim.model.pipeline import Number, Pipeline
 from coresim.sim import run as found
 from coresim.sim.draws import Draws
-from coresim.sim.reference_accounts import account, trace
-from coresim.sim.reference_host import Process, ReferenceHost
-from coresim.sim.reference_line import Feed, Gatherer, LineItem, Outlet, Splitter, StageServers, Visit
+from coresim.sim.reference_line import Item, Line, Process, ReferenceHost
 
 
 def simulate(pipeline: Pipeline, draws: Draws, length: found.RunLength) -> found.Run:
@@ -31,24 +27,24 @@ def simulate(pipeline: Pipeline, draws: Draws, length: found.RunLength) -> found
     Raises:
         InputError: the line came to a stop for good (an ordered stage whose buffer is full of later items).
     """
-    start: Number = 0.0 if isinstance(pipeline.cores, float) else Fraction(0)
-    env = simpy.Environment(start)
+    env = simpy.Environment(pipeline.one * 0)
     hosts = [ReferenceHost(env, pipeline) for _ in range(pipeline.hosts)]
     ranks: list[ReferenceRank] = []
     for number in range(pipeline.total_ranks):
         ranks.append(ReferenceRank(pipeline, draws, length, hosts[number // pipeline.ranks], ranks))
-    play(env, ranks)
+    play(env, hosts, ranks)
     return found.Run(
-        tuple(account(rank) for rank in ranks),
+        tuple(rank.account() for rank in ranks),
         env.now,
-        tuple(host.busy() / env.now if env.now else env.now for host in hosts),
+        tuple(host.core_seconds / env.now if env.now else env.now for host in hosts),
         sum(host.events for host in hosts),
-        tuple(trace(rank) for rank in ranks) if length.trace else (),
+        tuple(rank.trace() for rank in ranks) if length.trace else (),
     )
 
 
-def play(env: simpy.Environment, ranks: list[ReferenceRank]) -> None:
+def play(env: simpy.Environment, hosts: list[ReferenceHost], ranks: list[ReferenceRank]) -> None:
     """*Ties*: all that finishes at an instant first; then hand-overs; then one take; then again from the top."""
+    parts: list[ReferenceHost | ReferenceRank] = [*hosts, *ranks]
     stations = [station for rank in ranks for station in rank.stations]
     turns = [move for moves in zip(*(rank.moves for rank in ranks), strict=True) for move in moves]
     while any(len(rank.ends) < rank.length.steps for rank in ranks):
@@ -57,8 +53,12 @@ def play(env: simpy.Environment, ranks: list[ReferenceRank]) -> None:
                 station.hand_over()
             if any(move() for move in turns):
                 continue
-            if all(rank.host.is_over() for rank in ranks):
+            if any(rank.is_stuck() for rank in ranks):
                 raise InputError("the line stops: an ordered stage waits for an item that cannot enter")
+            for host in hosts:
+                host.go_on()
+            for part in parts:
+                part.pass_time(env.peek() - env.now)
         env.step()
 
 
@@ -70,231 +70,229 @@ class ReferenceRank:
     ) -> None:
         self.pipeline, self.draws, self.length = pipeline, draws, length
         self.host, self.env, self.ranks, self.number = host, host.env, ranks, len(ranks)
-        self.feed = Feed(pipeline)
-        self.stations: list[StageServers] = []
-        self.moves: list[Callable[[], bool]] = []
-        self.outlet = self._lay_line()
-        self.wanted: simpy.Event | None = None
+        self.line = Line(pipeline, host, self._times)
+        self.stations, self.feed = self.line.stations, self.line.feed
+        self.moves = [*self.line.moves, self._pick_up]
+        self.wanted: simpy.Event | None = None  # the batch that the trainer waits for
         self.early: set[int] = set()  # batches that were received before their turn
-        self.receives = False  # one now
-        self.turns: Number = 0  # what the next launch waits for turns, over its work
-        self.events: dict[tuple[str, int], simpy.Event] = {}
-        self.engaged, self.doing, self.since = "", "startup", self.env.now
-        # The record: the accelerator's and the trainer's time by what it went to; of each step, from when it was waited
-        # for, when it was picked up, and its batch; when its work began, and when it finished; sums at the borders.
-        self.accelerator, self.trainer = (defaultdict[str, Number](lambda: host.env.now * 0) for _ in range(2))
-        self.picks: list[tuple[Number, Number, LineItem]] = []
+        self.wanting = 0  # how many wanted a core at the last pick-up
+        #: What happens to a step: its copy is handed over and made, its launch begins and ends, it is done, it ends.
+        self.events: dict[tuple[str, int], simpy.Event] = defaultdict(self.env.event)
+        # The record: when each step's batch was picked up, and which; when its work began, and when it finished.
+        self.picks: list[tuple[Number, int]] = []
         self.starts: list[Number] = []
         self.ends: list[Number] = []
-        self.borders = (length.warm_up, length.steps)
-        self.sums = [] if length.warm_up else [self._sums()]
+        #: What the accelerator and the trainer do now: if the one does nothing, it idles for the other.
+        self.engaged, self.doing = "", "startup"
+        #: Seconds so far, by account and by what they went to; and both ends of the window with these.
+        self.spent: defaultdict[tuple[str | int, str], Number] = defaultdict(lambda: host.env.now * 0)
+        self.borders = [] if length.warm_up else [(self.env.now, self.spent.copy())]
         for process in (self._train(), self._compute(), self._run_copy_engine()):
             self.env.process(process)
 
-    def _lay_line(self) -> Outlet:
-        outlet: Outlet = self.feed
-        for stage in self.pipeline.stages:
-            outlet = StageServers(self.host, stage, self._join(outlet, stage.grain), self._times)
-            self.stations.append(outlet)
-            self.moves.append(outlet.move)
-        outlet = self._join(outlet, "batch")
-        self.moves.append(self._pick_up)
-        return outlet
+    def is_stuck(self) -> bool:
+        """Whether the trainer waits for a batch of the run for ever: it could not take one, and no server works."""
+        waits = self.wanted is not None and len(self.picks) < self.length.steps
+        return waits and not any(item and item.resource for station in self.stations for item in station.servers)
 
-    def _join(self, outlet: Outlet, grain: str) -> Outlet:
-        """The outlet, behind what turns its items into the grain that follows."""
-        if not isinstance(outlet, StageServers) or outlet.stage.grain == grain:
-            return outlet
-        joint = (Splitter if grain == "sample" else Gatherer)(outlet, self.pipeline.batch_size)
-        self.moves.append(joint.move)
-        return joint
-
-    def _pick_up(self) -> bool:
-        if self.wanted is None or self.receives:
-            return False
-        if self.pipeline.receives_early and self._receive_early():
-            return True
-        if not self.outlet.has(0):
-            return False
-        batch, wanted, self.wanted = self.outlet.take(0), self.wanted, None
-        state, self.turns = self._handover_state(batch)
-        self.feed.pick_up(batch)
-        wanted.succeed((batch, state))
-        return True
-
-    def _receive_early(self) -> bool:
-        """*Receiving early*: begin with the batch that arrived first, unless the one whose turn it is can be had."""
-        station = self.stations[-1]
-        there = {number for _, number, _ in station.ready}
-        if station.passed in self.early or not there - self.early:
-            return False
-        first = min((station.visits[number].out, number) for number in there - self.early)[1]
-        if first == station.passed:
-            return False
-        self.early.add(first)
-        self.receives = True
-        batch = next(item for _, number, item in station.ready if number == first)
-        self.env.process(self._receive_before_its_turn(batch, self._handover_state(batch)[0]))
-        return True
-
-    def _receive_before_its_turn(self, batch: LineItem, state: int) -> Process:
-        if self.pipeline.trainer.handover:
-            yield from self._await_handover(batch, state, batch.number)
-        consumer = self.pipeline.trainer.consumer
-        yield from self.host.perform(consumer.resource, self._times(f"trainer.{consumer.name}", batch.number))
-        self.receives = False
-
-    def _await_handover(self, batch: LineItem, state: int, number: int) -> Process:
-        """*State of a hand-over*: wait for a batch that is picked up now; ``number`` says which of the times."""
-        least = resting(state) if len(self.stations) == 1 else state  # with more stages it never ends early
-        names = (self.pipeline.trainer.handover[at].name for at in (state, least))
-        [wait], [rest] = (self._times(f"trainer.{name}", number) for name in names)
-        end, ends = self.env.timeout(wait), self.env.now + wait
-        for visit in self._served_by(batch.owner):
-            yield end | visit.over
-        yield self.env.timeout(rest) if self.env.now + rest < ends else end
-        self.host.events += 1
-
-    def _handover_state(self, batch: LineItem) -> tuple[int, Number]:
-        """*State of a hand-over*, and what the launch *waits for turns*, over its work: if it is picked up now."""
-        lines = [rank.stations[0] for rank in self.ranks if rank.host is self.host]
-        served = [visit for line in lines for visit in line.visits.values() if visit.done is None]
-        own = self._served_by(batch.owner)
-        since = batch.marks[-1][1] if len(self.stations) > 1 else own[0].taken if own else None
-        maker = "begin" if since == self.env.now else "work" if own and len(self.stations) == 1 else "rest"
-        on_cores, of_own = ([visit.works[-1][0] for visit in some].count("cores") for some in (served, own))
-        cpus, wanted = self.pipeline.width * self.pipeline.one, on_cores - of_own + 1 + self.pipeline.ranks
-        turns = (2 * cpus - wanted) / cpus if cpus < wanted < 2 * cpus else 0
-        return state_of(maker, on_cores - of_own, self.pipeline.width, self.pipeline.ranks), turns
-
-    def _served_by(self, server: int) -> list[Visit]:
-        """The visit that this server of stage 0 serves, if any."""
-        return [visit for visit in self.stations[0].visits.values() if visit.done is None and visit.server == server]
+    # The trainer
 
     def _train(self) -> Process:
         trainer = self.pipeline.trainer
         for step in count():
             if step % self.feed.epoch == 0:
                 if step == 0 or not self.pipeline.persistent:
-                    self._do("startup")
+                    self.doing = "startup"
                     yield self.env.timeout(self.pipeline.startup)
                 self.feed.open_epoch()
             yield from self._obtain(step)
             yield from self._copy(step)
-            yield from self._launch(trainer.launch, step)
-            self._event("launched", step).succeed()
+            yield from self._launch(step)
             yield from self._await_device(step - trainer.run_ahead)
 
-    def _launch(self, phase: Phase, step: int) -> Process:
-        [work] = self._times(f"trainer.{phase.name}", step)
-        lead, begun = work * self.pipeline.trainer.lead, self._event("begun", step)
-        self._do(phase.name)
-        if not lead:
-            begun.succeed()
-        if (turns := min(work, self.pipeline.trainer.settling) * self.turns) > 0:
-            yield from self.host.perform("wait", [turns])
-        if lead:
-            yield from self.host.perform(phase.resource, [lead])
-            begun.succeed()
-        yield from self.host.perform(phase.resource, [work - lead])
-
     def _obtain(self, step: int) -> Process:
-        batch, waited_from = LineItem(step, 0), self.env.now
+        """(1) Perform the inline phases, or wait for a batch and pick it up; (2) receive it."""
         for phase in self.pipeline.trainer.inline:
-            yield from self._perform(phase, step)
-        state = 0
-        if self.stations:
-            self._do("starved")
-            self.wanted = self.env.event()
-            batch, state = yield self.wanted
-        self.picks.append((waited_from, self.env.now, batch))
-        if batch.number in self.early:
-            return
-        if self.pipeline.trainer.handover:
-            self._do("handover")
-            yield from self._await_handover(batch, state, step)
-        yield from self._perform(self.pipeline.trainer.consumer, step)
+            self.doing = phase.name
+            yield from self.host.perform(phase.resource, self._times(f"trainer.{phase.name}", step))
+        batch = (yield from self._await_batch(step)) if self.stations else Item(step, 0)
+        self.picks.append((self.env.now, batch.number))
+        if batch.number not in self.early:
+            yield from self._receive(batch, step)
 
-    def _perform(self, phase: Phase, step: int) -> Process:
-        self._do(phase.name)
-        yield from self.host.perform(phase.resource, self._times(f"trainer.{phase.name}", step))
+    def _await_batch(self, step: int) -> Process:
+        """Wait for a batch and pick it up; others may be *received early* meanwhile."""
+        since, is_in_turn = self.env.now, False
+        while not is_in_turn:
+            self.doing, self.wanted = "starved", self.env.event()
+            batch, is_in_turn = yield self.wanted
+            if not is_in_turn:
+                yield from self._receive(batch, batch.number, "starved")
+        # From when on the accelerator was starved: at the earliest from when it had finished the step before.
+        since = max([since, *self.ends[-1:]]) if len(self.ends) == step else self.env.now
+        for name, until in [*batch.marks, (f"{self.pipeline.stages[-1].name}.handover", self.env.now)]:
+            self.spent["starved_by", name] += max(until - since, 0)
+            since = max(since, until)
+        return batch
+
+    def _pick_up(self) -> bool:
+        """The trainer, if it waits, takes the batch whose turn it is, or begins with another one."""
+        early = self.stations[-1].find_early(self.early) if self.wanted and self.pipeline.receives_early else None
+        if self.wanted is None or not (early or self.line.outlet.has(0)):
+            return False
+        batch, wanted, self.wanted = early or self.line.outlet.take(0), self.wanted, None
+        if early:
+            self.early.add(batch.number)
+        else:
+            self.feed.pick_up(batch)
+            self.wanting = self._count_wanting(batch)
+        wanted.succeed((batch, not early))
+        return True
+
+    def _receive(self, batch: Item, number: int, doing: str = "") -> Process:
+        """Receive a batch now; ``number`` says which of the times."""
+        trainer = self.pipeline.trainer
+        if trainer.handover:
+            self.doing = doing or "handover"
+            yield from self._await_handover(batch, number)
+        self.doing = doing or trainer.consumer.name
+        yield from self.host.perform("cores", self._times(f"trainer.{trainer.consumer.name}", number))
+
+    def _await_handover(self, batch: Item, number: int) -> Process:
+        """*State of a hand-over*: wait for a batch that is picked up now."""
+        maker, one = self.line.served_by_maker(batch), len(self.stations) == 1
+        since = batch.done if not one else maker.taken if maker else None
+        doing = "begin" if since == self.env.now else "work" if maker and one else "rest"
+        others = self._count_wanting(batch) - 1 - self.pipeline.ranks
+        state = state_of(doing, others, self.pipeline.width, self.pipeline.ranks)
+        wait, rest = (self.pipeline.trainer.handover[at].name for at in (state, resting(state)))
+        end: simpy.Event = self.env.timeout(*self._times(f"trainer.{wait}", number))
+        if maker and one:
+            yield end | maker.service
+            end |= self.env.timeout(*self._times(f"trainer.{rest}", number))
+        yield end
+        self.host.events += 1
+
+    def _count_wanting(self, batch: Item) -> int:
+        """How many want a core if the batch is picked up now: its maker, the trainers, and other servers at work."""
+        lines = [rank.stations[0] for rank in self.ranks if rank.host is self.host]
+        at_work = [item for line in lines for item in line.servers if item and item.resource == "cores"]
+        return len(at_work) - (self.line.served_by_maker(batch) in at_work) + 1 + self.pipeline.ranks
 
     def _copy(self, step: int) -> Process:
+        """(3)."""
         mode = self.pipeline.trainer.copy_mode
         if mode == "sync":
             yield from self._await_device(step - 1)
-            self._do("copy")
-            yield from self._hold_core(self._copying(step))
-        self._event("copied" if mode in ("sync", "none") else "handed over", step).succeed()
+            self.doing = "copy"
+            yield from self.host.hold_core(self._copying(step))
+        self.events["copied" if mode in ("sync", "none") else "handed over", step].succeed()
 
     def _copying(self, step: int) -> simpy.Event:
-        return self.env.timeout(self._times(f"trainer.{self.pipeline.trainer.copy.name}", step)[0])
+        return self.env.timeout(*self._times(f"trainer.{self.pipeline.trainer.copy.name}", step))
+
+    def _launch(self, step: int) -> Process:
+        """(4)."""
+        trainer, cpus = self.pipeline.trainer, self.pipeline.width * self.pipeline.one
+        [work] = self._times(f"trainer.{trainer.launch.name}", step)
+        lead, self.doing = work * trainer.lead, trainer.launch.name
+        if not lead:
+            self.events["begun", step].succeed()
+        if cpus < self.wanting < 2 * cpus and trainer.settling:  # *waiting for turns*
+            yield from self.host.perform("wait", [min(work, trainer.settling) * (2 - self.wanting / cpus)])
+        if lead:
+            yield from self.host.perform("cores", [lead])
+            self.events["begun", step].succeed()
+        yield from self.host.perform("cores", [work - lead])
+        self.events["launched", step].succeed()
 
     def _await_device(self, step: int) -> Process:
+        """(5)."""
         if step >= 0:
-            self._do("device")
-            yield from self._hold_core(self._event("finished", step))
-
-    def _hold_core(self, event: simpy.Event) -> Process:
-        """Wait for it, holding a core if the trainer spins."""
-        self.host.cores.hold(int(self.pipeline.trainer.spin))
-        yield event
-        self.host.cores.hold(-int(self.pipeline.trainer.spin))
-
-    def _run_copy_engine(self) -> Process:
-        for step in count() if self.pipeline.trainer.copy_mode == "overlap" else ():
-            yield self._event("handed over", step)
-            yield self._copying(step)
-            self._event("copied", step).succeed()
-
-    def _compute(self) -> Process:
-        for step in count():
-            if self.pipeline.trainer.copy_mode == "stream":
-                yield self._event("handed over", step)
-                self._engage("copy")
-                yield self._copying(step)
-                self._event("copied", step).succeed()
-                self._engage("")
-            yield self._event("begun", step)
-            self._engage("copy")
-            yield self._event("copied", step)
-            self.starts.append(self.env.now)
-            self._engage("busy")
-            yield from self.host.perform("accelerator", self._times("accelerator.step", step))
-            self._engage("launch")
-            yield self._event("launched", step)
-            if self.pipeline.barrier:
-                self._engage("barrier")
-                self._event("done", step).succeed()
-                yield self.env.all_of([rank._event("done", step) for rank in self.ranks])
-                yield self.env.timeout(self.pipeline.allreduce)
-            self._engage("")
-            self.ends.append(self.env.now)
-            if step + 1 in self.borders:
-                self.sums.append(self._sums())
-            self._event("finished", step).succeed()
-
-    def _event(self, name: str, step: int) -> simpy.Event:
-        """What happens to a step: its copy is handed over and made, its launch begins and ends, it is done, it ends."""
-        if (name, step) not in self.events:
-            self.events[name, step] = self.env.event()
-        return self.events[name, step]
+            self.doing = "device"
+            yield from self.host.hold_core(self.events["finished", step])
 
     def _times(self, key: str, item: int) -> list[Number]:
         return list(self.draws.row(key, item, self.number, self.pipeline.total_ranks).tolist())
 
-    def _do(self, doing: str) -> None:
-        """What the trainer does from now on."""
-        self._engage(self.engaged)
-        self.doing = doing
+    # The accelerator
 
-    def _engage(self, engaged: str) -> None:
-        """What the accelerator is occupied with from now on; if with nothing, it idles for what the trainer does."""
-        passed, self.since = self.env.now - self.since, self.env.now
-        self.accelerator[self.engaged or self.doing] += passed
-        self.trainer[self.doing] += passed
-        self.engaged = engaged
+    def _run_copy_engine(self) -> Process:
+        for step in count() if self.pipeline.trainer.copy_mode == "overlap" else ():
+            yield self.events["handed over", step]
+            yield self._copying(step)
+            self.events["copied", step].succeed()
 
-    def _sums(self) -> dict[str, dict[str, Number]]:
-        clocks = self.host.clocks()
-        return {"accelerator": self.accelerator.copy(), "trainer": self.trainer.copy(), "clocks": clocks}
+    def _compute(self) -> Process:
+        for step in count():
+            if self.pipeline.trainer.copy_mode == "stream":
+                yield self.events["handed over", step]
+                self.engaged = "copy"
+                yield self._copying(step)
+                self.events["copied", step].succeed()
+                self.engaged = ""
+            yield self.events["begun", step]
+            self.engaged = "copy"
+            yield self.events["copied", step]
+            self.starts.append(self.env.now)
+            self.engaged = "busy"
+            yield from self.host.perform("accelerator", self._times("accelerator.step", step))
+            self.engaged = "launch"
+            yield self.events["launched", step]
+            if self.pipeline.barrier:
+                self.engaged = "barrier"
+                self.events["done", step].succeed()
+                yield self.env.all_of([rank.events["done", step] for rank in self.ranks])
+                yield self.env.timeout(self.pipeline.allreduce)
+            self.engaged = ""
+            self.ends.append(self.env.now)
+            if step + 1 in (self.length.warm_up, self.length.steps):
+                self.borders.append((self.env.now, self.spent.copy()))
+            self.events["finished", step].succeed()
+
+    # The accounts
+
+    def pass_time(self, seconds: Number) -> None:
+        """Account for time in which nothing changes."""
+        rates = self.host.rates
+        self.spent["trainer", self.doing] += seconds
+        self.spent["accelerator", self.engaged or self.doing] += seconds
+        if self.engaged == "busy":
+            slowed = seconds * (1 - rates["accelerator"])
+            self.spent["accelerator", "busy"] -= slowed
+            self.spent["accelerator", "slowed"] += slowed
+        for index, station in enumerate(self.stations):
+            for resource, servers in Counter(item.resource for item in station.servers if item).items():
+                self.spent[index, "busy" if resource else "blocked"] += servers * seconds
+                self.spent[index, "work"] += servers * seconds * rates.get(resource, 0)
+
+    def account(self) -> found.RankAccount:
+        """All the time of the rank in its window."""
+        (begin, before), (end, after) = self.borders
+        device, segments, trainer = found.account_names(self.pipeline)
+
+        def times(account: str | int, names: Iterable[str]) -> dict[str, Number]:
+            return {name: after[account, name] - before[account, name] for name in names}
+
+        return found.RankAccount(
+            begin,
+            end,
+            times("accelerator", ("busy", "slowed", *device)),
+            times("starved_by", segments),
+            times("trainer", trainer),
+            tuple(
+                found.StageAccount(stage.servers, **times(index, ("busy", "work", "blocked")))
+                for index, stage in enumerate(self.pipeline.stages)
+            ),
+        )
+
+    def trace(self) -> found.Trace:
+        """The times of all that happened before the end of the run."""
+        steps, names = self.length.steps, ("taken", "done", "out", "server")
+        return found.Trace(
+            tuple(pick for pick, _ in self.picks[:steps]),
+            tuple(self.starts[:steps]),
+            tuple(self.ends[:steps]),
+            tuple(number for _, number in self.picks[:steps]),
+            *(tuple(station.column(name, steps) for station in self.stations) for name in names),
+        )

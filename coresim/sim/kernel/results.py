@@ -15,7 +15,7 @@ def result(job: Job, pipeline: described.Pipeline, length: found.RunLength) -> f
     makespan = max([job.hosts[number].wait.now for number in range(job.host_count)])
     events = sum([job.hosts[number].events for number in range(job.host_count)])
     busy = [job.hosts[number].busy for number in range(job.host_count)]
-    names = names_of(pipeline)
+    names = found.account_names(pipeline)
     traced = job.rank_count if job.trace else 0
     return found.Run(
         ranks=tuple([account(job.ranks[number], names) for number in range(job.rank_count)]),
@@ -26,27 +26,10 @@ def result(job: Job, pipeline: described.Pipeline, length: found.RunLength) -> f
     )
 
 
-def names_of(pipeline: described.Pipeline) -> tuple[list[str], list[str], list[str]]:
-    """What the accelerator's, the trainer's and the starved time are by, in the order of their lists."""
-    own = [phase.name for phase in pipeline.trainer.inline] + (["handover"] if pipeline.trainer.handover else [])
-    device = ["busy", "launch", "barrier", "copy", "startup", "starved", *own, "consumer"]
-    trainer = ["starved", "device", "copy", "startup", *own, "consumer", "launch"]
-    return device, trainer, segment_names(pipeline)
-
-
-def segment_names(pipeline: described.Pipeline) -> list[str]:
-    """What an awaited batch can be doing, in the order of the line (the keys of ``RankAccount.starved_by``)."""
-    names: list[str] = []
-    for stage in pipeline.stages:
-        names.append(f"{stage.name}.queue")
-        names.extend([f"{stage.name}.{phase.name}" for phase in stage.phases])
-    return [*names, f"{pipeline.stages[-1].name}.handover"] if pipeline.stages else names
-
-
 def account(rank: Rank, names: tuple[list[str], list[str], list[str]]) -> found.RankAccount:
     """All the time of one rank in its window."""
     job = rank.job
-    device, trainer, segments = names
+    device, segments, trainer = names
     times = by_name(device, rank.device_times)
     at_work = times.pop("busy")
     work = rank.stepped if job.slows else at_work  # without a slowdown the same, but for rounding
