@@ -46,13 +46,9 @@ def build(memory: Arena, pipeline: described.Pipeline, draws: Draws, length: Run
     job.busy_cores = memory.values(busy_cores)
     phases = lay_phases(memory, pipeline, draws)
     first = sum([len(stage.phases) for stage in pipeline.stages])
-    job.inline = memory.no_phases(job.inline_count + 1)
-    for number in range(job.inline_count):
-        job.inline[number] = phases[first + number]
+    job.inline = some_phases(memory, phases, first, job.inline_count)
     first += job.inline_count
-    job.handover = memory.no_phases(job.handover_count + 1)
-    for number in range(job.handover_count):
-        job.handover[number] = phases[first + number]
+    job.handover = some_phases(memory, phases, first, job.handover_count)
     first += job.handover_count
     job.consumer = phases[first]
     job.copy = phases[first + 1]
@@ -145,6 +141,14 @@ def lay_phases(memory: Arena, pipeline: described.Pipeline, draws: Draws) -> lis
     return phases
 
 
+def some_phases(memory: Arena, phases: list[PhaseRecord], first: int, count: int) -> list[PhaseRecord]:
+    """So many of the phases, from that one on."""
+    found: list[PhaseRecord] = memory.no_phases(count)
+    for number in range(count):
+        found[number] = phases[first + number]
+    return found
+
+
 def lay_host(memory: Arena, job: Job, host: Host, first_rank: int, pipeline: described.Pipeline) -> None:
     """One host and its clocks."""
     most_tasks = pipeline.busiest() + 4 * pipeline.ranks + 1
@@ -198,9 +202,7 @@ def lay_line(memory: Arena, rank: Rank, phases: list[PhaseRecord], pipeline: des
         stage.rank = rank
         stage.index = index
         stage.phase_count = len(about.phases)
-        stage.phases = memory.no_phases(stage.phase_count)
-        for number in range(stage.phase_count):
-            stage.phases[number] = phases[first + number]
+        stage.phases = some_phases(memory, phases, first, stage.phase_count)
         stage.segment = segment
         first += stage.phase_count
         segment += stage.phase_count + 1
@@ -223,16 +225,17 @@ def lay_servers(memory: Arena, stage: StageRecord, count: int) -> None:
     """The servers of a stage, none of them free yet."""
     job = stage.rank.job
     dealt = stage.index == 0 and job.dispatch == BY_PICK_UP
-    queues = memory.count_tables(count, job.credits if dealt else 0)
     stage.servers = memory.actors(count)
     stage.server_count = count
-    stage.free = memory.no_actors(count)
+    stage.free = memory.clocks(1)[0]
+    stage.free.deadlines = memory.numbers(count)
+    stage.free.actors = memory.no_actors(count)
     for number in range(count):
         server = stage.servers[number]
         server.rank = stage.rank
         server.stage = stage
         server.number = number
-        server.queue = queues[number]
+        server.queue = memory.counts(job.credits if dealt else 0)
         server.next = UNBOUNDED if 0 < job.epoch_batches <= number else number
 
 

@@ -15,11 +15,9 @@ def running(host: Host) -> int:
     return 0 if host.stopped else host.cores.size + host.spinning
 
 
-def push_at(clock: Clock, deadline: Number, actor: Actor | None) -> None:
-    """Start a task that ends when the clock shows ``deadline``."""
+def rise(clock: Clock, at: int, deadline: Number, actor: Actor) -> None:
+    """Put a task into the heap, at that place or as far above it as its deadline is sooner."""
     deadlines, actors = clock.deadlines, clock.actors
-    at = clock.size
-    clock.size = at + 1
     while at > 0:
         above = (at - 1) >> 1
         if deadlines[above] <= deadline:
@@ -31,6 +29,12 @@ def push_at(clock: Clock, deadline: Number, actor: Actor | None) -> None:
     actors[at] = actor
 
 
+def push_at(clock: Clock, deadline: Number, actor: Actor) -> None:
+    """Start a task that ends when the clock shows ``deadline``."""
+    clock.size += 1
+    rise(clock, clock.size - 1, deadline, actor)
+
+
 def push(clock: Clock, work: Number, actor: Actor) -> None:
     """Start a task of ``work`` on a clock."""
     push_at(clock, clock.now + work, actor)
@@ -38,22 +42,14 @@ def push(clock: Clock, work: Number, actor: Actor) -> None:
 
 def hasten(clock: Clock, actor: Actor, deadline: Number) -> None:
     """Let the only task that an actor has on a clock end when that shows ``deadline``, if it would end later."""
-    deadlines, actors = clock.deadlines, clock.actors
     at = 0
-    while at < clock.size and actors[at] is not actor:
+    while at < clock.size and clock.actors[at] is not actor:
         at += 1
-    if at == clock.size or deadlines[at] <= deadline:
-        return
-    while at > 0 and deadlines[(at - 1) >> 1] > deadline:
-        above = (at - 1) >> 1
-        deadlines[at] = deadlines[above]
-        actors[at] = actors[above]
-        at = above
-    deadlines[at] = deadline
-    actors[at] = actor
+    if at < clock.size and clock.deadlines[at] > deadline:
+        rise(clock, at, deadline, actor)
 
 
-def pop(clock: Clock) -> Actor | None:
+def pop(clock: Clock) -> Actor:
     """Remove the task with the first deadline; its actor."""
     deadlines, actors = clock.deadlines, clock.actors
     first = actors[0]
@@ -122,37 +118,35 @@ def advance(host: Host) -> Clock | None:
     return first
 
 
-def seconds_to_end(host: Host) -> Number:
-    """Seconds until the next period of the quota begins."""
-    return host.period_end - host.wait.now
-
-
 def is_used_up(host: Host) -> bool:
     """Whether the running tasks use up the quota before its next period begins."""
-    return bool(running(host) > 0 and host.quota_left < seconds_to_end(host) * host.job.busy_cores[running(host)])
+    ahead, tasks = host.period_end - host.wait.now, running(host)
+    return bool(tasks > 0 and host.quota_left < ahead * host.job.busy_cores[tasks])
+
+
+def seconds_to_turn(host: Host) -> Number:
+    """Seconds until the quota is used up, or until its next period begins."""
+    if is_used_up(host):
+        return host.quota_left / host.job.busy_cores[running(host)]
+    return host.period_end - host.wait.now
 
 
 def turns_before(host: Host, first: Clock | None) -> bool:
     """Whether the quota stops or starts the tasks before one of that clock ends; with None, whether it ever does."""
     if first is None:
         return host.cores.size > 0
-    ahead = seconds_to_end(host)
-    if is_used_up(host):
-        ahead = host.quota_left / host.job.busy_cores[running(host)]
-    return bool(ahead < host.ahead)
+    return bool(seconds_to_turn(host) < host.ahead)
 
 
 def pass_turn(host: Host) -> None:
     """Let the time pass until the quota is used up, or until its next period begins."""
-    if is_used_up(host):
-        let_pass(host, host.quota_left / host.job.busy_cores[running(host)])
-        host.stopped = True
-        return
-    let_pass(host, seconds_to_end(host))
-    host.wait.now = host.period_end  # exactly, whatever rounding made of it
-    host.period_end += host.job.quota_period
-    host.quota_left = host.job.quota
-    host.stopped = False
+    stops = is_used_up(host)
+    let_pass(host, seconds_to_turn(host))
+    host.stopped = stops
+    if not stops:
+        host.wait.now = host.period_end  # exactly, whatever rounding made of it
+        host.period_end += host.job.quota_period
+        host.quota_left = host.job.quota
 
 
 def let_pass(host: Host, seconds: Number) -> None:

@@ -5,40 +5,8 @@ from __future__ import annotations
 from coresim.sim.kernel.accounts import account_rank, open_window
 from coresim.sim.kernel.clocks import advance, due, pop, push_at
 from coresim.sim.kernel.line import end_phase, hand_over, prepare_line, take_one
-from coresim.sim.kernel.records import (
-    CONSUMING,
-    COPYING,
-    DEVICE,
-    HANDING,
-    LAUNCHING,
-    LEADING,
-    PREPARING,
-    RECEIVING,
-    SERVER,
-    TRAINER,
-    TURNING,
-    Actor,
-    Host,
-    Job,
-    Rank,
-)
-from coresim.sim.kernel.trainer import (
-    begin_launch,
-    begin_step,
-    consume,
-    copy_batch,
-    end_copy,
-    end_inline,
-    end_launch,
-    end_lead,
-    end_receiving,
-    end_step,
-    end_work,
-    launch,
-    open_epoch,
-    pick_up,
-    seek_batch,
-)
+from coresim.sim.kernel.records import DEVICE, NOTHING, SERVER, TRAINER, Actor, Host, Job
+from coresim.sim.kernel.trainer import begin_step, end_copy, end_step, end_trainer_task, end_work, pick_up
 
 
 def run(job: Job) -> bool:
@@ -101,7 +69,7 @@ def act_in_order(host: Host) -> None:
     host.changed_count = 0
 
 
-def handle(host: Host, actor: Actor | None) -> None:
+def handle(host: Host, actor: Actor) -> None:
     """Process one completion."""
     host.events += 1
     if actor is None:
@@ -110,38 +78,12 @@ def handle(host: Host, actor: Actor | None) -> None:
         end_phase(actor)
     else:
         if actor.kind == TRAINER:
-            trainer_event(actor.rank)
+            end_trainer_task(actor.rank)
         elif actor.kind == DEVICE:
             end_work(actor.rank)
         else:
             end_copy(actor.rank)
         account_rank(actor.rank)
-
-
-def trainer_event(rank: Rank) -> None:
-    """What the trainer was doing is over."""
-    state = rank.trainer_state
-    rank.maker = None  # a hand-over, if there was one, is over
-    if state == PREPARING:
-        end_inline(rank)
-    elif state == RECEIVING:
-        end_receiving(rank)
-    elif state == HANDING:
-        consume(rank)
-    elif state == CONSUMING:
-        copy_batch(rank)
-    elif state == COPYING:
-        rank.host.spinning -= rank.job.spin
-        launch(rank)
-    elif state == TURNING:
-        begin_launch(rank)
-    elif state == LEADING:
-        end_lead(rank)
-    elif state == LAUNCHING:
-        end_launch(rank)
-    else:
-        open_epoch(rank)
-        seek_batch(rank)
 
 
 def release(host: Host) -> None:
@@ -161,4 +103,4 @@ def open_barrier(job: Job) -> None:
     for number in range(job.host_count):
         host = job.hosts[number]
         host.paused = False
-        push_at(host.wait, last + job.allreduce, None)
+        push_at(host.wait, last + job.allreduce, NOTHING)

@@ -29,11 +29,11 @@ def trace_item(stage: StageRecord, times: list[Number], item: Item) -> None:
 
 
 def put_by_time(ring: list[Item], mask: int, first: int, end: int, item: Item) -> None:
-    """Put an item behind those from ``first`` to ``end``; of those done at one instant the lower number comes first."""
+    """Put an item behind those from ``first`` to ``end``; of those put at one instant the lower number comes first."""
     at = end
     while at > first:
         before = ring[(at - 1) & mask]
-        if before.done < item.done or before.number < item.number:
+        if before.since < item.since or before.number < item.number:
             break
         ring[at & mask] = before
         at -= 1
@@ -63,20 +63,11 @@ def next_finished(stage: StageRecord) -> Item | None:
 
 def put_out(stage: StageRecord, item: Item) -> None:
     """The next finished item stands ready; of those handed over at one instant the lower number comes first."""
-    ring, mask = stage.ring, stage.mask
-    item.out = stage.rank.host.wait.now
     stage.next_hand_over += 1
-    if stage.ordered:
-        return
-    at = stage.handed
-    stage.handed += 1
-    while at > 0:
-        before = ring[(stage.head + at - 1) & mask]
-        if before.out < item.out or before.number < item.number:
-            break
-        ring[(stage.head + at) & mask] = before
-        at -= 1
-    ring[(stage.head + at) & mask] = item
+    if not stage.ordered:
+        item.since = stage.rank.host.wait.now
+        put_by_time(stage.ring, stage.mask, stage.head, stage.head + stage.handed, item)
+        stage.handed += 1
 
 
 def front(stage: StageRecord) -> Item | None:

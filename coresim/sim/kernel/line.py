@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coresim.sim.kernel.accounts import account_servers, account_work
-from coresim.sim.kernel.clocks import push
+from coresim.sim.kernel.clocks import pop, push
 from coresim.sim.kernel.items import (
     accept,
     gather,
@@ -18,16 +18,7 @@ from coresim.sim.kernel.items import (
 )
 from coresim.sim.kernel.receiving import hasten_handover, holds_core, note_arrival
 from coresim.sim.kernel.records import SHARED, Actor, Item, Rank, StageRecord
-from coresim.sim.kernel.servers import begin_phase, free_server, limit, own_number, pop_server
-
-
-def mark_changed(rank: Rank) -> None:
-    """Note that something of this rank may be handed over or taken."""
-    host = rank.host
-    if not rank.is_changed:
-        rank.is_changed = True
-        host.changed[host.changed_count] = rank
-        host.changed_count += 1
+from coresim.sim.kernel.servers import begin_phase, free_server, limit, mark_changed, own_number
 
 
 def start_service(actor: Actor, item: Item) -> None:
@@ -74,7 +65,7 @@ def end_phase(actor: Actor) -> None:
 def end_service(actor: Actor, item: Item) -> None:
     """An item is finished; with an unbounded buffer it is handed over at once."""
     stage = actor.stage
-    item.done = actor.rank.host.wait.now
+    item.done = item.since = actor.rank.host.wait.now
     if stage.index == 0:
         hasten_handover(actor)
     trace_item(stage, stage.done, item)
@@ -107,11 +98,11 @@ def hand_over(rank: Rank) -> None:
 def serve_first(stage: StageRecord) -> bool:
     """The free server of the lowest number takes an item that is dispatched; whether it did."""
     rank, job = stage.rank, stage.rank.job
-    if stage.free_count == 0:
+    if stage.free.size == 0:
         return False
     if job.dispatch == SHARED and rank.next >= limit(rank) * (job.batch_size if stage.by_sample else 1):
         return False
-    actor = pop_server(stage)
+    actor = pop(stage.free)
     number = rank.next if job.dispatch == SHARED else own_number(actor)
     rank.next += 1
     start_service(actor, new_item(rank, number))
@@ -120,7 +111,7 @@ def serve_first(stage: StageRecord) -> bool:
 
 def serve(stage: StageRecord) -> bool:
     """The free server of the lowest number takes an item from the stage before; whether it did."""
-    if stage.free_count == 0:
+    if stage.free.size == 0:
         return False
     if stage.splits:
         item = next_sample(stage)
@@ -130,7 +121,7 @@ def serve(stage: StageRecord) -> bool:
             accept(stage.before)
     if item is None:
         return False
-    start_service(pop_server(stage), item)
+    start_service(pop(stage.free), item)
     return True
 
 

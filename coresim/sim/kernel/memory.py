@@ -83,10 +83,6 @@ class Arena:
         """Rows of zero times."""
         return [self.numbers(columns) for _ in range(rows)]
 
-    def count_tables(self, rows: int, columns: int) -> list[list[int]]:
-        """Rows of zero counts."""
-        return [self.counts(columns) for _ in range(rows)]
-
     def values(self, array: NDArray[Any]) -> list[Number]:
         """The array's values, in C where they are."""
         values: list[Number] = np.asarray(array).ravel().tolist()

@@ -99,9 +99,6 @@ cdef class Arena:
     cdef double** tables(self, size_t rows, size_t columns):
         return <double**> self.rows(rows, columns * sizeof(double))
 
-    cdef long** count_tables(self, size_t rows, size_t columns):
-        return <long**> self.rows(rows, columns * sizeof(long))
-
     cdef double* values(self, object array):
         numbers = np.ascontiguousarray(array, np.float64)
         self.kept.append(numbers)

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from coresim.sim.kernel.clocks import hasten
 from coresim.sim.kernel.items import put_by_time
-from coresim.sim.kernel.records import BEGINS, CORES, MAKERS, RESTS, WORKS, Actor, Item, Rank, StageRecord
-from coresim.sim.kernel.servers import begin_phase, first_time
+from coresim.sim.kernel.records import (
+    BEGINS,
+    CORES,
+    MAKERS,
+    RECEIVING,
+    RESTS,
+    WAITING,
+    WORKS,
+    Actor,
+    Item,
+    Rank,
+    StageRecord,
+)
+from coresim.sim.kernel.servers import begin_phase, first_time, mark_changed
 
 
 def note_arrival(rank: Rank, item: Item) -> None:
@@ -65,6 +77,29 @@ def begin_handover(rank: Rank, item: Item, number: int) -> None:
     rank.maker = None if state % MAKERS == RESTS or rank.job.stage_count > 1 else maker
     rank.rest = rest.times[first_time(rest, number, rank)]
     begin_phase(rank.trainer, rank.job.handover[state], number)
+
+
+def receive_early(rank: Rank, item: Item) -> None:
+    """The trainer, which waits for a batch, receives a later one that is there."""
+    rank.trainer_state = RECEIVING
+    rank.early = item
+    item.received = True
+    if rank.job.handover_count > 0:
+        rank.phase = 0
+        begin_handover(rank, item, item.number)
+    else:
+        rank.phase = 1
+        begin_phase(rank.trainer, rank.job.consumer, item.number)
+
+
+def end_receiving(rank: Rank) -> None:
+    """The trainer has waited for a batch before its turn, or has received it."""
+    rank.phase += 1
+    if rank.phase == 1:
+        begin_phase(rank.trainer, rank.job.consumer, rank.early.number)
+    else:
+        rank.trainer_state = WAITING
+        mark_changed(rank)
 
 
 def hasten_handover(maker: Actor) -> None:

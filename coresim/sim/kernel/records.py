@@ -110,7 +110,7 @@ class Clock:
     now: Number = 0
     size: int = 0
     deadlines: list[Number] = NOTHING
-    actors: list[Actor | None] = NOTHING  # None: the barrier opens
+    actors: list[Actor] = NOTHING  # none: the barrier opens
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +146,7 @@ class Item:
     server: int = 0  # of stage 0, that it went through
     actor: Actor = NOTHING  # that served it last
     done: Number = 0
-    out: Number = 0
+    since: Number = 0  # when it was put where it stands
     received: bool = False  # by the trainer, before its turn
     stamps: list[Number] = NOTHING  # by segment: until when it did that
 
@@ -189,8 +189,7 @@ class StageRecord:
     by_sample: bool = False
     splits: bool = False  # a splitter stands before it
     gathers: bool = False  # a gatherer stands behind it
-    free: list[Actor] = NOTHING  # heap by number: servers that could take an item
-    free_count: int = 0
+    free: Clock = NOTHING  # only its heap is used: servers that could take an item, by number
     ring: list[Item] = NOTHING  # finished items; by number if ordered, else ``ready`` of them from ``head`` on
     mask: int = 0  # of a place in the ring
     head: int = 0
@@ -233,12 +232,10 @@ class Rank:
     free_count: int = 0
     is_changed: bool = False
     trainer_state: int = 0
-    step: int = 0  # of the trainer
+    step: int = 0  # of the trainer; launches ended
     phase: int = 0  # inline
     submitted: int = 0  # launches begun
     begun: int = 0  # of which the lead is done
-    launched: int = 0  # launches ended
-    copies: int = 0  # handed to the copy engine
     copied: int = 0
     device_state: int = 0
     done: int = 0  # steps finished

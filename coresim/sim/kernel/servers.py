@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from coresim.model.pipeline import Number
-from coresim.sim.kernel.clocks import push
-from coresim.sim.kernel.records import BY_NUMBER, BY_PICK_UP, SHARED, Actor, PhaseRecord, Rank, StageRecord
+from coresim.sim.kernel.clocks import push, push_at
+from coresim.sim.kernel.records import BY_NUMBER, BY_PICK_UP, SHARED, Actor, PhaseRecord, Rank
+
+
+def mark_changed(rank: Rank) -> None:
+    """Note that something of this rank may be handed over or taken."""
+    host = rank.host
+    if not rank.is_changed:
+        rank.is_changed = True
+        host.changed[host.changed_count] = rank
+        host.changed_count += 1
 
 
 def first_time(phase: PhaseRecord, item: int, rank: Rank) -> int:
@@ -30,34 +39,7 @@ def begin_phase(actor: Actor, phase: PhaseRecord, item: int) -> Number:
 
 def push_server(actor: Actor) -> None:
     """Put a server among those of its stage that could take an item; the lowest number comes first."""
-    stage = actor.stage
-    free, at = stage.free, stage.free_count
-    stage.free_count += 1
-    while at > 0:
-        above = (at - 1) >> 1
-        if free[above].number < actor.number:
-            break
-        free[at] = free[above]
-        at = above
-    free[at] = actor
-
-
-def pop_server(stage: StageRecord) -> Actor:
-    """The free server of the lowest number, which is then no longer free."""
-    free, size = stage.free, stage.free_count - 1
-    stage.free_count = size
-    first, last = free[0], free[size]
-    at = 0
-    while 2 * at + 1 < size:
-        below = 2 * at + 1
-        if below + 1 < size and free[below + 1].number < free[below].number:
-            below += 1
-        if last.number < free[below].number:
-            break
-        free[at] = free[below]
-        at = below
-    free[at] = last
-    return first
+    push_at(actor.stage.free, actor.number, actor)
 
 
 def free_server(actor: Actor) -> None:

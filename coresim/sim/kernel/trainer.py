@@ -6,8 +6,7 @@ from coresim.model.pipeline import Number
 from coresim.sim.kernel.accounts import account_pick, account_rank, account_starved, account_step
 from coresim.sim.kernel.clocks import push
 from coresim.sim.kernel.items import accept, drop_item, offered
-from coresim.sim.kernel.line import mark_changed
-from coresim.sim.kernel.receiving import begin_handover, next_arrival, note_turns
+from coresim.sim.kernel.receiving import begin_handover, end_receiving, next_arrival, note_turns, receive_early
 from coresim.sim.kernel.records import (
     BARRED,
     BEHIND,
@@ -31,10 +30,35 @@ from coresim.sim.kernel.records import (
     UNLAUNCHED,
     WAITING,
     WORKING,
-    Item,
     Rank,
 )
-from coresim.sim.kernel.servers import begin_phase, dispatch, first_time
+from coresim.sim.kernel.servers import begin_phase, dispatch, first_time, mark_changed
+
+
+def end_trainer_task(rank: Rank) -> None:
+    """What the trainer was doing is over."""
+    state = rank.trainer_state
+    rank.maker = None  # a hand-over, if there was one, is over
+    if state == PREPARING:
+        end_inline(rank)
+    elif state == RECEIVING:
+        end_receiving(rank)
+    elif state == HANDING:
+        consume(rank)
+    elif state == CONSUMING:
+        copy_batch(rank)
+    elif state == COPYING:
+        rank.host.spinning -= rank.job.spin
+        launch(rank)
+    elif state == TURNING:
+        begin_launch(rank)
+    elif state == LEADING:
+        end_lead(rank)
+    elif state == LAUNCHING:
+        end_launch(rank)
+    else:
+        open_epoch(rank)
+        seek_batch(rank)
 
 
 def begin_step(rank: Rank) -> None:
@@ -122,29 +146,6 @@ def pick_up(rank: Rank) -> bool:
     return True
 
 
-def receive_early(rank: Rank, item: Item) -> None:
-    """The trainer, which waits for a batch, receives a later one that is there."""
-    rank.trainer_state = RECEIVING
-    rank.early = item
-    item.received = True
-    if rank.job.handover_count > 0:
-        rank.phase = 0
-        begin_handover(rank, item, item.number)
-    else:
-        rank.phase = 1
-        begin_phase(rank.trainer, rank.job.consumer, item.number)
-
-
-def end_receiving(rank: Rank) -> None:
-    """The trainer has waited for a batch before its turn, or has received it."""
-    rank.phase += 1
-    if rank.phase == 1:
-        begin_phase(rank.trainer, rank.job.consumer, rank.early.number)
-    else:
-        rank.trainer_state = WAITING
-        mark_changed(rank)
-
-
 def copy_batch(rank: Rank) -> None:
     """The batch goes to the accelerator, in the way of the copy mode."""
     job = rank.job
@@ -155,10 +156,8 @@ def copy_batch(rank: Rank) -> None:
         else:
             start_copy(rank)
         return
-    if job.copy_mode == OVERLAP:
-        rank.copies += 1
-        if rank.copies == rank.copied + 1:
-            begin_phase(rank.copier, job.copy, rank.copied)
+    if job.copy_mode == OVERLAP and rank.copied == rank.submitted:
+        begin_phase(rank.copier, job.copy, rank.copied)
     launch(rank)
 
 
@@ -171,7 +170,7 @@ def start_copy(rank: Rank) -> None:
 def end_copy(rank: Rank) -> None:
     """The copy engine has finished a copy."""
     rank.copied += 1
-    if rank.copied < rank.copies:
+    if rank.copied < rank.submitted:
         begin_phase(rank.copier, rank.job.copy, rank.copied)
     start_device(rank)
 
@@ -226,7 +225,6 @@ def end_lead(rank: Rank) -> None:
 
 def end_launch(rank: Rank) -> None:
     """The step is launched; the trainer goes on, or waits for the accelerator."""
-    rank.launched += 1
     rank.step += 1
     if rank.device_state == UNLAUNCHED:
         arrive(rank)
@@ -264,7 +262,7 @@ def end_work(rank: Rank) -> None:
         rank.device_state = FETCHED
     elif rank.device_state == FETCHING:
         start_work(rank)
-    elif rank.launched == rank.done:
+    elif rank.step == rank.done:
         rank.device_state = UNLAUNCHED
     else:
         arrive(rank)
