@@ -170,7 +170,8 @@ class _Stream:
         samples = draw_sums(service, rows * repeats, 1, self._generator).reshape(rows, repeats)
         if split > 1:
             return _split(samples, split)
-        gaps, self._free, self._completed = _pool(samples, self._free, self._completed)
+        gaps: NDArray[np.float64]
+        gaps, self._free, self._completed = (COMPILED or pools).pool_gaps(samples, self._free, self._completed)
         return gaps[:, None]
 
 
@@ -230,12 +231,3 @@ def _draw(service: Service, shape: tuple[int, int], generator: np.random.Generat
 def _split(samples: NDArray[np.float64], tasks: int) -> NDArray[np.float64]:
     """Work of each of ``tasks`` threads when sample j of a batch goes to thread j mod ``tasks``."""
     return np.stack([samples[:, task::tasks].sum(axis=1) for task in range(tasks)], axis=1)
-
-
-def _pool(
-    samples: NDArray[np.float64], free: NDArray[np.float64], completed: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """What `coresim.sim.kernel.pools.pool_gaps` gives."""
-    found: tuple[NDArray[np.float64], NDArray[np.float64], float]
-    found = (COMPILED or pools).pool_gaps(samples, free, completed)
-    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from coresim.errors import InputError
 from coresim.sim.estimate import Engine
 
@@ -12,12 +14,7 @@ def engine_named(name: str) -> Engine:
     Raises:
         InputError: no engine is called so.
     """
-    if name == "fast":
-        from coresim.sim.fast import simulate as fast  # noqa: PLC0415
-
-        return fast
-    if name == "reference":
-        from coresim.sim.reference import simulate as reference  # noqa: PLC0415
-
-        return reference
-    raise InputError(f"engine {name!r}: use fast or reference")
+    if name not in ("fast", "reference"):
+        raise InputError(f"engine {name!r}: use fast or reference")
+    engine: Engine = import_module(f"coresim.sim.{name}").simulate
+    return engine

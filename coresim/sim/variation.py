@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from coresim.model.pipeline import Phase, Pipeline
+from coresim.model.pipeline import Pipeline
 from coresim.sim.run import RunLength
 
 
@@ -21,7 +21,7 @@ def held_by(pipeline: Pipeline) -> int:
 
 def is_random(pipeline: Pipeline) -> bool:
     """Whether any time varies from one to the next; else all runs are the same."""
-    return any(_varies(phase) for _, phase, _ in pipeline.phases())
+    return any(phase.service.cv > 0.0 and phase.service.mean > 0.0 for _, phase, _ in pipeline.phases())
 
 
 def variation(pipeline: Pipeline) -> float:
@@ -44,7 +44,3 @@ def half_of(pipeline: Pipeline, length: RunLength) -> RunLength:
     window = length.steps - length.warm_up
     turn = min(window, turn_of(pipeline))
     return RunLength(length.warm_up + turn * math.ceil(window / turn / 2), length.warm_up)
-
-
-def _varies(phase: Phase) -> bool:
-    return phase.service.cv > 0.0 and phase.service.mean > 0.0

@@ -17,7 +17,6 @@ from coresim.sim import draws
 from coresim.sim.draws import (
     MOST_ROWS,
     Draws,
-    _pool,
     _split,
     draw,
     draw_sums,
@@ -25,6 +24,7 @@ from coresim.sim.draws import (
     stratified_normal,
     under_way,
 )
+from coresim.sim.kernel.pools import pool_gaps
 from coresim.stats import normal_quantile
 
 #: Standard errors that a correct mean or variance stays within: one seed in 15,000 would not.
@@ -256,11 +256,11 @@ SAMPLES = np.array([[3.0, 1.0], [1.0, 1.0], [5.0, 1.0]])
     ],
 )
 def test_a_pool_gives_the_times_between_completions(servers: int, gaps: list[int]) -> None:
-    found, free, completed = _pool(SAMPLES, np.zeros(servers), 0.0)
+    found, free, completed = pool_gaps(SAMPLES, np.zeros(servers), 0.0)
     assert found.tolist() == gaps and completed == sum(gaps) == max(free)
     # What is drawn later goes on where the servers were.
-    first, free, completed = _pool(SAMPLES[:1], np.zeros(servers), 0.0)
-    assert [*first, *_pool(SAMPLES[1:], free, completed)[0]] == gaps
+    first, free, completed = pool_gaps(SAMPLES[:1], np.zeros(servers), 0.0)
+    assert [*first, *pool_gaps(SAMPLES[1:], free, completed)[0]] == gaps
 
 
 def test_a_pool_of_constant_times_completes_at_its_rate() -> None:

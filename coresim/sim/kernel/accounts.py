@@ -7,7 +7,6 @@ from coresim.sim.kernel.records import (
     ACCELERATOR,
     BARRED,
     BEHIND,
-    CLOSED,
     COPYING,
     FETCHED,
     FETCHING,
@@ -27,7 +26,6 @@ from coresim.sim.kernel.records import (
     ON_STARTUP,
     ON_STARVED,
     ON_WORK,
-    OPEN,
     PREPARING,
     RECEIVING,
     SERVER,
@@ -86,7 +84,7 @@ def account_rank(rank: Rank) -> None:
     """Account for the time since the accelerator's or the trainer's state last changed, then note the new states."""
     now = rank.host.wait.now
     passed = now - rank.accounted
-    if passed > 0 and rank.window < CLOSED:
+    if passed > 0 and not rank.closed:
         rank.device_times[rank.device_column] += passed
         rank.trainer_times[rank.trainer_column] += passed
     rank.accounted = now
@@ -101,7 +99,7 @@ def account_servers(stage: StageRecord, busy: int, blocked: int) -> None:
     """Account for a stage's server time so far, then change how many of its servers are busy and blocked."""
     now = stage.rank.host.wait.now
     passed = now - stage.since
-    if passed > 0 and stage.rank.window < CLOSED:
+    if passed > 0 and not stage.rank.closed:
         stage.busy_time += stage.busy * passed
         stage.blocked_time += stage.blocked * passed
     stage.since = now
@@ -111,7 +109,7 @@ def account_servers(stage: StageRecord, busy: int, blocked: int) -> None:
 
 def account_work(stage: StageRecord, seconds: Number) -> None:
     """Account for the unshared time of a phase that begins."""
-    if stage.rank.window < CLOSED:
+    if not stage.rank.closed:
         stage.work += seconds
 
 
@@ -149,7 +147,7 @@ def account_pick(rank: Rank, batch: int) -> None:
 
 def account_starved(rank: Rank, item: Item) -> None:
     """Divide the time for which the accelerator was starved of this batch by what the batch was doing."""
-    if rank.device_column != ON_STARVED or rank.window == CLOSED:
+    if rank.device_column != ON_STARVED or rank.closed:
         return
     since, last = rank.starved_since, rank.job.segment_count - 1
     for segment in range(last):
@@ -178,7 +176,6 @@ def open_window(rank: Rank) -> None:
     account_remaining(rank, 1)
     rank.stepped = 0
     rank.begin = rank.host.wait.now
-    rank.window = OPEN
 
 
 def close_window(rank: Rank) -> None:
@@ -188,13 +185,13 @@ def close_window(rank: Rank) -> None:
         account_servers(stage, 0, 0)
     account_remaining(rank, -1)
     rank.end = rank.host.wait.now
-    rank.window = CLOSED
+    rank.closed = True
 
 
 def account_step(rank: Rank) -> None:
     """At the end of a step: the window may begin or end."""
     job = rank.job
-    if rank.window < CLOSED:
+    if not rank.closed:
         rank.stepped += job.step.times[first_time(job.step, rank.done - 1, rank)]
     if rank.done == job.warm_up:
         open_window(rank)

@@ -19,7 +19,6 @@ from coresim.sim.kernel.records import (
     SHARED,
     STORAGE,
     TRAINER,
-    UNBOUNDED,
     WAIT,
     Host,
     Job,
@@ -224,7 +223,9 @@ def lay_line(memory: Arena, rank: Rank, phases: list[PhaseRecord], pipeline: des
 def lay_servers(memory: Arena, stage: StageRecord, count: int) -> None:
     """The servers of a stage, none of them free yet."""
     job = stage.rank.job
-    dealt = stage.index == 0 and job.dispatch == BY_PICK_UP
+    if stage.index == 0 and job.dispatch != SHARED:
+        # Dealt by number, all servers have as many.
+        stage.queue_room = job.credits if job.dispatch == BY_PICK_UP else job.credits // count + 1
     stage.servers = memory.actors(count)
     stage.server_count = count
     stage.free = memory.clocks(1)[0]
@@ -235,8 +236,7 @@ def lay_servers(memory: Arena, stage: StageRecord, count: int) -> None:
         server.rank = stage.rank
         server.stage = stage
         server.number = number
-        server.queue = memory.counts(job.credits if dealt else 0)
-        server.next = UNBOUNDED if 0 < job.epoch_batches <= number else number
+        server.queue = memory.counts(stage.queue_room)
 
 
 def lay_trace(memory: Arena, stage: StageRecord) -> None:

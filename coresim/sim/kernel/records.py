@@ -36,8 +36,6 @@ IDLE, FETCHING, FETCHED, WORKING, UNLAUNCHED, BARRED = range(6)
 ON_WORK, ON_LAUNCH, ON_BARRIER, ON_COPY, ON_STARTUP, ON_STARVED, ON_PHASE = range(7)
 # What a trainer's time is spent on; its own phases come after IN_PHASE.
 IN_STARVED, IN_DEVICE, IN_COPY, IN_STARTUP, IN_PHASE = range(5)
-# Where a rank's window is.
-AHEAD, OPEN, CLOSED = range(3)
 
 UNBOUNDED = 1_099_511_627_776  # batches
 
@@ -165,8 +163,7 @@ class Actor:
     item: Item = NOTHING
     began: Number = 0  # when it took that item
     fresh: bool = False  # has to start before its first item of the epoch
-    next: int = 0  # batch that is dealt to it by number
-    queue: list[int] = NOTHING  # ring of the batches that were dealt to it as others were picked up
+    queue: list[int] = NOTHING  # ring of the batches that were dealt to it
     queue_head: int = 0
     queued: int = 0
     remaining: Number = 0
@@ -181,6 +178,7 @@ class StageRecord:
     before: StageRecord = NOTHING
     servers: list[Actor] = NOTHING
     server_count: int = 0
+    queue_room: int = 0  # batches that a server can have been dealt and not begun, at most
     phases: list[PhaseRecord] = NOTHING
     phase_count: int = 0
     segment: int = 0  # that ends when an item is taken; its phases follow
@@ -251,7 +249,7 @@ class Rank:
     maker: Actor | None = None  # of the batch that is handed over, while it serves what it served at the pick-up
     rest: Number = 0  # what the hand-over takes when its maker rests
     turns: Number = 0  # what a launch waits for turns, over its work
-    window: int = 0
+    closed: bool = False  # its window is over
     begin: Number = 0
     end: Number = 0
     accounted: Number = 0  # until then, the accelerator's and the trainer's time is accounted for

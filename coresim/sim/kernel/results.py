@@ -7,7 +7,7 @@ from typing import Any
 from coresim.model import pipeline as described
 from coresim.model.pipeline import Number
 from coresim.sim import run as found
-from coresim.sim.kernel.records import Job, Rank
+from coresim.sim.kernel.records import Job, Rank, StageRecord
 
 
 def result(job: Job, pipeline: described.Pipeline, length: found.RunLength) -> found.Run:
@@ -39,7 +39,7 @@ def account(rank: Rank, names: tuple[list[str], list[str], list[str]]) -> found.
         accelerator={"busy": work, "slowed": at_work - work, **times},
         starved_by=by_name(segments, rank.starved),
         trainer=by_name(trainer, rank.trainer_times),
-        stations=tuple([station(rank, index) for index in range(job.stage_count)]),
+        stations=tuple([station(rank.stages[index]) for index in range(job.stage_count)]),
     )
 
 
@@ -51,9 +51,8 @@ def by_name(names: list[str], times: list[Number]) -> dict[str, Number]:
     return sums
 
 
-def station(rank: Rank, index: int) -> found.StageAccount:
+def station(stage: StageRecord) -> found.StageAccount:
     """The account of a stage."""
-    stage = rank.stages[index]
     return found.StageAccount(stage.server_count, stage.busy_time, stage.work, stage.blocked_time)
 
 
@@ -69,7 +68,7 @@ def trace(rank: Rank) -> found.Trace:
         taken=tuple([happened(rank.stages[index].taken, rank.stages[index].trace_room) for index in stages]),
         done=tuple([happened(rank.stages[index].done, rank.stages[index].trace_room) for index in stages]),
         out=tuple([happened(rank.stages[index].out, rank.stages[index].trace_room) for index in stages]),
-        server=tuple([served(rank, index) for index in stages]),
+        server=tuple([served(rank.stages[index]) for index in stages]),
     )
 
 
@@ -78,8 +77,7 @@ def happened(times: list[Number], count: int) -> tuple[Any, ...]:
     return tuple([None if times[item] == -1 else times[item] for item in range(count)])
 
 
-def served(rank: Rank, index: int) -> tuple[Any, ...]:
+def served(stage: StageRecord) -> tuple[Any, ...]:
     """By which server each item of a stage was taken."""
-    stage = rank.stages[index]
     servers = [stage.served_by[item] for item in range(stage.trace_room)]
     return tuple([None if server == -1 else server for server in servers])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coresim.model.pipeline import Number
 from coresim.sim.kernel.clocks import push, push_at
-from coresim.sim.kernel.records import BY_NUMBER, BY_PICK_UP, SHARED, Actor, PhaseRecord, Rank
+from coresim.sim.kernel.records import BY_NUMBER, SHARED, Actor, PhaseRecord, Rank
 
 
 def mark_changed(rank: Rank) -> None:
@@ -44,14 +44,8 @@ def push_server(actor: Actor) -> None:
 
 def free_server(actor: Actor) -> None:
     """A server has given its item away: it can take another, if it has one of its own to take."""
-    rank = actor.rank
     actor.busy = False
-    if actor.stage.index > 0 or rank.job.dispatch == SHARED:
-        push_server(actor)
-    elif rank.job.dispatch == BY_NUMBER:
-        if actor.next < rank.dispatched:
-            push_server(actor)
-    elif actor.queued > 0:
+    if actor.stage.index > 0 or actor.rank.job.dispatch == SHARED or actor.queued > 0:
         push_server(actor)
 
 
@@ -80,15 +74,12 @@ def dispatch(rank: Rank, picked_from: int) -> None:
             rank.dealt = 0
         in_turn = stage.servers[rank.dealt]
         rank.dealt += 1
-        if job.dispatch == BY_PICK_UP:
-            assign(in_turn if turn < job.credits else stage.servers[picked_from], number)
-        elif not in_turn.busy and in_turn.next == number:
-            push_server(in_turn)
+        assign(in_turn if job.dispatch == BY_NUMBER or turn < job.credits else stage.servers[picked_from], number)
 
 
 def assign(actor: Actor, number: int) -> None:
     """Put a batch at the end of a server's own queue."""
-    room = actor.rank.job.credits
+    room = actor.stage.queue_room
     at = actor.queue_head + actor.queued
     actor.queue[at if at < room else at - room] = number
     actor.queued += 1
@@ -97,16 +88,9 @@ def assign(actor: Actor, number: int) -> None:
 
 
 def own_number(actor: Actor) -> int:
-    """The next batch of a server in a round-robin stage; the server moves on to the one after it."""
-    job = actor.rank.job
-    if job.dispatch == BY_PICK_UP:
-        number = actor.queue[actor.queue_head]
-        head = actor.queue_head + 1
-        actor.queue_head = head if head < job.credits else 0
-        actor.queued -= 1
-        return number
-    number = actor.next
-    actor.next = number + actor.stage.server_count
-    if job.epoch_batches > 0 and actor.next // job.epoch_batches != number // job.epoch_batches:
-        actor.next = (number // job.epoch_batches + 1) * job.epoch_batches + actor.number
+    """The next batch of a server in a round-robin stage; it is no longer in its queue."""
+    number = actor.queue[actor.queue_head]
+    head = actor.queue_head + 1
+    actor.queue_head = head if head < actor.stage.queue_room else 0
+    actor.queued -= 1
     return number
