@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from coresim.model.pipeline import Number, Pipeline
 
@@ -81,16 +82,17 @@ class RankAccount:
     stations: tuple[StageAccount, ...]
 
 
-def account_names(pipeline: Pipeline) -> tuple[list[str], list[str], list[str]]:
+@lru_cache(maxsize=64)
+def account_names(pipeline: Pipeline) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Keys of a `RankAccount`: ``accelerator`` but for ``slowed``, ``starved_by``, ``trainer``; one may come twice."""
     trainer, stages = pipeline.trainer, pipeline.stages
     handover = ["handover"] if trainer.handover else []
     own = [*(phase.name for phase in trainer.inline), *handover, trainer.consumer.name]
     segments = [f"{stage.name}.{part}" for stage in stages for part in ("queue", *(one.name for one in stage.phases))]
     return (
-        ["busy", "launch", "barrier", "copy", "startup", "starved", *own],
-        [*segments, *(f"{stage.name}.handover" for stage in stages[-1:])],
-        ["starved", "device", "copy", "startup", *own, trainer.launch.name],
+        ("busy", "launch", "barrier", "copy", "startup", "starved", *own),
+        (*segments, *(f"{stage.name}.handover" for stage in stages[-1:])),
+        ("starved", "device", "copy", "startup", *own, trainer.launch.name),
     )
 
 

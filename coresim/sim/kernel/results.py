@@ -26,7 +26,7 @@ def result(job: Job, pipeline: described.Pipeline, length: found.RunLength) -> f
     )
 
 
-def account(rank: Rank, names: tuple[list[str], list[str], list[str]]) -> found.RankAccount:
+def account(rank: Rank, names: tuple[tuple[str, ...], ...]) -> found.RankAccount:
     """All the time of one rank in its window."""
     job = rank.job
     device, segments, trainer = names
@@ -43,7 +43,7 @@ def account(rank: Rank, names: tuple[list[str], list[str], list[str]]) -> found.
     )
 
 
-def by_name(names: list[str], times: list[Number]) -> dict[str, Number]:
+def by_name(names: tuple[str, ...], times: list[Number]) -> dict[str, Number]:
     """Sums by name: two phases may have the same one."""
     sums: dict[str, Number] = {}
     for place in range(len(names)):
