@@ -10,8 +10,8 @@ from coresim.sim.run import RunLength
 
 def turn_of(pipeline: Pipeline) -> int:
     """Batches that the servers of a stage deliver in one turn, of the stage with the most."""
-    sizes = [pipeline.batch_size if stage.grain == "sample" else 1 for stage in pipeline.stages]
-    return max((math.ceil(stage.servers / size) for stage, size in zip(pipeline.stages, sizes, strict=True)), default=1)
+    size = {"batch": 1, "sample": pipeline.batch_size}
+    return max((math.ceil(stage.servers / size[stage.grain]) for stage in pipeline.stages), default=1)
 
 
 def held_by(pipeline: Pipeline) -> int:

@@ -84,12 +84,11 @@ def receive_early(rank: Rank, item: Item) -> None:
     rank.trainer_state = RECEIVING
     rank.early = item
     item.received = True
+    rank.phase = 0
     if rank.job.handover_count > 0:
-        rank.phase = 0
         begin_handover(rank, item, item.number)
     else:
-        rank.phase = 1
-        begin_phase(rank.trainer, rank.job.consumer, item.number)
+        end_receiving(rank)
 
 
 def end_receiving(rank: Rank) -> None:

@@ -61,14 +61,14 @@ def trace(rank: Rank) -> found.Trace:
     job = rank.job
     stages = range(job.stage_count)
     return found.Trace(
-        pick_up=tuple([rank.picks[step] for step in range(job.steps)]),
-        start=tuple([rank.begins[step] for step in range(job.steps)]),
-        end=tuple([rank.finishes[step] for step in range(job.steps)]),
-        batch=tuple([rank.batches[step] for step in range(job.steps)]),
+        pick_up=happened(rank.picks, job.steps),
+        start=happened(rank.begins, job.steps),
+        end=happened(rank.finishes, job.steps),
+        batch=counted(rank.batches, job.steps),
         taken=tuple([happened(rank.stages[index].taken, rank.stages[index].trace_room) for index in stages]),
         done=tuple([happened(rank.stages[index].done, rank.stages[index].trace_room) for index in stages]),
         out=tuple([happened(rank.stages[index].out, rank.stages[index].trace_room) for index in stages]),
-        server=tuple([served(rank.stages[index]) for index in stages]),
+        server=tuple([counted(rank.stages[index].served_by, rank.stages[index].trace_room) for index in stages]),
     )
 
 
@@ -77,7 +77,6 @@ def happened(times: list[Number], count: int) -> tuple[Any, ...]:
     return tuple([None if times[item] == -1 else times[item] for item in range(count)])
 
 
-def served(stage: StageRecord) -> tuple[Any, ...]:
-    """By which server each item of a stage was taken."""
-    servers = [stage.served_by[item] for item in range(stage.trace_room)]
-    return tuple([None if server == -1 else server for server in servers])
+def counted(numbers: list[int], count: int) -> tuple[Any, ...]:
+    """The numbers, with None for those of what did not happen."""
+    return tuple([None if numbers[item] == -1 else numbers[item] for item in range(count)])
