@@ -55,6 +55,7 @@ def play(env: simpy.Environment, hosts: list[ReferenceHost], ranks: list[Referen
                 continue
             if any(rank.is_stuck() for rank in ranks):
                 raise InputError("the line stops: an ordered stage waits for an item that cannot enter")
+            # Nothing more happens at this instant.
             for host in hosts:
                 host.go_on()
             for part in parts:
@@ -160,14 +161,15 @@ class ReferenceRank:
 
     def _await_handover(self, batch: Item, number: int) -> Process:
         """*State of a hand-over*: wait for a batch that is picked up now."""
-        maker, one = self.line.served_by_maker(batch), len(self.stations) == 1
-        since = batch.done if not one else maker.taken if maker else None
-        doing = "begin" if since == self.env.now else "work" if maker and one else "rest"
+        later = len(self.stations) > 1
+        maker = None if later else self.line.served_by_maker(batch)
+        begun = batch.done if later else maker.taken if maker else None
+        doing = "begin" if begun == self.env.now else "work" if maker else "rest"
         others = self._count_wanting(batch) - 1 - self.pipeline.ranks
         state = state_of(doing, others, self.pipeline.width, self.pipeline.ranks)
         wait, rest = (self.pipeline.trainer.handover[at].name for at in (state, resting(state)))
         end: simpy.Event = self.env.timeout(*self._times(f"trainer.{wait}", number))
-        if maker and one:
+        if maker:
             yield end | maker.service
             end |= self.env.timeout(*self._times(f"trainer.{rest}", number))
         yield end
@@ -180,7 +182,7 @@ class ReferenceRank:
         return len(at_work) - (self.line.served_by_maker(batch) in at_work) + 1 + self.pipeline.ranks
 
     def _copy(self, step: int) -> Process:
-        """(3)."""
+        """(3) Copy the batch, or hand the copy over."""
         mode = self.pipeline.trainer.copy_mode
         if mode == "sync":
             yield from self._await_device(step - 1)
@@ -192,13 +194,13 @@ class ReferenceRank:
         return self.env.timeout(*self._times(f"trainer.{self.pipeline.trainer.copy.name}", step))
 
     def _launch(self, step: int) -> Process:
-        """(4)."""
+        """(4) Launch the step, after *waiting for turns*."""
         trainer, cpus = self.pipeline.trainer, self.pipeline.width * self.pipeline.one
         [work] = self._times(f"trainer.{trainer.launch.name}", step)
         lead, self.doing = work * trainer.lead, trainer.launch.name
         if not lead:
             self.events["begun", step].succeed()
-        if cpus < self.wanting < 2 * cpus and trainer.settling:  # *waiting for turns*
+        if cpus < self.wanting < 2 * cpus and trainer.settling:
             yield from self.host.perform("wait", [min(work, trainer.settling) * (2 - self.wanting / cpus)])
         if lead:
             yield from self.host.perform("cores", [lead])
@@ -207,7 +209,7 @@ class ReferenceRank:
         self.events["launched", step].succeed()
 
     def _await_device(self, step: int) -> Process:
-        """(5)."""
+        """(5) Wait until the accelerator has finished that step."""
         if step >= 0:
             self.doing = "device"
             yield from self.host.hold_core(self.events["finished", step])
