@@ -204,3 +204,19 @@ def mean_paces(runs: Sequence[CalibrationRun], cpus: int) -> dict[int, float]:
         middle = stats.median(paces)
         found[count] = stats.mean([min(MOST_SLOWER * middle, max(middle / MOST_SLOWER, pace)) for pace in paces])
     return found
+
+
+def batch_cv(runs: Sequence[CalibrationRun]) -> float:
+    """Standard deviation of a batch's mean sample over that of all, beyond what independent samples would show.
+
+    The machine's speed changes within a run, and a data set may put like samples into a batch. This is the component of
+    variance between batches, as the analysis of variance estimates it; 0 if it is not above what chance does.
+    """
+    components = []
+    for run in runs:
+        batches = [note.cpu for note in run.later if len(note.cpu) > 1]
+        if len(batches) > 1:
+            means = [stats.mean(batch) for batch in batches]
+            within = stats.mean([stats.variance(batch) / len(batch) for batch in batches])
+            components.append((stats.variance(means) - within) / stats.mean(means) ** 2)
+    return min(1.0, math.sqrt(max(0.0, stats.mean(components)))) if components else 0.0

@@ -138,10 +138,10 @@ def batches_out(scenario: Scenario, workers: int, prefetch_factor: int) -> int:
 
 
 def _preparation(scenario: Scenario, fetches: bool = True) -> tuple[Phase, ...]:
-    workload = scenario.workload
-    work = Phase("preprocess", "cores", workload.preprocess, repeats=workload.batch_size, split=_split(scenario))
+    workload, size = scenario.workload, scenario.workload.batch_size
+    work = Phase("preprocess", "cores", workload.preprocess, size, _split(scenario), common_cv=workload.batch_cv)
     return _timed(
-        Phase("fetch", "storage", workload.fetch if fetches else ZERO, repeats=workload.batch_size),
+        Phase("fetch", "storage", workload.fetch if fetches else ZERO, repeats=size),
         work,
         Phase("collate", "cores", workload.collate),
         least=work,
@@ -243,7 +243,7 @@ def _one_sample(scenario: Scenario, collates: bool) -> Scenario:
     """A batch of one, with its part of collating where each sample is written into its batch at once."""
     workload = scenario.workload
     collate = workload.collate.scaled(1.0 / workload.batch_size) if collates else ZERO
-    return replace(scenario, workload=replace(workload, batch_size=1, collate=collate))
+    return replace(scenario, workload=replace(workload, batch_size=1, collate=collate, batch_cv=0.0))
 
 
 def _interpreter(scenario: Scenario, threads: int, ordered: bool, buffer: int | None = None) -> Stage:

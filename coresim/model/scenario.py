@@ -42,6 +42,7 @@ class WorkloadCosts:
 
     batch_size: int = key(COUNT, "samples per batch and GPU")
     preprocess: Service = key(SERVICE, 'CPU time to prepare one sample on an unshared core, such as "5.2 ms"', ZERO)
+    batch_cv: float = key(FRACTION, "relative deviation of a batch's preprocess, beyond independent samples", 0.0)
     fetch: Service = key(SERVICE, "time to fetch one sample; holds no core", ZERO)
     collate: Service = key(SERVICE, "CPU time to collate one batch, in the worker", ZERO)
     in_process_collate: float = key(POSITIVE, "collating in the trainer or a thread over that in a worker process", 1.0)
@@ -253,8 +254,7 @@ def _read(document: dict[str, Any]) -> Scenario:
         if name not in SECTIONS and name != "stage":
             raise UnknownKeyError(unknown_key(name, name, {**SECTIONS, "stage": None}))
     loader = document.get("loader", {})
-    preset = loader.get("preset", "pytorch") if isinstance(loader, dict) else "pytorch"
-    if isinstance(loader, dict) and isinstance(preset, str) and preset in PRESETS:
+    if isinstance(loader, dict) and isinstance(preset := loader.get("preset", "pytorch"), str) and preset in PRESETS:
         document = {**document, "loader": {**PRESETS[preset].loader, **loader}}
     for name, needed in (("workload", "batch_size and preprocess"), ("accelerator", "step")):
         if name not in document:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from coresim import stats
 from coresim.model.pipeline import Phase, Pipeline
-from coresim.model.service import Service
+from coresim.model.service import ZERO, Service
 from coresim.sim.kernel import COMPILED, pools
 
 #: Rows of times that are kept of a phase; a longer run starts them again, so memory does not grow with the steps.
@@ -145,8 +145,10 @@ class _Stream:
     def __init__(self, phase: Phase, seed: int, replication: int, resampled: int) -> None:
         self._phase, self._lock = phase, threading.Lock()
         self._constant = phase.service.distribution == "constant" and phase.split == phase.pooled == 1
+        self._constant &= not phase.common_cv
         self._generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
         self._times = np.empty((0, phase.split))
+        self._factor = Service(1.0, phase.common_cv, "lognormal") if phase.common_cv else ZERO
         # The servers of a pool go on from batch to batch.
         self._free, self._completed = np.zeros(phase.pooled), 0.0
         if resampled:
@@ -160,7 +162,10 @@ class _Stream:
             return np.array([[self._phase.service.mean * self._phase.repeats]])
         with self._lock:
             if len(self._times) < count:
-                self._times = np.concatenate([self._times, self._more(count - len(self._times))])
+                more = self._more(count - len(self._times))
+                if self._phase.common_cv:
+                    more = more * draw_sums(self._factor, len(more), 1, self._generator)[:, None]
+                self._times = np.concatenate([self._times, more])
             return self._times[:count]
 
     def _more(self, rows: int) -> NDArray[np.float64]:

@@ -15,9 +15,11 @@ import pytest
 
 from coresim.errors import InputError, NewerFileError, UnknownKeyError
 from coresim.files import read_json
+from coresim.model.build import build
 from coresim.model.handover import Handover
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
+from coresim.model.option import Option
 from coresim.model.overrides import override
 from coresim.model.page_cache import miss_share
 from coresim.model.profile import (
@@ -110,6 +112,13 @@ def test_collating_in_the_trainer_is_told_as_a_share_of_that_in_a_worker() -> No
     tables = profile(inline__collate=((0.001,), (0.002,))).scenario_tables()
     assert tables["workload"]["in_process_collate"] == pytest.approx(0.25)
     assert read_scenario(tables).workload.in_process_collate == pytest.approx(0.25)
+
+
+def test_batches_that_vary_as_a_whole_do_so_in_the_scenario() -> None:
+    assert "batch_cv" not in profile().scenario_tables()["workload"]
+    found = read_scenario(profile(prepare__batch_cv=((0.12,),)).scenario_tables())
+    stage = build(found, Option.OVERLAPPED, 4, 2, 2).stages[0]
+    assert found.workload.batch_cv == 0.12 == stage.phases[0].common_cv
 
 
 def test_access_by_name() -> None:

@@ -321,3 +321,19 @@ def test_rows_that_are_used_again_within_a_run_stay() -> None:
     line = pipeline(SERVICES["lognormal"])
     drawn = draw(line, 2 * MOST_ROWS, 1)
     assert under_way(line, drawn, 2 * MOST_ROWS).service_times == drawn.service_times
+
+
+def test_repeats_of_an_item_vary_together_beyond_what_each_varies_by_itself() -> None:
+    """The variance of a sum of 16 times is that of independent ones, times 1 + cv^2, and cv^2 of the squared mean."""
+    apart, together = (times_of(SERVICES["gamma, even"], MANY, repeats=16, common_cv=cv)[:, 0] for cv in (0.0, 0.25))
+    mean, variance = 16 * 0.005, 16 * (0.4 * 0.005) ** 2
+    assert np.mean(apart) == pytest.approx(mean, rel=0.01) == np.mean(together)
+    assert np.var(apart) == pytest.approx(variance, rel=0.05)
+    assert np.var(together) == pytest.approx(variance * (1 + 0.25**2) + (0.25 * mean) ** 2, rel=0.05)
+
+
+def test_tasks_of_an_item_share_its_factor_and_a_constant_gets_one_too() -> None:
+    times = times_of(SERVICES["constant"], repeats=4, split=2, common_cv=0.2)
+    assert len(times) == 100 and np.array_equal(times[:, 0], times[:, 1])
+    assert len(set(times[:, 0].tolist())) == 100
+    assert np.array_equal(times[:40], times_of(SERVICES["constant"], 40, repeats=4, split=2, common_cv=0.2))
