@@ -83,7 +83,7 @@ def _constant(service: Service) -> Service:
 def _without_variance(scenario: Scenario) -> Scenario:
     names = ("preprocess", "fetch", "collate", "send", "consumer", "copy")
     flat: dict[str, Any] = {name: _constant(getattr(scenario.workload, name)) for name in names}
-    return replace(scenario, workload=replace(scenario.workload, batch_cv=0.0, **flat))
+    return replace(scenario, workload=replace(scenario.workload, shared_cv=0.0, **flat))
 
 
 def _without_states(scenario: Scenario) -> Scenario:
@@ -107,7 +107,7 @@ _COMMON: dict[str, Change] = {
     "the hand-over's state": _without_states,
     "s(k)": _changed(host={"speed": (1.0,)}),
     "variance": _without_variance,
-    "batches as a whole": _changed(workload={"batch_cv": 0.0}),
+    "batches as a whole": _changed(workload={"shared_cv": 0.0}),
     "order": _changed(loader={"ordered": False}),
     "collation and sending": _changed(workload={"collate": ZERO, "send": ZERO}),
     DISPATCHED: _changed(),

@@ -112,7 +112,8 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
     optimizer_steps = sum(told["today"]["optimizer_steps"] for told in found)
     pairs = list(zip(waits, steps, strict=True))
     busy = [_busy(told, wait, step) for told, (wait, step) in zip(found, pairs, strict=True)]
-    rates = [size_of(told) / (wait + step) for told, (wait, step) in zip(found, pairs, strict=True)]
+    sizes = [told["sizes"]["mean"] if told["sizes"] else size_of(told) for told in found]
+    rates = [size / (wait + step) for size, (wait, step) in zip(sizes, pairs, strict=True)]
     return Today(
         program=shlex.join(command),
         gpu_idle=1.0 - stats.mean(busy),

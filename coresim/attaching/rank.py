@@ -92,12 +92,12 @@ class AttachedRank:
         if lead and self.feeding:
             self.device.got()
             cpu, busy = _cpu_times()
-        elif lead and self._measures:
-            self.lengths.append(samples_in(batch))
         now = self.clock()
         if loop.trains and not lead:
             self._beside += now - asked
         loop.got(asked, now, cpu, busy, self.steps, self._others, self._beside)
+        if lead and self._measures and not self.feeding:
+            self.lengths.append(samples_in(batch))
         return batch
 
     def _begin(self, iterator: Any) -> Loop:

@@ -84,7 +84,7 @@ class AttachedTrial:
         skips: bool = False,
     ) -> None:
         self.workers = workers
-        #: Errors that may come yet before the loader counts as failing: one for each batch, and a few.
+        #: How many more errors the loader may raise before it counts as failing: each batch adds one.
         self._skips, self._allowed = skips, ERRORS
         self.failed: str | None = None
         own = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, pickled, pinning, waits_by_state
-from coresim.measure.machine_speed import MOST_SLOWER, batch_cv
+from coresim.measure.machine_speed import MOST_SLOWER, shared_cv
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
 from coresim.measure.subject import Layout
@@ -94,9 +94,9 @@ def _samples(
         for run in runs
     ]
     yield Measurement("prepare.sample", "s/sample", _kept(values), f"{how}; {'wall' if threads else 'CPU'} time")
-    if cv := batch_cv(runs):
+    if cv := shared_cv(runs):
         text = f"{_who(found, runs)}; of a batch's samples together, beyond what they vary independently"
-        yield Measurement("prepare.batch_cv", "relative", ((cv,),), text)
+        yield Measurement("prepare.shared_cv", "relative", ((cv,),), text)
     if waits:
         yield Measurement("prepare.wait", "s/sample", _kept(waits), f"{how}; {HOW}")
     yield from _steps(found, runs, how)

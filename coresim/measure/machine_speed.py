@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from coresim import stats
 from coresim.errors import CoresimError
 from coresim.measure.notes import Note, duty_of
+from coresim.measure.pacing import UNUSUAL
 from coresim.measure.processes import HangError, single_threaded
 from coresim.measure.subject import PATIENCE, Subject
 
@@ -206,17 +207,28 @@ def mean_paces(runs: Sequence[CalibrationRun], cpus: int) -> dict[int, float]:
     return found
 
 
-def batch_cv(runs: Sequence[CalibrationRun]) -> float:
-    """Standard deviation of a batch's mean sample over that of all, beyond what independent samples would show.
+def shared_cv(runs: Sequence[CalibrationRun]) -> float:
+    """How much the samples of a batch vary together: a relative standard deviation, beyond independent samples.
 
     The machine's speed changes within a run, and a data set may put like samples into a batch. This is the component of
-    variance between batches, as the analysis of variance estimates it; 0 if it is not above what chance does.
+    variance between batches that were taken for the same kind of step, as the analysis of variance estimates it
+    (Searle, Casella and McCulloch, *Variance Components*, 1992), less what independent draws of all samples already
+    have of it. It is 0 unless it is more than two standard errors of what chance does.
     """
-    components = []
+    squares, freedom, within, sizes = 0.0, 0, list[float](), list[int]()
     for run in runs:
-        batches = [note.cpu for note in run.later if len(note.cpu) > 1]
-        if len(batches) > 1:
+        kinds: dict[str, list[Sequence[float]]] = {}
+        for note, kind in zip(run.trial.notes, run.kinds, strict=True):
+            if kind not in UNUSUAL and len(note.cpu) > 1:
+                kinds.setdefault(kind, []).append(note.cpu)
+        for batches in kinds.values():
             means = [stats.mean(batch) for batch in batches]
-            within = stats.mean([stats.variance(batch) / len(batch) for batch in batches])
-            components.append((stats.variance(means) - within) / stats.mean(means) ** 2)
-    return min(1.0, math.sqrt(max(0.0, stats.mean(components)))) if components else 0.0
+            centre = stats.mean(means)
+            squares += sum((mean / centre - 1.0) ** 2 for mean in means)
+            freedom += len(means) - 1
+            within += [stats.variance(batch) / len(batch) / centre**2 for batch in batches]
+            sizes += map(len, batches)
+    if not freedom:
+        return 0.0
+    component, chance = squares / freedom - stats.mean(within), stats.mean(within) * math.sqrt(2.0 / freedom)
+    return min(1.0, math.sqrt(component * (1.0 - 1.0 / stats.mean(sizes)))) if component > 2.0 * chance else 0.0

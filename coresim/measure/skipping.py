@@ -13,12 +13,16 @@ from coresim.workloads.base import describe
 
 #: So many more samples may be broken than not: the first ones of a worker may be.
 FEW = 3
+#: Characters that are kept of what one raised: a note travels with its batch and stays small.
+MOST_TEXT = 200
 #: In the place of a sample that cannot be prepared.
 _BROKEN = object()
 
 
 class SkippingReader(Reader):
     """The time that a broken sample took counts as any sample's. The note of its batch says what it raised.
+
+    A stream's errors are raised.
 
     A batch of broken samples alone is None. Where more samples are broken than not, by more than a few, the error is
     raised.
@@ -27,6 +31,7 @@ class SkippingReader(Reader):
     def __init__(self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any]) -> None:
         super().__init__(dataset, iterable, batched, collate)
         self._errors: list[Exception] = []
+        self._last: Exception | None = None
         #: Samples that could be prepared less those that could not.
         self._balance = 0
 
@@ -34,16 +39,17 @@ class SkippingReader(Reader):
         """One batch with its note."""
         self._errors = []
         batch, note = super().fetch(index)
-        return batch, note._replace(broken=tuple(map(describe, self._errors)))
+        return batch, note._replace(broken=tuple(describe(error)[:MOST_TEXT] for error in self._errors))
 
     def _join(self, values: list[Any]) -> Any:
-        if self._balance < -FEW:
-            raise self._errors[0]
+        if self._last is not None and self._balance < -FEW:
+            raise self._errors[0] if self._errors else self._last
         left = [value for value in values if value is not _BROKEN]
         return super()._join(left) if left else None
 
     def _value(self, index: Any) -> Any:
-        return self._tried(partial(super()._value, index))
+        # A generator that has raised is at its end: what comes after the broken sample cannot be had.
+        return super()._value(index) if self._iterable else self._tried(partial(super()._value, index))
 
     def _together(self, indices: Any) -> list[Sample]:
         began, cpu = time.perf_counter(), time.thread_time()
@@ -66,6 +72,7 @@ class SkippingReader(Reader):
             raise
         except Exception as error:
             self._errors.append(error)
+            self._last = error
             self._balance -= 1
             return _BROKEN
         self._balance += 1

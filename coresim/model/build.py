@@ -139,7 +139,7 @@ def batches_out(scenario: Scenario, workers: int, prefetch_factor: int) -> int:
 
 def _preparation(scenario: Scenario, fetches: bool = True) -> tuple[Phase, ...]:
     workload, size = scenario.workload, scenario.workload.batch_size
-    work = Phase("preprocess", "cores", workload.preprocess, size, _split(scenario), common_cv=workload.batch_cv)
+    work = Phase("preprocess", "cores", workload.preprocess, size, _split(scenario), shared_cv=workload.shared_cv)
     return _timed(
         Phase("fetch", "storage", workload.fetch if fetches else ZERO, repeats=size),
         work,
@@ -243,7 +243,7 @@ def _one_sample(scenario: Scenario, collates: bool) -> Scenario:
     """A batch of one, with its part of collating where each sample is written into its batch at once."""
     workload = scenario.workload
     collate = workload.collate.scaled(1.0 / workload.batch_size) if collates else ZERO
-    return replace(scenario, workload=replace(workload, batch_size=1, collate=collate, batch_cv=0.0))
+    return replace(scenario, workload=replace(workload, batch_size=1, collate=collate, shared_cv=0.0))
 
 
 def _interpreter(scenario: Scenario, threads: int, ordered: bool, buffer: int | None = None) -> Stage:

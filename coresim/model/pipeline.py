@@ -111,7 +111,7 @@ class Phase:
     repeats: int = 1  # independent ones, such as the samples of a batch
     split: int = 1  # parallel tasks among which the repeats are divided
     pooled: int = 1
-    common_cv: float = 0.0  # relative standard deviation of a factor that all repeats of an item share
+    shared_cv: float = 0.0  # relative standard deviation of a factor that all repeats of an item share
 
     __hash__ = kept_hash
 

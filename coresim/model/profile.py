@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coresim.errors import InputError
+from coresim.errors import InputError, UnknownKeyError
 from coresim.files import check_version, read_json, read_text, read_toml, write_json
 from coresim.model.host import HostFacts
 from coresim.model.keys import (
@@ -180,7 +180,8 @@ class Profile:
         try:
             return _with_caution(read_section(cls, body, "profile"))
         except InputError as error:
-            remedy = "; measure again: coresim measure -o FILE" if "missing" in str(error) else ""
+            told = isinstance(error, UnknownKeyError) or "measure again" in str(error)
+            remedy = "" if told else "; measure again: coresim measure -o FILE"
             raise type(error)(f"{source}: {error}{remedy}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -141,7 +141,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
     }
     inline, collate = _mean(profile, "inline.collate"), _mean(profile, MOVED["collate"])
     known = {
-        "batch_cv": _mean(profile, "prepare.batch_cv"),
+        "shared_cv": _mean(profile, "prepare.shared_cv"),
         "handover": handover or None,
         "consumer_by_workers": by_workers if len(by_workers := receiving_table(profile)) > 1 else None,
         "in_process_collate": inline / collate if inline and collate else None,

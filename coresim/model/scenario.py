@@ -42,7 +42,7 @@ class WorkloadCosts:
 
     batch_size: int = key(COUNT, "samples per batch and GPU")
     preprocess: Service = key(SERVICE, 'CPU time to prepare one sample on an unshared core, such as "5.2 ms"', ZERO)
-    batch_cv: float = key(FRACTION, "relative deviation of a batch's preprocess, beyond independent samples", 0.0)
+    shared_cv: float = key(FRACTION, "relative deviation that samples of a batch share, beyond independent ones", 0.0)
     fetch: Service = key(SERVICE, "time to fetch one sample; holds no core", ZERO)
     collate: Service = key(SERVICE, "CPU time to collate one batch, in the worker", ZERO)
     in_process_collate: float = key(POSITIVE, "collating in the trainer or a thread over that in a worker process", 1.0)

@@ -66,6 +66,14 @@ SURE = Record(
     Key("probability_within_target", "share?",
         lambda answer: answer.sure and answer.sure.estimate.probability(answer.scenario.target.gpu_idle)),
 )  # fmt: skip
+
+
+def _capped(at: _Part) -> Any:
+    """What memory keeps from having as many workers as are wanted, if it is known what is short."""
+    cap = at.part.capped
+    return cap if cap and cap.memory.short_of else None
+
+
 PER_RATE = Record(*keys("number", "cores", "low", "high"))
 _CAPPED = Record(
     Key("workers", "whole"),
@@ -81,7 +89,7 @@ _OPTION = Record(
     Key("cores_per_gpu_sure", "whole?", "part.sure.cores"),
     *keys("whole?", "workers", "prefetch_factor", of="part.answer"),
     # Where it is known what is too small.
-    Key("workers_capped", _CAPPED, lambda at: (cap := at.part.capped) and cap.memory.short_of and cap, null=True),
+    Key("workers_capped", _CAPPED, _capped, null=True),
     Key("curve", _POINT, lambda at: [_Part(at.scenario, at.part, point) for point in at.part.curve], each=True),
 )
 #: Of the host's own cores, which may be a fraction for each accelerator.

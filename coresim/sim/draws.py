@@ -145,10 +145,12 @@ class _Stream:
     def __init__(self, phase: Phase, seed: int, replication: int, resampled: int) -> None:
         self._phase, self._lock = phase, threading.Lock()
         self._constant = phase.service.distribution == "constant" and phase.split == phase.pooled == 1
-        self._constant &= not phase.common_cv
+        self._constant &= not phase.shared_cv
         self._generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
         self._times = np.empty((0, phase.split))
-        self._factor = Service(1.0, phase.common_cv, "lognormal") if phase.common_cv else ZERO
+        # The factors have a stream of their own, so that no time depends on how far others were drawn before.
+        self._factor = Service(1.0, phase.shared_cv, "lognormal") if phase.shared_cv else ZERO
+        self._factors = np.random.default_rng([seed, replication, zlib.crc32(f"{phase.name} together".encode())])
         # The servers of a pool go on from batch to batch.
         self._free, self._completed = np.zeros(phase.pooled), 0.0
         if resampled:
@@ -163,8 +165,8 @@ class _Stream:
         with self._lock:
             if len(self._times) < count:
                 more = self._more(count - len(self._times))
-                if self._phase.common_cv:
-                    more = more * draw_sums(self._factor, len(more), 1, self._generator)[:, None]
+                if self._phase.shared_cv:
+                    more = more * draw_sums(self._factor, len(more), 1, self._factors)[:, None]
                 self._times = np.concatenate([self._times, more])
             return self._times[:count]
 

@@ -21,7 +21,8 @@ def held_by(pipeline: Pipeline) -> int:
 
 def is_random(pipeline: Pipeline) -> bool:
     """Whether any time varies from one to the next; else all runs are the same."""
-    return any(phase.service.cv > 0.0 and phase.service.mean > 0.0 for _, phase, _ in pipeline.phases())
+    phases = (phase for _, phase, _ in pipeline.phases() if phase.service.mean > 0.0)
+    return any(phase.service.cv > 0.0 or phase.shared_cv > 0.0 for phase in phases)
 
 
 def variation(pipeline: Pipeline) -> float:
@@ -36,6 +37,7 @@ def variation(pipeline: Pipeline) -> float:
     for phase, items in (*inline, *staged):
         times, service = items * phase.repeats, phase.service
         mean, variance = mean + times * service.mean, variance + times * (service.cv * service.mean) ** 2
+        variance += items * (phase.shared_cv * phase.repeats * service.mean) ** 2
     return math.sqrt(variance) / mean if mean else 0.0
 
 

@@ -14,7 +14,7 @@ from coresim.measure import costs
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.cautions import CONTRADICTION, cautions_of, contradiction
 from coresim.measure.costs import MOST_VALUES, measurements, usual_paces
-from coresim.measure.machine_speed import batch_cv
+from coresim.measure.machine_speed import shared_cv
 from coresim.measure.notes import Note
 from coresim.measure.pacing import COLD, DRAINED, FIRST, PACED_STEP, RESTED, STREAMED
 from coresim.measure.subject import Subject
@@ -489,12 +489,12 @@ def test_what_batches_vary_as_a_whole_is_told_apart_from_what_their_samples_do()
     """Of 900 batches; independent samples alone let means of 25 vary by 0.3 / 5."""
     rng = random.Random(1)
     found = named(calibration(*(varied(rng, 300, together=0.1, apart=0.3) for _ in range(3))))
-    assert found["prepare.batch_cv"].mean == pytest.approx(0.1, rel=0.1)
-    alone = batch_cv([varied(rng, 300, together=0.0, apart=0.3) for _ in range(3)])
+    assert found["prepare.shared_cv"].mean == pytest.approx(0.1, rel=0.1)
+    alone = shared_cv([varied(rng, 300, together=0.0, apart=0.3) for _ in range(3)])
     assert alone < 0.02
-    assert "prepare.batch_cv" not in named(calibration(run(), run(round=1), run(round=2)))
+    assert "prepare.shared_cv" not in named(calibration(run(), run(round=1), run(round=2)))
 
 
 def test_of_one_batch_or_of_batches_of_one_sample_nothing_is_told() -> None:
     single = [run(*(note(number, wall=(0.3,), cpu=(0.1 * number,)) for number in range(8)))]
-    assert batch_cv(single) == batch_cv([run(note(0), note(1), kinds=(STREAMED,))]) == batch_cv([]) == 0.0
+    assert shared_cv(single) == shared_cv([run(note(0), note(1), kinds=(STREAMED,))]) == shared_cv([]) == 0.0

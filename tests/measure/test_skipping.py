@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from kit import Works
 
 from coresim.measure import notes, skipping
 from coresim.measure.notes import Note, unpacked
-from coresim.measure.skipping import FEW, SkippingReader
+from coresim.measure.skipping import FEW, MOST_TEXT, SkippingReader
 
 MS = 2.0**-10
 
@@ -75,3 +76,27 @@ def test_a_data_set_of_broken_samples_is_told(works: Works) -> None:
     with pytest.raises(ValueError, match="broken 0"):
         fetched(Holes(works, *range(8)), range(8))
     assert fetched(Holes(works, *range(5)), range(8))[0] == [5, 6, 7]
+    # A worker that goes on after the error is asked for more.
+    with pytest.raises(ValueError, match="broken 4"):
+        reader.fetch([4])
+    with pytest.raises(ValueError, match="broken 4"):
+        reader.fetch([9])
+    assert reader.fetch([9])[0] == [9]
+
+
+def test_a_stream_that_raises_is_at_its_end(works: Works) -> None:
+    def stream() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    reader = SkippingReader(stream(), True, True, lambda values: values)
+    with pytest.raises(ValueError, match="broken"):
+        reader.fetch([0, 1])
+
+
+def test_a_note_keeps_the_beginning_of_a_long_error(works: Works) -> None:
+    class Long(Holes):
+        def __getitem__(self, index: int) -> int:
+            raise ValueError("x" * 10_000)
+
+    assert [len(text) for text in fetched(Long(works), [0])[1].broken] == [MOST_TEXT]

@@ -115,10 +115,10 @@ def test_collating_in_the_trainer_is_told_as_a_share_of_that_in_a_worker() -> No
 
 
 def test_batches_that_vary_as_a_whole_do_so_in_the_scenario() -> None:
-    assert "batch_cv" not in profile().scenario_tables()["workload"]
-    found = read_scenario(profile(prepare__batch_cv=((0.12,),)).scenario_tables())
+    assert "shared_cv" not in profile().scenario_tables()["workload"]
+    found = read_scenario(profile(prepare__shared_cv=((0.12,),)).scenario_tables())
     stage = build(found, Option.OVERLAPPED, 4, 2, 2).stages[0]
-    assert found.workload.batch_cv == 0.12 == stage.phases[0].common_cv
+    assert found.workload.shared_cv == 0.12 == stage.phases[0].shared_cv
 
 
 def test_access_by_name() -> None:

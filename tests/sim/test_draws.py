@@ -25,6 +25,7 @@ from coresim.sim.draws import (
     under_way,
 )
 from coresim.sim.kernel.pools import pool_gaps
+from coresim.sim.variation import is_random, variation
 from coresim.stats import normal_quantile
 
 #: Standard errors that a correct mean or variance stays within: one seed in 15,000 would not.
@@ -159,9 +160,10 @@ def test_seeds_replications_and_phases_draw_apart() -> None:
     assert np.array_equal(first, times_of(service, 4000))
 
 
+@pytest.mark.parametrize("cv", [0.0, 0.3])
 @pytest.mark.parametrize("name", SERVICES)
-def test_fewer_drawn_times_are_the_beginning_of_more(name: str) -> None:
-    short, longer = (times_of(SERVICES[name], rows, repeats=3) for rows in (20, 50))
+def test_fewer_drawn_times_are_the_beginning_of_more(name: str, cv: float) -> None:
+    short, longer = (times_of(SERVICES[name], rows, repeats=3, shared_cv=cv) for rows in (20, 50))
     assert np.array_equal(short, longer[: len(short)])
 
 
@@ -174,7 +176,9 @@ def test_a_cache_changes_nothing_and_is_used() -> None:
     assert not np.array_equal(one["load.work"], draw(line, 50, 2, cache=cache).service_times["load.work"])
 
 
-@pytest.mark.parametrize("more", [{}, {"split": 3}, {"pooled": 2}], ids=["whole", "split", "pooled"])
+@pytest.mark.parametrize(
+    "more", [{}, {"split": 3}, {"pooled": 2}, {"shared_cv": 0.3}], ids=["whole", "split", "pooled", "together"]
+)
 @pytest.mark.parametrize("inputs", [0, 5])
 @pytest.mark.parametrize("name", SERVICES)
 def test_what_is_drawn_bit_by_bit_is_what_is_drawn_at_once(name: str, inputs: int, more: dict[str, Any]) -> None:
@@ -325,7 +329,7 @@ def test_rows_that_are_used_again_within_a_run_stay() -> None:
 
 def test_repeats_of_an_item_vary_together_beyond_what_each_varies_by_itself() -> None:
     """The variance of a sum of 16 times is that of independent ones, times 1 + cv^2, and cv^2 of the squared mean."""
-    apart, together = (times_of(SERVICES["gamma, even"], MANY, repeats=16, common_cv=cv)[:, 0] for cv in (0.0, 0.25))
+    apart, together = (times_of(SERVICES["gamma, even"], MANY, repeats=16, shared_cv=cv)[:, 0] for cv in (0.0, 0.25))
     mean, variance = 16 * 0.005, 16 * (0.4 * 0.005) ** 2
     assert np.mean(apart) == pytest.approx(mean, rel=0.01) == np.mean(together)
     assert np.var(apart) == pytest.approx(variance, rel=0.05)
@@ -333,7 +337,13 @@ def test_repeats_of_an_item_vary_together_beyond_what_each_varies_by_itself() ->
 
 
 def test_tasks_of_an_item_share_its_factor_and_a_constant_gets_one_too() -> None:
-    times = times_of(SERVICES["constant"], repeats=4, split=2, common_cv=0.2)
+    times = times_of(SERVICES["constant"], repeats=4, split=2, shared_cv=0.2)
     assert len(times) == 100 and np.array_equal(times[:, 0], times[:, 1])
     assert len(set(times[:, 0].tolist())) == 100
-    assert np.array_equal(times[:40], times_of(SERVICES["constant"], 40, repeats=4, split=2, common_cv=0.2))
+
+
+def test_a_line_whose_batches_vary_as_a_whole_alone_is_random() -> None:
+    """Of 4 times of 5 ms each, which share a factor."""
+    alone, apart = (pipeline(SERVICES["constant"], repeats=4, shared_cv=cv) for cv in (0.2, 0.0))
+    assert is_random(alone) and not is_random(apart)
+    assert variation(alone) == pytest.approx(0.2) and variation(apart) == 0.0
