@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coresim import __version__, stats
-from coresim.attaching.cautions import cautions_of
+from coresim.attaching.cautions import program_cautions
 from coresim.measure.host import read_host
 from coresim.measure.speed import speed_table
 from coresim.model.measurement import Measurement
@@ -64,7 +64,7 @@ def profile_of(
         speed=speed.values,
         speed_uncertainty=speed.uncertainties,
         speed_basis="; ".join(speed.provenance),
-        cautions=(*cautions, *cautions_of(found, today)),
+        cautions=(*cautions, *program_cautions(found, today)),
         today=today,
         measurements=tuple(measured),
     )

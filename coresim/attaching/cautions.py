@@ -11,7 +11,7 @@ from coresim.model.warning import HostWarning
 from coresim.units import format_duration
 
 
-def cautions_of(found: Sequence[dict[str, Any]], today: Today) -> Iterator[HostWarning]:
+def program_cautions(found: Sequence[dict[str, Any]], today: Today) -> Iterator[HostWarning]:
     """Of the loop, and then of the loader; ``found``: what each rank told, by rank."""
     first = found[0]
     step = first["step"]

@@ -22,7 +22,7 @@ from coresim.units import format_duration
 #: Points of idle that the prediction of today may miss by; or half its own interval, where that is wider.
 TRUSTED = 0.05
 #: Points of idle that are missed by so much are told, however wide the interval is.
-FAR = 0.12
+FAR_OFF = 0.12
 #: The last digit that is shown of idle.
 DIGIT = 0.001
 #: Cores that other programs keep busy count from this share of all on: less cannot be told from counters' ticks.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from coresim.advise.own_host import OwnHost
-from coresim.attaching.today import FAR, NOT_SIMULATED, THE_STEP, Checked, Term
+from coresim.attaching.today import FAR_OFF, NOT_SIMULATED, THE_STEP, Checked, Term
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.today import CPU, Today
 from coresim.report.content import Section, Table
@@ -42,7 +42,7 @@ def _warning(checked: Checked) -> Iterator[str]:
     missed = f"the prediction misses today by {100 * abs(checked.miss):.1f} points"
     if checked.outside:
         yield "Warning: the observed GPU idle is outside of the predicted 95 % interval."
-    elif abs(checked.miss) > FAR:
+    elif abs(checked.miss) > FAR_OFF:
         yield f"Warning: {missed}, although its 95 % interval is wide enough for that."
     if checked.term is not None:
         yield (
