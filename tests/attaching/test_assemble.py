@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coresim.attaching.assemble import _beside, costs_of, failures_of, size_of, today_of, trials_of
-from coresim.attaching.cautions import cautions_of
+from coresim.attaching.cautions import program_cautions
 
 COMMAND = ("python", "train.py")
 NO_LOADER: dict[str, Any] = {"loader": {"broken": None, "cautions": []}}
@@ -102,7 +102,7 @@ def test_batches_of_different_sizes_are_told_with_what_the_answer_takes_them_for
     today = today_of([first, second], COMMAND, 8)
     assert (today.batch_least, today.batch_most, today.batch_mean, today.batch_size) == (4, 100, 19.0, 19)
     assert today.batches_differ
-    *_, caution = cautions_of([first, second], today)
+    *_, caution = program_cautions([first, second], today)
     assert caution.what == "the program's batches differ in size"
     assert caution.value == (
         "4 to 100 samples, 19 on average; the answer takes each for one of 19, with a step as the kept batches took,"
@@ -111,7 +111,7 @@ def test_batches_of_different_sizes_are_told_with_what_the_answer_takes_them_for
     alike = today_of([told(sizes={"least": 4, "most": 16, "mean": 15.8})], COMMAND, 8)
     assert (alike.batch_least, alike.batches_differ) == (4, False)  # one is the last of an epoch
     assert not today_of([told()], COMMAND, 8).batches_differ
-    assert [caution.what for caution in cautions_of([first], alike)] == ["the program trains without CUDA"]
+    assert [caution.what for caution in program_cautions([first], alike)] == ["the program trains without CUDA"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_samples_that_were_left_out_are_counted_in_one_line(errors: int, remedy:
     broken = {"count": 3, "of": 800, "first": "ValueError: broken sample 4"}
     first = told(errors=errors, loader={"broken": broken, "cautions": []})
     first["step"] |= {"loaders": 1, "changed_in_place": False}
-    *_, caution = cautions_of([first], today_of([first], COMMAND, 8))
+    *_, caution = program_cautions([first], today_of([first], COMMAND, 8))
     assert caution[:2] == (
         "samples that cannot be prepared were left out",
         "3 of 800, the first with ValueError: broken sample 4",
