@@ -142,7 +142,7 @@ def _workers(ticks: Sequence[Tick]) -> list[list[Process]]:
         first = mine[0][0]
         gone = [worker for worker in found if worker[-1][0] < first]
         if gone:
-            # Of several the one that has been gone the longest.
+            # Of several, it takes the place of the one that ended first.
             min(gone, key=lambda worker: worker[-1][0]).extend(mine)
         else:
             found.append(mine)

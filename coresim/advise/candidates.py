@@ -98,7 +98,7 @@ def most_workers(scenario: Scenario, option: Option, cores: float) -> int:
 
 
 def fits(setting: JobSetting) -> bool:
-    """Whether nothing known says that memory or /dev/shm is too small for a setting of option 2; others fit."""
+    """Whether memory and /dev/shm are large enough for a setting, as far as known; other options than 2 always fit."""
     memory = memory_of(setting.scenario, setting.workers, setting.prefetch_factor)
     return setting.option != Option.OVERLAPPED or memory is None or memory.fits
 

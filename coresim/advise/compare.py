@@ -134,7 +134,7 @@ def find_changes(old: Profile, new: Profile) -> tuple[Change, ...]:
 
 
 def _weights(profile: Profile) -> dict[str, float]:
-    """The share of a quantity of what it is a part of: a worker's time for a batch, or the step of the accelerator.
+    """A quantity over the whole that it is part of: a worker's time for a batch, or the accelerator's step.
 
     Others are a part of nothing.
     """

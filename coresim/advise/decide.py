@@ -54,7 +54,7 @@ class Decision:
 
     @property
     def probability(self) -> float:
-        """That the true GPU idle at ``point`` is within the target."""
+        """Probability that the true GPU idle at ``point`` is within the target."""
         return self.point.estimate.probability(self.scenario.target.gpu_idle)
 
     @property

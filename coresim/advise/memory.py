@@ -34,12 +34,12 @@ class Memory:
 
     @property
     def fits_shm(self) -> bool:
-        """Whether nothing that is known says that its part does not fit into /dev/shm."""
+        """Whether its part fits into /dev/shm, or a size is not known."""
         return not self.shared or self.shm_size is None or self.batches <= self.shm_size
 
     @property
     def fits_ram(self) -> bool:
-        """Whether nothing that is known says that it does not fit into the memory."""
+        """Whether it fits into the memory, or a size is not known."""
         return self.ram_size is None or self.total <= self.ram_size
 
     @property

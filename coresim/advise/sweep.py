@@ -135,7 +135,7 @@ def best_point(scenario: Scenario, option: Option, cores: float, study: Study) -
 
 
 def choose(tried: Sequence[JobSetting], study: Study, stride: float = 4.0, confidence: float = 0.0) -> Point:
-    """Of settings with as many cores, in the order of their memory, the first within noise of the one that idles least.
+    """The setting with the least memory that is within noise of the one that idles least, all with as many cores.
 
     Short runs of all that no bound forbids choose between them. They may see none of the stalls that are rare, and take
     a setting with too few credits: so where it idles notably more in full, settings of ``stride`` times its memory, and

@@ -37,7 +37,7 @@ def samples_in(batch: Any) -> int | None:
                 if length not in (None, len(tensor)):
                     return None
                 length = len(tensor)
-    except Exception:  # what a program's own type of batch does when it is asked is its affair
+    except Exception:  # a program's own type of batch may raise anything
         return None
     return length
 

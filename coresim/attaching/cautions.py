@@ -1,4 +1,4 @@
-"""What makes an answer about a program less sure, told by its ranks: each is one line of the answer."""
+"""Reasons to trust an answer about a program less, from what its ranks tell; one line each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coresim.units import format_duration
 
 
 def program_cautions(found: Sequence[dict[str, Any]], today: Today) -> Iterator[HostWarning]:
-    """Of the loop, and then of the loader; ``found``: what each rank told, by rank."""
+    """Cautions of the loop, then of the loader; ``found``: what each rank told, by rank."""
     first = found[0]
     step = first["step"]
     if not first["settings"]["cuda"]:

@@ -142,7 +142,7 @@ class Usage(NamedTuple):
 
 
 def _children_seconds() -> float:
-    """Of the processes that this one started and that still are."""
+    """CPU seconds of the processes that this one started and that still run."""
     pids: list[str] = []
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # a thread that ended, or a kernel that does not tell

@@ -110,7 +110,7 @@ class Server:
         self._child.__exit__()
 
     def _wait(self, what: str, began: float, most: float | None, took: str) -> tuple[str, Any]:
-        """The process's next message. It is told how long that takes, and it ends the process if it takes too long."""
+        """The process's next message. How long it takes is told as progress; too long is an error."""
         while True:
             try:
                 return self._child.receive(TICK_S)

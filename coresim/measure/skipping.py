@@ -1,4 +1,4 @@
-"""A reader that leaves out samples which cannot be prepared, as a program does that catches what they raise."""
+"""A reader that leaves out samples that cannot be prepared, like a program that catches their errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BROKEN = object()
 
 
 class SkippingReader(Reader):
-    """The time that a broken sample took counts as any sample's. The note of its batch says what it raised.
+    """The time of a broken sample counts like that of any other. The note of its batch says what it raised.
 
     A stream's errors are raised.
 
@@ -55,7 +55,7 @@ class SkippingReader(Reader):
         began, cpu = time.perf_counter(), time.thread_time()
         try:
             samples = super()._together(indices)
-        except Exception:  # of one sample, which is to be found
+        except Exception:  # one sample raised it; find which
             wall, cpu = time.perf_counter() - began, time.thread_time() - cpu
             first, *others = [timed(partial(self._tried, partial(self._alone, index))) for index in indices]
             return [Sample(first.value, began, first.wall + wall, first.cpu + cpu), *others]
