@@ -108,6 +108,7 @@ _COMMON: dict[str, Change] = {
     "s(k)": _changed(host={"speed": (1.0,)}),
     "variance": _without_variance,
     "batches as a whole": _changed(workload={"shared_cv": 0.0}),
+    "sending beside the worker": _changed(workload={"send_overlap": 0.0}),
     "order": _changed(loader={"ordered": False}),
     "collation and sending": _changed(workload={"collate": ZERO, "send": ZERO}),
     DISPATCHED: _changed(),

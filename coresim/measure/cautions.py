@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration
-from coresim.measure.costs import beyond
 from coresim.measure.handover import pickled
 from coresim.measure.pacing import STREAMED
+from coresim.measure.sending import beyond
 from coresim.model.crowding import CURE, SPREAD
 from coresim.model.warning import HostWarning
 from coresim.units import format_bytes, format_duration

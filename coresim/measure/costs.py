@@ -12,6 +12,7 @@ from coresim.measure.handover import LEAST_SEEN, pickled, pinning, waits_by_stat
 from coresim.measure.machine_speed import MOST_SLOWER, shared_cv
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
+from coresim.measure.sending import overlap, sending
 from coresim.measure.subject import Layout
 from coresim.measure.threads import lock_share, thread_time
 from coresim.measure.trial import TimedStep
@@ -128,54 +129,17 @@ def _batches(found: Calibration, runs: Sequence[CalibrationRun]) -> Iterator[Mea
         yield Measurement("inline.collate", "s/batch", _kept(alone), text)
     if found.subject.threads or not runs[0].workers:
         return
-    send = [[value / slower(found, run) for value in _sending(run)] for run in runs]
+    send = [[value / slower(found, run) for value in sending(run)] for run in runs]
     text = "time of a worker without a pause, or of all its threads, per batch beyond samples and collation: sending it"
     yield Measurement("prepare.send", "s/batch", _kept(send), f"{who}; {text}")
+    if runs[0].workers < found.cpus and (share := overlap(runs)):
+        text = "share of sending that other threads of a worker do while it prepares, on a core that is free"
+        yield Measurement("prepare.send_overlap", "share", ((share,),), f"{who}; {text}")
 
 
 def _beyond_samples(step: TimedStep, note: Note) -> float:
     """The trainer's CPU seconds beyond its samples: collation, the loader itself, and freeing the batch before."""
     return max(0.0, step.cpu - float(sum(note.cpu)))
-
-
-def _sending(run: CalibrationRun) -> list[float]:
-    """`beyond`, or the CPU time of all of a worker's threads beyond samples and collation, whichever is more.
-
-    While a worker prepares its next batch, its other threads send this one. If a core is free, that takes little of the
-    worker's time; if none is, it takes all of it.
-    """
-    found, by_worker = beyond(run), itertools.groupby(sorted(run.later, key=_place), lambda note: note.worker)
-    pairs = [pair for _, notes in by_worker for pair in itertools.pairwise(notes)]
-    work = [after.process - note.process - sum(note.cpu) - note.collate for note, after in pairs]
-    if not work or not sum(found):
-        return found
-    more = max(1.0, stats.mean(work) / stats.mean(found))
-    return [more * value for value in found]
-
-
-def _place(note: Note) -> tuple[int, float]:
-    return note.worker, note.began
-
-
-def beyond(run: CalibrationRun) -> list[float]:
-    """Seconds from batch to batch of a worker that had the next one to make, beyond its samples and collation."""
-    notes = [*run.trial.warm_up, *run.trial.notes]
-    picked = [notes[0].there, *(max(step.asked, step.ready) for step in run.trial.steps)]
-    workers, credits = run.workers, run.workers * Layout.prefetch_factor
-    found: list[float] = []
-    for number, note in enumerate(notes[: len(notes) - workers]):
-        after, dealt = notes[number + workers], number + workers - credits
-        if dealt < 0 or picked[dealt] <= note.made:
-            found.append(max(0.0, after.began - note.began - sum(note.wall) - note.collate - _turns(note, after)))
-    # The first values include first calls and new memory; they count only if there are no others.
-    return found[1 + sum(kind in UNUSUAL for kind in run.kinds) :] or found
-
-
-def _turns(note: Note, after: Note) -> float:
-    """Seconds that the worker waited for a core, from one batch to the next, beyond those of its samples."""
-    if note.queued is None or note.waited is None or after.waited is None or after.worker != note.worker:
-        return 0.0
-    return after.waited - note.waited - note.queued
 
 
 def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterator[Measurement]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from coresim.errors import InputError
 from coresim.model import lock
-from coresim.model.crowding import crowding
+from coresim.model.crowding import on_cores
 from coresim.model.dispatch import deals_after_receipt, has_pin_thread, wait_for_deal, waits_before_deal
 from coresim.model.handover import EVENED_OUT_S, STATES, after_spinning, receiving, state_of, usual
 from coresim.model.option import Option, read_option
@@ -32,8 +32,7 @@ def build(
         prefetch_factor: batches out per worker, instead of the scenario's.
     """
     option = read_option(option)
-    if (crowded := crowding(scenario, workers, cores)) is not None:
-        scenario = with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
+    scenario = on_cores(scenario, workers, cores)
     prefetch_factor = prefetch_factor or scenario.loader.prefetch_factor
     device, host, workload = scenario.accelerator, scenario.host, scenario.workload
     # With one batch out for each: the trainer waits for it, and all workers but its maker are at work.

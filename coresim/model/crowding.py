@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from coresim.model.scenario import Scenario
+from coresim.model.scenario import Scenario, with_services
 
 #: Relative growth of the CPU work per thread per core beyond the first: the middle of what is published, and its ends.
 LOSS, LEAST, MOST = 0.0625, 0.0, 0.125
@@ -42,3 +42,23 @@ def crowding(scenario: Scenario, workers: int, cores: float) -> Crowding | None:
     excess = threads / cores - 1.0
     factor = 1.0 + LOSS * excess
     return Crowding(threads, cores, factor, math.log((1.0 + MOST * excess) / factor) / 2)
+
+
+def on_cores(scenario: Scenario, workers: int, cores: float) -> Scenario:
+    """The scenario with the CPU work of ``workers`` workers per accelerator as it is on the host's ``cores``.
+
+    Cores beyond one for each worker and each trainer that spins take what other threads of a worker send meanwhile, as
+    far as they can: if all workers prepare without a pause, their other threads want so many cores as sending takes of
+    the time of a batch.
+    """
+    if (crowded := crowding(scenario, workers, cores)) is not None:
+        return with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
+    workload, device = scenario.workload, scenario.accelerator
+    beside = workload.send_overlap * workload.send.mean
+    free = cores - device.count * (workers + (device.sync == "spin"))
+    if not beside or free <= 0.0:
+        return scenario
+    own = workload.batch_size * (workload.fetch.mean + workload.preprocess.mean) + workload.collate.mean
+    own += workload.send.mean - beside
+    taken = workload.send_overlap * min(1.0, free * own / (device.count * workers * beside))
+    return with_services(scenario, 1.0 - taken, "send")

@@ -142,6 +142,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
     inline, collate = _mean(profile, "inline.collate"), _mean(profile, MOVED["collate"])
     known = {
         "shared_cv": _mean(profile, "prepare.shared_cv"),
+        "send_overlap": _mean(profile, "prepare.send_overlap"),
         "handover": handover or None,
         "consumer_by_workers": by_workers if len(by_workers := receiving_table(profile)) > 1 else None,
         "in_process_collate": inline / collate if inline and collate else None,

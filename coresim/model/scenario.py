@@ -47,6 +47,7 @@ class WorkloadCosts:
     collate: Service = key(SERVICE, "CPU time to collate one batch, in the worker", ZERO)
     in_process_collate: float = key(POSITIVE, "collating in the trainer or a thread over that in a worker process", 1.0)
     send: Service = key(SERVICE, "CPU time of a worker process to hand one batch over, beyond collating", ZERO)
+    send_overlap: float = key(FRACTION, "share of it that takes none of the worker's time where a core is free", 0.0)
     consumer: Service = key(SERVICE, "CPU time of the trainer to receive one batch from a worker, serial", ZERO)
     consumer_growth: float = key(FRACTION, "share of it that each worker beyond the first adds", 0.0)
     consumer_by_workers: tuple[float, ...] = key(TABLE, "factor on it with 1, 2, ... workers; last holds on", (1.0,))
@@ -62,9 +63,7 @@ class WorkloadCosts:
     worker_bytes: float | None = key(POSITIVE, "private bytes of one worker process, for the memory estimate", None)
     sample_bytes: float | None = key(POSITIVE, "bytes of one stored sample, to price storage and caching", None)
     dataset_bytes: float | None = key(POSITIVE, "bytes of the stored set; else samples_per_epoch x sample_bytes", None)
-    device_preprocess: float = key(
-        DURATION, "accelerator time to preprocess one batch there, added to each of its steps", 0.0
-    )
+    device_preprocess: float = key(DURATION, "accelerator time to preprocess one batch, added to each step", 0.0)
     decode_share: float | None = key(
         FRACTION, "share of preprocess that decodes, to price other decoders; 0: none is known to", None
     )

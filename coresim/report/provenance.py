@@ -75,8 +75,16 @@ def input_lines(
             gain = f"{100 * host.siblings:.0f} % of a core"
             yield f"a second hardware thread adds {gain} where all cores are busy: {known}"
     yield from _cores_lines(answer, given, settings)
+    seen = given if profile is None else "measured in the running loader"
+    if workload.shared_cv:
+        known = provenance_after(settings, "workload.shared_cv", seen)
+        yield f"batches vary by {100 * workload.shared_cv:.2g} % as a whole, beyond what their samples do: {known}"
+    if workload.send_overlap and answer.point.option == Option.OVERLAPPED and not loader.in_process:
+        known = provenance_after(settings, "workload.send_overlap", seen)
+        share = f"{100 * workload.send_overlap:.0f} %"
+        yield f"while cores are free, other threads of a worker do {share} of sending: {known}"
     if not workload.consumer.is_zero and answer.point.option != Option.NO_OVERLAP:
-        yield from _receiving_lines(answer, given if profile is None else "measured in the running loader", settings)
+        yield from _receiving_lines(answer, seen, settings)
     if (
         loader.gil
         and (loader.in_process or answer.point.option == Option.STAGED)

@@ -83,6 +83,14 @@ def test_what_a_worker_s_other_threads_do_to_send_counts_where_it_is_more() -> N
     assert found["prepare.send"].mean == pytest.approx(0.3)
     found = named(calibration(run(*(note(n, process=0.9 * n) for n in range(8)))))
     assert found["prepare.send"].mean == pytest.approx(0.2)  # the worker itself waits for them
+    assert "prepare.send_overlap" not in found
+
+
+def test_what_other_threads_send_meanwhile_is_a_share_where_a_core_was_free() -> None:
+    """The worker itself has 0.2 s between batches, and all its threads take 0.3 s beyond samples and collation."""
+    made = calibration(*(run(*(note(n, process=1.1 * n) for n in range(8)), round=number) for number in range(3)))
+    assert named(made)["prepare.send_overlap"].mean == pytest.approx(1.0 / 3.0)
+    assert "prepare.send_overlap" not in named(replace(made, cpus=1))
 
 
 def test_the_threads_of_several_workers_are_told_apart() -> None:

@@ -16,6 +16,7 @@ import pytest
 from coresim.errors import InputError, NewerFileError, UnknownKeyError
 from coresim.files import read_json
 from coresim.model.build import build
+from coresim.model.crowding import on_cores
 from coresim.model.handover import Handover
 from coresim.model.host import CoreTerm, HostFacts
 from coresim.model.measurement import Measurement
@@ -30,7 +31,7 @@ from coresim.model.profile import (
     profile_tables,
 )
 from coresim.model.profile_tables import HANDOVER, MODEL, MOST_VALUES, scatter, service_table, slowdown_table
-from coresim.model.scenario import read_scenario
+from coresim.model.scenario import Scenario, read_scenario
 from coresim.model.warning import HostWarning
 
 HOST = HostFacts(
@@ -119,6 +120,41 @@ def test_batches_that_vary_as_a_whole_do_so_in_the_scenario() -> None:
     found = read_scenario(profile(prepare__shared_cv=((0.12,),)).scenario_tables())
     stage = build(found, Option.OVERLAPPED, 4, 2, 2).stages[0]
     assert found.workload.shared_cv == 0.12 == stage.phases[0].shared_cv
+
+
+def test_a_free_core_takes_its_share_of_sending() -> None:
+    """Beside two workers a third core is free, unless the trainer spins on it or there is a second job."""
+    found = read_scenario(profile(prepare__send=((0.04,),), prepare__send_overlap=((0.75,),)).scenario_tables())
+    spins = replace(found, accelerator=replace(found.accelerator, sync="spin"))
+    found = replace(found, accelerator=replace(found.accelerator, sync="block"))
+    twice = replace(found, accelerator=replace(found.accelerator, count=2))
+
+    def batch_s(scenario: Scenario, cores: float) -> float:
+        return sum(
+            phase.repeats * phase.service.mean
+            for phase in build(scenario, Option.OVERLAPPED, cores, 2, 2).stages[0].phases
+        )
+
+    whole = batch_s(found, 2)
+    assert batch_s(found, 3) == pytest.approx(whole - 0.03) == pytest.approx(batch_s(spins, 4))
+    assert batch_s(spins, 3) == batch_s(twice, 4) == whole
+    assert batch_s(twice, 5) == pytest.approx(whole - 0.03)
+    quota = replace(found, host=replace(found.host, machine_cores=8.0))
+    assert batch_s(quota, 2) == whole
+
+
+def test_few_free_cores_take_no_more_of_sending_than_they_can() -> None:
+    """Ten workers whose other threads send for 30 ms of each 70 ms want 4.3 cores, and one is free."""
+    times = {"preprocess": "10 ms", "fetch": "5 ms", "send": "40 ms", "send_overlap": 0.75, "collate": "0 ms"}
+    found = read_scenario({"workload": {"batch_size": 4, **times}, "accelerator": {"step": "50 ms", "sync": "block"}})
+
+    def sent_s(cores: float) -> float:
+        return on_cores(found, 10, cores).workload.send.mean
+
+    assert sent_s(10) == 0.04
+    assert sent_s(11) == pytest.approx(0.04 - 0.03 * 70 / 300)
+    assert sent_s(14) == pytest.approx(0.04 - 0.03 * 280 / 300)
+    assert sent_s(15) == sent_s(64) == pytest.approx(0.01)
 
 
 def test_access_by_name() -> None:

@@ -1,0 +1,58 @@
+"""What sending a batch costs the worker that made it, beyond samples and collation, from the runs of a calibration."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from coresim import stats
+from coresim.measure.calibrate import CalibrationRun
+from coresim.measure.notes import Note
+from coresim.measure.pacing import UNUSUAL
+from coresim.measure.subject import Layout
+
+
+def sending(run: CalibrationRun) -> list[float]:
+    """`beyond`, or the CPU time of all of a worker's threads beyond samples and collation, whichever is more.
+
+    While a worker prepares its next batch, its other threads send this one. If a core is free, that takes little of the
+    worker's time; if none is, it takes all of it.
+    """
+    found, by_worker = beyond(run), itertools.groupby(sorted(run.later, key=_place), lambda note: note.worker)
+    pairs = [pair for _, notes in by_worker for pair in itertools.pairwise(notes)]
+    work = [after.process - note.process - sum(note.cpu) - note.collate for note, after in pairs]
+    if not work or not sum(found):
+        return found
+    more = max(1.0, stats.mean(work) / stats.mean(found))
+    return [more * value for value in found]
+
+
+def overlap(runs: Sequence[CalibrationRun]) -> float:
+    """The share of `sending` that takes none of the worker's own time in those runs, in which cores were free."""
+    own, whole = (sum(map(stats.mean, filter(None, map(each, runs)))) for each in (beyond, sending))
+    return 1.0 - own / whole if whole else 0.0
+
+
+def _place(note: Note) -> tuple[int, float]:
+    return note.worker, note.began
+
+
+def beyond(run: CalibrationRun) -> list[float]:
+    """Seconds from batch to batch of a worker that had the next one to make, beyond its samples and collation."""
+    notes = [*run.trial.warm_up, *run.trial.notes]
+    picked = [notes[0].there, *(max(step.asked, step.ready) for step in run.trial.steps)]
+    workers, credits = run.workers, run.workers * Layout.prefetch_factor
+    found: list[float] = []
+    for number, note in enumerate(notes[: len(notes) - workers]):
+        after, dealt = notes[number + workers], number + workers - credits
+        if dealt < 0 or picked[dealt] <= note.made:
+            found.append(max(0.0, after.began - note.began - sum(note.wall) - note.collate - _turns(note, after)))
+    # The first values include first calls and new memory; they count only if there are no others.
+    return found[1 + sum(kind in UNUSUAL for kind in run.kinds) :] or found
+
+
+def _turns(note: Note, after: Note) -> float:
+    """Seconds that the worker waited for a core, from one batch to the next, beyond those of its samples."""
+    if note.queued is None or note.waited is None or after.waited is None or after.worker != note.worker:
+        return 0.0
+    return after.waited - note.waited - note.queued
