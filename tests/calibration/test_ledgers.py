@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -44,8 +45,8 @@ FINISHED, LOCKED, MOST = "2026-11-25T22", ("tiny", "python-bound"), 0.11
 HELD = "2026-11-26T15:50"
 #: Since then idle is what a step alone does not need, in real training too.
 ALONE = "2026-11-26T21:50"
-#: Of ledgers with so many points or fewer, all are looked at.
-FEW = 25
+#: Points of a ledger that are predicted again; CI takes more of them.
+SOME = [pytest.param(4, id="few"), pytest.param(40, marks=pytest.mark.slow, id="many")]
 
 
 def _is_other(point: RecordedPoint) -> bool:
@@ -59,11 +60,17 @@ def has_moved(point: RecordedPoint) -> bool:
     return dealt_later or point.setting.workload in LOCKED
 
 
+def some(points: Sequence[RecordedPoint], count: int) -> Sequence[RecordedPoint]:
+    """About so many of the points, at equal distances."""
+    return points[:: max(1, len(points) // count)]
+
+
+@pytest.mark.parametrize("count", SOME)
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
-def test_recorded_predictions_come_out_again(path: Path):
+def test_recorded_predictions_come_out_again(path: Path, count: int):
     """They were made by the coresim of their day: the model may have changed since, by less than a point on average."""
     recorded = read(path)
-    points = recorded.points[::11]
+    points = some(recorded.points, count)
     again = repredict(replace(recorded, points=points), simulate).points
     most = MOVED.get(path.name.removesuffix(".ledger.json"), SAME)
     pairs = list(zip(points, again, strict=True))
@@ -81,12 +88,12 @@ def test_recorded_predictions_come_out_again(path: Path):
     assert not known or stats.mean(lower) < max(0.01, 1.5 * most) + reach
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
 def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
     """A guard at what was seen when they were recorded, not the bound that is aimed at."""
     recorded = read(path)
-    some = recorded.points[:: max(5, len(recorded.points) // 25)] if len(recorded.points) > FEW else recorded.points
-    own = score(with_own_costs(replace(recorded, points=some), simulate))
+    own = score(with_own_costs(replace(recorded, points=some(recorded.points, 25)), simulate))
     assert own.idle_mean < WORSE.get(path.name, STRUCTURE)
     assert own.idle_mean < own.rate_mean or path.name == PAUSED
 

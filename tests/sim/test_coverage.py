@@ -119,7 +119,7 @@ def missed(name: str, plan: Plan) -> int:
 NAMES = [*EXPONENTIAL, *LINES]
 #: Lines that take many steps to know their truth, or for each interval: CI tries them.
 LONG = {name for name in LINES if name.startswith("cv 4")}
-LONG |= {"cv 3", "periodic stalls", "ranks with a barrier", "staged", "storage, cv 3"}
+LONG |= {"cv 2", "cv 3", "periodic stalls", "ranks with a barrier", "staged", "storage, cv 3", "balanced, many credits"}
 SHORT = [name for name in NAMES if name not in LONG]
 
 
