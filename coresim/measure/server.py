@@ -132,12 +132,11 @@ class Server:
                 return found
             progress(value)
 
-    def store_batch(self, path: Path) -> None:
-        """Write one collated batch to a file, as tensors where torch is, for a training step that is measured alone."""
-        self.ask(path)
-
     def ask(self, message: Any, doing: str = WAITING) -> Any:
-        """What the process answers to a message; ``doing``: what it does meanwhile."""
+        """What the process answers to a message; ``doing``: what it does meanwhile.
+
+        Told a path, it writes one collated batch there, as tensors where torch is, for a step that is measured alone.
+        """
         self._child.send(message)
         return self._receive(doing)[1]
 

@@ -16,7 +16,7 @@ from functools import partial
 
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.calibrate import BUDGET_S
-from coresim.measure.campaign import assemble, provenance
+from coresim.measure.campaign import assemble
 from coresim.measure.host import read_host
 from coresim.measure.protocol import Context
 from coresim.measure.server import Ask, Calibrated, Server
@@ -178,7 +178,7 @@ class _Maker:
             device, training = server.ask(Train(first, device, again=training))
         host = read_host(load_window=0.0)
         measurements = [*found.measurements, *self.bandwidth]
-        profile = assemble(server.facts, found, host, NO_STEP, measurements, (), provenance("", "", host))
+        profile = assemble(server.facts, found, host, NO_STEP, measurements, ())
         tables, spread = profile.scenario_tables(), speed_spread(profile)
         costs = Costs(tables, found.sampled, training, spread=spread, drift=DRIFT)
         warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
