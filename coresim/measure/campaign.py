@@ -58,6 +58,7 @@ NO_FILES = HostWarning(
     "the dataset names no files",
     "samples were timed as they came, mostly from the page cache; name the files in a Workload's files()",
 )
+#: Fresh processes that time a step, the independent repeats.
 PROCESSES, QUICK_PROCESSES = 3, 2
 SILENCE = 180.0
 
@@ -102,11 +103,6 @@ class Request(StepRequest):
     def seconds(self) -> float:
         """The budget in seconds."""
         return self.budget or (QUICK_BUDGET if self.quick else BUDGET)
-
-    @property
-    def processes(self) -> int:
-        """Fresh processes that time a step, the independent repeats."""
-        return QUICK_PROCESSES if self.quick else PROCESSES
 
     def spec(self, folder: str) -> WorkloadSpec:
         """How fresh processes build the workload, with ``folder`` for the data that it makes."""
@@ -177,7 +173,13 @@ class _Campaign:
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
         self._found += loader.measurements
         self._cautions += loader.cautions
-        self._around(facts)
+        # What says why a cost is what it is, and carries it beyond what was run.
+        self._measure("spin", measure_droop)
+        self._measure("bandwidth", measure_bandwidth)
+        if facts.files:
+            self._measure("storage", measure_storage, facts.files)
+        else:
+            self._cautions.append(NO_FILES)
         self._progress("done", 1.0)
         return assemble(facts, loader, host, source, self._found, self._cautions, command, began)
 
@@ -195,7 +197,7 @@ class _Campaign:
         job = AcceleratorConfig(
             batch_size=facts.batch_size,
             step=request.step,
-            processes=request.processes,
+            processes=QUICK_PROCESSES if request.quick else PROCESSES,
             seconds=SECONDS * request.seconds / BUDGET,
         )
         if request.step is not None and request.dataset is not None:
@@ -209,15 +211,6 @@ class _Campaign:
             self._found.append(step)
             self._cautions += cautions
         return found.source
-
-    def _around(self, facts: DatasetFacts) -> None:
-        """What says why a cost is what it is, and carries it beyond what was run."""
-        self._measure("spin", measure_droop)
-        self._measure("bandwidth", measure_bandwidth)
-        if facts.files:
-            self._measure("storage", measure_storage, facts.files)
-        else:
-            self._cautions.append(NO_FILES)
 
     def _measure(self, name: str, measure: Callable[..., list[Measurement]], *args: Any) -> None:
         self._tell(name, 0.0)

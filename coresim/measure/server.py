@@ -172,14 +172,9 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     if small is not None:
         least = costs.measurements(run(small, budget_s=SMALL_SHARE * ask.budget_s, counts=(1,)))
         measurements += of_small(least, small.batch_size)
+    paces = costs.usual_paces(found)
     return Calibrated(
-        measurements,
-        cautions,
-        costs.usual_paces(found),
-        found.sampled,
-        *found.batch_facts,
-        found.busy,
-        subject.batch_size,
+        measurements, cautions, paces, found.sampled, *found.batch_facts, found.busy, subject.batch_size
     )
 
 

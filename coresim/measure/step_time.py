@@ -109,7 +109,8 @@ def find_step_time(request: StepRequest, job: AcceleratorConfig) -> StepTime:
         MissingPartError: the user's step, or a device that the user names, cannot be measured here.
     """
     if request.step_time is not None:
-        return _given(request.step_time, job.batch_size)
+        basis = f"given: {format_duration(request.step_time)} per step of {job.batch_size}, taken as exact"
+        return StepTime(AcceleratorSource(kind="given", basis=basis, uncertainty=0.0, step_time_s=request.step_time))
     if request.step is not None or request.device is not None:
         try:
             return _measured(request, job)
@@ -165,11 +166,6 @@ def _few_samples(config: AcceleratorConfig) -> AcceleratorResult:
     measurements = tuple(replace(m.scaled(factor), how=f"{proportion}; {m.how}") for m in found.measurements)
     step = f"{found.provenance['step']} {proportion}"
     return replace(found, measurements=measurements, provenance={**found.provenance, "step": step})
-
-
-def _given(seconds: float, batch_size: int) -> StepTime:
-    basis = f"given: {format_duration(seconds)} per step of {batch_size}, taken as exact"
-    return StepTime(AcceleratorSource(kind="given", basis=basis, uncertainty=0.0, step_time_s=seconds))
 
 
 def _recorded(request: StepRequest, batch_size: int, instead: str | None = None) -> StepTime:

@@ -230,12 +230,9 @@ def _code_digest() -> str:
 
 
 def _accelerators(grid: Grid, device: str) -> str:
-    names = dict.fromkeys((setting.trains, setting.device or device) for setting in grid.settings)
-    return ", ".join(
-        dict.fromkeys(
-            f"training {name} on {where}" if name else "emulated (blocks for the step time)" for name, where in names
-        )
-    )
+    emulated = "emulated (blocks for the step time)"
+    told = (f"training {s.trains} on {s.device or device}" if s.trains else emulated for s in grid.settings)
+    return ", ".join(dict.fromkeys(told))
 
 
 def load_ledger(path: str | os.PathLike[str]) -> Ledger:

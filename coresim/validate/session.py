@@ -199,11 +199,6 @@ class _Maker:
         )
 
 
-def _usual_pace(paces: Mapping[int, float], setting: Setting) -> float:
-    """The usual pace beside as many busy CPUs as the setting has, or the most below that was seen."""
-    return paces[max((count for count in paces if count <= setting.busy), default=min(paces))]
-
-
 def quiet_calibration(
     calibrate: Callable[[], Calibrated], until: float, tell: Callable[[str, int], None]
 ) -> Calibrated:
@@ -235,7 +230,9 @@ def _attempt(
 ) -> RecordedPoint:
     """The point with one more trial; which trials are disturbed is judged anew."""
     limit = group if point.setting.limit == "quota" else None
-    order = Order(point.setting, point.step_s, point.length, _usual_pace(paces, point.setting), limit)
+    # The usual pace is that beside as many busy CPUs as the setting has, or the most below that was seen.
+    pace = paces[max((count for count in paces if count <= point.setting.busy), default=min(paces))]
+    order = Order(point.setting, point.step_s, point.length, pace, limit)
     measured: MeasuredTrial = server.ask(order, "running the real pipeline")
     return judged(replace(point, trials=(*point.trials, measured)))
 
