@@ -82,12 +82,19 @@ class StepRequest:
     def trained(self) -> tuple[str, str]:
         """The net to measure and torch's name of its precision.
 
+        By default it is mixed, as people train today, but on a CPU, where few have that, it is fp32.
+
         Raises:
             InputError: one that cannot be measured.
         """
         if self.net is None:
             raise InputError(f"--model {self.model}: cannot be measured; use one of {', '.join(NETS)}, or --step")
-        return self.net, _precision(self.precision, self.device or "cuda")
+        if self.precision is None:
+            return self.net, "fp32" if self.device == "cpu" else "bf16"
+        family = precision_family(self.precision)
+        if family not in _TORCH_PRECISIONS:
+            raise InputError(f"--precision {self.precision}: cannot be measured; use bf16 or fp32, or your own --step")
+        return self.net, _TORCH_PRECISIONS[family]
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,7 @@ def has_cuda(parts: Sequence[Part]) -> bool:
 def measure_cpu_step(request: StepRequest, job: AcceleratorConfig) -> tuple[Measurement, list[HostWarning]]:
     """Measure ``accelerator.cpu_step`` (s/step): what the job would do without a GPU, on all cores of this process.
 
-    The user's own step is timed with its own batch, a net as `_few_samples` says. Reasons to trust it less come along.
+    The user's own step is timed with its own batch, a net as `_timed` says. Reasons to trust it less come along.
 
     Raises:
         InputError: the net cannot be measured.
@@ -144,19 +151,19 @@ def measure_cpu_step(request: StepRequest, job: AcceleratorConfig) -> tuple[Meas
     if request.step is None and request.net is None:
         raise InputError(f"--cpu-step: {request.model} cannot be measured; use one of {', '.join(NETS)}, or --step")
     config = replace(job, device="cpu", model=request.net or NETS[0], processes=1, seconds=CPU_SECONDS, busy=())
-    result = measure_accelerator(config) if request.step else _few_samples(config)
+    result = _timed(config)
     step = result["accelerator.step"]
     step = replace(step, name="accelerator.cpu_step", how=f"the step on the CPU, all cores; {step.how}")
     return step, result.busy_warnings()
 
 
-def _few_samples(config: AcceleratorConfig) -> AcceleratorResult:
-    """Time a net on the CPU with few samples, and take it to need time in proportion to them.
+def _timed(config: AcceleratorConfig) -> AcceleratorResult:
+    """Time a step; a net on the CPU with few samples, and take it to need time in proportion to them.
 
     That is near the truth where a sample alone keeps all cores busy, and a batch of 256 may take a CPU minutes. Where
     the whole batch would take `CPU_STEP_S` at the most, that is timed instead.
     """
-    size = min(CPU_BATCH, config.batch_size)
+    size = config.batch_size if config.step or config.device != "cpu" else min(CPU_BATCH, config.batch_size)
     found, factor = measure_accelerator(replace(config, batch_size=size)), config.batch_size / size
     if factor == 1:
         return found
@@ -206,8 +213,7 @@ def _measured(request: StepRequest, job: AcceleratorConfig) -> StepTime:
     if request.step is None:  # a step of the user's own has its own precision
         model, precision = request.trained
         config = replace(config, model=model, precision=precision)
-    few = request.device == "cpu" and request.step is None
-    result = _few_samples(config) if few else measure_accelerator(config)
+    result = _timed(config)
     step, facts = result["accelerator.step"], result.provenance
     error = relative_error(step.values)
     error = math.hypot(error, PROPORTION) if "in proportion" in facts["step"] else error
@@ -232,13 +238,3 @@ def _cautions(request: StepRequest, result: AcceleratorResult) -> list[HostWarni
         value, remedy = result.provenance["step"], "give your own with --step package.module:name"
         found.append(HostWarning("a built-in step was timed with your dataset", value, remedy))
     return found
-
-
-def _precision(asked: str | None, device: str) -> str:
-    """torch's name of a precision; by default mixed, as people train today, but on a CPU, where few have it, fp32."""
-    if asked is None:
-        return "fp32" if device == "cpu" else "bf16"
-    family = precision_family(asked)
-    if family not in _TORCH_PRECISIONS:
-        raise InputError(f"--precision {asked}: cannot be measured; use bf16 or fp32, or your own --step")
-    return _TORCH_PRECISIONS[family]

@@ -16,7 +16,7 @@ from functools import partial
 
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.calibrate import BUDGET_S
-from coresim.measure.campaign import assemble
+from coresim.measure.campaign import Progress, assemble
 from coresim.measure.host import read_host
 from coresim.measure.protocol import Context
 from coresim.measure.server import Ask, Calibrated, Server
@@ -45,8 +45,6 @@ ATTEMPTS = 2
 BANDWIDTH_S = 3.0
 #: A profile needs a step time; every trial has its own.
 NO_STEP = AcceleratorSource(kind="given", basis="each trial's own", uncertainty=0.0, step_time_s=1.0)
-
-Progress = Callable[[str, float], None]
 
 
 def validate(
