@@ -198,7 +198,7 @@ class _Campaign:
             batch_size=facts.batch_size,
             step=request.step,
             processes=QUICK_PROCESSES if request.quick else PROCESSES,
-            seconds=SECONDS * request.seconds / BUDGET,
+            seconds=SECONDS * (request.seconds / BUDGET),
         )
         if request.step is not None and request.dataset is not None:
             job = replace(job, batch=Path(self._spec.folder, "batch.pt"))

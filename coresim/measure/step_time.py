@@ -158,7 +158,7 @@ def measure_cpu_step(request: StepRequest, job: AcceleratorConfig) -> tuple[Meas
 
 
 def _timed(config: AcceleratorConfig) -> AcceleratorResult:
-    """Time a step; a net on the CPU with few samples, and take it to need time in proportion to them.
+    """Time a step; of a net on the CPU only a few samples, which it is taken to need time in proportion to.
 
     That is near the truth where a sample alone keeps all cores busy, and a batch of 256 may take a CPU minutes. Where
     the whole batch would take `CPU_STEP_S` at the most, that is timed instead.

@@ -92,7 +92,7 @@ def test_a_point_is_predicted_anew_for_the_pace_around_its_trials():
     found = replace(found, steps=length.steps - length.warm_up, warm_up=length.warm_up)
     recorded = ledger(replace(found, trials=(measured(0.3), measured(0.3, pace=2.0))))
     usual = predict(COSTS, found.setting, length, simulate)
-    slow = predict(COSTS.at(2.0), found.setting, length, simulate)
+    slow = predict(replace(COSTS, slower=2.0), found.setting, length, simulate)
     assert slow.seconds_per_step == pytest.approx(2.0 * usual.seconds_per_step, rel=0.03)
     again = at_pace(recorded, simulate)[0].prediction
     assert again.idle == pytest.approx((usual.idle + slow.idle) / 2.0)
