@@ -115,7 +115,7 @@ class _Pipe(Pipe):
             except queue.Empty:
                 if dead := [process.exitcode for process in self._processes if not process.is_alive()]:
                     raise CoresimError(f"a loader's worker ended with exit code {dead[0]}; is memory short?") from None
-        raise InputError(SILENT)
+        raise InputError(SILENT.format(PATIENCE))
 
     def stop(self) -> int:
         self._over = True

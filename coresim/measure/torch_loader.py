@@ -195,9 +195,8 @@ class _TorchPipe(Pipe):
             raise InputError(str(error).strip().splitlines()[-1].partition(_PREFIX)[2] or str(error)) from None
         except RuntimeError as error:
             text = describe(error)
-            raise InputError(
-                SILENT if "timed out" in text else f"the loader failed: {text}; is memory or /dev/shm short?"
-            ) from None
+            failed = f"the loader failed: {text}; is memory or /dev/shm short?"
+            raise InputError(SILENT.format(PATIENCE) if "timed out" in text else failed) from None
         note = unpacked(note)
         if self.inline or isinstance(mark, PinMark):  # no thread pins
             return batch, note
