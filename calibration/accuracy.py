@@ -100,7 +100,7 @@ def at_pace(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
 
     def again(point: RecordedPoint) -> RecordedPoint:
         costs = ledger.job_of(point).costs
-        found = [predict(costs.at(trial.pace), point.tried, point.length, engine) for trial in point.clean]
+        found = [predict(replace(costs, slower=trial.pace), point.tried, point.length, engine) for trial in point.clean]
         mean = {name: stats.mean([getattr(one, name) for one in found]) for name in Prediction.__dataclass_fields__}
         return replace(point, prediction=Prediction(**mean))
 
@@ -159,7 +159,7 @@ def _with_own_costs(point: RecordedPoint, costs: Costs, engine: Engine) -> Recor
             factor = (1.0 + changes[name]) / pace
             service = read_service(tables["workload"][key], key)
             tables["workload"][key] = service.scaled(factor).to_table()
-    costs = replace(costs.at(pace), tables=tables)
+    costs = replace(costs, slower=pace, tables=tables)
     if costs.training is not None and LAUNCHING in changes:
         factor = (1.0 + changes[LAUNCHING]) / (1.0 if point.setting.is_emulated else pace)
         launch = tuple(factor * seconds for seconds in costs.training.launch)

@@ -50,7 +50,9 @@ def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:
 
 def _without(effect: str, ledger: Ledger, point: RecordedPoint, engine: Engine) -> float:
     costs = ledger.job_of(point).costs
-    found = [without(effect, costs.at(trial.pace), point.tried, point.length, engine) for trial in point.clean]
+    found = [
+        without(effect, replace(costs, slower=trial.pace), point.tried, point.length, engine) for trial in point.clean
+    ]
     return stats.mean(found)
 
 
@@ -68,7 +70,7 @@ def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engi
         pipeline = replace(
             pipeline, trainer=replace(pipeline.trainer, spin=scenario_of(costs, setting).accelerator.sync == "spin")
         )
-    runs = runs_of(pipeline, length, engine, 1, setting.straggler)
+    runs = runs_of(pipeline, length, engine, setting.straggler)
     return stats.mean(trial_idles(runs, step_time(costs, setting), length))
 
 

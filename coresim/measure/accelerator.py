@@ -68,7 +68,7 @@ class AcceleratorResult:
         measurements: in the order taken; every name once.
         synchronises: the step function itself waits for the device before it returns.
         settled: in every process the step time was stable before timing began.
-        provenance: device, torch's version, step, precision.
+        provenance: device, torch's version, step, precision: what it ran on and with.
         others: cores that other programs kept busy meanwhile.
     """
 
@@ -116,7 +116,13 @@ def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
         step, batch, host_batch, device, seconds=config.seconds, steps=config.steps, levels=levels
     )
     waits = training_step.waits_for_device(step, batch, device)
-    return AcceleratorResult(tuple(found), waits, warm.settled, provenance(config, device))
+    provenance = {
+        "device": device.name(),
+        "torch": str(models.load_torch().__version__),
+        "step": config.step or models.describe_model(config.model),
+        "precision": config.precision if config.step is None else "set by the step",
+    }
+    return AcceleratorResult(tuple(found), waits, warm.settled, provenance)
 
 
 def merge(results: Sequence[AcceleratorResult]) -> AcceleratorResult:
@@ -130,16 +136,6 @@ def merge(results: Sequence[AcceleratorResult]) -> AcceleratorResult:
     waits = 2 * sum(result.synchronises for result in results) > len(results)
     settled = all(result.settled for result in results)
     return AcceleratorResult(tuple(joined), waits, settled, results[0].provenance)
-
-
-def provenance(config: AcceleratorConfig, device: Device) -> dict[str, str]:
-    """What the step ran on and with."""
-    return {
-        "device": device.name(),
-        "torch": str(models.load_torch().__version__),
-        "step": config.step or models.describe_model(config.model),
-        "precision": config.precision if config.step is None else "set by the step",
-    }
 
 
 def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
@@ -159,7 +155,7 @@ def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
 def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
     with Child(_job, config, limited=False) as child:
         try:
-            _, result = child.receive(TIMEOUT)
+            result: AcceleratorResult = child.receive(TIMEOUT)[1]
         except HangError as error:
             raise CoresimError(
                 f"measuring the training step did not end within {TIMEOUT:g} s: use a smaller --batch-size"
@@ -167,7 +163,6 @@ def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
         except DeathError as error:
             raise _crash(error) from error
         child.finish()
-    assert isinstance(result, AcceleratorResult)
     return result
 
 

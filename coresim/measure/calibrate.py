@@ -25,7 +25,7 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import worker
 from coresim.measure.forked import run_forked
-from coresim.measure.machine_speed import MOST_OTHERS, SpeedSampler, mean_paces
+from coresim.measure.machine_speed import MOST_OTHERS, MOST_SLOWER, SpeedSampler, mean_paces
 from coresim.measure.notes import Note, duty_of
 from coresim.measure.pacing import DRAINED, FIRST, RATIOS, SLOW, UNUSUAL, Pacing
 from coresim.measure.protocol import Progress, others_meter, part_of
@@ -123,6 +123,13 @@ class Calibration:
     def disturbed(self, run: CalibrationRun) -> bool:
         """Whether other programs used a notable part of the machine during that run."""
         return run.others > MOST_OTHERS * self.cpus
+
+    def slower(self, run: CalibrationRun) -> float:
+        """How many times as much CPU time work took during that run as on average with as many busy CPUs.
+
+        It is within `MOST_SLOWER` and its inverse.
+        """
+        return min(MOST_SLOWER, max(1.0 / MOST_SLOWER, run.pace / self.usual_pace[run.workers]))
 
     @property
     def busy(self) -> bool:

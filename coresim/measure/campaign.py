@@ -11,7 +11,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,17 +21,17 @@ import numpy as np
 
 from coresim import __version__
 from coresim.errors import InputError
-from coresim.measure.accelerator import measure_accelerator
+from coresim.measure.accelerator import AcceleratorConfig
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.host import read_host
 from coresim.measure.neighbours import measure_droop
-from coresim.measure.parts import optional_parts, version_of
+from coresim.measure.parts import version_of
 from coresim.measure.processes import Child, Link
 from coresim.measure.protocol import Context
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import BUILDING, IMPORTING, Ask, Calibrated, Server
 from coresim.measure.speed import speed_table
-from coresim.measure.step_time import StepJob, StepRequest, find_step_time, measure_cpu_step
+from coresim.measure.step_time import SECONDS, StepRequest, find_step_time, measure_cpu_step
 from coresim.measure.storage import measure_storage
 from coresim.measure.system_root import check_proc
 from coresim.model.host import HostFacts
@@ -45,26 +45,20 @@ BUDGET = 28.0
 QUICK_BUDGET = 6.0
 LEAST_BUDGET = 2.0
 SHARES = {"loader": 0.7, "pressure": 0.07, "spin": 0.03, "bandwidth": 0.1, "storage": 0.1}
-LABELS = {
-    "step": "finding the step time",
-    "loader": "running the loader",
-    "spin": "spinning on all cores",
-    "bandwidth": "memory bandwidth",
-    "storage": "reading files",
+#: What each part is called, and where it begins and ends, as fractions of all that is done.
+PARTS = {
+    "step": ("finding the step time", 0.08, 0.12),
+    "loader": ("running the loader", 0.12, 0.79),
+    "spin": ("spinning on all cores", 0.79, 0.82),
+    "bandwidth": ("memory bandwidth", 0.82, 0.92),
+    "storage": ("reading files", 0.92, 1.0),
 }
 NO_FILES = HostWarning(
     "storage was not measured",
     "the dataset names no files",
     "samples were timed as they came, mostly from the page cache; name the files in a Workload's files()",
 )
-#: Where each part begins and ends, as fractions of all that is done.
-SPANS = {
-    "step": (0.08, 0.12),
-    "loader": (0.12, 0.79),
-    "spin": (0.79, 0.82),
-    "bandwidth": (0.82, 0.92),
-    "storage": (0.92, 1.0),
-}
+#: Fresh processes that time a step, the independent repeats.
 PROCESSES, QUICK_PROCESSES = 3, 2
 SILENCE = 180.0
 
@@ -78,7 +72,6 @@ class Request(StepRequest):
 
     Attributes:
         workload: a built-in workload, by its name in `coresim.workloads.registry`; not used with ``dataset``.
-        dataset: what `coresim.workloads.named.WorkloadSpec` takes as its target; None: a built-in workload.
         batch_size: samples per batch; the workload's own where None.
         collate: ``package.module:name`` of the collate function, or None.
         worker_init: ``package.module:name`` of what each worker calls when it starts, or None.
@@ -88,7 +81,6 @@ class Request(StepRequest):
     """
 
     workload: str = DEFAULT
-    dataset: str | None = None
     batch_size: int | None = None
     collate: str | None = None
     worker_init: str | None = None
@@ -111,11 +103,6 @@ class Request(StepRequest):
     def seconds(self) -> float:
         """The budget in seconds."""
         return self.budget or (QUICK_BUDGET if self.quick else BUDGET)
-
-    @property
-    def processes(self) -> int:
-        """Fresh processes that time a step, the independent repeats."""
-        return QUICK_PROCESSES if self.quick else PROCESSES
 
     def spec(self, folder: str) -> WorkloadSpec:
         """How fresh processes build the workload, with ``folder`` for the data that it makes."""
@@ -186,44 +173,44 @@ class _Campaign:
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
         self._found += loader.measurements
         self._cautions += loader.cautions
-        self._around(facts)
-        self._progress("done", 1.0)
-        made = provenance(command, began, host)
-        return assemble(facts, loader, host, source, self._found, self._cautions, made)
-
-    def _say(self, what: str) -> None:
-        self._progress(what, 0.0)
-
-    def _tell(self, name: str, done: float) -> None:
-        begin, end = SPANS[name]
-        self._progress(LABELS[name], begin + (end - begin) * done)
-
-    def _step(self, facts: DatasetFacts, server: Server) -> AcceleratorSource:
-        """The step; the user's own takes a batch of the data set, which the one process that has it gives."""
-        request = self._request
-        self._tell("step", 0.0)
-        batch = None
-        if request.step is not None and request.dataset is not None:
-            batch = Path(self._spec.folder, "batch.pt")
-            server.store_batch(batch)
-        job = StepJob(facts.batch_size, request.dataset is not None, batch, request.processes, request.seconds / BUDGET)
-        found = find_step_time(request, job, optional_parts, measure_accelerator)
-        self._found += found.measurements
-        self._cautions += found.cautions
-        if request.cpu_step:
-            step, cautions = measure_cpu_step(request, job, measure_accelerator)
-            self._found.append(step)
-            self._cautions += cautions
-        return found.source
-
-    def _around(self, facts: DatasetFacts) -> None:
-        """What says why a cost is what it is, and carries it beyond what was run."""
+        # What says why a cost is what it is, and carries it beyond what was run.
         self._measure("spin", measure_droop)
         self._measure("bandwidth", measure_bandwidth)
         if facts.files:
             self._measure("storage", measure_storage, facts.files)
         else:
             self._cautions.append(NO_FILES)
+        self._progress("done", 1.0)
+        return assemble(facts, loader, host, source, self._found, self._cautions, command, began)
+
+    def _say(self, what: str) -> None:
+        self._progress(what, 0.0)
+
+    def _tell(self, name: str, done: float) -> None:
+        label, begin, end = PARTS[name]
+        self._progress(label, begin + (end - begin) * done)
+
+    def _step(self, facts: DatasetFacts, server: Server) -> AcceleratorSource:
+        """The step; the user's own takes a batch of the data set, which the one process that has it gives."""
+        request = self._request
+        self._tell("step", 0.0)
+        job = AcceleratorConfig(
+            batch_size=facts.batch_size,
+            step=request.step,
+            processes=QUICK_PROCESSES if request.quick else PROCESSES,
+            seconds=SECONDS * (request.seconds / BUDGET),
+        )
+        if request.step is not None and request.dataset is not None:
+            job = replace(job, batch=Path(self._spec.folder, "batch.pt"))
+            server.ask(job.batch)
+        found = find_step_time(request, job)
+        self._found += found.measurements
+        self._cautions += found.cautions
+        if request.cpu_step:
+            step, cautions = measure_cpu_step(request, job)
+            self._found.append(step)
+            self._cautions += cautions
+        return found.source
 
     def _measure(self, name: str, measure: Callable[..., list[Measurement]], *args: Any) -> None:
         self._tell(name, 0.0)
@@ -238,9 +225,13 @@ def assemble(
     source: AcceleratorSource,
     found: Sequence[Measurement],
     cautions: Sequence[HostWarning],
-    made: Provenance,
+    command: str = "",
+    began: str = "",
 ) -> Profile:
-    """The profile of one campaign: what was found, with the fit of the speed as plain numbers."""
+    """The profile of one campaign: what was found, with the fit of the speed as plain numbers.
+
+    ``command`` and ``began`` go into its provenance, with the versions of what may change the numbers.
+    """
     # A sample is read from its file and written; collating reads it and writes it once more.
     ran = loader.batch_size or facts.batch_size
     moved = (facts.bytes_per_sample or 0.0) + 3.0 * loader.batch_bytes / ran
@@ -256,7 +247,15 @@ def assemble(
         measured_batch=None if ran == facts.batch_size else ran,
         host=host,
         accelerator=source,
-        provenance=made,
+        provenance=Provenance(
+            tool_version=__version__,
+            command=command,
+            time_utc=began,
+            host_fingerprint=host.fingerprint,
+            python_version=platform.python_version(),
+            numpy_version=np.__version__,
+            torch_version=version_of("torch"),
+        ),
         speed=speed.values,
         speed_uncertainty=speed.uncertainties,
         siblings=speed.sibling,
@@ -264,17 +263,4 @@ def assemble(
         cautions=tuple(cautions),
         settings=facts.settings,
         measurements=tuple(found),
-    )
-
-
-def provenance(command: str, began: str, host: HostFacts) -> Provenance:
-    """Where a profile comes from, with the versions of what may change the numbers."""
-    return Provenance(
-        tool_version=__version__,
-        command=command,
-        time_utc=began,
-        host_fingerprint=host.fingerprint,
-        python_version=platform.python_version(),
-        numpy_version=np.__version__,
-        torch_version=version_of("torch"),
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, pickled, pinning, waits_by_state
-from coresim.measure.machine_speed import MOST_SLOWER, shared_cv
+from coresim.measure.machine_speed import shared_cv
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
 from coresim.measure.sending import overlap, sending
@@ -28,9 +28,7 @@ def measurements(found: Calibration) -> list[Measurement]:
 
     Times are CPU seconds at the calibration's usual machine speed, but for waits and starts, which are wall seconds.
     """
-    lone = found.of(_fewest(found))
-    waits = waits_of(found, lone)
-    runs = _telling(found, lone, waits)
+    lone, waits, runs = _telling(found)
     parts = (_samples(found, runs, waits), _batches(found, runs), _receiving(found, runs), _speeds(found))
     return [*itertools.chain.from_iterable(parts), *_workers(found, lone), *_machine(found)]
 
@@ -40,16 +38,15 @@ def usual_paces(found: Calibration) -> Mapping[int, float]:
 
     If samples wait, it is one pace for any number: that of the runs which the costs come from.
     """
+    lone, _, telling = _telling(found)
+    return found.usual_pace if telling == lone else {1: found.usual_pace[telling[0].workers]}
+
+
+def _telling(found: Calibration) -> tuple[list[CalibrationRun], list[list[float]], list[CalibrationRun]]:
+    """The runs with the fewest workers, how long their samples wait, and the runs that the costs of work come from."""
     lone = found.of(_fewest(found))
-    telling = _telling(found, lone, waits_of(found, lone))
-    if telling == lone:
-        return found.usual_pace
-    return {1: found.usual_pace[telling[0].workers]}
-
-
-def _telling(found: Calibration, lone: list[CalibrationRun], waits: Sequence[Sequence[float]]) -> list[CalibrationRun]:
-    """The runs that the costs of work come from."""
-    return busiest(found, lone) if waits and not found.subject.threads else lone
+    waits = waits_of(found, lone)
+    return lone, waits, busiest(found, lone) if waits and not found.subject.threads else lone
 
 
 def _fewest(found: Calibration) -> int:
@@ -65,19 +62,11 @@ def _most(found: Calibration) -> int:
 def _machine(found: Calibration) -> Iterator[Measurement]:
     """How the machine's speed changed, and how much of it other programs took."""
     rounds = [tuple(runs) for _, runs in itertools.groupby(found.runs, lambda run: run.round)]
-    speeds = tuple(tuple(1.0 / slower(found, run) for run in runs) for runs in rounds)
+    speeds = tuple(tuple(1.0 / found.slower(run) for run in runs) for runs in rounds)
     text = "by the same few samples, prepared again and again on each CPU during every run; 1 is the calibration's mean"
     yield Measurement("machine.speed", "relative", speeds, text)
     used = tuple((stats.mean([run.others for run in runs]) / found.cpus,) for runs in rounds)
     yield Measurement("machine.others", "relative", used, "share of all CPUs that other programs used meanwhile")
-
-
-def slower(found: Calibration, run: CalibrationRun) -> float:
-    """How many times as much CPU time work took during that run as on average with as many busy CPUs.
-
-    It is within `MOST_SLOWER` and its inverse.
-    """
-    return min(MOST_SLOWER, max(1.0 / MOST_SLOWER, run.pace / found.usual_pace[run.workers]))
 
 
 def _who(found: Calibration, runs: Sequence[CalibrationRun]) -> str:
@@ -91,7 +80,7 @@ def _samples(
     how = f"{_who(found, runs)}; per sample, in the worker"
     threads = found.subject.threads
     values = [
-        [value / slower(found, run) for note in run.later for value in (note.wall if threads else note.cpu)]
+        [value / found.slower(run) for note in run.later for value in (note.wall if threads else note.cpu)]
         for run in runs
     ]
     yield Measurement("prepare.sample", "s/sample", _kept(values), f"{how}; {'wall' if threads else 'CPU'} time")
@@ -111,7 +100,7 @@ def _steps(found: Calibration, runs: Sequence[CalibrationRun], how: str) -> Iter
     totals = [
         [sum(note.steps[place] for note in run.later if note.steps) for place in range(len(names))] for run in runs
     ]
-    cpu = [stats.mean([value for note in run.later for value in note.cpu]) / slower(found, run) for run in runs]
+    cpu = [stats.mean([value for note in run.later for value in note.cpu]) / found.slower(run) for run in runs]
     for place, name in enumerate(names):
         shares = [spent[place] / sum(spent) * mean for spent, mean in zip(totals, cpu, strict=True) if sum(spent) > 0]
         if shares:
@@ -121,7 +110,7 @@ def _steps(found: Calibration, runs: Sequence[CalibrationRun], how: str) -> Iter
 
 def _batches(found: Calibration, runs: Sequence[CalibrationRun]) -> Iterator[Measurement]:
     who = _who(found, runs)
-    collate = [[note.collate / slower(found, run) for note in run.later] for run in runs]
+    collate = [[note.collate / found.slower(run) for note in run.later] for run in runs]
     yield Measurement("prepare.collate", "s/batch", _kept(collate), f"{who}; CPU seconds per batch, collation")
     if found.inline:
         alone = [list(map(_beyond_samples, run.trial.steps, run.trial.notes)) for run in found.inline]
@@ -129,7 +118,7 @@ def _batches(found: Calibration, runs: Sequence[CalibrationRun]) -> Iterator[Mea
         yield Measurement("inline.collate", "s/batch", _kept(alone), text)
     if found.subject.threads or not runs[0].workers:
         return
-    send = [[value / slower(found, run) for value in sending(run)] for run in runs]
+    send = [[value / found.slower(run) for value in sending(run)] for run in runs]
     text = "time of a worker without a pause, or of all its threads, per batch beyond samples and collation: sending it"
     yield Measurement("prepare.send", "s/batch", _kept(send), f"{who}; {text}")
     if runs[0].workers < found.cpus and (share := overlap(runs)):
@@ -144,7 +133,7 @@ def _beyond_samples(step: TimedStep, note: Note) -> float:
 
 def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterator[Measurement]:
     if found.subject.threads:
-        copies = [[note.copy / slower(found, run) for note in run.later] for run in found.of(found.counts[0])]
+        copies = [[note.copy / found.slower(run) for note in run.later] for run in found.of(found.counts[0])]
         yield Measurement(
             "receive.cpu", "s/batch", _kept(copies), "CPU seconds to copy a batch, in a thread of its own"
         )
@@ -154,7 +143,7 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
     how = f"{found.subject.loader}; per batch, in the trainer"
     for count in found.counts:
         runs = found.of(count)
-        values = [[step.cpu / slower(found, run) for step in run.received] for run in runs]
+        values = [[step.cpu / found.slower(run) for step in run.received] for run in runs]
         name = "receive.cpu" if count == 1 else f"receive.cpu.{count}"
         yield Measurement(name, "s/batch", _kept(values), f"{_who(found, runs)}; per batch, in the trainer; CPU time")
     # Without a step in between, the trainer asks before the maker's sending thread gets the interpreter's lock from the
@@ -163,12 +152,12 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
     for state, rounds in ({**_often(seen), **_often(_seen(found, paced=True))} or seen).items():
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
-    if pages := [[value / slower(found, run) for value in run.pages[1:]] for run in telling if run.pages[1:]]:
+    if pages := [[value / found.slower(run) for value in run.pages[1:]] for run in telling if run.pages[1:]]:
         yield Measurement("receive.pages", "s/batch", _kept(pages), f"{how}; CPU seconds to map its pages")
     pinned = [(run, batches) for run in telling if (batches := pinning(run.trial, run.later))]
     if pinned:
         how = f"{found.subject.loader}; per batch, of the thread that pins"
-        pins = [[cpu / slower(found, run) for cpu, _ in batches] for run, batches in pinned]
+        pins = [[cpu / found.slower(run) for cpu, _ in batches] for run, batches in pinned]
         yield Measurement("prepare.pin", "s/batch", _kept(pins), f"{how}; CPU seconds")
         waits = tuple((max(0.0, stats.mean([wait for _, wait in batches])),) for _, batches in pinned)
         yield Measurement("receive.pin", "s/batch", waits, f"{how}; wall seconds beyond them")
@@ -203,12 +192,12 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
         if not count or (count > _most(found) and not found.subject.threads):
             continue
         runs = found.of(count)
-        measure: Callable[[CalibrationRun], float] = thread_time if found.subject.threads else _busy_cpu
-        values = tuple((measure(run) / slower(found, run),) for run in runs)
+        measure = thread_time if found.subject.threads else _busy_cpu
+        values = tuple((measure(run) / found.slower(run),) for run in runs)
         how = f"{found.subject.loader}, {count} workers without a pause; per sample, with its part of the collation"
         yield Measurement(f"scaling.{count}", "s/sample", values, how)
     if found.subject.threads:
-        yield from lock_share(found, slower)
+        yield from lock_share(found)
 
 
 def _busy_cpu(run: CalibrationRun) -> float:
@@ -224,7 +213,7 @@ def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Mea
     most = found.of(max(count for count in found.counts if count <= _most(found)))
     starts = tuple((run.start_s / run.workers,) for run in most)
     yield Measurement("worker.start", "s/worker", starts, f"{how}; wall seconds of the trainer, one after the other")
-    first = tuple((max(0.0, _first(run)) / slower(found, run),) for run in lone)
+    first = tuple((max(0.0, _first(run)) / found.slower(run),) for run in lone)
     yield Measurement(
         "worker.first", "s/worker", first, f"{how}; CPU seconds until the first batch, and what its first calls add"
     )

@@ -7,7 +7,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration
@@ -21,20 +20,6 @@ from coresim.model.rebatch import SIZE_MARK
 LEAST_SEEN = 6
 #: What a pipe holds (pipe(7)).
 PIPE_BYTES = 65_536
-
-
-class _Made(NamedTuple):
-    """A batch: its worker, when it began, when it had it, and when it was there for the trainer, s."""
-
-    worker: int
-    began: float
-    made: float
-    there: float
-
-    @property
-    def is_pinned(self) -> bool:
-        """Whether a thread has pinned it."""
-        return self.there > self.made
 
 
 def pickled(found: Calibration) -> tuple[int, float]:
@@ -108,7 +93,7 @@ def waits_by_state(
         # If the job leaves a core free, the trainer waits for other programs only; else for its own workers too.
         share = foreign / (foreign + max(0.0, others + 2 - cpus)) if foreign else 0.0
         begun, read[batch.worker] = max(batch.made, read.get(batch.worker, batch.made)), step.got
-        unpickled = 0.0 if maker == "begin" or batch.is_pinned else max(0.0, begun + pickling - moment)
+        unpickled = 0.0 if maker == "begin" or batch.there > batch.made else max(0.0, begun + pickling - moment)
         waited = max(0.0, step.got - moment - unpickled - step.cpu * (1.0 + sharing) - share * step.queued)
         if not wanted or wanted[number]:
             later = batches[number + 1 : number + workers * prefetch_factor] if moment > batch.there else []
@@ -117,16 +102,16 @@ def waits_by_state(
     return found
 
 
-def _made(trial: Trial, moments: Sequence[float], workers: int, prefetch_factor: int) -> list[_Made]:
-    """The batches of a trial, each picked up at its moment.
+def _made(trial: Trial, moments: Sequence[float], workers: int, prefetch_factor: int) -> list[Note]:
+    """The notes of a trial's batches, each picked up at its moment, with when its worker had it to make.
 
     A worker that has another batch to make begins it at once, even if it then waits for its own threads' lock.
     """
-    found: list[_Made] = []
+    found: list[Note] = []
     for number, note in enumerate(trial.notes):
         before, dealt = number - workers, number - workers * prefetch_factor
         began = max(found[before].made, moments[dealt]) if dealt >= 0 else note.began
-        found.append(_Made(note.worker, min(began, note.made), note.made, note.there))
+        found.append(note._replace(began=min(began, note.made)))
     return found
 
 
@@ -148,12 +133,12 @@ def pinning(trial: Trial, later: Sequence[Note]) -> list[tuple[float, float]]:
     return found
 
 
-def _doing(batch: _Made, moment: float, spans: Sequence[tuple[float, float]], dealt: bool) -> str:
+def _doing(batch: Note, moment: float, spans: Sequence[tuple[float, float]], dealt: bool) -> str:
     """One of `coresim.model.handover.MAKERS`: what its maker does as a batch is picked up, or whether it was pinned.
 
     ``spans`` of that maker's work; ``dealt``: whether it has another batch to make when it has made this one.
     """
-    if batch.is_pinned:
+    if batch.there > batch.made:  # a thread has pinned it
         return "begin" if moment == batch.there else "rest"
     if moment == batch.made and dealt:
         return "begin"

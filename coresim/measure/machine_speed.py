@@ -72,9 +72,8 @@ class SpeedSampler:
         self._signs = np.frombuffer(memory, np.float64, 1, 32 + 8 * ROWS * width)
         self._subject = subject
         # It is told who its parent is: if it asked after that one's death, it would serve another process for ever.
-        self._process = multiprocessing.get_context("fork").Process(
-            target=self._sample, args=(subject, os.getpid()), daemon=True
-        )
+        self._parent = os.getpid()
+        self._process = multiprocessing.get_context("fork").Process(target=self._sample, daemon=True)
         self._process.start()
 
     def __enter__(self) -> Self:
@@ -129,45 +128,45 @@ class SpeedSampler:
         first, last = np.searchsorted(rows[:, 0], (begin, end))
         return rows[first : last + 1].copy()
 
-    def _sample(self, subject: Subject, parent: int) -> None:
+    def _sample(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         single_threaded()
         try:
-            self._rounds(subject, parent)
+            self._rounds()
         except Exception:  # the workers meet the same error and report it
             os._exit(1)
 
-    def _rounds(self, subject: Subject, parent: int) -> None:
-        index, times = subject.timed_sample or self._light_sample(subject)
+    def _rounds(self) -> None:
+        index, times = self._subject.timed_sample or self._light_sample()
         self._head[2:] = index, times
         indices = [index] * times
-        while os.getppid() == parent:
+        while os.getppid() == self._parent:
             row = self._rows[int(self._head[0]) % ROWS]
             for place, cpu in enumerate(self._cpus):
                 os.sched_setaffinity(0, {cpu})
                 self._signs += 1
-                row[1 + place] = _timed(subject, indices)
+                row[1 + place] = _timed(self._subject, indices)
                 # Each CPU is timed after an equal pause: right after another it finds warmer caches and reads fast.
-                self._pause(float(row[1 + place]) / self._share / len(self._cpus), parent)
+                self._pause(float(row[1 + place]) / self._share / len(self._cpus))
             row[0] = time.perf_counter()
             self._head[:2] = self._head[0] + 1, time.process_time()
 
-    def _pause(self, seconds: float, parent: int) -> None:
+    def _pause(self, seconds: float) -> None:
         until = time.perf_counter() + seconds
-        while os.getppid() == parent and time.perf_counter() < until:
+        while os.getppid() == self._parent and time.perf_counter() < until:
             self._signs += 1
             time.sleep(min(POLL_S, max(0.0, until - time.perf_counter())))
 
-    def _light_sample(self, subject: Subject) -> tuple[int, int]:
+    def _light_sample(self) -> tuple[int, int]:
         """The lightest of a few samples, or `OWN_WORK`, and how many times over it takes `TIMED_S`."""
         timed = []
         try:
-            for index in range(min(PROBED, subject.samples)):
+            for index in range(min(PROBED, self._subject.samples)):
                 self._signs += 1
-                timed.append((_timed(subject, [index]), index))
+                timed.append((_timed(self._subject, [index]), index))
         except Exception:  # they need a worker around them, or they are broken, which the workers report
             timed = []
-        lightest, index = min(timed or [(_timed(subject, [OWN_WORK]), OWN_WORK)])
+        lightest, index = min(timed or [(_timed(self._subject, [OWN_WORK]), OWN_WORK)])
         return index, max(1, math.ceil(TIMED_S / max(lightest, 1e-6)))
 
 

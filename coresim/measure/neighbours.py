@@ -17,8 +17,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from coresim.measure import protocol
 from coresim.measure.bandwidth import array_bytes, available_memory, cache_size, triad
@@ -28,8 +28,6 @@ from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores, on_cpus
 from coresim.measure.worker_pool import ROUNDS, physical_cpus, rounds, serve, worker_pool
 from coresim.model.measurement import Measurement
-
-Level = TypeVar("Level")
 
 #: Turns of the loop that spins: about a millisecond, so that a change of the clock within it does not matter.
 TURNS = 40_000
@@ -84,9 +82,10 @@ def measure_pressure(work: Callable[[], object], context: Context) -> list[Measu
     cpus = physical_cpus()
     if len(cpus) < 2:
         return []
-    levels = {round(100 * count * rate): (count, rate) for count, rate in [(0, 0.0), *pressures(len(cpus) - 1)]}
+    rates = [(0, 0.0), *pressures(len(cpus) - 1)]
     with streams(cpus[1:]) as press, on_cpus(cpus[:1]):
-        found = _beside(work, levels, press, context, "the job under pressure")
+        levels = {round(100 * count * rate): partial(press, count, rate) for count, rate in rates}
+        found = _beside(work, levels, context, "the job under pressure")
     how = "CPU time of the same work on one core, while other cores stream memory (triad) for a share of the time"
     return [Measurement(f"pressure.{percent}", "s", (tuple(values),), how) for percent, values in found.items()]
 
@@ -100,7 +99,7 @@ def pressures(others: int) -> list[tuple[int, float]]:
 
 
 @contextmanager
-def streams(cpus: Sequence[int]) -> Iterator[Callable[[tuple[int, float]], AbstractContextManager[None]]]:
+def streams(cpus: Sequence[int]) -> Iterator[Callable[[int, float], AbstractContextManager[None]]]:
     """Processes that can stream memory, one on each CPU, all at rest.
 
     Yields:
@@ -109,8 +108,7 @@ def streams(cpus: Sequence[int]) -> Iterator[Callable[[tuple[int, float]], Abstr
     size = array_bytes(cache_size(), len(cpus), available_memory())
     with worker_pool(_stream, size, cpus=cpus, doing="pressing on the memory") as children:
 
-        def press(level: tuple[int, float]) -> AbstractContextManager[None]:
-            count, rate = level
+        def press(count: int, rate: float) -> AbstractContextManager[None]:
             for place, child in enumerate(children):
                 child.send(rate if place < count else 0.0)
             for child in children:
@@ -149,19 +147,17 @@ def measure_siblings(work: Callable[[], object], pair: tuple[int, int], context:
     fork = multiprocessing.get_context("fork")
 
     @contextmanager
-    def threads(count: int) -> Iterator[None]:
+    def both() -> Iterator[None]:
         other = fork.Process(target=_busy, args=(work, pair[1], os.getpid()), daemon=True)
+        other.start()
         try:
-            if count == 2:
-                other.start()
             yield
         finally:
-            if other.pid is not None:
-                other.kill()
-                other.join(STOP_S)
+            other.kill()
+            other.join(STOP_S)
 
     with on_cpus(pair[:1]):
-        found = _beside(work, {1: 1, 2: 2}, threads, context, "hardware threads of one core")
+        found = _beside(work, {1: contextlib.nullcontext, 2: both}, context, "hardware threads of one core")
     how = "CPU time of the same samples on one hardware thread of a core, alone and beside the same on the other"
     return [Measurement(f"sibling.{count}", "s", (tuple(values),), how) for count, values in found.items()]
 
@@ -176,17 +172,16 @@ def _busy(work: Callable[[], object], cpu: int, parent: int) -> None:
 
 def _beside(
     work: Callable[[], object],
-    levels: Mapping[int, Level],
-    press: Callable[[Level], AbstractContextManager[None]],
+    levels: Mapping[int, Callable[[], AbstractContextManager[None]]],
     context: Context,
     name: str,
 ) -> dict[int, list[float]]:
     """CPU seconds of the undisturbed calls of ``work``, by the name of the level at which others work meanwhile."""
     turns: list[tuple[int, list[Timing]]] = []
     for turn in range(ROUNDS):
-        for place, (number, level) in enumerate(levels.items()):
+        for place, (number, others_at_work) in enumerate(levels.items()):
             context.progress((turn + place / len(levels)) / ROUNDS)
-            with press(level):
+            with others_at_work():
                 seconds = context.budget_s / (ROUNDS * len(levels))
                 turns.append((number, protocol.repeated(work, Clocks(), seconds)))
     kept = protocol.cleaned([timings for _, timings in turns], name, context.cautions)

@@ -73,6 +73,24 @@ class Note(NamedTuple):
         """When the trainer can have it: it is made and, where the loader pins, pinned."""
         return max(self.made, self.pinned)
 
+    def with_message(self, batch: Any) -> Note:
+        """The note with the size of the message as which a batch is sent, and what it takes to pickle it.
+
+        Raises:
+            InputError: it cannot be sent; the message names the type.
+        """
+        from multiprocessing.reduction import ForkingPickler  # noqa: PLC0415 (a trainer needs it not)
+
+        began = time.thread_time()
+        try:
+            size = len(ForkingPickler.dumps(batch))
+        except Exception as error:
+            raise InputError(
+                f"a batch of type {type(batch).__name__} cannot be sent from a worker to the trainer: "
+                f"{describe(error)}; return arrays, tensors, numbers or text, or give a collate function that does"
+            ) from None
+        return self._replace(message=size, pickling=time.thread_time() - began)
+
 
 class PinMark:
     """Travels before a batch: tells when the loader's thread that pins has the batch in pinned memory.
@@ -274,23 +292,3 @@ class Reader:
                 return item
             self._items = iter(self._dataset)
         raise InputError("the data set is empty: its iterator ends at once; give at least one sample")
-
-
-def message_of(value: Any) -> tuple[int, float]:
-    """Bytes of the message as which a batch is sent to another process, and CPU seconds to pickle it.
-
-    Raises:
-        InputError: it cannot be sent; the message names the type.
-    """
-    from multiprocessing.reduction import ForkingPickler  # noqa: PLC0415 (a trainer needs it not)
-
-    began = time.thread_time()
-    try:
-        size = len(ForkingPickler.dumps(value))
-    except Exception as error:
-        kind = type(value).__name__
-        raise InputError(
-            f"a batch of type {kind} cannot be sent from a worker to the trainer: {describe(error)}; "
-            "return arrays, tensors, numbers or text, or give a collate function that does"
-        ) from None
-    return size, time.thread_time() - began

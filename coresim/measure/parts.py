@@ -10,7 +10,6 @@ import sys
 import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from coresim.measure.system_root import SystemRoot
 from coresim.model.host import Part
@@ -55,21 +54,15 @@ def _torch_part(deep: bool, run: Runner) -> Part:
         return Part("torch", False, None, "needed to time a training step", "pip install torch (any build)")
     if not deep:
         return Part("torch", True, version, "installed; not imported", "")
-    # A broken or hanging torch must not take this process down with it.
-    found = _json_object(run([sys.executable, "-c", _TORCH_PROBE], 120.0))
-    if found is None:
+    # A broken or hanging torch must not take this process down with it. Its import may print before the last line.
+    try:
+        found = json.loads((run([sys.executable, "-c", _TORCH_PROBE], 120.0) or "").rpartition("\n")[2])
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
         return Part("torch", False, version, "installed, but its import failed or hung", "reinstall torch")
     devices = ", ".join(map(str, found.get("devices") or [])) or "no CUDA device"
     return Part("torch", True, version, f"built for CUDA {found.get('cuda') or 'none'}; sees {devices}", "")
-
-
-def _json_object(text: str | None) -> dict[str, Any] | None:
-    """The JSON object on the last line: an import may print before it."""
-    try:
-        found = json.loads((text or "").rpartition("\n")[2])
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _cuda_part(system: SystemRoot, run: Runner) -> Part:

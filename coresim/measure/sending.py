@@ -18,8 +18,8 @@ def sending(run: CalibrationRun) -> list[float]:
     While a worker prepares its next batch, its other threads send this one. If a core is free, that takes little of the
     worker's time; if none is, it takes all of it.
     """
-    found, by_worker = beyond(run), itertools.groupby(sorted(run.later, key=_place), lambda note: note.worker)
-    pairs = [pair for _, notes in by_worker for pair in itertools.pairwise(notes)]
+    found, ordered = beyond(run), sorted(run.later, key=lambda note: (note.worker, note.began))
+    pairs = [pair for pair in itertools.pairwise(ordered) if pair[0].worker == pair[1].worker]
     work = [after.process - note.process - sum(note.cpu) - note.collate for note, after in pairs]
     if not work or not sum(found):
         return found
@@ -31,10 +31,6 @@ def overlap(runs: Sequence[CalibrationRun]) -> float:
     """The share of `sending` that takes none of the worker's own time in those runs, in which cores were free."""
     own, whole = (sum(map(stats.mean, filter(None, map(each, runs)))) for each in (beyond, sending))
     return 1.0 - own / whole if whole else 0.0
-
-
-def _place(note: Note) -> tuple[int, float]:
-    return note.worker, note.began
 
 
 def beyond(run: CalibrationRun) -> list[float]:

@@ -125,19 +125,16 @@ class Server:
     def calibrate(self, ask: Ask, progress: Progress) -> Calibrated:
         """As `coresim.measure.calibrate.calibrate`; ``progress`` is told the fraction done."""
         self._child.send(ask)
-        while True:
-            tag, value = self._receive()
-            if tag == "calibrated":
-                found: Calibrated = value
-                return found
-            progress(value)
-
-    def store_batch(self, path: Path) -> None:
-        """Write one collated batch to a file, as tensors where torch is, for a training step that is measured alone."""
-        self.ask(path)
+        while (message := self._receive())[0] == "running":
+            progress(message[1])
+        found: Calibrated = message[1]
+        return found
 
     def ask(self, message: Any, doing: str = WAITING) -> Any:
-        """What the process answers to a message; ``doing``: what it does meanwhile."""
+        """What the process answers to a message; ``doing``: what it does meanwhile.
+
+        Told a path, it writes one collated batch there, as tensors where torch is, for a step that is measured alone.
+        """
         self._child.send(message)
         return self._receive(doing)[1]
 
@@ -173,15 +170,8 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     if small is not None:
         least = costs.measurements(run(small, budget_s=SMALL_SHARE * ask.budget_s, counts=(1,)))
         measurements += of_small(least, small.batch_size)
-    return Calibrated(
-        measurements,
-        cautions,
-        costs.usual_paces(found),
-        found.sampled,
-        *found.batch_facts,
-        found.busy,
-        subject.batch_size,
-    )
+    paces = costs.usual_paces(found)
+    return Calibrated(measurements, cautions, paces, found.sampled, *found.batch_facts, found.busy, subject.batch_size)
 
 
 def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> list[Measurement]:

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from coresim.errors import CoresimError, InputError, MissingPartError
-from coresim.measure.notes import Note, Prepared, Reader, message_of, unpacked
-from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
+from coresim.measure.notes import Note, Prepared, Reader, unpacked
+from coresim.measure.subject import PATIENCE, SILENT, Layout, Pipe, Subject, batches_of
 from coresim.measure.worker import leave_inherited
 from coresim.workloads.base import DatasetWorkload, Workload, blamed, mapped
 
@@ -115,7 +115,7 @@ class _Pipe(Pipe):
             except queue.Empty:
                 if dead := [process.exitcode for process in self._processes if not process.is_alive()]:
                     raise CoresimError(f"a loader's worker ended with exit code {dead[0]}; is memory short?") from None
-        raise InputError(f"no batch came for {PATIENCE:g} s; make the data set answer (a lock, a network, a disk?)")
+        raise InputError(SILENT.format(PATIENCE))
 
     def stop(self) -> int:
         self._over = True
@@ -148,8 +148,7 @@ def _work(reader: tuple[Any, ...], indices: Any, results: Any, parent: int) -> N
             shared = mapped(made, _shared)
             note = note._replace(made=time.perf_counter())
             if not sent:
-                message, pickling = message_of(shared)
-                note, sent = note._replace(message=message, pickling=pickling), True
+                note, sent = note.with_message(shared), True
             results.put((number, (shared, note)))
         except InputError as error:
             results.put((number, error))

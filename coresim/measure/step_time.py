@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from coresim.device.models import NETS
 from coresim.errors import InputError, MissingPartError
-from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
+from coresim.measure.parts import optional_parts
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, StepRow, find_step, precision_family
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
@@ -47,6 +47,7 @@ class StepRequest:
         gpu: the GPU whose record is taken.
         model: the net: of the record, or one of `NETS` to measure.
         device: ``cuda``, ``cuda:N`` or ``cpu``: where to measure.
+        dataset: the user's own, as `coresim.workloads.named.WorkloadSpec` takes it; None: a built-in workload.
     """
 
     step: str | None = None
@@ -55,6 +56,7 @@ class StepRequest:
     model: str | None = None
     precision: str | None = None
     device: str | None = None
+    dataset: str | None = None
 
     def __post_init__(self) -> None:
         """InputError: two ways to know the step time are asked for, it is not positive, or no record has the name."""
@@ -80,27 +82,19 @@ class StepRequest:
     def trained(self) -> tuple[str, str]:
         """The net to measure and torch's name of its precision.
 
+        By default it is mixed, as people train today, but on a CPU, where few have that, it is fp32.
+
         Raises:
             InputError: one that cannot be measured.
         """
         if self.net is None:
             raise InputError(f"--model {self.model}: cannot be measured; use one of {', '.join(NETS)}, or --step")
-        return self.net, _precision(self.precision, self.device or "cuda")
-
-
-@dataclass(frozen=True)
-class StepJob:
-    """What the campaign knows of the job when it asks for the step time.
-
-    ``batch``: a file with a batch of the data set, as tensors, for the user's own step; None for a net. ``processes``
-    repeat the measurement, each in ``scale`` times `SECONDS` per quantity.
-    """
-
-    batch_size: int
-    own_data: bool
-    batch: Path | None
-    processes: int
-    scale: float
+        if self.precision is None:
+            return self.net, "fp32" if self.device == "cpu" else "bf16"
+        family = precision_family(self.precision)
+        if family not in _TORCH_PRECISIONS:
+            raise InputError(f"--precision {self.precision}: cannot be measured; use bf16 or fp32, or your own --step")
+        return self.net, _TORCH_PRECISIONS[family]
 
 
 @dataclass(frozen=True)
@@ -112,37 +106,32 @@ class StepTime:
     cautions: tuple[HostWarning, ...] = ()
 
 
-def find_step_time(
-    request: StepRequest,
-    job: StepJob,
-    parts: Callable[[], Sequence[Part]],
-    measure: Callable[[AcceleratorConfig], AcceleratorResult],
-) -> StepTime:
+def find_step_time(request: StepRequest, job: AcceleratorConfig) -> StepTime:
     """The step time of the first source that applies; see the module's text.
 
-    ``parts`` gives the optional parts of this host, and is asked only where it matters; ``measure`` is
-    `coresim.measure.accelerator.measure_accelerator`.
+    ``job``: how a step is measured, if one is; the device, a net and its precision are those that the request says.
 
     Raises:
         InputError: an unknown name, or the user's step fails.
         MissingPartError: the user's step, or a device that the user names, cannot be measured here.
     """
     if request.step_time is not None:
-        return _given(request.step_time, job)
+        basis = f"given: {format_duration(request.step_time)} per step of {job.batch_size}, taken as exact"
+        return StepTime(AcceleratorSource(kind="given", basis=basis, uncertainty=0.0, step_time_s=request.step_time))
     if request.step is not None or request.device is not None:
         try:
-            return _measured(request, job, measure)
+            return _measured(request, job)
         except MissingPartError as error:
             remedy = "" if request.device == "cpu" else ", or time the step on the CPU with --device cpu"
             raise MissingPartError(f"{error}{remedy}") from None
-    if request.gpu is not None or not has_cuda(parts()):
-        return _recorded(request, job)
+    if request.gpu is not None or not has_cuda(optional_parts()):
+        return _recorded(request, job.batch_size)
     if request.net is None:
-        return _recorded(request, job, f"only {', '.join(NETS)} can be, without --step")
+        return _recorded(request, job.batch_size, f"only {', '.join(NETS)} can be, without --step")
     try:
-        return _measured(request, job, measure)
+        return _measured(request, job)
     except MissingPartError as error:
-        return _recorded(request, job, str(error))
+        return _recorded(request, job.batch_size, str(error))
 
 
 def has_cuda(parts: Sequence[Part]) -> bool:
@@ -150,70 +139,52 @@ def has_cuda(parts: Sequence[Part]) -> bool:
     return {part.name for part in parts if part.present} >= {"torch", "CUDA device"}
 
 
-def measure_cpu_step(
-    request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
-) -> tuple[Measurement, list[HostWarning]]:
+def measure_cpu_step(request: StepRequest, job: AcceleratorConfig) -> tuple[Measurement, list[HostWarning]]:
     """Measure ``accelerator.cpu_step`` (s/step): what the job would do without a GPU, on all cores of this process.
 
-    The user's own step is timed with its own batch, a net as `_few_samples` says. Reasons to trust it less come along.
+    The user's own step is timed with its own batch, a net as `_timed` says. Reasons to trust it less come along.
 
     Raises:
         InputError: the net cannot be measured.
-        MissingPartError, CoresimError: as `coresim.measure.accelerator.measure_accelerator`, which is ``measure``.
+        MissingPartError, CoresimError: as `coresim.measure.accelerator.measure_accelerator`.
     """
     if request.step is None and request.net is None:
         raise InputError(f"--cpu-step: {request.model} cannot be measured; use one of {', '.join(NETS)}, or --step")
-    config = AcceleratorConfig(
-        device="cpu",
-        model=request.net or NETS[0],
-        batch_size=job.batch_size,
-        step=request.step,
-        batch=job.batch,
-        processes=1,
-        seconds=CPU_SECONDS,
-        busy=(),
-    )
-    result = measure(config) if request.step else _few_samples(config, measure)
+    config = replace(job, device="cpu", model=request.net or NETS[0], processes=1, seconds=CPU_SECONDS, busy=())
+    result = _timed(config)
     step = result["accelerator.step"]
     step = replace(step, name="accelerator.cpu_step", how=f"the step on the CPU, all cores; {step.how}")
     return step, result.busy_warnings()
 
 
-def _few_samples(
-    config: AcceleratorConfig, measure: Callable[[AcceleratorConfig], AcceleratorResult]
-) -> AcceleratorResult:
-    """Time a net on the CPU with few samples, and take it to need time in proportion to them.
+def _timed(config: AcceleratorConfig) -> AcceleratorResult:
+    """Time a step; of a net on the CPU only a few samples, which it is taken to need time in proportion to.
 
     That is near the truth where a sample alone keeps all cores busy, and a batch of 256 may take a CPU minutes. Where
     the whole batch would take `CPU_STEP_S` at the most, that is timed instead.
     """
-    size = min(CPU_BATCH, config.batch_size)
-    found, factor = measure(replace(config, batch_size=size)), config.batch_size / size
+    size = config.batch_size if config.step or config.device != "cpu" else min(CPU_BATCH, config.batch_size)
+    found, factor = measure_accelerator(replace(config, batch_size=size)), config.batch_size / size
     if factor == 1:
         return found
     if factor * found["accelerator.step"].mean <= CPU_STEP_S:
-        return measure(config)
+        return measure_accelerator(config)
     proportion = f"of {size} samples, in proportion to {config.batch_size}"
     measurements = tuple(replace(m.scaled(factor), how=f"{proportion}; {m.how}") for m in found.measurements)
     step = f"{found.provenance['step']} {proportion}"
     return replace(found, measurements=measurements, provenance={**found.provenance, "step": step})
 
 
-def _given(seconds: float, job: StepJob) -> StepTime:
-    basis = f"given: {format_duration(seconds)} per step of {job.batch_size}, taken as exact"
-    return StepTime(AcceleratorSource(kind="given", basis=basis, uncertainty=0.0, step_time_s=seconds))
-
-
-def _recorded(request: StepRequest, job: StepJob, instead: str | None = None) -> StepTime:
+def _recorded(request: StepRequest, batch_size: int, instead: str | None = None) -> StepTime:
     """A record of the catalogue; ``instead`` says why the device that is here was not measured."""
     gpu, model = request.gpu or DEFAULT_GPU, request.model or DEFAULT_MODEL
-    found = find_step(gpu, model, job.batch_size, request.precision)
+    found = find_step(gpu, model, batch_size, request.precision)
     # Nobody has said which network is trained on the user's own data set, nor on which GPU.
     source = recorded_source(found)
-    if job.own_data and request.gpu is None and request.model is None:
+    if request.dataset is not None and request.gpu is None and request.model is None:
         basis = f"not known; in its place the catalogue's {found.provenance}"
         source = replace(source, kind="unknown", basis=basis)
-    return StepTime(source, (), tuple(_stand_in_cautions(request, job, found.row, instead)))
+    return StepTime(source, (), tuple(_stand_in_cautions(request, found.row, instead)))
 
 
 def recorded_source(found: StepChoice) -> AcceleratorSource:
@@ -227,22 +198,22 @@ def recorded_source(found: StepChoice) -> AcceleratorSource:
     )
 
 
-def _stand_in_cautions(request: StepRequest, job: StepJob, row: StepRow, instead: str | None) -> Iterator[HostWarning]:
+def _stand_in_cautions(request: StepRequest, row: StepRow, instead: str | None) -> Iterator[HostWarning]:
     remedy = "time your own with --step, or give --step-time; --gpu and --model choose another record"
     if instead:
         yield HostWarning(
             "the CUDA device here was not measured", instead, f"a record of {row.gpu} stands in: {remedy}"
         )
-    if job.own_data and request.gpu is not None and request.model is None:
+    if request.dataset is not None and request.gpu is not None and request.model is None:
         yield HostWarning("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
 
 
-def _measured(
-    request: StepRequest, job: StepJob, measure: Callable[[AcceleratorConfig], AcceleratorResult]
-) -> StepTime:
-    config = _config(request, job)
-    few = request.device == "cpu" and request.step is None
-    result = _few_samples(config, measure) if few else measure(config)
+def _measured(request: StepRequest, job: AcceleratorConfig) -> StepTime:
+    config = replace(job, device=request.device or "cuda")
+    if request.step is None:  # a step of the user's own has its own precision
+        model, precision = request.trained
+        config = replace(config, model=model, precision=precision)
+    result = _timed(config)
     step, facts = result["accelerator.step"], result.provenance
     error = relative_error(step.values)
     error = math.hypot(error, PROPORTION) if "in proportion" in facts["step"] else error
@@ -253,42 +224,17 @@ def _measured(
     source = AcceleratorSource(
         kind="measured", basis=basis, uncertainty=error, synchronises=result.synchronises, name=facts["device"]
     )
-    return StepTime(source, result.measurements, tuple(_cautions(request, job, result)))
+    return StepTime(source, result.measurements, tuple(_cautions(request, result)))
 
 
-def _cautions(request: StepRequest, job: StepJob, result: AcceleratorResult) -> list[HostWarning]:
+def _cautions(request: StepRequest, result: AcceleratorResult) -> list[HostWarning]:
     found = []
     if not result.settled:
         remedy = "give a larger --budget; other programs on the GPU, or heat, do this too"
         found.append(HostWarning("the training step", "still changing after its warm-up", remedy))
     if request.device == "cpu":
         found += result.busy_warnings()
-    if job.own_data and request.step is None:
+    if request.dataset is not None and request.step is None:
         value, remedy = result.provenance["step"], "give your own with --step package.module:name"
         found.append(HostWarning("a built-in step was timed with your dataset", value, remedy))
     return found
-
-
-def _config(request: StepRequest, job: StepJob) -> AcceleratorConfig:
-    # A step of the user's own has its own precision, and what the request says of nets is not used.
-    model, precision = request.trained if request.step is None else (NETS[0], "fp32")
-    return AcceleratorConfig(
-        device=request.device or "cuda",
-        model=model,
-        batch_size=job.batch_size,
-        precision=precision,
-        step=request.step,
-        batch=job.batch,
-        processes=job.processes,
-        seconds=SECONDS * job.scale,
-    )
-
-
-def _precision(asked: str | None, device: str) -> str:
-    """torch's name of a precision; by default mixed, as people train today, but on a CPU, where few have it, fp32."""
-    if asked is None:
-        return "fp32" if device == "cpu" else "bf16"
-    family = precision_family(asked)
-    if family not in _TORCH_PRECISIONS:
-        raise InputError(f"--precision {asked}: cannot be measured; use bf16 or fp32, or your own --step")
-    return _TORCH_PRECISIONS[family]

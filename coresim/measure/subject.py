@@ -18,6 +18,7 @@ from coresim.workloads.base import seed_everything
 
 #: The longest that a batch may take, s; a loader that gives nothing for so long is taken for one that hangs.
 PATIENCE = 300.0
+SILENT = "no batch came for {:g} s; make the data set answer (a lock, a network, a disk?)"
 
 
 @dataclass(frozen=True)

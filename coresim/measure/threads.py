@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
@@ -28,7 +27,7 @@ def thread_time(run: CalibrationRun) -> float:
     return span / (len(streamed) - 1) * run.workers / len(run.trial.notes[0].wall)
 
 
-def lock_share(found: Calibration, slower: Callable[[Calibration, CalibrationRun], float]) -> Iterator[Measurement]:
+def lock_share(found: Calibration) -> Iterator[Measurement]:
     """``lock.share``: the share of preparing for which a thread holds the lock; nothing if that cannot be seen.
 
     With h seconds of the lock per sample, any number of threads makes at most 1 / h samples per second (the bottleneck
@@ -39,19 +38,13 @@ def lock_share(found: Calibration, slower: Callable[[Calibration, CalibrationRun
     if not counts or counts[-1] < LEAST_CORES:
         return
     most, fewer = counts[-1], max(count for count in counts if 2 * count <= counts[-1])
-    runs = found.of(most)
-    times = {count: _mean(found.of(count), lambda run: thread_time(run) / slower(found, run)) for count in counts}
-    wall, cpu = (_mean(runs, partial(_total, part)) for part in ("wall", "cpu"))
+    times = {count: stats.mean([thread_time(run) / found.slower(run) for run in found.of(count)]) for count in counts}
+    wall, cpu = (
+        stats.mean([sum(sum(getattr(note, part)) for note in run.trial.notes) for run in found.of(most)])
+        for part in ("wall", "cpu")
+    )
     if most / times[most] > GAIN * fewer / times[fewer] or 1.0 - cpu / wall < WAITED:
         return
     share = times[most] / most / times[counts[0]] / lock.longer(most)
     how = f"{found.subject.loader}: {most} threads get no more done than the lock lets through; {fewer} nearly as much"
     yield Measurement("lock.share", "share", ((min(1.0, share),),), how)
-
-
-def _mean(runs: Sequence[CalibrationRun], of: Callable[[CalibrationRun], float]) -> float:
-    return stats.mean([of(run) for run in runs])
-
-
-def _total(part: str, run: CalibrationRun) -> float:
-    return sum(sum(getattr(note, part)) for note in run.trial.notes)

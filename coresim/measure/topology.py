@@ -97,11 +97,9 @@ def clock_range(system: SystemRoot, online: Iterable[int]) -> tuple[int | None, 
 
 def numa_cpus(system: SystemRoot) -> tuple[str, ...]:
     """Each memory node's CPUs in Linux's list form."""
-    nodes = [
-        path for path in system.glob("sys/devices/system/node/node*/cpulist") if re.search(r"node\d+/cpulist", path)
-    ]
-    nodes.sort(key=lambda path: int(re.findall(r"node(\d+)/", path)[-1]))
-    return tuple(system.text(path) or "" for path in nodes)
+    paths = system.glob("sys/devices/system/node/node*/cpulist")
+    nodes = {int(found[1]): path for path in paths if (found := re.search(r"node(\d+)/cpulist", path))}
+    return tuple(system.text(nodes[number]) or "" for number in sorted(nodes))
 
 
 def _cpuinfo(system: SystemRoot) -> list[dict[str, str]]:

@@ -12,15 +12,17 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import takewhile
+from threading import Event
 from typing import Any
 
 from torch.utils import data
 from torch.utils.data import DataLoader
 
 from coresim.errors import InputError
-from coresim.measure.notes import Note, PinMark, Prepared, Reader, message_of, unpacked
+from coresim.measure.notes import Note, PinMark, Prepared, Reader, unpacked
 from coresim.measure.skipping import SkippingReader
-from coresim.measure.subject import PATIENCE, Layout, Pipe, Subject, batches_of
+from coresim.measure.subject import PATIENCE, SILENT, Layout, Pipe, Subject, batches_of
 from coresim.measure.worker import leave_inherited
 from coresim.units import short
 from coresim.workloads.base import DatasetWorkload, Workload, blamed, default_collate, describe
@@ -84,10 +86,10 @@ class TorchSubject(Subject):
         if self._iterable:
             return {"batch_size": job.batch_size, "drop_last": self._batched}
         if self._batches is not None:
-            return {"batch_sampler": _Endless(self._batches(seed))}
+            return {"batch_sampler": self._batches(seed)}
         if self._batched:
-            return {"batch_sampler": _Endless(_whole(job.batch_sampler))}
-        return {"batch_size": None, "sampler": _Endless(_over_again(job.sampler))}
+            return {"batch_sampler": _whole(job.batch_sampler)}
+        return {"batch_size": None, "sampler": _over_again(job.sampler)}
 
 
 def of_workload(workload: Workload) -> TorchSubject:
@@ -102,9 +104,9 @@ def of_workload(workload: Workload) -> TorchSubject:
         dataset = workload.dataset if workload.is_map or is_torch else _Stream(workload.dataset)
     else:
         dataset = Prepared(workload)
-    if isinstance(dataset, data.IterableDataset):
-        return TorchSubject(DataLoader(dataset, batch_size=size, **own))
     loader: Any = DataLoader(dataset, batch_size=size, **own)  # type: ignore[arg-type]
+    if isinstance(dataset, data.IterableDataset):
+        return TorchSubject(loader)
     return TorchSubject(loader, partial(batches_of, min(len(dataset), 10**6), size))
 
 
@@ -161,8 +163,7 @@ class _Fetcher:
         with blamed(f"preparing the batch of samples {short(index)}", remedy):
             batch, note = self._reader.fetch(index)
         if not self._sent:
-            self._sent, (message, pickling) = True, message_of(batch)
-            note = note._replace(message=message, pickling=pickling)
+            self._sent, note = True, note.with_message(batch)
         return _MARK, batch, note
 
 
@@ -182,7 +183,8 @@ class _TorchPipe(Pipe):
         self.inline = not workers
         with _noting_here(fetcher) if self.inline else contextlib.nullcontext():
             self._batches: Any = iter(loader)
-        self._dealt = self._batches._sampler_iter = _Dealt(self._batches._sampler_iter)
+        self._over = over = Event()
+        self._batches._sampler_iter = takewhile(lambda _: not over.is_set(), self._batches._sampler_iter)
         self._most = 0 if self.inline else workers * loader.prefetch_factor
 
     def next(self) -> tuple[Any, Note]:
@@ -192,7 +194,9 @@ class _TorchPipe(Pipe):
         except InputError as error:  # torch makes a worker's traceback the message of the same error
             raise InputError(str(error).strip().splitlines()[-1].partition(_PREFIX)[2] or str(error)) from None
         except RuntimeError as error:
-            raise _told(error) from None
+            text = describe(error)
+            failed = f"the loader failed: {text}; is memory or /dev/shm short?"
+            raise InputError(SILENT.format(PATIENCE) if "timed out" in text else failed) from None
         note = unpacked(note)
         if self.inline or isinstance(mark, PinMark):  # no thread pins
             return batch, note
@@ -201,7 +205,7 @@ class _TorchPipe(Pipe):
 
     def stop(self) -> int:
         """Deal no more indices: the workers come to rest when they have made what is out."""
-        self._dealt.over = True
+        self._over.set()
         return self._most
 
     def pids(self) -> tuple[int, ...]:
@@ -212,36 +216,6 @@ class _TorchPipe(Pipe):
         """Let torch shut its workers down."""
         if not self.inline:
             self._batches._shutdown_workers()
-
-
-def _told(error: RuntimeError) -> InputError:
-    text = describe(error)
-    if "timed out" in text:
-        return InputError(f"no batch came for {PATIENCE:g} s; make the data set answer (a lock, a network, a disk?)")
-    return InputError(f"the loader failed: {text}; is memory or /dev/shm short?")
-
-
-class _Dealt:
-    """The indices that a running loader deals, until they are declared to be over."""
-
-    def __init__(self, indices: Iterator[Any]) -> None:
-        self._indices, self.over = indices, False
-
-    def __next__(self) -> Any:
-        if self.over:
-            raise StopIteration
-        return next(self._indices)
-
-
-class _Endless:
-    def __init__(self, indices: Iterator[Any]) -> None:
-        self._indices = indices
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._indices
-
-    def __len__(self) -> int:
-        return 2**62
 
 
 def _over_again(sampler: Any) -> Iterator[Any]:

@@ -237,15 +237,13 @@ def measure_copies(batch: Any, device: Device) -> list[Measurement]:
 
 def _copied(batches: Sequence[Any], device: Device) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Seconds of `COPIES` copies, by the device's clock and by the host's."""
-    found = [_one_copy(batch, device) for batch in islice(cycle(batches), COPY_WARM_UP + COPIES)]
+    found = []
+    for batch in islice(cycle(batches), COPY_WARM_UP + COPIES):
+        device.synchronise()
+        wall, start = device.wall(), device.record()
+        to_device(batch, device)
+        end = device.record()
+        device.synchronise()
+        found.append((device.elapsed(start, end), device.wall() - wall))
     there, waited = zip(*found[COPY_WARM_UP:], strict=True)
     return there, waited
-
-
-def _one_copy(batch: Any, device: Device) -> tuple[float, float]:
-    device.synchronise()
-    wall, start = device.wall(), device.record()
-    to_device(batch, device)
-    end = device.record()
-    device.synchronise()
-    return device.elapsed(start, end), device.wall() - wall

@@ -122,9 +122,8 @@ def run_trial(
         start = got if end is None else max(ready, end) + (got - max(ready, asked))
         if pipe.inline and end is not None:
             start = end + (got - asked)
-        end = start + step_s
         # A step's end is known as it begins, so ranks tell it one another while their devices are busy.
-        end = join(end)
+        end = join(start + step_s)
         wait(end)
         found.append(TimedStep(asked, ready, got, start, end, used, queued))
         notes.append(note)

@@ -13,14 +13,12 @@ import psutil
 from coresim.errors import InputError
 from coresim.model.activity import Process, Tick
 
-Clock = Callable[[], float]
-
 
 def watch(
     pid: int,
     interval: float = 1.0,
     *,
-    clock: Clock = time.monotonic,
+    clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     gpus: Callable[[], tuple[float, ...]] | None = None,
 ) -> Iterator[Tick]:

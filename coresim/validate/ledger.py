@@ -230,12 +230,9 @@ def _code_digest() -> str:
 
 
 def _accelerators(grid: Grid, device: str) -> str:
-    names = dict.fromkeys((setting.trains, setting.device or device) for setting in grid.settings)
-    return ", ".join(
-        dict.fromkeys(
-            f"training {name} on {where}" if name else "emulated (blocks for the step time)" for name, where in names
-        )
-    )
+    emulated = "emulated (blocks for the step time)"
+    told = (f"training {s.trains} on {s.device or device}" if s.trains else emulated for s in grid.settings)
+    return ", ".join(dict.fromkeys(told))
 
 
 def load_ledger(path: str | os.PathLike[str]) -> Ledger:
@@ -254,7 +251,8 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
     body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
     try:
         found: Ledger = as_record(Ledger, {"points": None} | body)
-        found = found if document["schema_version"] == VERSION else _of_covered(found)
+        if document["schema_version"] == COVERED:
+            found = replace(found, points=tuple(map(_of_covered, found.points)))
     except InputError as error:
         raise InputError(f"{path}: {error}; validate again, into another file") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -262,15 +260,11 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
     return found
 
 
-def _of_covered(ledger: Ledger) -> Ledger:
-    """A ledger of the format `COVERED`, its idle as `idle_share` has it.
+def _of_covered(point: RecordedPoint) -> RecordedPoint:
+    """A point of a ledger of the format `COVERED`, its idle as `idle_share` has it.
 
     The interval moves with the prediction: how wide it would have been is not known.
     """
-    return replace(ledger, points=tuple(_point_of_covered(point) for point in ledger.points))
-
-
-def _point_of_covered(point: RecordedPoint) -> RecordedPoint:
     if not point.setting.trains:
         return point
     trials = tuple(

@@ -32,7 +32,7 @@ from coresim.validate.grid import Setting
 from coresim.validate.training import StepCost
 
 LEVEL = 0.8
-NOMINAL, PERTURBED = 8, 40
+NOMINAL, PERTURBED, SEED = 8, 40, 1
 #: Steps of a trial: enough to last about this long, within bounds.
 LEAST_STEPS, MOST_STEPS = 12, 500
 #: A trial is up to so many times as long where chance alone would change its idle by more than this standard deviation,
@@ -68,10 +68,6 @@ class Costs:
         """The scenario of the calibration, at the machine's speed meant."""
         # Whatever runs on a CPU lacks the share that sampling takes of it.
         return with_services(_read(json.dumps(self.tables)), self.slower / (1.0 - self.sampled), *WORK)
-
-    def at(self, slower: float) -> Costs:
-        """The same costs on a machine that needs ``slower`` times as much CPU time."""
-        return replace(self, slower=slower)
 
 
 @lru_cache(maxsize=32)
@@ -191,10 +187,10 @@ def long_enough(costs: Costs, setting: Setting, length: RunLength, engine: Engin
     return replace(length, steps=length.warm_up + steps + cycle * round((wanted - steps) / cycle))
 
 
-def chance(costs: Costs, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> float:
+def chance(costs: Costs, setting: Setting, length: RunLength, engine: Engine) -> float:
     """Standard deviation of a trial's idle, a share, if all costs are as the calibration says: samples differ."""
     pipeline = pipeline_of(scenario_of(costs, setting), setting)
-    runs = runs_of(pipeline, length, engine, seed, setting.straggler)
+    runs = runs_of(pipeline, length, engine, setting.straggler)
     return math.sqrt(stats.variance(trial_idles(runs, step_time(costs, setting), length)))
 
 
@@ -219,15 +215,15 @@ def trial_idles(runs: Sequence[Run], step_s: float, length: RunLength) -> list[f
     return [idle_share(step_s, _period([run], length)) for run in runs]
 
 
-def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine, seed: int = 1) -> Prediction:
+def predict(costs: Costs, setting: Setting, length: RunLength, engine: Engine) -> Prediction:
     """The simulation's prediction for trials of that length.
 
     The interval at level `LEVEL` holds one trial: each of the simulated ones is as long as the real one and draws its
     own inputs within their uncertainty, so the noise of a short run is in it too. So is what the model itself misses.
     """
     pipeline = pipeline_of(scenario_of(costs, setting), setting)
-    runs, step_s = runs_of(pipeline, length, engine, seed, setting.straggler), step_time(costs, setting)
-    idles = trial_idles(runs_of(pipeline, length, engine, seed, setting.straggler, PERTURBED), step_s, length)
+    runs, step_s = runs_of(pipeline, length, engine, setting.straggler), step_time(costs, setting)
+    idles = trial_idles(runs_of(pipeline, length, engine, setting.straggler, PERTURBED), step_s, length)
     low, high = (stats.quantile(idles, share) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     idle, model = stats.mean(trial_idles(runs, step_s, length)), model_half(LEVEL)
     low, high = idle - math.hypot(max(0.0, idle - low), model), idle + math.hypot(max(0.0, high - idle), model)
@@ -250,16 +246,14 @@ def pipeline_of(scenario: Scenario, setting: Setting) -> Pipeline:
     return build(scenario, setting.option, setting.cores, max(1, setting.workers), setting.prefetch_factor)
 
 
-def runs_of(
-    pipeline: Pipeline, length: RunLength, engine: Engine, seed: int, straggler: float, inputs: int = 0
-) -> list[Run]:
+def runs_of(pipeline: Pipeline, length: RunLength, engine: Engine, straggler: float, inputs: int = 0) -> list[Run]:
     """`NOMINAL` runs with the costs as they are, or so many with ``inputs`` drawn within their uncertainty."""
     # Where one rank has times of its own, batches are drawn for each of them, as many as it may be dealt.
     rows = max(LEAST_ROWS, length.steps + (pipeline.credits or 0) if straggler > 1.0 else length.steps)
     found = []
     for number in range(inputs or NOMINAL):
-        drawn = draw(pipeline, rows, seed, number, inputs=inputs)
-        line = perturb_speed(pipeline, seed, number, inputs) if inputs else pipeline
+        drawn = draw(pipeline, rows, SEED, number, inputs=inputs)
+        line = perturb_speed(pipeline, SEED, number, inputs) if inputs else pipeline
         found.append(engine(line, straggling(pipeline, drawn, rows, straggler), length))
     return found
 

@@ -16,7 +16,7 @@ from functools import partial
 
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.calibrate import BUDGET_S
-from coresim.measure.campaign import assemble, provenance
+from coresim.measure.campaign import Progress, assemble
 from coresim.measure.host import read_host
 from coresim.measure.protocol import Context
 from coresim.measure.server import Ask, Calibrated, Server
@@ -45,8 +45,6 @@ ATTEMPTS = 2
 BANDWIDTH_S = 3.0
 #: A profile needs a step time; every trial has its own.
 NO_STEP = AcceleratorSource(kind="given", basis="each trial's own", uncertainty=0.0, step_time_s=1.0)
-
-Progress = Callable[[str, float], None]
 
 
 def validate(
@@ -178,7 +176,7 @@ class _Maker:
             device, training = server.ask(Train(first, device, again=training))
         host = read_host(load_window=0.0)
         measurements = [*found.measurements, *self.bandwidth]
-        profile = assemble(server.facts, found, host, NO_STEP, measurements, (), provenance("", "", host))
+        profile = assemble(server.facts, found, host, NO_STEP, measurements, ())
         tables, spread = profile.scenario_tables(), speed_spread(profile)
         costs = Costs(tables, found.sampled, training, spread=spread, drift=DRIFT)
         warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
@@ -197,11 +195,6 @@ class _Maker:
             rate_idle=by_rates(costs, setting),
             buffer_idle=by_buffer(costs, setting),
         )
-
-
-def _usual_pace(paces: Mapping[int, float], setting: Setting) -> float:
-    """The usual pace beside as many busy CPUs as the setting has, or the most below that was seen."""
-    return paces[max((count for count in paces if count <= setting.busy), default=min(paces))]
 
 
 def quiet_calibration(
@@ -235,7 +228,9 @@ def _attempt(
 ) -> RecordedPoint:
     """The point with one more trial; which trials are disturbed is judged anew."""
     limit = group if point.setting.limit == "quota" else None
-    order = Order(point.setting, point.step_s, point.length, _usual_pace(paces, point.setting), limit)
+    # The usual pace is that beside as many busy CPUs as the setting has, or the most below that was seen.
+    pace = paces[max((count for count in paces if count <= point.setting.busy), default=min(paces))]
+    order = Order(point.setting, point.step_s, point.length, pace, limit)
     measured: MeasuredTrial = server.ask(order, "running the real pipeline")
     return judged(replace(point, trials=(*point.trials, measured)))
 

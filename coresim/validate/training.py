@@ -69,8 +69,8 @@ class Training:
         model: one of `coresim.device.models.NETS`, which trains on the batch's images; or the user's own step, which
             gets the whole batch and has a precision of its own.
         precision, device: as `coresim.measure.accelerator.AcceleratorConfig` has them.
-        encoded: a batch of undecoded JPEG files, where the device decodes; its decoding is then part of the step.
-        batch: for the user's step, a batch of the user's data set, as tensors.
+        batch: one of the data set, for the user's step as tensors; None: a synthetic one.
+        encoded: whether it holds undecoded JPEG files, which the device decodes; that is then part of the step.
 
     Raises:
         InputError: an unknown model, precision or device; the user's step cannot be imported or, later, fails.
@@ -78,7 +78,7 @@ class Training:
     """
 
     def __init__(
-        self, model: str, precision: str, device: str, batch_size: int, encoded: Any = None, batch: Any = None
+        self, model: str, precision: str, device: str, batch_size: int, batch: Any = None, encoded: bool = False
     ) -> None:
         blame = blamed(f"training step {model}", "run it once in Python by itself")
         own = blame(user_step)(model) if is_own(model) else None
@@ -86,13 +86,10 @@ class Training:
         images, labels = synthetic_batch(batch_size, 224)
         # On the device once and for all: a copy in each step would wait for the step before.
         self._labels = to_device(labels, self.device)
-        self._decode = None if encoded is None else self.device.decoder(jpeg_decoder)
+        self._decode = self.device.decoder(jpeg_decoder) if encoded else None
         self._whole, self._count = own is not None, STEPS
-        if own is None:
-            self._batch = images if encoded is None else encoded
-            self._train = self.device.step(model, precision)
-        else:
-            self._batch, self._train = batch, blame(own)
+        self._batch = images if batch is None else batch
+        self._train = self.device.step(model, precision) if own is None else blame(own)
 
     def cost(self, seconds: float = 3.0) -> StepCost:
         """Measure the step on resident data, launch, copies, and the step beside busy cores."""
@@ -166,8 +163,7 @@ def run_training(
     """
     device = training.device
     marks: list[tuple[Any, Any]] = []
-    asks: list[tuple[float, float, float, float]] = []
-    launches: list[float] = []
+    asks: list[tuple[float, float, float, float, float]] = []
     notes: list[Note] = []
     ahead = 0 if pipe.inline else run_ahead
     if isinstance(pipe, StagedPipe):
@@ -177,18 +173,17 @@ def run_training(
     for _ in range(warm_up_steps + steps):
         asked, cpu = device.wall(), cpu_clock()
         batch, note = pipe.next()
-        asks.append((asked, min(note.there, device.wall()), device.wall(), cpu_clock() - cpu))
+        received = asked, min(note.there, device.wall()), device.wall(), cpu_clock() - cpu
         notes.append(note)
         begun = device.wall()
         marks.append(training.train(batch))
-        launches.append(device.wall() - begun)
+        asks.append((*received, device.wall() - begun))
         if len(marks) > ahead:
             device.synchronise(marks[-1 - ahead][1])
     device.synchronise()
-    moments = [(device.elapsed(base, begin), device.elapsed(base, end)) for begin, end in marks]
     found = [
-        TimedStep(*asked[:3], *step, asked[3], launch=launch)
-        for asked, step, launch in zip(asks, moments, launches, strict=True)
+        TimedStep(asked, ready, got, device.elapsed(base, begin), device.elapsed(base, end), cpu, launch=launch)
+        for (asked, ready, got, cpu, launch), (begin, end) in zip(asks, marks, strict=True)
     ]
     return after_warm_up(found, notes, warm_up_steps)
 

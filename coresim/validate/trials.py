@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from functools import partial
@@ -86,11 +86,9 @@ class Trials:
     def _train(self, rig: Rig, ask: Train) -> tuple[str, StepCost]:
         if self._training is not None and ask.again is not None:
             return self._training.device.name(), self._training.relaunched(ask.again)
-        batch = rig.batch() if is_own(ask.setting.model) or isinstance(rig.workload, EncodedImageWorkload) else None
-        encoded = batch if isinstance(rig.workload, EncodedImageWorkload) else None
-        self._training = Training(
-            ask.setting.model, ask.setting.precision, ask.device, ask.setting.batch_size, encoded, batch
-        )
+        setting, encoded = ask.setting, isinstance(rig.workload, EncodedImageWorkload)
+        batch = rig.batch() if encoded or is_own(setting.model) else None
+        self._training = Training(setting.model, setting.precision, ask.device, setting.batch_size, batch, encoded)
         # From here on the loader's own thread pins for this device, in the calibration and in every trial.
         self._open.enter_context(self._training.device.loading())
         return self._training.device.name(), self._training.cost()
@@ -110,6 +108,7 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
     trial, notes = found[0], [note for one in found for note in one.notes]
     period = sum(one.seconds_per_step for one in found) / len(found)
     steps = [step for one in found for step in one.steps]
+    pins = [cpu for one in found for cpu, _ in pinning(one, one.notes)]
     return MeasuredTrial(
         idle=idle_share(order.step_s, period),
         seconds_per_step=period,
@@ -122,29 +121,24 @@ def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSamp
         receive_s=sum(step.cpu for step in steps) / len(steps),
         others_cores=others_cores,
         pace=sampler.seen(notes) / order.usual_pace,
-        pin_s=_pinning(found),
+        pin_s=sum(pins) / len(pins) if pins else None,
         uncovered=trial.uncovered if training else None,
         launch_s=sum(step.launch for step in steps) / len(steps) if training else None,
     )
 
 
-def _pinning(found: Sequence[Trial]) -> float | None:
-    """Mean CPU seconds of the thread that pins a batch; None where none pins."""
-    pinned = [cpu for trial in found for cpu, _ in pinning(trial, trial.notes)]
-    return sum(pinned) / len(pinned) if pinned else None
-
-
 def _tried(rig: Rig, layout: Layout, order: Order, training: Training | None) -> list[Trial]:
     setting, (steps, warm_up) = order.setting, (order.length.steps, order.length.warm_up)
-    wait, step_s = spin_until if setting.sync == "spin" else sleep_until, [order.step_s] * steps
+    wait, steps_s = spin_until if setting.sync == "spin" else sleep_until, [order.step_s] * steps
     if setting.ranks > 1:
-        return run_ranks(rig, layout, setting.ranks, step_s, warm_up, wait, setting.straggler)
+        ranks, straggler = setting.ranks, setting.straggler
+        return run_ranks(rig, layout, ranks, straggler, steps_s=steps_s, warm_up=warm_up, wait=wait)
 
     def trial() -> Trial:
         seed = time.perf_counter_ns() % 2**32
         with closing(rig.subject(threads=setting.option == Option.STAGED).open(layout, seed)) as pipe:
             if training is None:
-                return run_trial(pipe, step_s, warm_up, wait=wait)
+                return run_trial(pipe, steps_s, warm_up, wait=wait)
             return run_training(pipe, training, warm_up, steps - warm_up, run_ahead=setting.run_ahead)
 
     # A device cannot be used in a fork.
@@ -172,16 +166,8 @@ def _rank(rig: Rig, layout: Layout, rank: int, ranks: int, folder: str, straggle
         dist.destroy_process_group()
 
 
-def run_ranks(
-    rig: Rig,
-    layout: Layout,
-    ranks: int,
-    step_s: Sequence[float],
-    warm_up: int,
-    wait: Callable[[float], None],
-    straggler: float = 1.0,
-) -> list[Trial]:
-    """One trial of so many ranks, as `coresim.measure.trial.run_trial`; only in a process that may fork.
+def run_ranks(rig: Rig, layout: Layout, ranks: int, straggler: float = 1.0, **trial: Any) -> list[Trial]:
+    """One trial of so many ranks, each as `coresim.measure.trial.run_trial` makes it; only in a process that may fork.
 
     ``straggler``: how many times as long the first rank's reads wait.
 
@@ -192,8 +178,7 @@ def run_ranks(
     if straggler != 1.0 and not hasattr(rig.workload, "stretch"):
         raise InputError(f"straggler = {straggler:g}: {rig.workload.name} has no waits to stretch; use slow-reads")
     with tempfile.TemporaryDirectory(prefix="coresim-ranks-") as folder:
-        known: dict[str, Any] = {"steps_s": step_s, "warm_up": warm_up, "wait": wait}
-        calls = [partial(_rank, rig, layout, rank, ranks, folder, straggler, **known) for rank in range(ranks)]
+        calls = [partial(_rank, rig, layout, rank, ranks, folder, straggler, **trial) for rank in range(ranks)]
         return run_forked(calls, "a rank of the trial")
 
 

@@ -15,7 +15,7 @@ from shared import SCENARIO, check
 
 from coresim.cli.main import main
 from coresim.errors import MissingPartError
-from coresim.measure.campaign import LABELS
+from coresim.measure.campaign import PARTS
 from coresim.measure.server import BUILDING
 from coresim.workloads.packages import load_package
 
@@ -229,7 +229,7 @@ def test_help_starts_without_the_heavy_packages():
         assert verb in done.stdout
 
 
-@pytest.mark.parametrize(("part", "processes"), [(BUILDING, 1), (LABELS["loader"], 3)])
+@pytest.mark.parametrize(("part", "processes"), [(BUILDING, 1), (PARTS["loader"][0], 3)])
 def test_an_interrupt_leaves_no_process_no_file_and_no_traceback(short_folder, part, processes):
     """While one process makes the data; while the loader's workers, and all that measures beside them, run."""
     environment = {**os.environ, "TMPDIR": str(short_folder)}

@@ -75,7 +75,7 @@ class FakeServer:
         made: Calibrated = self._fakes.note("loader", result)
         return made
 
-    def store_batch(self, path: Path) -> None:
+    def ask(self, path: Path) -> None:
         assert self._fakes.is_open
         self._fakes.note("batch", None)
         path.write_text("a batch")
@@ -108,9 +108,9 @@ class Fakes:
             patch.setattr(campaign, place, self._measuring(name, found))
         patch.setattr(campaign, "make_data", write_data)
         patch.setattr(campaign, "read_host", lambda: self.note("host", SMALL_SHM))
-        patch.setattr(campaign, "optional_parts", lambda: self.parts)
+        patch.setattr(step_time, "optional_parts", lambda: self.parts)
         patch.setattr(campaign, "Server", partial(FakeServer, self))
-        patch.setattr(campaign, "measure_accelerator", self._accelerator)
+        patch.setattr(step_time, "measure_accelerator", self._accelerator)
 
     def note(self, name: str, result: Any) -> Any:
         self.calls.append(name)

@@ -143,7 +143,7 @@ def test_it_pauses_so_long_that_it_takes_its_share_of_each_cpu(tmp_path: Path, m
         happened: list[str] = []
         pauses: list[float] = []
 
-        def pause(seconds: float, parent: int) -> None:
+        def pause(seconds: float) -> None:
             happened.append("pause")
             pauses.append(seconds)
 
@@ -151,7 +151,8 @@ def test_it_pauses_so_long_that_it_takes_its_share_of_each_cpu(tmp_path: Path, m
         monkeypatch.setattr(os, "getppid", lambda: 1 if len(happened) < 12 else 2)
         monkeypatch.setattr(machine_speed, "_timed", lambda subject, indices: 0.003)
         monkeypatch.setattr(sampler, "_pause", pause)
-        sampler._rounds(Work(tmp_path), 1)
+        sampler._parent = 1
+        sampler._rounds()
     assert happened == ["timed", "pause"] * 6
     # A round times three CPUs for 3 ms each, and lasts 3 ms over the share.
     assert pauses == pytest.approx([0.003 / machine_speed.SHARE / 3] * 6)
@@ -192,7 +193,7 @@ sys.stdin.read()
 
 def test_a_sampler_whose_user_is_gone_before_it_looks_makes_no_round(tmp_path: Path) -> None:
     with stopped(tmp_path) as sampler:
-        sampler._rounds(Work(tmp_path), os.getpid())  # not this process's parent
+        sampler._rounds()  # this process is not its own parent
         assert sampler._head[0] == 0
 
 

@@ -23,7 +23,6 @@ from coresim.measure.notes import (
     Note,
     Prepared,
     Reader,
-    message_of,
     packed,
     queued_seconds,
     unpacked,
@@ -221,11 +220,13 @@ def test_each_process_draws_numbers_of_its_own(works: Works) -> None:
 
 
 def test_a_batch_that_cannot_be_sent_is_named(works: Works) -> None:
-    assert message_of([np.zeros(2), "text", {"a": 1}])[0] < 1000 < message_of(np.zeros(1000))[0]
+    note = Note(0.0, 1.0, [1.0], [1.0], 0.0, 1, 0)
+    small, large = (note.with_message(batch) for batch in ([np.zeros(2), "text", {"a": 1}], np.zeros(1000)))
+    assert 0 < small.message < 1000 < large.message
     with pytest.raises(
         InputError, match=r"^a batch of type lock cannot be sent .*TypeError: .*collate function[^\n]*$"
     ):
-        message_of(threading.Lock())
+        note.with_message(threading.Lock())
 
 
 def burn(seconds: float) -> None:

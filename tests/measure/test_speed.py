@@ -202,11 +202,11 @@ def test_streams_stream_when_told_and_rest_when_told(small: None) -> None:
     before = set(psutil.Process().children())
     with neighbours.streams(CPUS[1:]) as press:
         (child,) = set(psutil.Process().children()) - before
-        press((1, 1.0))
+        press(1, 1.0)
         start = busy(child)
         while busy(child) < start + 0.05:
             pass
-        press((0, 1.0))
+        press(0, 1.0)
         rested = busy(child)
         sum(range(3_000_000))
         assert busy(child) - rested < 0.05

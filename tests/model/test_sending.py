@@ -9,6 +9,7 @@ import pytest
 
 from coresim import simulate
 from coresim.model.build import build
+from coresim.model.crowding import on_cores
 from coresim.model.dispatch import BEFORE_DISPATCH
 from coresim.model.handover import CROWDS, Handover
 from coresim.model.pipeline import Pipeline
@@ -23,6 +24,14 @@ def test_a_service_grows_and_keeps_its_spread_in_seconds():
     shaped = Service(1.0, 1.0, "exponential").longer(Service(3.0))
     assert (shaped.mean, shaped.cv, shaped.distribution) == (4.0, 0.25, "gamma")
     assert Service(0.0).longer(Service(0.0)) == Service(0.0)
+
+
+def test_a_trainer_that_prepares_sends_nothing_however_many_cores_are_free():
+    workload = WorkloadCosts(batch_size=4, preprocess=Service(0.001), send=Service(0.002), send_overlap=0.5)
+    scenario = Scenario(workload, Accelerator(Service(0.1)), HostResources(), Loader())
+    assert on_cores(scenario, 0, 4.0) is scenario
+    assert on_cores(scenario, 1, 4.0).workload.send.mean < 0.002
+    assert build(scenario, 1, 4.0, 0).total_ranks == 1
 
 
 def collate_of(option: int, in_process_collate: float = 1.0, **loader: object) -> float:

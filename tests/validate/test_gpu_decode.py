@@ -62,7 +62,7 @@ def test_a_batch_of_files_becomes_a_normalised_batch_of_pictures(calls: list[Any
 def test_decoding_is_part_of_the_step_and_nothing_is_copied_besides(calls: list[Any], encoded: Any):
     from coresim.validate.training import Training
 
-    training = Training("tiny", "fp32", "cpu", 4, encoded)
+    training = Training("tiny", "fp32", "cpu", 4, encoded, encoded=True)
     before = len(calls)
     begin, end = training.train(encoded)
     assert training.device.elapsed(begin, end) > 0 and len(calls) == before + 1

@@ -30,7 +30,7 @@ from coresim.validate.training import StepCost
 
 def test_work_at_another_pace_costs_more_and_waiting_does_not():
     waiting = with_work(COSTS, fetch="10 ms", handover={"rest_free": "3 ms"})
-    usual, slow = waiting.scenario.workload, waiting.at(1.2).scenario.workload
+    usual, slow = waiting.scenario.workload, replace(waiting, slower=1.2).scenario.workload
     for name in ("preprocess", "collate", "send", "consumer"):
         assert getattr(slow, name).mean == pytest.approx(1.2 * getattr(usual, name).mean)
     assert (slow.fetch, slow.handover) == (usual.fetch, usual.handover)
@@ -45,7 +45,7 @@ def test_a_launch_is_work_and_as_uncertain_as_the_speed_of_the_machine():
     costs = replace(with_work(COSTS, preprocess="1 us", collate="0 s", consumer="0 s"), training=step)
     setting = replace(SETTING, model="tiny", device="cuda")
     length = trial_length(costs, setting, seconds=1.0)
-    usual, quick = (predict(costs.at(slower), setting, length, simulate) for slower in (1.0, 0.75))
+    usual, quick = (predict(replace(costs, slower=slower), setting, length, simulate) for slower in (1.0, 0.75))
     assert (usual.seconds_per_step, quick.seconds_per_step) == pytest.approx((0.02, 0.015), rel=0.02)
     assert (usual.idle, quick.idle) == pytest.approx((1 / 2, 1 / 3), abs=0.01)
     unsure = scenario_of(replace(costs, spread=0.1), setting).accelerator.launch
@@ -73,7 +73,7 @@ def test_a_launch_on_an_emulated_device_is_a_declared_cpu_time_on_any_machine():
         replace(COSTS, training=step, spread=0.1),
         replace(SETTING, model="tiny", device="emulated:step=1s"),
     )
-    launch = scenario_of(costs.at(0.75), setting).accelerator.launch
+    launch = scenario_of(replace(costs, slower=0.75), setting).accelerator.launch
     assert (launch.mean, launch.uncertainty) == (0.02, 0.0)
 
 
@@ -92,7 +92,7 @@ def test_a_point_is_predicted_anew_for_the_pace_around_its_trials():
     found = replace(found, steps=length.steps - length.warm_up, warm_up=length.warm_up)
     recorded = ledger(replace(found, trials=(measured(0.3), measured(0.3, pace=2.0))))
     usual = predict(COSTS, found.setting, length, simulate)
-    slow = predict(COSTS.at(2.0), found.setting, length, simulate)
+    slow = predict(replace(COSTS, slower=2.0), found.setting, length, simulate)
     assert slow.seconds_per_step == pytest.approx(2.0 * usual.seconds_per_step, rel=0.03)
     again = at_pace(recorded, simulate)[0].prediction
     assert again.idle == pytest.approx((usual.idle + slow.idle) / 2.0)
@@ -160,7 +160,7 @@ def test_recommend_counts_the_idle_that_a_trial_is_judged_by():
     step = StepCost(step=(0.03,), launch=(0.001,), copy=(), copy_pinned=(), slowdown=(1.0, 1.5), sync="block")
     costs, setting = replace(COSTS, training=step), replace(SETTING, model="tiny", device="cuda")
     length = trial_length(costs, setting, seconds=2.0)
-    runs = runs_of(pipeline_of(scenario_of(costs, setting), setting), length, simulate, 1, 1.0)
+    runs = runs_of(pipeline_of(scenario_of(costs, setting), setting), length, simulate, 1.0)
     assert [idle_of(run) for run in runs] == pytest.approx(trial_idles(runs, 0.03, length))
     assert min(run.ranks[0].accelerator["slowed"] for run in runs) > 0.0
 

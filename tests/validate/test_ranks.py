@@ -136,7 +136,7 @@ def rig(folder: Path, workload: Any = None) -> Any:
     return SimpleNamespace(workload=made, subject=lambda threads: subject)
 
 
-run = partial(run_ranks, layout=Layout(2), ranks=2, step_s=[5e-3] * 8, warm_up=2, wait=sleep_until)
+run = partial(run_ranks, layout=Layout(2), ranks=2, steps_s=[5e-3] * 8, warm_up=2, wait=sleep_until)
 
 
 @needs_torch
