@@ -146,8 +146,7 @@ def _can(scenario: Scenario, option: Option, study: Study) -> bool:
 def _choose(answers: tuple[OptionAnswer, ...], target: float) -> Point:
     """Fewest cores within the target, the simpler option at a tie; else the knee of the option that idles least."""
     found = [answer.answer for answer in answers if answer.answer]
-    if found:
-        fewest = min(found, key=lambda point: (point.cores, point.option))
+    if fewest := fewest_of(found):
         return next((point for point in found if _as_good(point, fewest, answers, target)), fewest)
     return min((answer.knee for answer in answers), key=lambda point: (round(point.estimate.gpu_idle, 2), point.cores))
 

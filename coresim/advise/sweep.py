@@ -242,9 +242,9 @@ def memory_cap(scenario: Scenario, point: Point, study: Study) -> MemoryCap | No
     if point.option != Option.OVERLAPPED or scenario.stages:
         return None
     wanted, rough = beyond_memory(scenario, point.cores), study.rough
-    if not wanted or predicted_idle(wanted[-1], rough) >= predicted_idle(point.at(scenario), rough) - NOISE:
+    least = predicted_idle(wanted[-1], rough) if wanted else math.inf
+    if least >= predicted_idle(point.at(scenario), rough) - NOISE:
         return None
-    least = predicted_idle(wanted[-1], rough)
     better = next(one for one in wanted if predicted_idle(one, rough) <= least + NOISE)
     memory = memory_of(scenario, better.workers, better.prefetch_factor)
     return None if memory is None else MemoryCap(point.workers, better.workers, memory)
