@@ -102,20 +102,16 @@ def compare(
         for change in changes
     )
     # The total stands for its steps: where it is real it has their changes in it, real or not.
-    after = _cores(read(applied(old, new, _independent(priced))), option, study)
+    real = [change for change in priced if change.is_real]
+    if any(change.name == TOTAL for change in real):
+        real = [change for change in real if not change.name.startswith(SAMPLE_STEP)]
+    after = _cores(read(applied(old, new, real)), option, study)
     return Comparison(priced, option, scenario.target.gpu_idle, before, after, cautions)
 
 
 def _cores(scenario: Scenario, option: Option, study: Study) -> int | None:
     found = cores_needed(scenario, option, study)
     return found.cores if found else None
-
-
-def _independent(changes: Sequence[Change]) -> list[Change]:
-    real = [change for change in changes if change.is_real]
-    if all(change.name != TOTAL for change in real):
-        return real
-    return [change for change in real if not change.name.startswith(SAMPLE_STEP)]
 
 
 def find_changes(old: Profile, new: Profile) -> tuple[Change, ...]:
@@ -153,19 +149,15 @@ def _weights(profile: Profile) -> dict[str, float]:
 def _pairs(old: Profile, new: Profile) -> Iterator[tuple[str, str, Sample, Sample, bool]]:
     """Name, unit, process means of both, and whether the value was given and not measured."""
     steps = [m.name for m in old.measurements if m.name.startswith(SAMPLE_STEP)]
-    for name in (TOTAL, *steps, *WORKER, RECEIVED, _largest(old, new), STEP):
+    # Bandwidth with the most cores that both were measured with.
+    most = max(old.numbered(BANDWIDTH).keys() & new.numbered(BANDWIDTH).keys(), default=0)
+    for name in (TOTAL, *steps, *WORKER, RECEIVED, f"{BANDWIDTH}{most}", STEP):
         before, after = old.get(name), new.get(name)
         if before is not None and after is not None and min(*before.process_means, *after.process_means) > 0:
             yield name, before.unit, before.process_means, after.process_means, False
     given = old.accelerator.step_time_s, new.accelerator.step_time_s
     if given[0] is not None and given[1] is not None:
         yield STEP, "s/step", (given[0],), (given[1],), True
-
-
-def _largest(old: Profile, new: Profile) -> str:
-    """Bandwidth with the most cores that both were measured with."""
-    both = old.numbered(BANDWIDTH).keys() & new.numbered(BANDWIDTH).keys()
-    return f"{BANDWIDTH}{max(both, default=0)}"
 
 
 def _change(

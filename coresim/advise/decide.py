@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import spaced
@@ -87,29 +87,23 @@ def decide(
     point = _narrowed(scenario, point, confidence, study)
     if point.estimate.probability(target) >= confidence:
         # The setting with the fewest workers may idle less than the one that the search had found.
-        answers, sure = tuple(_surely(answer, point) for answer in answers), point
-    decision = Decision(scenario, point, answers, None)
-    own = own_host(scenario, decision.chosen.curve, sure, point, study)
+        sure = point
+    curve = next(answer.curve for answer in answers if answer.option == point.option)
+    own = own_host(scenario, curve, sure, point, study)
     there = own.point if own and own.cores == own.point.cores else None
-    agreed = tuple(_agreed(answer, (sure, there, point)) for answer in answers)
-    return replace(decision, options=agreed, own_host=own)
+    return Decision(scenario, point, tuple(_agreed(answer, sure, there, point) for answer in answers), own)
 
 
-def _surely(answer: OptionAnswer, point: Point) -> OptionAnswer:
-    """The answer of an option where this point, if it is the option's, surely meets the target."""
-    more = answer.sure is None or answer.sure.cores > point.cores
-    return replace(answer, sure=point) if answer.option == point.option and more else answer
-
-
-def _agreed(answer: OptionAnswer, told: Iterable[Point | None]) -> OptionAnswer:
+def _agreed(answer: OptionAnswer, sure: Point | None, *others: Point | None) -> OptionAnswer:
     """The answer of an option with the points that are shown elsewhere too in place of its own."""
-    mine = {found.cores: found for found in told if found is not None and found.option == answer.option}
+    mine = {found.cores: found for found in (sure, *others) if found is not None and found.option == answer.option}
 
     def same(found: Point | None) -> Point | None:
         return None if found is None else mine.get(found.cores, found)
 
     curve = tuple(mine.get(found.cores, found) for found in answer.curve)
-    return replace(answer, curve=curve, answer=same(answer.answer), sure=same(answer.sure))
+    surest = fewest_of((answer.sure, sure if sure and sure.option == answer.option else None))
+    return replace(answer, curve=curve, answer=same(answer.answer), sure=same(surest))
 
 
 def _narrowed(scenario: Scenario, point: Point, confidence: float, study: Study) -> Point:
@@ -146,8 +140,7 @@ def _can(scenario: Scenario, option: Option, study: Study) -> bool:
 def _choose(answers: tuple[OptionAnswer, ...], target: float) -> Point:
     """Fewest cores within the target, the simpler option at a tie; else the knee of the option that idles least."""
     found = [answer.answer for answer in answers if answer.answer]
-    if found:
-        fewest = min(found, key=lambda point: (point.cores, point.option))
+    if fewest := fewest_of(found):
         return next((point for point in found if _as_good(point, fewest, answers, target)), fewest)
     return min((answer.knee for answer in answers), key=lambda point: (round(point.estimate.gpu_idle, 2), point.cores))
 

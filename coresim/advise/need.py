@@ -34,7 +34,7 @@ def cores_needed(scenario: Scenario, option: Option, study: Study, predicted: Pr
 
     if not allowed(most):
         return None
-    low = bisect_left(range(1, most), True, key=allowed) + 1
+    low, high = bisect_left(range(1, most), True, key=allowed) + 1, most
 
     def within(cores: int) -> Point | None:
         for one in sorted(ladder(scenario, option, cores), key=lambda one: (abs(one.workers - cores), one)):
@@ -45,16 +45,11 @@ def cores_needed(scenario: Scenario, option: Option, study: Study, predicted: Pr
                 return Point.of(one, estimate)
         return None
 
-    return _bisect(low, most, within)
-
-
-def _bisect(low: int, high: int, within: Callable[[int], Point | None]) -> Point | None:
-    """Doubling steps upward from the bound, which is often close, then bisection in the last step."""
+    # Doubling steps upward from the bound, which is often close, then bisection in the last step.
     step, found = 1, None
     while low <= high:
         cores = (low + high) // 2 if found else min(high, low + step - 1)
-        point = within(cores)
-        if point:
+        if point := within(cores):
             found, high = point, cores - 1
         else:
             low, step = cores + 1, 2 * step

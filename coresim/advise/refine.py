@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from coresim.advise.candidates import JobSetting, candidates, ladder
+from coresim.advise.candidates import candidates, ladder
 from coresim.advise.memory import MemoryCap
 from coresim.advise.starved import FAR, short_of_cores, short_of_reads
 from coresim.advise.sweep import Point, Study, choose, least_idle, lowest_idle, predict, sure_enough
@@ -93,7 +93,9 @@ def refine(scenario: Scenario, points: Sequence[Point], confidence: float, study
         return closer.probability(target) >= share
 
     def searched_reaches(cores: int, share: float) -> bool:
-        able = [] if (cores, share) in whole else _able(scenario, option, cores)
+        # The settings that no bound keeps from the target.
+        possible = (cores, share) not in whole and lowest_idle(scenario, option, cores) <= target
+        able = [one for one in candidates(scenario, option, cores) if least_idle(one) <= target] if possible else []
         if able:
             whole.add((cores, share))
             reaches(cores, share)
@@ -148,14 +150,6 @@ def _fewest(
         cores = (good + bad) // 2
         good, bad = (cores, bad) if searched_reaches(cores, share) else (good, cores)
     return good
-
-
-def _able(scenario: Scenario, option: Option, cores: float) -> list[JobSetting]:
-    """The settings that no bound keeps from the target."""
-    target = scenario.target.gpu_idle
-    if lowest_idle(scenario, option, cores) > target:
-        return []
-    return [one for one in candidates(scenario, option, cores) if least_idle(one) <= target]
 
 
 def searched(scenario: Scenario, option: Option, cores: float, study: Study) -> Point:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import JobSetting
-from coresim.advise.sweep import Study, predicted_idle
+from coresim.advise.sweep import Study, predict
 from coresim.model.scenario import with_services
 
 CHANGE = 0.1
@@ -30,7 +30,7 @@ def elasticities(setting: JobSetting, study: Study) -> tuple[Elasticity, ...]:
     Every run sees the same random numbers, so a difference is the input's and not the draw's.
     """
     study = study.planned(least=2, most=2, inputs=0, settle=False)
-    scenario, at = setting.scenario, predicted_idle(setting, study)
+    scenario, at = setting.scenario, predict(setting, study).gpu_idle
 
     def elasticity(name: str) -> Elasticity:
         # Fractional cores: as a quota would give them; the workers stay.
@@ -40,7 +40,7 @@ def elasticities(setting: JobSetting, study: Study) -> tuple[Elasticity, ...]:
             else replace(setting, scenario=with_services(scenario, factor, name))
             for factor in (1.0 + CHANGE, 1.0 - CHANGE)
         )
-        change = (predicted_idle(up, study) - predicted_idle(down, study)) / 2
+        change = (predict(up, study).gpu_idle - predict(down, study).gpu_idle) / 2
         return Elasticity(name, change, change / CHANGE / at if at > 0 else None)
 
     services = vars(scenario.workload) | vars(scenario.accelerator)

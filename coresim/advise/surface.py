@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from coresim.advise.candidates import JobSetting
+import numpy as np
+
 from coresim.advise.epochs import endless
 from coresim.advise.recommend import Recommendation
-from coresim.advise.sweep import pipeline_of
-from coresim.model.scenario import with_services
+from coresim.advise.sweep import Point, pipeline_of
+from coresim.model.scenario import Scenario, with_services
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate
 from coresim.sim.variation import held_by
 
@@ -63,70 +64,55 @@ class Surface:
 
 def surface_of(answer: Recommendation, engine: Engine) -> Surface | None:
     """The surface of the recommended option; None where no sample's cost is known, or the stages are the user's own."""
-    scenario = answer.scenario
+    scenario, middle = answer.scenario, FACTORS.index(1.0)
     if scenario.stages or scenario.workload.preprocess.is_zero:
         return None
-    return _Simulated(answer, engine).surface()
+    step, cost = scenario.accelerator.step.mean, scenario.workload.preprocess.mean
+    samples = scenario.workload.batch_size * scenario.accelerator.count
+    points = {point.cores: point for point in answer.chosen.curve} | {answer.point.cores: answer.point}
+    counts = chosen_cores(sorted(points), answer.point.cores)
 
-
-class _Simulated:
-    """The runs of one surface; `count` of them so far."""
-
-    def __init__(self, answer: Recommendation, engine: Engine) -> None:
-        self.answer, self.option, self.engine = answer, answer.chosen, engine
-        self.scenario, self.count = answer.scenario, 0
-        # What an epoch's start costs is said elsewhere, and a short run would be all start.
-        self.endless = endless(answer.scenario)
-        self.points = {point.cores: point for point in self.option.curve} | {answer.point.cores: answer.point}
-        self.cores = chosen_cores(sorted(self.points), answer.point.cores)
-
-    def surface(self) -> Surface:
-        scenario, middle = self.scenario, FACTORS.index(1.0)
-        step, cost = scenario.accelerator.step.mean, scenario.workload.preprocess.mean
-        # Without waiting: the cheapest samples, and as many cores as there are.
-        ample = [self._run(factor, FACTORS[0] * AT_ONCE, self.cores[-1]) for factor in FACTORS]
-        accelerator = tuple(self._rate(found) for found in ample)
-        loader = tuple(tuple(self._rate(self._run(AT_ONCE, f, cores)) for f in FACTORS) for cores in self.cores)
-        share = []
-        for cores, most in zip(self.cores, loader, strict=True):
-            table = [[self._rate(self._run(one, two, cores)) for two in FACTORS] for one in FACTORS]
-            # The report's own numbers, where they are what is shown.
-            table[middle][middle] = self._rate(self.points[cores].estimate)
-            share.append(
-                tuple(
-                    tuple(found / min(fast, slow) for found, slow in zip(row, most, strict=True))
-                    for row, fast in zip(table, accelerator, strict=True)
-                )
-            )
-        return Surface(
-            steps=tuple(step * factor for factor in FACTORS),
-            costs=tuple(cost * factor for factor in FACTORS),
-            cores=self.cores,
-            accelerator=accelerator,
-            loader=loader,
-            share=tuple(share),
-            busy=tuple((1.0 - found.gpu_idle) / self._rate(found) for found in ample),
-            step=step,
-            cost=cost,
-            core=self.answer.point.cores,
-            samples=scenario.workload.batch_size * scenario.accelerator.count,
-            target=scenario.target.gpu_idle,
-            simulations=self.count,
+    def run(step: float, cost: float, cores: int) -> Estimate:
+        return _run(
+            answer, points[cores], with_services(with_services(scenario, step, "step"), cost, "preprocess"), engine
         )
 
-    def _rate(self, found: Estimate) -> float:
-        return found.throughput_samples_per_s / (self.scenario.workload.batch_size * self.scenario.accelerator.count)
+    def rate(found: Estimate) -> float:
+        return found.throughput_samples_per_s / samples
 
-    def _run(self, step: float, cost: float, cores: int) -> Estimate:
-        point, loader = self.points[cores], self.scenario.loader
-        # As many workers as cores: where the work is dearer, what was enough for it is not.
-        limits = [loader.max_workers, self.option.capped.workers if self.option.capped else None]
-        workers = min([max(point.workers, cores), *(limit for limit in limits if limit is not None)])
-        changed = with_services(with_services(self.endless, step, "step"), cost, "preprocess")
-        line = pipeline_of(JobSetting(changed, point.option, cores, workers, point.prefetch_factor))
-        plan = Plan(steps=LEAST_STEPS + 2 * held_by(line), grow=False, least=1, most=1, inputs=0)
-        self.count += 1
-        return estimate(line, plan, self.engine)
+    # Without waiting: the cheapest samples, and as many cores as there are.
+    ample = [run(factor, FACTORS[0] * AT_ONCE, counts[-1]) for factor in FACTORS]
+    accelerator = np.array([rate(found) for found in ample])
+    loader = np.array([[rate(run(AT_ONCE, factor, cores)) for factor in FACTORS] for cores in counts])
+    found = np.array([[[rate(run(one, two, cores)) for two in FACTORS] for one in FACTORS] for cores in counts])
+    # The report's own numbers, where they are what is shown.
+    found[:, middle, middle] = [rate(points[cores].estimate) for cores in counts]
+    share = found / np.minimum(accelerator[:, None], loader[:, None, :])
+    return Surface(
+        steps=tuple(step * factor for factor in FACTORS),
+        costs=tuple(cost * factor for factor in FACTORS),
+        cores=counts,
+        accelerator=tuple(accelerator.tolist()),
+        loader=tuple(map(tuple, loader.tolist())),
+        share=tuple(tuple(map(tuple, table)) for table in share.tolist()),
+        busy=tuple((1.0 - found.gpu_idle) / rate(found) for found in ample),
+        step=step,
+        cost=cost,
+        core=answer.point.cores,
+        samples=samples,
+        target=scenario.target.gpu_idle,
+        simulations=len(ample) + loader.size + found.size,
+    )
+
+
+def _run(answer: Recommendation, point: Point, changed: Scenario, engine: Engine) -> Estimate:
+    """A short run of a changed job with the setting of a point."""
+    # As many workers as cores: where the work is dearer, what was enough for it is not.
+    limits = [changed.loader.max_workers, answer.chosen.capped.workers if answer.chosen.capped else None]
+    workers = min([max(point.workers, point.cores), *(limit for limit in limits if limit is not None)])
+    # What an epoch's start costs is said elsewhere, and a short run would be all start.
+    line = pipeline_of(replace(point.at(endless(changed)), workers=workers))
+    return estimate(line, Plan(steps=LEAST_STEPS + 2 * held_by(line), grow=False, least=1, most=1, inputs=0), engine)
 
 
 def chosen_cores(there: Sequence[int], answer: int) -> tuple[int, ...]:
@@ -135,8 +121,5 @@ def chosen_cores(there: Sequence[int], answer: int) -> tuple[int, ...]:
     spread = (there[-1] / there[0]) ** (1.0 / CORES)
     wanted = (there[0] * spread**power for power in range(CORES + 1))
     others = dict.fromkeys(min(there, key=lambda cores, at=at: abs(math.log(cores / at))) for at in wanted)  # type: ignore[misc]
-    found = set(near)
-    for cores in others:
-        if len(found) < CORES:
-            found.add(cores)
-    return tuple(sorted(found))
+    more = [cores for cores in others if cores not in near]
+    return tuple(sorted([*near, *more[: CORES - len(near)]]))

@@ -103,11 +103,6 @@ def predict(setting: JobSetting, study: Study) -> Estimate:
     return found
 
 
-def predicted_idle(setting: JobSetting, study: Study) -> float:
-    """The GPU idle of one setting, a share."""
-    return predict(setting, study).gpu_idle
-
-
 def sure_enough(setting: JobSetting, confidence: float, study: Study) -> Estimate:
     """One setting, of the fewest runs where these say that no more of them make it as sure as that."""
     found = predict(setting, study.first_look)
@@ -187,7 +182,7 @@ def short_idles(tried: Sequence[JobSetting], study: Study) -> dict[JobSetting, f
     for one in tried:
         if least_idle(one) >= first - NOISE:
             continue
-        idles[one] = predicted_idle(one, study.rough)
+        idles[one] = predict(one, study.rough).gpu_idle
         most = min(idles.values()) + NOISE
         first = next(idle for idle in idles.values() if idle <= most)
         if floor >= first - NOISE:
@@ -242,9 +237,9 @@ def memory_cap(scenario: Scenario, point: Point, study: Study) -> MemoryCap | No
     if point.option != Option.OVERLAPPED or scenario.stages:
         return None
     wanted, rough = beyond_memory(scenario, point.cores), study.rough
-    if not wanted or predicted_idle(wanted[-1], rough) >= predicted_idle(point.at(scenario), rough) - NOISE:
+    least = predict(wanted[-1], rough).gpu_idle if wanted else math.inf
+    if least >= predict(point.at(scenario), rough).gpu_idle - NOISE:
         return None
-    least = predicted_idle(wanted[-1], rough)
-    better = next(one for one in wanted if predicted_idle(one, rough) <= least + NOISE)
+    better = next(one for one in wanted if predict(one, rough).gpu_idle <= least + NOISE)
     memory = memory_of(scenario, better.workers, better.prefetch_factor)
     return None if memory is None else MemoryCap(point.workers, better.workers, memory)

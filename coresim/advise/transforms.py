@@ -15,7 +15,7 @@ Transform = Callable[[Scenario], Scenario]
 
 
 def transform(change: Callable[Concatenate[Scenario, Numbers], Scenario]) -> Callable[Numbers, Transform]:
-    """Called without the scenario, the function gives the transform: ``step(0.5)`` halves the step of a scenario."""
+    """Called without the scenario, the function gives the transform: ``times(step=0.5)`` halves a scenario's step."""
 
     def with_numbers(*args: Numbers.args, **kwargs: Numbers.kwargs) -> Transform:
         return lambda scenario: change(scenario, *args, **kwargs)
@@ -31,10 +31,11 @@ def keys(scenario: Scenario, /, section: str, **values: Any) -> Scenario:
 
 
 @transform
-def workload(scenario: Scenario, /, **factors: float) -> Scenario:
-    """Named times of the workload, multiplied."""
-    times = {name: getattr(scenario.workload, name).scaled(factor) for name, factor in factors.items()}
-    return keys("workload", **times)(scenario)
+def times(scenario: Scenario, /, **factors: float) -> Scenario:
+    """Named times of the workload or the accelerator, multiplied."""
+    for name, factor in factors.items():
+        scenario = with_services(scenario, factor, name)
+    return scenario
 
 
 def prefetch_more(scenario: Scenario) -> Scenario:
@@ -43,18 +44,12 @@ def prefetch_more(scenario: Scenario) -> Scenario:
 
 
 @transform
-def step(scenario: Scenario, factor: float) -> Scenario:
-    """The step's time, multiplied."""
-    return with_services(scenario, factor, "step")
-
-
-@transform
 def batch_twice(scenario: Scenario, growth: float) -> Scenario:
     """Twice the samples: per-batch times grow with it, the step by ``growth``, the launch does not.
 
     Launches are ahead of a device whose step takes longer, so that it does not wait for them.
     """
-    return keys("accelerator", lead=0.0)(step(growth)(with_batch(scenario, 2 * scenario.workload.batch_size)))
+    return keys("accelerator", lead=0.0)(times(step=growth)(with_batch(scenario, 2 * scenario.workload.batch_size)))
 
 
 def with_batch(scenario: Scenario, samples: int) -> Scenario:
@@ -70,7 +65,7 @@ def with_batch(scenario: Scenario, samples: int) -> Scenario:
 def on_device(scenario: Scenario, share_left: float, seconds_per_sample: float) -> Scenario:
     """A part of the preparation moves to the accelerator, which needs time for it in every step."""
     extra = seconds_per_sample * scenario.workload.batch_size
-    moved = workload(preprocess=share_left)(scenario)
+    moved = with_services(scenario, share_left, "preprocess")
     return keys("workload", device_preprocess=moved.workload.device_preprocess + extra)(moved)
 
 
@@ -78,7 +73,7 @@ def on_device(scenario: Scenario, share_left: float, seconds_per_sample: float) 
 def decoder(scenario: Scenario, /, spared: float, **factors: float) -> Scenario:
     """A share of the preparation is spared, at the most all that is known to decode; other times are multiplied."""
     known = scenario.workload.decode_share
-    return workload(preprocess=1.0 - (spared if known is None else min(spared, known)), **factors)(scenario)
+    return times(preprocess=1.0 - (spared if known is None else min(spared, known)), **factors)(scenario)
 
 
 @transform

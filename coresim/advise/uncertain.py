@@ -56,11 +56,11 @@ def per_rate(scenario: Scenario, point: Point) -> PerRate:
 def uncertain(scenario: Scenario, point: Point) -> tuple[Uncertain, ...]:
     """The inputs that leave the number of cores uncertain, what adds most first; none: it is known."""
     line = pipeline_of(point.at(scenario))
-    step, speed = line.step.service.uncertainty, line.speed_uncertainty if float(line.width) > 1 else 0.0
+    step = line.step.service.uncertainty
     variances = {"step": step**2, **_variances(line)}
     total = math.fsum(variances.values())
-    known = {phase.name: phase.service.uncertainty for _, phase, _ in line.phases()}
-    own = known | {"step": step, "speed": speed}
+    own = {phase.name: phase.service.uncertainty for _, phase, _ in line.phases()}
+    own |= {"step": step, "speed": line.speed_uncertainty}
     found = (Uncertain(name, own[name], variance / total) for name, variance in variances.items() if variance > 0.0)
     return tuple(sorted(found, key=lambda one: -one.share))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from coresim.advise.candidates import JobSetting, fits
-from coresim.advise.sweep import Study, predicted_idle
+from coresim.advise.sweep import Study, predict
 from coresim.advise.transforms import Transform, keys
 from coresim.model.option import Option
 from coresim.model.scenario import with_services
@@ -80,19 +80,19 @@ def judge(setting: JobSetting, study: Study, met: bool) -> Verdict:
     For a GPU-bound setting the next bottleneck is what would bind on an accelerator twice as fast.
     """
     target, whole, study = setting.scenario.target.gpu_idle, study.planned(inputs=0), study.rough
-    idle = predicted_idle(setting, study)
+    idle = predict(setting, study).gpu_idle
     if idle <= target and not met:
         # A short run that sees nothing of what it is asked about says nothing about its cause.
-        study, idle = whole, predicted_idle(setting, whole)
+        study, idle = whole, predict(setting, whole).gpu_idle
     if met:
         faster = replace(setting, scenario=with_services(setting.scenario, 0.5, "step"))
-        name, _, _ = _worst(faster, predicted_idle(faster, study), study)
+        name, _, _ = _worst(faster, predict(faster, study).gpu_idle, study)
         return Verdict(GPU_BOUND, name, idle, "more cores will not help: a faster step would")
     name, without, advice = _worst(setting, idle, study)
     if name == GPU_BOUND or idle - without <= LITTLE * (idle - target):
         # Two causes bind alike, so that removing either helps little: take cores out of the way, name the other.
         ample = _more_cores(setting)
-        other = _worst(ample, predicted_idle(ample, study), study)
+        other = _worst(ample, predict(ample, study).gpu_idle, study)
         if other[0] != GPU_BOUND and other[1] < without - NOISE:
             setting, (name, without, advice) = ample, other
         elif name == GPU_BOUND:
@@ -132,7 +132,7 @@ def _worst(setting: JobSetting, idle: float, study: Study, noise: float = NOISE)
     for name, remove, advice in CAUSES:
         if name in none:
             continue
-        without = predicted_idle(remove(setting), study)
+        without = predict(remove(setting), study).gpu_idle
         if without < best[1] - noise:
             best = (name, without, advice)
     return best

@@ -172,8 +172,8 @@ def _tried(
 ) -> RemedyOutcome:
     changed = tuple(change(scenario) for change in remedy.changes)
     if remedy.alone:
-        return _alone(remedy, scenario, changed[0], cores, study)
-    if remedy.more == "cores":
+        found = _alone(remedy, scenario, changed[0], cores, study)
+    elif remedy.more == "cores":
         cores = float(needed.cores) if needed else 4 * cores
         point = needed or best_point(scenario, option, cores, study)
         found = _outcome(remedy, (scenario,), (point,), (needed,), cores)
@@ -200,10 +200,8 @@ def _alone(remedy: Remedy, scenario: Scenario, changed: Scenario, cores: float, 
     low, middle, high = (
         max(0.0, 1.0 - own * (1.0 - idle) / pace) for idle in (found.idle_low, found.idle, found.idle_high)
     )
-    return replace(
-        found, idle_low=low, idle=middle, idle_high=high, workers=0, cores_needed=(None, None), memory=None,
-        price=remedy.price_of(scenario),
-    )  # fmt: skip
+    found = replace(found, workers=0, cores_needed=(None, None), memory=None)
+    return replace(found, idle_low=low, idle=middle, idle_high=high)
 
 
 def _outcome(

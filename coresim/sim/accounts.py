@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from coresim import stats
@@ -38,11 +38,10 @@ def clipped(share: float) -> float:
     return min(1.0, max(0.0, float(share)))
 
 
-def shares_of(runs: Sequence[Run], table: Callable[[Any], Mapping[str, Any]]) -> dict[str, float]:
-    """Shares of all time in a table of times, over runs and ranks."""
-    names: Iterable[str] = table(runs[0].ranks[0])
-    total = math.fsum(map(duration_of, runs))
-    return {name: math.fsum(table(rank)[name] for run in runs for rank in run.ranks) / total for name in names}
+def shares_of(runs: Sequence[Run], account: str) -> dict[str, float]:
+    """Shares of all time in an account of `coresim.sim.run.RankAccount`, over runs and ranks."""
+    tables, total = [getattr(rank, account) for run in runs for rank in run.ranks], math.fsum(map(duration_of, runs))
+    return {name: math.fsum(table[name] for table in tables) / total for name in tables[0]}
 
 
 def station_of(pipeline: Pipeline, runs: Sequence[Run], index: int) -> dict[str, Any]:

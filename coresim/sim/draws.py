@@ -69,17 +69,13 @@ def draw(
     """
     cache = {} if cache is None else cache
     # Settings of a job differ in cores, workers and credits: mostly all that is drawn for one is drawn for another.
-    what = (*_drawn_for(pipeline), rows, seed, replication, inputs)
+    stages = tuple((stage.name, stage.grain, stage.phases) for stage in pipeline.stages)
+    line = (stages, pipeline.trainer, pipeline.step, pipeline.total_ranks, pipeline.batch_size)
+    what = (*line, rows, seed, replication, inputs)
     if what not in cache:
         cache[what] = _drawn(pipeline, rows, seed, replication, inputs, cache)
     found: Draws = cache[what]
     return found
-
-
-def _drawn_for(pipeline: Pipeline) -> tuple[Any, ...]:
-    """All of a pipeline that says what is drawn."""
-    stages = tuple((stage.name, stage.grain, stage.phases) for stage in pipeline.stages)
-    return stages, pipeline.trainer, pipeline.step, pipeline.total_ranks, pipeline.batch_size
 
 
 def _drawn(pipeline: Pipeline, rows: int, seed: int, replication: int, inputs: int, cache: dict[Any, Any]) -> Draws:

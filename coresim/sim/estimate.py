@@ -272,7 +272,7 @@ def _summary(
 ) -> Estimate:
     idle, samples = noise.share, (length.steps - length.warm_up) * pipeline.batch_size
     makespan = stats.mean([float(run.makespan) for run in runs])
-    seen, starved = (shares_of(runs, table) for table in (lambda rank: rank.accelerator, lambda rank: rank.starved_by))
+    seen, starved = (shares_of(runs, account) for account in ("accelerator", "starved_by"))
     accelerator, total = settled(seen, "busy", 1.0 - idle), math.fsum(starved.values())
     model = model_half(plan.level) if is_uncertain(pipeline) else 0.0
     rate = samples * pipeline.total_ranks**2 * len(runs) / math.fsum(map(duration_of, runs))
@@ -290,7 +290,7 @@ def _summary(
         data_stall_s=accelerator["starved"] * makespan,
         accelerator=accelerator,
         starved_by={name: share * accelerator["starved"] / total if total else 0.0 for name, share in starved.items()},
-        trainer=shares_of(runs, lambda rank: rank.trainer),
+        trainer=shares_of(runs, "trainer"),
         stations=tuple(station_of(pipeline, runs, index) for index in range(len(pipeline.stages))),
         busy_cores=stats.mean([float(cores) for run in runs for cores in run.busy_cores]),
         steps=length.steps,

@@ -42,9 +42,9 @@ def batch_rate_bounds(pipeline: Pipeline) -> tuple[float, float] | None:
     if not (_is_tandem(pipeline) and _only_waits(pipeline) and _is_undisturbed(pipeline)):
         return None
     phases = [*(stage.phases[0] for stage in pipeline.stages), pipeline.step]
-    if not all(one.service.distribution == "exponential" for one in phases):
-        return None
-    if not all(one.repeats == one.split == one.pooled == 1 for one in phases):
+    if any(
+        (one.service.distribution, one.repeats, one.split, one.pooled) != ("exponential", 1, 1, 1) for one in phases
+    ):
         return None
     times, credits = [phase.service.mean for phase in phases], pipeline.credits or 1
     return balanced_job_bounds(times, credits)[0], balanced_job_bounds(times, credits + 1)[1]

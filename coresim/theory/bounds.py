@@ -239,7 +239,7 @@ def _serial(pipeline: Pipeline) -> float:
     trainer, copy, step = pipeline.trainer, _copy(pipeline), _step(pipeline)
     before, launch = _service(pipeline, (*trainer.inline, trainer.consumer)), _least(pipeline, trainer.launch)
     if trainer.copy_mode == "sync":
-        return before + copy + (launch if trainer.run_ahead else max(launch, step))
+        before, copy = before + copy, 0.0
     return before + (launch if trainer.run_ahead else max(launch, copy + step))
 
 
