@@ -227,7 +227,9 @@ def _outcome(
             min((count for count in counts if count is not None), default=None),
             None if None in counts else max(count for count in counts if count is not None),
         ),
-        memory=memory_of(variants[middle], points[middle].workers, points[middle].prefetch_factor),
+        memory=memory_of(
+            variants[middle], points[middle].workers, points[middle].prefetch_factor, points[middle].option
+        ),
     )
 
 

@@ -41,7 +41,7 @@ def shm_mib(row: Row) -> int | None:
     if row.option == Option.NO_OVERLAP:
         return 64
     scenario = row.workload.scenario
-    memory = memory_of(scenario, row.outcome.workers, row.outcome.prefetch_factor)
+    memory = memory_of(scenario, row.outcome.workers, row.outcome.prefetch_factor, row.option)
     if memory is None:
         return None
     each = memory.batches / scenario.accelerator.count
@@ -57,7 +57,7 @@ def memory_gib(row: Row) -> tuple[int, str]:
     alone, outcome = row.option == Option.NO_OVERLAP, row.outcome
     workers = 0 if alone or scenario.loader.in_process else outcome.workers * gpus
     private = scenario.workload.worker_bytes
-    memory = None if alone else memory_of(scenario, outcome.workers, outcome.prefetch_factor)
+    memory = None if alone else memory_of(scenario, outcome.workers, outcome.prefetch_factor, row.option)
     batches = 0.0 if memory is None else memory.batches / scenario.accelerator.count * gpus
     size = _ROOM * (batches + workers * (private or _WORKER_BYTES)) + gpus * _TRAINER_BYTES
     of = [f"{format_bytes(_TRAINER_BYTES)} (assumed) for each trainer"]

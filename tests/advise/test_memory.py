@@ -9,12 +9,15 @@ from made_up import profile as made_up_profile
 
 from coresim import recommend
 from coresim.advise.memory import memory_of
-from coresim.advise.sweep import Point
+from coresim.advise.sweep import Point, Study
+from coresim.advise.what_if import what_if
 from coresim.model.measurement import Measurement
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario, read_scenario
 from coresim.report.content import Table
 from coresim.report.document import RECOMMENDATION
 from coresim.report.plan import plan_report
+from coresim.sim.estimate import Plan
 from coresim.sim.fast import simulate
 
 
@@ -100,3 +103,11 @@ def test_an_option_that_memory_stops_says_so_everywhere():
     # Whoever has room enough hears nothing, and one that memory stops is not told to raise the workers.
     assert "stops at" not in str(recommend(job(shm_bytes=1e12), options=(2,), max_cores=12))
     assert "raise num_workers" not in str(recommend(job(shm_bytes=5e9), options=(2,), max_cores=12))
+
+
+def test_a_remedy_for_a_trainer_that_prepares_needs_no_shared_memory():
+    """With option 1 the one batch lies in the trainer's own memory, however small /dev/shm is."""
+    study = Study(simulate, Plan(steps=50, least=2, most=2, inputs=2))
+    found = what_if(job(shm_bytes=1e6), study, ["more-cores"], Option.NO_OVERLAP)
+    assert all(each.memory and each.memory.batches == 1e9 for each in (found.today, *found.outcomes))
+    assert all(each.memory and each.memory.fits for each in (found.today, *found.outcomes))

@@ -377,6 +377,8 @@ def test_the_requests_of_a_row() -> None:
         (2 * 8e9 + 1.25 * (8 * 2.5e8 + 18 * 10 * 2**20)) / 2**30
     )
     assert memory_gib(replace(row, option=1)) == (15, "8 GB (assumed) for each trainer")
+    # In stages: four at work, two that wait, and the one that is copied.
+    assert f"--shm-size={math.ceil(1.25 * 2 * 7 * 10)}m" in scheduler_requests(replace(row, option=3))["docker"]
     assert "medium: Memory, sizeLimit: 225Mi" in lines[-1]
     assert "num_workers=4, prefetch_factor=2, pin_memory=True" in found["dataloader"]
     # What was measured on a CPU runs on a GPU there.
