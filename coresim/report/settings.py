@@ -15,20 +15,16 @@ from coresim.units import format_bytes
 
 def loader_settings(scenario: Scenario, workers: int, prefetch_factor: int) -> str:
     """The framework's own settings: the preset's template, filled in."""
-    loader = scenario.loader
-    return scenario.preset.settings.format(
-        workers=workers,
-        workers_plus_one=workers + 1,
-        prefetch=prefetch_factor,
-        prefetch_plus_one=prefetch_factor + 1,
-        prefetch_plus_two=prefetch_factor + 2,
-        batch_size=scenario.workload.batch_size,
-        ordered=loader.ordered,
-        pin_memory=pins_memory(scenario),
-        persistent_workers=loader.persistent_workers,
-        fetchers=loader.fetchers,
-        buffer=loader.buffer,
-    )
+    values = vars(scenario.loader) | {
+        "workers": workers,
+        "workers_plus_one": workers + 1,
+        "prefetch": prefetch_factor,
+        "prefetch_plus_one": prefetch_factor + 1,
+        "prefetch_plus_two": prefetch_factor + 2,
+        "batch_size": scenario.workload.batch_size,
+        "pin_memory": pins_memory(scenario),
+    }
+    return scenario.preset.settings.format(**values)
 
 
 def pins_memory(scenario: Scenario) -> bool:
