@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from coresim.cli.flags import add_flags, whole_number
 from coresim.errors import InputError
@@ -11,12 +12,6 @@ from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
     from coresim.measure.campaign import Request
-
-#: Flags that are fields of a request as they stand.
-_ASKED = (
-    "dataset", "batch_size", "collate", "worker_init", "step", "gpu", "model", "precision", "device", "cpu_step",
-    "quick",
-)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,10 +56,10 @@ def request_from(args: argparse.Namespace) -> Request:
 
     if args.dataset is not None and args.workload is not None:
         raise InputError("--dataset and --workload: each says what to measure; leave one out")
-    given: dict[str, Any] = {
-        name: parse_duration(time, f"--{name.replace('_', '-')}", units)
-        for name, units in (("step_time", ("ms", "s")), ("build_timeout", LONG), ("budget", LONG))
-        if (time := getattr(args, name)) is not None
+    asked = {field.name: getattr(args, field.name) for field in fields(Request)} | {
+        "workload": args.workload or DEFAULT
     }
-    asked = {name: getattr(args, name) for name in _ASKED}
-    return Request(workload=args.workload or DEFAULT, **asked, **given)
+    for name, units in (("step_time", ("ms", "s")), ("build_timeout", LONG), ("budget", LONG)):
+        if asked[name] is not None:
+            asked[name] = parse_duration(asked[name], f"--{name.replace('_', '-')}", units)
+    return Request(**asked)

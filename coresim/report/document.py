@@ -10,9 +10,8 @@ from coresim.advise.sweep import Point
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes, misses_of
-from coresim.report.node import node_of
 from coresim.report.records import KINDS, VERSION, Key, Record, constant, keys
-from coresim.report.settings import loader_settings, pins_memory
+from coresim.report.settings import loader_settings, node_of, pins_memory
 from coresim.report.today import TODAY
 
 
