@@ -9,12 +9,21 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coresim.attaching.written import checkpoint_warning, checkpoints, named_folders
-from coresim.cli.common import check_writable, progress_on_stderr, read_input, require, save, show, study_of
-from coresim.cli.request import measure_profile, request_from
+from coresim.cli.common import (
+    check_storage,
+    check_writable,
+    command_line,
+    progress_on_stderr,
+    read_input,
+    require,
+    save,
+    show,
+    study_of,
+)
+from coresim.cli.request import request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, find_step
 from coresim.model.load import check_overrides, scenario_of
@@ -79,12 +88,15 @@ def check_program(args: argparse.Namespace) -> None:
 
 def measured(args: argparse.Namespace) -> Profile:
     """The profile of the program after ``--``, or of what the flags name; a name that trains is run as a program."""
+    from coresim.measure.campaign import run_campaign
     from coresim.workloads.named import TrainsError
 
     if args.command:
         return attached(args)[0]
+    request = request_from(args)
     try:
-        return measure_profile(request_from(args))
+        with progress_on_stderr() as progress:
+            return run_campaign(request, progress=progress, command=command_line())
     except TrainsError:
         name = args.dataset
         print(f"coresim: {name} iterates a DataLoader, so it trains: it is run as a program", file=sys.stderr)
@@ -97,12 +109,11 @@ def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Pr
     from coresim.attaching.assemble import profile_of
     from coresim.measure.campaign import utc_now
 
-    began, said = utc_now(), shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    since = time.time()
+    began, since = utc_now(), time.time()
     found = _run(args, trials)
     folders = [*(told["settings"]["folder"] for told in found), *named_folders(args.command)]
     written = checkpoint_warning(checkpoints(folders, since))
-    return profile_of(found, args.command, said, began, written), found
+    return profile_of(found, args.command, command_line(), began, written), found
 
 
 def _run(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> list[dict[str, Any]]:
@@ -146,18 +157,27 @@ def read_job(
     if not args.command:
         require(args.input is not None, "no input: give a scenario (.toml), a profile (.json), or -- and your program")
         return read_input(args.input, settings, cold, storage)
-    check_overrides(settings, storage)  # bad ones are told before the program is run
+    profile = measured_and_saved(args, settings, storage)
+    return scenario_of(profile, source_of(args), settings, storage=storage), profile
+
+
+def measured_and_saved(
+    args: argparse.Namespace, settings: list[str], storage: str | None, cold: bool = False
+) -> Profile:
+    """The profile of `measured`, kept where ``--save`` asks; what is bad is told before a minute of measuring."""
+    check_overrides(settings, storage)
+    check_storage(storage, cold)
     if args.save:
         check_writable(args.save)
-    profile, _ = attached(args)
+    profile = measured(args)
     if args.save:
         save(args, profile, args.save)
-    return scenario_of(profile, source_of(args), settings, storage=storage), profile
+    return profile
 
 
 def source_of(args: argparse.Namespace) -> str:
     """What an answer says that it is about."""
-    return shlex.join(args.command) if args.command else str(args.input)
+    return shlex.join(args.command) if args.command else args.input or "measured here"
 
 
 def another_step(args: argparse.Namespace, profile: Profile) -> tuple[Profile, list[str]]:

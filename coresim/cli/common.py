@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -164,6 +165,11 @@ def heeding(work: Callable[[], T]) -> T:
 
     Thread(target=run, daemon=True).start()
     return future.result()
+
+
+def command_line() -> str:
+    """This process's command, as a shell takes it."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def metadata(seed: int | None, source: str, basis: str | None = None, profile: Profile | None = None) -> dict[str, Any]:

@@ -75,6 +75,14 @@ def positive(what: str) -> Callable[[str], float]:
 
 #: Each flag as argparse takes it.
 FLAGS: dict[str, dict[str, Any]] = {
+    "workload": {"metavar": "NAME", "help": "a built-in job, such as images (the default); see workloads"},
+    "dataset": {
+        "metavar": "MODULE:NAME",
+        "help": "your own: a dataset, DataLoader or LightningDataModule, or what gives one when called;"
+        " path/to/file.py:NAME too",
+    },
+    "collate": {"metavar": "MODULE:NAME", "help": "your own collate function"},
+    "worker-init": {"metavar": "MODULE:NAME", "help": "your own worker_init_fn, which every worker calls"},
     "idle-target": {"type": share, "metavar": "SHARE", "help": "largest acceptable GPU idle (default 5%%)"},
     "confidence": {
         "type": share, "default": 0.9, "metavar": "SHARE",
@@ -113,7 +121,7 @@ FLAGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def add_flags(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> None:
+def add_flags(parser: argparse._ActionsContainer, *names: str, **changes: Any) -> None:
     """Add the flags of these names; ``changes`` are argparse's own arguments, where a verb differs in one flag."""
     for name in names:
         parser.add_argument(f"--{name}", **(FLAGS[name] | changes))

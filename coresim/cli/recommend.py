@@ -6,24 +6,20 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coresim.cli.attach import add_attach, another_step, check_program, foreign_loader, measured, source_of
-from coresim.cli.common import (
-    check_storage,
-    check_writable,
-    metadata,
-    progress_on_stderr,
-    read_input,
-    require,
-    save,
-    settings_of,
-    show,
-    study_of,
+from coresim.cli.attach import (
+    add_attach,
+    another_step,
+    check_program,
+    foreign_loader,
+    measured_and_saved,
+    source_of,
 )
+from coresim.cli.common import metadata, progress_on_stderr, read_input, require, settings_of, show, study_of
 from coresim.cli.flags import add_flags, whole_number
 from coresim.cli.request import add_arguments
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
-from coresim.model.load import check_overrides, scenario_of
+from coresim.model.load import scenario_of
 from coresim.model.profile import Profile, step_is_unknown
 from coresim.model.scenario import Scenario
 from coresim.validate.latest import latest
@@ -106,20 +102,11 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None, Profi
         return scenario, profile, profile
     if args.command:
         check_program(args)
-    # Bad overrides and an unwritable path must be told before a minute of measuring, not after.
-    check_overrides(settings, args.storage)
-    check_storage(args.storage, args.cold)
-    if args.save:
-        check_writable(args.save)
-    profile = measured(args)
-    if args.save:
-        save(args, profile, args.save)
-    source = source_of(args) if args.command else "measured here"
-    told = profile
+    told = profile = measured_and_saved(args, settings, args.storage, args.cold)
     if args.command:
         told, step = another_step(args, profile)
         args.settings, settings = [*step, *args.settings], [*step, *settings]
-    return scenario_of(told, source, settings, args.cold or None, args.storage), profile, told
+    return scenario_of(told, source_of(args), settings, args.cold or None, args.storage), profile, told
 
 
 def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, checked: Checked | None) -> None:
@@ -127,10 +114,9 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, check
     from coresim.report.document import RECOMMENDATION
     from coresim.report.today import TODAY
 
-    source = source_of(args) if args.command or args.input else "measured here"
     today = TODAY.write(checked) if checked else None
-    document = RECOMMENDATION.write(answer, metadata=_about(args, source, profile), today=today)
-    told = answer_of(answer, profile, source, args.settings, checked)
+    document = RECOMMENDATION.write(answer, metadata=_about(args, profile), today=today)
+    told = answer_of(answer, profile, source_of(args), args.settings, checked)
     show(args, document, replace(told, provenance=(*told.provenance, *_checked(profile))).text(args.verbose))
 
 
@@ -138,17 +124,15 @@ def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> Non
     from coresim.report.provenance import profile_notes
     from coresim.report.steps import STEPS, ForSteps
 
-    source = args.input or "measured here"
     notes, provenance = profile_notes(profile, args.settings)
     text = str(ForSteps(answer, notes, (*provenance, *_checked(profile)), profile.settings))
-    show(args, STEPS.write(answer, metadata=_about(args, source, profile)), text)
+    show(args, STEPS.write(answer, metadata=_about(args, profile)), text)
 
 
-def _about(args: argparse.Namespace, source: str, profile: Profile | None) -> dict[str, Any]:
+def _about(args: argparse.Namespace, profile: Profile | None) -> dict[str, Any]:
     from coresim.report.provenance import batch_provenance, step_provenance
 
-    basis = step_provenance(profile, None, args.settings)
-    about = metadata(args.seed, source, basis, profile)
+    about = metadata(args.seed, source_of(args), step_provenance(profile, None, args.settings), profile)
     about["batch_basis"] = batch_provenance(profile, args.settings) if profile else None
     about["validation"] = _validated(profile) if profile else None
     about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
-from coresim.cli.common import progress_on_stderr
-from coresim.cli.flags import whole_number
+from coresim.cli.flags import add_flags, whole_number
 from coresim.errors import InputError
-from coresim.model.profile import Profile
 from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
     from coresim.measure.campaign import Request
 
-#: Flags that are fields of a request as they stand.
-_ASKED = (
-    "dataset", "batch_size", "collate", "worker_init", "step", "gpu", "model", "precision", "device", "cpu_step",
-    "quick",
-)  # fmt: skip
-DATASET_HELP = (
-    "your own: a dataset, DataLoader or LightningDataModule, or what gives one when called; path/to/file.py:NAME too"
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that say what to measure; `request_from` reads them."""
     job = parser.add_argument_group("what to measure")
-    job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
-    job.add_argument("--dataset", metavar="MODULE:NAME", help=DATASET_HELP)
+    add_flags(job, "workload", "dataset")
     job.add_argument("--batch-size", type=whole_number(1), metavar="N", help="samples per batch and GPU (images: 256)")
-    job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
-    job.add_argument("--worker-init", metavar="MODULE:NAME", help="your own worker_init_fn, which every worker calls")
+    add_flags(job, "collate", "worker-init")
     step = parser.add_argument_group("the training step (measured where there is a CUDA device, else a record)")
     step.add_argument(
         "--step", metavar="MODULE:NAME", help="your own: train_step(batch), or a function that returns one"
@@ -71,19 +56,10 @@ def request_from(args: argparse.Namespace) -> Request:
 
     if args.dataset is not None and args.workload is not None:
         raise InputError("--dataset and --workload: each says what to measure; leave one out")
-    given: dict[str, Any] = {
-        name: parse_duration(time, f"--{name.replace('_', '-')}", units)
-        for name, units in (("step_time", ("ms", "s")), ("build_timeout", LONG), ("budget", LONG))
-        if (time := getattr(args, name)) is not None
+    asked = {field.name: getattr(args, field.name) for field in fields(Request)} | {
+        "workload": args.workload or DEFAULT
     }
-    asked = {name: getattr(args, name) for name in _ASKED}
-    return Request(workload=args.workload or DEFAULT, **asked, **given)
-
-
-def measure_profile(request: Request) -> Profile:
-    """Run the campaign with progress on stderr and this process's command line as its provenance."""
-    from coresim.measure.campaign import run_campaign
-
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    with progress_on_stderr() as progress:
-        return run_campaign(request, progress=progress, command=command)
+    for name, units in (("step_time", ("ms", "s")), ("build_timeout", LONG), ("budget", LONG)):
+        if asked[name] is not None:
+            asked[name] = parse_duration(asked[name], f"--{name.replace('_', '-')}", units)
+    return Request(**asked)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,9 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coresim.cli.attach import DEFAULT_LEDGER, add_attach, validate_program
-from coresim.cli.common import check_figure, check_writable, engine_named, progress_on_stderr, require, save, show
+from coresim.cli.common import (
+    check_figure,
+    check_writable,
+    command_line,
+    engine_named,
+    progress_on_stderr,
+    require,
+    save,
+    show,
+)
 from coresim.cli.flags import add_flags, share, whole_number
-from coresim.cli.request import DATASET_HELP
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, CoresimError, MissingPartError
 from coresim.files import locked
 from coresim.measure.host import read_host
@@ -42,10 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         " which blocks for the step time. Needs torch. Exit code 5: not to be trusted here.",
     )
     job = parser.add_argument_group("what to run")
-    job.add_argument("--workload", metavar="NAME", help="a built-in job, such as images (the default); see workloads")
-    job.add_argument("--dataset", metavar="MODULE:NAME", help=DATASET_HELP)
-    job.add_argument("--collate", metavar="MODULE:NAME", help="your own collate function")
-    job.add_argument("--worker-init", metavar="MODULE:NAME", help="your own worker_init_fn, which every worker calls")
+    add_flags(job, "workload", "dataset", "collate", "worker-init")
     job.add_argument("--batch-size", type=whole_number(0), metavar="N", help="samples per batch (default 32)")
     job.add_argument("--step", metavar="MODULE:NAME",
                      help="train with your own: train_step(batch), or a function that returns one")  # fmt: skip
@@ -222,8 +226,7 @@ def _begun(args: argparse.Namespace, grid: Grid) -> Ledger:
     from coresim.validate.ledger import empty_ledger, load_ledger
     from coresim.validate.session import unsettled
 
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    fresh = empty_ledger(read_host(load_window=0.0), grid, command, args.device)
+    fresh = empty_ledger(read_host(load_window=0.0), grid, command_line(), args.device)
     if not Path(args.output).exists():
         return fresh
     found = load_ledger(args.output)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from coresim import report
 from coresim.advise.recommend import Recommendation
 from coresim.attaching.today import Checked
 from coresim.model.loader_settings import LoaderSettings
 from coresim.model.profile import Profile
-from coresim.report.provenance import input_lines, profile_notes, step_provenance
+from coresim.report.provenance import input_lines, profile_notes, step_provenance, subject_of
 from coresim.report.shown import Shown
 from coresim.report.simulated import estimate_text
-from coresim.report.subject import subject_of
 from coresim.report.terminal import answer_text
 from coresim.report.today import settings_text, today_text
 from coresim.sim.estimate import Engine, Estimate
@@ -94,22 +94,17 @@ class Answer(Shown):
 
     def to_frame(self) -> pd.DataFrame:
         """The curves as a table."""
-        from coresim.report.tables import curve_frame  # noqa: PLC0415
-
-        return curve_frame(self.result)
+        return report.tables.curve_frame(self.result)
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """GPU idle over cores, all options."""
-        from coresim.report.figures import plot_curves  # noqa: PLC0415
-
-        return plot_curves(self.result, axes)
+        return report.figures.plot_curves(self.result, axes)
 
     def plot_timeline(self, engine: Engine | None = None) -> Figure:
         """The first batches of each option at its own answer (or knee); ``engine``: the fast one, or another."""
-        from coresim.report.figures import plot_answer_timeline  # noqa: PLC0415
         from coresim.sim.fast import simulate  # noqa: PLC0415
 
-        return plot_answer_timeline(self.result, engine or simulate)
+        return report.figures.plot_answer_timeline(self.result, engine or simulate)
 
 
 def answer_of(
@@ -147,15 +142,11 @@ class Simulated(Shown):
 
     def to_frame(self) -> pd.DataFrame:
         """Where the time went, as a table."""
-        from coresim.report.tables import estimate_frame  # noqa: PLC0415
-
-        return estimate_frame(self.result)
+        return report.tables.estimate_frame(self.result)
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """Where the accelerator's time went, as bars."""
-        from coresim.report.figures import plot_shares  # noqa: PLC0415
-
-        return plot_shares(self.result, axes)
+        return report.figures.plot_shares(self.result, axes)
 
 
 class Measured(Shown, Profile):
@@ -164,7 +155,7 @@ class Measured(Shown, Profile):
     @classmethod
     def of(cls, profile: Profile) -> Measured:
         """The same profile."""
-        return cls(**{field.name: getattr(profile, field.name) for field in fields(Profile)})
+        return cls(**vars(profile))
 
     def __str__(self) -> str:
         return f"{self.workload}, batch {self.batch_size}; step: {self.accelerator.basis}"
@@ -174,12 +165,8 @@ class Measured(Shown, Profile):
 
     def to_frame(self) -> pd.DataFrame:
         """The measurements, one row each, with intervals."""
-        from coresim.report.tables import profile_frame  # noqa: PLC0415
-
-        return profile_frame(self)
+        return report.tables.profile_frame(self)
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """What each step of preparing a sample takes."""
-        from coresim.report.figures import plot_preparation  # noqa: PLC0415
-
-        return plot_preparation(self, axes)
+        return report.figures.plot_preparation(self, axes)

@@ -8,7 +8,7 @@ from typing import Any
 
 from coresim.model.host import HostFacts, Part
 from coresim.report.content import Facts, Section, Verbatim
-from coresim.report.plain import answer_lines, section_text
+from coresim.report.plain import answer_lines
 from coresim.units import format_bytes
 
 
@@ -22,7 +22,8 @@ def doctor_text(facts: HostFacts, parts: Sequence[Part]) -> str:
     terms = tuple(f"{term.words}: {term.explanation}" for term in facts.terms)
     warnings = [f"! {one.what}: {one.value}\n  remedy: {one.remedy}" for one in facts.warnings]
     return answer_lines(
-        section_text(Section(cores_sentence(facts), (Verbatim("\n".join(terms)),))),
+        "",
+        Section(cores_sentence(facts), (Verbatim("\n".join(terms)),)),
         Section("Host", (Facts(_host(facts)),)),
         Section(f"Warnings: {len(warnings) or 'none'}", (Verbatim("\n".join(warnings)),)),
         Section("Optional parts", (Verbatim("\n".join(map(_part_line, parts))),)),

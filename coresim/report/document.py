@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes, misses_of
-from coresim.report.node import node_of
 from coresim.report.records import KINDS, VERSION, Key, Record, constant, keys
-from coresim.report.settings import loader_settings, pins_memory
+from coresim.report.settings import loader_settings, node_of, pins_memory
 from coresim.report.today import TODAY
 
 
@@ -34,6 +34,13 @@ _SETTING = (
     Key("throughput_samples_per_s", "number", "point.estimate.throughput_samples_per_s"),
 )
 _POINT = Record(Key("cores", "whole", "point.cores"), *_SETTING)
+#: A row of the table of the curves.
+_ROW = Record(
+    Key("option", "option", "point.option"),
+    Key("cores_per_gpu", "whole", "point.cores"),
+    *_SETTING,
+    Key("busy_cores", "number", "point.estimate.busy_cores"),
+)
 #: All accelerators of one host together.
 _NODE = Record(*keys("whole", "gpus", "cores", "workers"), Key("memory_bytes", "amount?"))
 #: The recommended setting and what is said of it.
@@ -173,6 +180,7 @@ ESTIMATE = Record(
 )
 
 
-def setting_record(scenario: Scenario, point: Point) -> dict[str, Any]:
-    """What a setting is, takes and gives."""
-    return Record(*_SETTING).write(_Part(scenario, None, point))
+def curve_rows(answer: Recommendation) -> list[dict[str, Any]]:
+    """What each point of the curves of all options is, takes and gives."""
+    points = (point for option in answer.options for point in option.curve)
+    return [_ROW.write(_Part(answer.scenario, None, point)) for point in points]

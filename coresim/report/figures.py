@@ -71,11 +71,11 @@ def _curve(ax: Axes, option: OptionAnswer) -> None:
     ax.fill_between(cores, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
-def plot_gantt(scenario: Scenario, cores: float, workers: int, engine: Engine, steps: int = 6, seed: int = 1) -> Figure:
+def plot_gantt(scenario: Scenario, cores: float, workers: int, engine: Engine, seed: int = 1) -> Figure:
     """The first batches of options 1, 2 and 3 side by side: servers as rows, time across."""
     figure: Figure = plt.figure(figsize=(9, 8), layout="constrained")
     settings = [SimulatedSetting(option, workers, cores, scenario.loader.prefetch_factor) for option in Option]
-    return draw_timelines(figure, scenario, settings, engine, steps, seed)
+    return draw_timelines(figure, scenario, settings, engine, 6, seed)
 
 
 def plot_answer_timeline(answer: Recommendation, engine: Engine, figure: Figure | None = None) -> Figure:

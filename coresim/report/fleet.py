@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from coresim import report
 from coresim.advise.refine import LIKELY
 from coresim.fleet.description import FleetWorkload
 from coresim.fleet.plan import FleetPlan, Mix, Row, Unknown
@@ -22,6 +23,7 @@ from coresim.report.words import percent, plural, ranged
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
 
 _COLUMNS = (
     "machine", "GPUs", "cores/GPU", "needed", "opt", "GPU idle [95 %]", "samples/s", "USD/M samples", "stranded",
@@ -128,15 +130,11 @@ class Planned(Shown):
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each workload, machine and option."""
-        from coresim.report.tables import fleet_frame  # noqa: PLC0415 - pandas is imported only when asked for
-
-        return fleet_frame(self.result)
+        return report.tables.fleet_frame(self.result)
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """Predicted GPU idle on the best machines."""
-        from coresim.report.figures import plot_fleet  # noqa: PLC0415 - matplotlib is imported only when asked for
-
-        return plot_fleet(self.result, axes)
+        return report.figures.plot_fleet(self.result, axes)
 
 
 _BEST = Record(

@@ -60,7 +60,6 @@ def _environment() -> Environment:
     """Kept, for compiling a template takes longer than a slider may."""
     found = Environment(loader=PackageLoader("coresim.report"), autoescape=True, undefined=StrictUndefined)
     found.filters["whole_options"] = whole_options
-    found.filters["kind"] = lambda block: type(block).__name__
     return found
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -15,7 +13,7 @@ from coresim.model.presets import Preset
 from coresim.model.storage import Tier
 from coresim.report.content import Table
 from coresim.report.plain import table_lines
-from coresim.report.words import plural, wrapped
+from coresim.report.words import csv_text, plural, wrapped
 from coresim.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -163,8 +161,4 @@ def _machine(machine: Machine) -> tuple[str, ...]:
 
 def machines_csv(machines: Sequence[Machine]) -> str:
     """The machines as `coresim.model.machines.read_machines` reads them back; an unknown fact is empty."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, [item.name for item in fields(Machine)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(machine) for machine in machines)
-    return stream.getvalue()
+    return csv_text([item.name for item in fields(Machine)], map(asdict, machines))

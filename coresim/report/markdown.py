@@ -43,14 +43,9 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    yield _row(table.columns)
-    yield _row(tuple("---:" if number else "---" for number in table.numeric), escape=False)
-    for row in table.rows:
-        yield _row(row)
-
-
-def _row(cells: tuple[str, ...], escape: bool = True) -> str:
-    return "| " + " | ".join(_plain(cell) if escape else cell for cell in cells) + " |"
+    rule = tuple("---:" if number else "---" for number in table.numeric)
+    for row in (table.columns, rule, *table.rows):
+        yield "| " + " | ".join(map(_plain, row)) + " |"
 
 
 def _plain(text: str) -> str:

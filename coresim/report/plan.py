@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from coresim import report
 from coresim.advise.recommend import Recommendation
 from coresim.advise.surface import surface_of
 from coresim.advise.sweep import Point
@@ -15,9 +16,9 @@ from coresim.model.service import Service
 from coresim.report import text
 from coresim.report.content import Chart, Items, Paragraph, Report, Section, Table
 from coresim.report.doubt import sure_words
+from coresim.report.provenance import merged, provenance_words, warnings
 from coresim.report.settings import cap_text
 from coresim.report.simulated import estimate_shares
-from coresim.report.subject import merged, provenance_words, warnings
 from coresim.report.words import interval, percent, plural
 from coresim.sim.estimate import Engine, Estimate
 from coresim.units import format_duration
@@ -153,23 +154,17 @@ def one_short(result: Recommendation) -> str:
     return f"with {less.cores}: GPU idle {interval(less.estimate)}, {change}"
 
 
-def _figures() -> Any:
-    from coresim.report import figures  # noqa: PLC0415 - matplotlib only when something is drawn
-
-    return figures
-
-
 def _curves(result: Recommendation) -> Section:
     level = 100 * result.point.estimate.level
     caption = (
         f"Lines: predicted GPU idle at the best setting for so many cores; bands: {level:.0f} % intervals. Knee: fewest"
         " cores within one point of the least idle of an option. Dotted: the target."
     )
-    charts = [Chart("GPU idle over cores", caption, lambda to: _figures().plot_curves(result, to.subplots()), 3.8)]
+    charts = [Chart("GPU idle over cores", caption, lambda to: report.figures.plot_curves(result, to.subplots()), 3.8)]
     if len(result.scenario.host.speed) > 1:
         caption = "The work that k busy cores do together, k s(k). Where it stays flat, memory bandwidth is saturated."
         title = "What more busy cores add"
-        charts.append(Chart(title, caption, lambda to: _figures().plot_speed(result, to.subplots())))
+        charts.append(Chart(title, caption, lambda to: report.figures.plot_speed(result, to.subplots())))
     lines = Items(tuple(text.evidence_lines(result)))
     return Section("GPU idle over cores", (*charts, lines, _options(result), _curve(result)))
 
@@ -206,14 +201,14 @@ def _timeline(result: Recommendation, engine: Engine) -> Section:
         " time from an empty pipeline on, when the workers have started."
     )
     title = "Timeline of the first batches"
-    chart = Chart(title, caption, lambda to: _figures().plot_answer_timeline(result, engine, to), 6.5)
+    chart = Chart(title, caption, lambda to: report.figures.plot_answer_timeline(result, engine, to), 6.5)
     return Section("The first batches", (chart,))
 
 
 def _time(estimate: Estimate) -> Section:
     caption = "At the recommended setting, after warm-up. Starved: no batch is ready."
     title = "Where the accelerator's time goes"
-    chart = Chart(title, caption, lambda to: _figures().plot_shares(estimate, to.subplots()), 2.4)
+    chart = Chart(title, caption, lambda to: report.figures.plot_shares(estimate, to.subplots()), 2.4)
     rows = tuple(
         (group, state.replace("_", " "), percent(share))
         for group, states in estimate_shares(estimate).items()
@@ -226,7 +221,7 @@ def _time(estimate: Estimate) -> Section:
 def _sensitivity(result: Recommendation) -> Section:
     caption = "Change of predicted GPU idle when one input grows by 10 %, all else equal; cores as a quota would."
     title = "What moves the answer"
-    chart = Chart(title, caption, lambda to: _figures().plot_elasticities(result, to.subplots()), 2.6)
+    chart = Chart(title, caption, lambda to: report.figures.plot_elasticities(result, to.subplots()), 2.6)
     rows = tuple((item.name, f"{100 * item.change:+.1f}") for item in result.elasticities)
     table = Table(("input", "GPU idle, percentage points per +10 %"), rows)
     return Section("What moves the answer most", (chart, Items((text.interval_sources(result.point.estimate),)), table))

@@ -1,8 +1,9 @@
-"""What an answer rests on: its profile's own words, and the settings that override them."""
+"""What an answer is about, and what it rests on: its profile's own words, and the settings that override them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from coresim.advise.recommend import Recommendation
 from coresim.model import lock
@@ -12,7 +13,11 @@ from coresim.model.option import Option
 from coresim.model.overrides import provenance_after
 from coresim.model.profile import Profile
 from coresim.model.rebatch import asked_batch, step_spread
+from coresim.model.scenario import Scenario
 from coresim.report.words import plural
+
+#: What the first words of a step's provenance say.
+_STEP = {"catalogue": "a record of another machine", "measured": "measured", "given": "as given"}
 
 
 def step_provenance(profile: Profile | None, source: str | None, settings: Sequence[str]) -> str | None:
@@ -66,56 +71,47 @@ def input_lines(
 ) -> Iterator[str]:
     """What else of the input changes the answer, each with its value and where it comes from; see `answer_of`."""
     given = f"as given in {source}" if source and profile is None else "as given"
+    after = partial(provenance_after, settings)
     yield from _busy_line(answer, profile, given, settings)
     workload, host, loader = answer.scenario.workload, answer.scenario.host, answer.scenario.loader
     if host.siblings:
-        known = provenance_after(settings, "host.siblings", given if profile is None else None)
+        known = after("host.siblings", given if profile is None else None)
         # Where nothing overrides it, the profile's line on busy cores says where it is from.
         if known:
             gain = f"{100 * host.siblings:.0f} % of a core"
             yield f"a second hardware thread adds {gain} where all cores are busy: {known}"
-    yield from _cores_lines(answer, given, settings)
+    yield from _cores_lines(answer, after("host.machine_cores", given))
     seen = given if profile is None else "measured in the running loader"
     if workload.shared_cv:
-        known = provenance_after(settings, "workload.shared_cv", seen)
+        known = after("workload.shared_cv", seen)
         yield f"batches vary by {100 * workload.shared_cv:.2g} % as a whole, beyond what their samples do: {known}"
     if workload.send_overlap and answer.point.option == Option.OVERLAPPED and not loader.in_process:
-        known = provenance_after(settings, "workload.send_overlap", seen)
+        known = after("workload.send_overlap", seen)
         share = f"{100 * workload.send_overlap:.0f} %"
         yield f"while cores are free, other threads of a worker do {share} of sending: {known}"
     if not workload.consumer.is_zero and answer.point.option != Option.NO_OVERLAP:
-        yield from _receiving_lines(answer, seen, settings)
-    if (
-        loader.gil
-        and (loader.in_process or answer.point.option == Option.STAGED)
-        and answer.point.option != Option.NO_OVERLAP
-    ):
+        workers = max(1, answer.point.workers)
+        if workload.consumer_growth:
+            known, growth = after("workload.consumer_growth", seen), f"{100 * workload.consumer_growth:.2g} %"
+            yield f"each worker beyond the first adds {growth} to the time to receive a batch: {known}"
+        factor = receiving(workers, 0.0, workload.consumer_by_workers)
+        if factor != 1.0:
+            known = after("workload.consumer_by_workers", seen)
+            yield f"receiving a batch from {workers} workers takes {factor:.2f} times as long as from one: {known}"
+    threads = loader.in_process and answer.point.option == Option.OVERLAPPED
+    if loader.gil and (threads or answer.point.option == Option.STAGED):
         usual = f"assumed, \u00b1{200 * lock.DEVIATION:.0f} points; calibration/probe_lock.py measures it"
         known = usual if loader.lock_passing == lock.PASSING else given
-        passing = provenance_after(settings, "loader.lock_passing", known)
-        share = provenance_after(settings, "loader.gil", given)
-        yield f"{100 * loader.gil:.0f} % of preprocessing holds the interpreter's lock: {share}"
-        yield f"passing the lock between threads adds up to {100 * loader.lock_passing:.0f} % to that: {passing}"
+        passing = f"{100 * loader.lock_passing:.0f} %"
+        yield f"{100 * loader.gil:.0f} % of preprocessing holds the interpreter's lock: {after('loader.gil', given)}"
+        yield f"passing the lock between threads adds up to {passing} to that: {after('loader.lock_passing', known)}"
 
 
-def _receiving_lines(answer: Recommendation, given: str, settings: Sequence[str]) -> Iterator[str]:
-    workload, workers = answer.scenario.workload, max(1, answer.point.workers)
-    if workload.consumer_growth:
-        known = provenance_after(settings, "workload.consumer_growth", given)
-        growth = f"{100 * workload.consumer_growth:.2g} %"
-        yield f"each worker beyond the first adds {growth} to the time to receive a batch: {known}"
-    factor = receiving(workers, 0.0, workload.consumer_by_workers)
-    if factor != 1.0:
-        known = provenance_after(settings, "workload.consumer_by_workers", given)
-        yield f"receiving a batch from {workers} workers takes {factor:.2f} times as long as from one: {known}"
-
-
-def _cores_lines(answer: Recommendation, given: str, settings: Sequence[str]) -> Iterator[str]:
-    """How the answer's cores are limited, and what a spinning trainer waits for them."""
+def _cores_lines(answer: Recommendation, known: str | None) -> Iterator[str]:
+    """How the answer's cores are limited, by what is ``known``, and what a spinning trainer waits for them."""
     scenario, point = answer.scenario, answer.point
     host, count = scenario.host, scenario.accelerator.count
     if host.machine_cores and host.machine_cores > point.cores * count:
-        known = provenance_after(settings, "host.machine_cores", given)
         yield f"cores are a quota of CPU time in each 100 ms, on up to {host.machine_cores:g} cores at once: {known}"
     line = build(scenario, point.option, point.cores * count, point.workers, point.prefetch_factor)
     if line.trainer.spin and line.trainer.handover and line.busiest() > line.width:
@@ -159,3 +155,56 @@ def _saturation(curve: list[tuple[int, float]]) -> str:
     enough = min(count for count, value in curve if value >= 0.95 * best)
     last = curve[-1][0]
     return f"saturated by {enough} of {last} cores" if enough < last else f"not saturated by the {last} measured"
+
+
+def subject_of(scenario: Scenario, profile: Profile | None) -> tuple[tuple[str, str], ...]:
+    """Data set, GPU, host and the day of measuring, as far as they are known."""
+    device, host = scenario.accelerator, scenario.host
+    batch = scenario.workload.batch_size
+    data = f"{profile.workload}, " if profile else ""
+    ran = f", measured with {profile.batch_that_ran}" if profile and profile.batch_that_ran != batch else ""
+    count = f"{device.total} x " if device.total > 1 else ""
+    machine = [profile.host.cpu_model] if profile and profile.host.cpu_model else []
+    machine += [plural(host.cores, "core")] if host.cores is not None else []
+    found = [
+        ("data set", f"{data}batch of {batch}{ran}"),
+        ("GPU", f"{count}{device.name}" if device.name else f"{count}not named"),
+        ("host", ", ".join(machine) or "not named"),
+        ("measured", profile.provenance.time_utc[:10] if profile else ""),
+    ]
+    return tuple((name, value) for name, value in found if value)
+
+
+def provenance_words(scenario: Scenario, step_provenance: str | None) -> str:
+    """Where the two numbers that matter most come from, in a line: the step, and the cost of a sample."""
+    parts = []
+    if step_provenance is not None:
+        words = step_provenance if len(step_provenance) < 80 else "see below"
+        known = _STEP.get(step_provenance.partition(":")[0], words)
+        parts.append(f"step: {known}{_range(scenario.accelerator.step.uncertainty)}")
+    cost = scenario.workload.preprocess
+    if not cost.is_zero:
+        parts.append(f"cost of a sample: {'measured' if cost.values else 'as given'}{_range(cost.uncertainty)}")
+    return "; ".join(parts)
+
+
+def _range(uncertainty: float) -> str:
+    """Two standard uncertainties each way, where there are any."""
+    return f", \u00b1{200 * uncertainty:.0f} %" if uncertainty >= 0.0025 else ""
+
+
+def warnings(notes: tuple[str, ...]) -> str:
+    """What each caution is about; its remedy stands with what the answer rests on."""
+    return "; ".join(note.partition(";")[0] for note in notes)
+
+
+def merged(notes: Sequence[str]) -> list[str]:
+    """Warnings with the same cure as one, in their order."""
+    alike: dict[str, list[str]] = {}
+    cures: dict[str, str] = {}
+    for note in dict.fromkeys(notes):
+        what, _, cure = note.partition("; ")
+        key = cure.partition(",")[0]
+        alike.setdefault(key, []).append(what)
+        cures[key] = max(cures.get(key, ""), cure, key=len)
+    return [", ".join(whats) + (f"; {cures[key]}" if cures[key] else "") for key, whats in alike.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from coresim.advise.remedies import RESTS
@@ -22,13 +22,12 @@ def what_if_text(found: WhatIf) -> str:
 
 def remedies_sections(found: WhatIf) -> tuple[Section, Section]:
     """The sections of a report: today beside each remedy, and what each is, rests on and costs."""
-    title = f"On {plural(found.today.cores, 'core')} per GPU, option {found.option}"
-    table = replace(_table(found), title=title)
+    table = _table(found, f"On {plural(found.today.cores, 'core')} per GPU, option {found.option}")
     return Section("What would help, side by side", (Paragraph(conclusion(found)), table)), _notes(found)
 
 
-def _table(found: WhatIf) -> Table:
-    return Table(COLUMNS, tuple(map(_row, (found.today, *found.outcomes))))
+def _table(found: WhatIf, title: str = "") -> Table:
+    return Table(COLUMNS, tuple(map(_row, (found.today, *found.outcomes))), title)
 
 
 def _notes(found: WhatIf) -> Section:

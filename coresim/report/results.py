@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -15,6 +14,7 @@ from coresim.files import read_text, write_text
 from coresim.fleet.plan import Row
 from coresim.fleet.task import Outcome
 from coresim.report.records import Key, Record, keys
+from coresim.report.words import csv_text
 from coresim.units import in_bounds
 
 #: The columns of a row; empty, or null in JSON, where a fact is not known. Those of the outcome are what a rerun needs.
@@ -48,13 +48,8 @@ _OUTCOME = {f"{key.source}".removeprefix("outcome."): key for key in ROW.keys if
 
 
 def table_text(rows: Iterable[Row], header: bool = True) -> str:
-    """The rows as CSV; an unknown value is empty, numbers are as exact as they were."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-    if header:
-        writer.writeheader()
-    writer.writerows(map(ROW.write, rows))
-    return stream.getvalue()
+    """The rows as CSV."""
+    return csv_text(COLUMNS, map(ROW.write, rows), header)
 
 
 class ResultFile:

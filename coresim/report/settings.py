@@ -1,13 +1,17 @@
-"""A loader's settings in the words of its framework, and what they take of the host."""
+"""A loader's settings in the words of its framework, and what they take of the host, or of a node of several GPUs."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-from coresim.advise.memory import Memory
+from coresim.advise.memory import Memory, memory_of
+from coresim.advise.recommend import Recommendation
 from coresim.advise.refine import OptionAnswer
+from coresim.advise.sweep import Point
 from coresim.advise.threads import Unlimited
 from coresim.model.crowding import CURE, Crowding
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.report.words import interval, plural
 from coresim.units import format_bytes
@@ -15,20 +19,16 @@ from coresim.units import format_bytes
 
 def loader_settings(scenario: Scenario, workers: int, prefetch_factor: int) -> str:
     """The framework's own settings: the preset's template, filled in."""
-    loader = scenario.loader
-    return scenario.preset.settings.format(
-        workers=workers,
-        workers_plus_one=workers + 1,
-        prefetch=prefetch_factor,
-        prefetch_plus_one=prefetch_factor + 1,
-        prefetch_plus_two=prefetch_factor + 2,
-        batch_size=scenario.workload.batch_size,
-        ordered=loader.ordered,
-        pin_memory=pins_memory(scenario),
-        persistent_workers=loader.persistent_workers,
-        fetchers=loader.fetchers,
-        buffer=loader.buffer,
-    )
+    values = vars(scenario.loader) | {
+        "workers": workers,
+        "workers_plus_one": workers + 1,
+        "prefetch": prefetch_factor,
+        "prefetch_plus_one": prefetch_factor + 1,
+        "prefetch_plus_two": prefetch_factor + 2,
+        "batch_size": scenario.workload.batch_size,
+        "pin_memory": pins_memory(scenario),
+    }
+    return scenario.preset.settings.format(**values)
 
 
 def pins_memory(scenario: Scenario) -> bool:
@@ -86,3 +86,40 @@ def crowding_text(crowded: Crowding) -> str:
         f" {100 * (crowded.factor - 1):.0f} % (by {max(0.0, low):.0f} to {high:.0f} %, from published cases);"
         f" set {CURE}"
     )
+
+
+class Node(NamedTuple):
+    """What the ranks of one host need together at one setting; physical cores.
+
+    ``workers``: 0 where the trainers prepare their own batches. ``memory_bytes``: of batches and, where they were
+    measured, of worker processes; None where not known.
+    """
+
+    gpus: int
+    cores: int
+    workers: int
+    memory_bytes: float | None
+
+
+def node_of(scenario: Scenario, point: Point) -> Node:
+    """The node at a point, whose cores and workers are those of each GPU."""
+    count = scenario.accelerator.count
+    workers = 0 if point.option == Option.NO_OVERLAP else point.workers
+    memory = memory_of(scenario, workers, point.prefetch_factor, point.option)
+    return Node(count, point.cores * count, workers * count, None if memory is None else memory.total)
+
+
+def node_words(answer: Recommendation) -> str:
+    """Cores, workers per rank and memory of the whole node, to be put before what one GPU needs; "" for one GPU.
+
+    Its ranks share the cores, their memory bandwidth and the storage, and each step waits for the slowest of them.
+    """
+    node = node_of(answer.scenario, answer.point)
+    if node.gpus == 1:
+        return ""
+    parts = [f"{node.cores} CPU cores for the node of {node.gpus} GPUs"]
+    if node.workers and not answer.scenario.stages:
+        parts.append(f"{node.workers} workers ({answer.point.workers} per rank)")
+    if node.memory_bytes is not None:
+        parts.append(f"{format_bytes(node.memory_bytes)} of memory")
+    return ", ".join(parts) + "; "

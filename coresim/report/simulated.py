@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from coresim.model.pipeline import Pipeline
-from coresim.report.content import Paragraph, Section
-from coresim.report.plain import section_text
 from coresim.report.text import interval_sources
-from coresim.report.words import interval, percent, plural
+from coresim.report.words import interval, percent, plural, wrapped
 from coresim.sim.estimate import Estimate
 from coresim.theory.balanced import batch_rate_bounds
 from coresim.theory.bounds import binding, bounds
@@ -41,7 +39,7 @@ def estimate_text(estimate: Estimate, setting: Mapping[str, object]) -> str:
     shares = {group: states for group, states in estimate_shares(estimate).items() if any(states.values())}
     where = (f"{group}: {_list(states)}" for group, states in shares.items())
     lines = (f"Simulated: {title}", found, *where, interval_sources(estimate))
-    return section_text(Section("", tuple(map(Paragraph, lines))))
+    return "\n".join(wrapped(line, "", "") for line in lines)
 
 
 def _list(shares: Mapping[str, float]) -> str:

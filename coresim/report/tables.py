@@ -11,7 +11,7 @@ import pandas as pd
 
 from coresim.errors import MissingPartError
 from coresim.files import write_bytes
-from coresim.report.document import setting_record
+from coresim.report.document import curve_rows
 from coresim.report.results import COLUMNS, ROW
 from coresim.report.simulated import estimate_shares
 
@@ -25,17 +25,7 @@ if TYPE_CHECKING:
 
 def curve_frame(answer: Recommendation) -> pd.DataFrame:
     """One row for each option and core count of a recommendation."""
-    rows = [
-        {
-            "option": point.option,
-            "cores_per_gpu": point.cores,
-            **setting_record(answer.scenario, point),
-            "busy_cores": point.estimate.busy_cores,
-        }
-        for option in answer.options
-        for point in option.curve
-    ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(curve_rows(answer))
 
 
 def estimate_frame(estimate: Estimate) -> pd.DataFrame:

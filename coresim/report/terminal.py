@@ -13,7 +13,7 @@ from coresim.report import doubt, text
 from coresim.report.content import Facts, Section
 from coresim.report.plain import answer_lines
 from coresim.report.plan import evidence, facts
-from coresim.report.subject import merged, provenance_words
+from coresim.report.provenance import merged, provenance_words
 from coresim.report.words import WIDTH, interval, percent, plural, wrapped
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from coresim.model.option import Option
 from coresim.model.scenario import Scenario
 from coresim.model.storage import data_bytes, misses_of, tiers
 from coresim.report.doubt import recorded_words, sure_words
-from coresim.report.node import node_words
-from coresim.report.settings import crowding_text, loader_settings, memory_text, unlimited_text
+from coresim.report.settings import crowding_text, loader_settings, memory_text, node_words, unlimited_text
 from coresim.report.words import interval, option_words, percent, plural
 from coresim.sim.estimate import Estimate
 from coresim.units import format_bytes, format_duration

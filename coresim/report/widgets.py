@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING, Any
 
 from coresim.errors import MissingPartError
@@ -11,7 +10,7 @@ from coresim.model.scenario import Scenario
 from coresim.report.interactive import what_if_svg
 from coresim.report.what_if import Knobs
 from coresim.report.words import percent
-from coresim.sim.estimate import Engine, Estimate
+from coresim.sim.estimate import Engine
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -41,8 +40,14 @@ def what_if_widget(scenario: Scenario, engine: Engine) -> ipywidgets.VBox:
     words, picture = ipywidgets.HTML(), ipywidgets.Image(format="svg+xml")
 
     def redraw(_: Any = None) -> None:
-        found, svg = what_if_svg(scenario, _knobs(sliders, option.value), engine)
-        picture.value, words.value = svg.encode(), html.escape(what_if_words(found))
+        turned = {name: slider.value for name, slider in sliders.items()}
+        times = {name: turned[name] / factor for name, _, factor in SLIDERS if factor}
+        found, svg = what_if_svg(scenario, Knobs(**turned | times, option=option.value), engine)
+        picture.value = svg.encode()
+        words.value = (
+            f"GPU idle {percent(found.gpu_idle)}, {found.throughput_samples_per_s:.0f} samples/s,"
+            f" {found.busy_cores:.1f} cores busy"
+        )
 
     for control in (*sliders.values(), option):
         control.observe(redraw, "value")
@@ -60,16 +65,3 @@ def _slider(widgets: Any, start: Knobs, name: str, label: str, factor: float | N
     least = 0.0 if name == "fetch" else 0.001
     most = max(4 * value * factor, 20.0 if name == "fetch" else 1.0)
     return widgets.FloatSlider(value=value * factor, min=least, max=most, step=most / 400, **shared)
-
-
-def _knobs(sliders: dict[str, Any], option: Option) -> Knobs:
-    values = {name: sliders[name].value / factor if factor else int(sliders[name].value) for name, _, factor in SLIDERS}
-    return Knobs(**values, option=option)
-
-
-def what_if_words(found: Estimate) -> str:
-    """What is predicted, in a line."""
-    return (
-        f"GPU idle {percent(found.gpu_idle)}, {found.throughput_samples_per_s:.0f} samples/s,"
-        f" {found.busy_cores:.1f} cores busy"
-    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from coresim.model.option import Option
 
@@ -46,3 +49,13 @@ def wrapped(line: str, first: str, rest: str, width: int = WIDTH) -> str:
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
     return found.replace("\xa0%", " %")  # a number and its unit stay together
+
+
+def csv_text(columns: Sequence[str], records: Iterable[Mapping[str, Any]], header: bool = True) -> str:
+    """Records as CSV; an unknown value is empty, numbers are as exact as they were."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(records)
+    return stream.getvalue()

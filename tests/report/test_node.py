@@ -14,8 +14,8 @@ from coresim.advise.memory import memory_of
 from coresim.cli.main import main
 from coresim.model.overrides import override
 from coresim.model.scenario import read_scenario
-from coresim.report.node import node_words
 from coresim.report.schemas import schemas
+from coresim.report.settings import node_words
 
 JOB = """
 [workload]

@@ -28,7 +28,7 @@ from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
 from coresim.report.plan import ledger_table, one_short, plan_report
-from coresim.report.subject import provenance_words, subject_of
+from coresim.report.provenance import provenance_words, subject_of
 from coresim.sim.fast import simulate
 from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedPoint
