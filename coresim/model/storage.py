@@ -11,11 +11,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from coresim.errors import InputError
+from coresim.files import DATA, read_text
 from coresim.model.page_cache import Misses, miss_share
 from coresim.model.service import Service, empirical
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 JUDGED = 0.25
 #: Values by which a share of misses is told to a simulation.
 PARTS = 200
-_TEXTS = ("name", "tier", "what", "certainty", "source", "notes")
+_TEXTS = {"name", "tier", "what", "certainty", "source", "notes"}
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,11 @@ class Tier:
 @lru_cache(maxsize=1)
 def tiers() -> Mapping[str, Tier]:
     """Every recorded tier by name, in file order."""
-    text = (resources.files("coresim") / "data" / "storage.csv").read_text(encoding="utf-8")
-    rows = (Tier(**{key: _read(key, value) for key, value in row.items()}) for row in csv.DictReader(text.splitlines()))
-    return MappingProxyType({tier.name: tier for tier in rows})
-
-
-def _read(key: str, value: str) -> Any:
-    return value if key in _TEXTS else float(value) if value else None
+    found = {}
+    for row in csv.DictReader(read_text(DATA / "storage.csv").splitlines()):
+        numbers: dict[str, Any] = {key: float(row[key]) if row[key] else None for key in row.keys() - _TEXTS}
+        found[row["name"]] = Tier(**row | numbers)
+    return MappingProxyType(found)
 
 
 def data_bytes(scenario: Scenario) -> float | None:
