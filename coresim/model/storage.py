@@ -70,8 +70,9 @@ class Tier:
 def tiers() -> Mapping[str, Tier]:
     """Every recorded tier by name, in file order."""
     found = {}
-    for row in csv.DictReader(read_text(DATA / "storage.csv").splitlines()):
-        numbers: dict[str, Any] = {key: float(row[key]) if row[key] else None for key in row.keys() - _TEXTS}
+    rows: csv.DictReader[Any] = csv.DictReader(read_text(DATA / "storage.csv").splitlines())
+    for row in rows:
+        numbers = {key: float(row[key]) if row[key] else None for key in row.keys() - _TEXTS}
         found[row["name"]] = Tier(**row | numbers)
     return MappingProxyType(found)
 
