@@ -11,6 +11,7 @@ from typing import Any
 
 from coresim import __version__, stats
 from coresim.attaching.cautions import program_cautions
+from coresim.files import as_record
 from coresim.measure.host import read_host
 from coresim.measure.speed import speed_table
 from coresim.model.measurement import Measurement
@@ -38,6 +39,7 @@ def profile_of(
     ``said`` is coresim's own command line; ``began``: when, ISO 8601. ``cautions`` are more than the ranks tell.
     """
     first = found[0]
+    samples: int | None = first["settings"]["samples"]
     cpus = set(chain.from_iterable(told["settings"]["cpus"] for told in found))
     host = read_host(affinity=lambda: cpus)
     step = _step(found)
@@ -48,7 +50,7 @@ def profile_of(
         workload=name_of(command),
         loader=first["loader"]["loader"],
         batch_size=size_of(first),
-        samples=_samples(first),
+        samples=None if samples is None else samples * items_of(first),
         bytes_per_batch=first["step"]["batch_bytes"],
         arrays_per_batch=first["step"]["batch_arrays"],
         host=host,
@@ -248,24 +250,18 @@ def costs_of(told: dict[str, Any]) -> list[Measurement]:
 
     A data set that gives whole batches was run item by item: what an item took is shared by the samples in it.
     """
-    size = items_of(told)
-    costs = [
-        Measurement(m["name"], m["unit"], tuple(map(tuple, m["values"])), m["how"])
-        for m in told["loader"]["measurements"]
-    ]
-    return [_of_each(cost, size) if size > 1 and cost.unit == "s/sample" else cost for cost in costs]
+    size, costs = items_of(told), []
+    for table in told["loader"]["measurements"]:
+        cost: Measurement = as_record(Measurement, table)
+        if size > 1 and cost.unit == "s/sample":
+            values = tuple(tuple(value / size for value in each) for each in cost.values)
+            cost = replace(
+                cost, values=values, how=f"{cost.how}; of each of the {size} samples in what the data set gives"
+            )
+        costs.append(cost)
+    return costs
 
 
 def items_of(told: dict[str, Any]) -> int:
     """Samples of what the data set gives for one index."""
     return 1 if told["settings"]["batched"] else size_of(told)
-
-
-def _of_each(cost: Measurement, size: int) -> Measurement:
-    values = tuple(tuple(value / size for value in each) for each in cost.values)
-    return replace(cost, values=values, how=f"{cost.how}; of each of the {size} samples in what the data set gives")
-
-
-def _samples(told: dict[str, Any]) -> int | None:
-    count: int | None = told["settings"]["samples"]
-    return None if count is None else count * items_of(told)
