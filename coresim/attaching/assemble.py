@@ -14,6 +14,7 @@ from coresim.attaching.cautions import program_cautions
 from coresim.files import as_record
 from coresim.measure.host import read_host
 from coresim.measure.speed import speed_table
+from coresim.model.loader_settings import LoaderSettings
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.model.profile_tables import relative_error
@@ -24,9 +25,6 @@ from coresim.model.warning import HostWarning
 COMPUTES = 0.5
 DEVICE = "the device's own time of a step, by events, while the program's loop is fed with batches kept in memory"
 STEP = "the program's loop, fed with batches kept in memory: from a batch to the next ask for one"
-
-#: Settings of the loader that a rank tells by the names of `Today`.
-SETTINGS = ("workers", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "context")
 
 Found = Sequence[dict[str, Any]]
 
@@ -129,7 +127,7 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
         ranks=len(found),
         sync="spin" if computes(found) else "block",
         device="cuda" if settings["cuda"] else "cpu",
-        **{name: settings[name] for name in SETTINGS},
+        **{name: settings[name] for name in settings.keys() & LoaderSettings.__dataclass_fields__},
         steady=all(told["steady"] for told in found),
         batches_per_step=batches / max(1, optimizer_steps),
         rank_busy=tuple(busy),
