@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 JUDGED = 0.25
 #: Values by which a share of misses is told to a simulation.
 PARTS = 200
-_TEXTS = {"name", "tier", "what", "certainty", "source", "notes"}
+_TEXTS = ("name", "tier", "what", "certainty", "source", "notes")
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,13 @@ class Tier:
 @lru_cache(maxsize=1)
 def tiers() -> Mapping[str, Tier]:
     """Every recorded tier by name, in file order."""
-    found = {}
-    rows: csv.DictReader[Any] = csv.DictReader(read_text(DATA / "storage.csv").splitlines())
-    for row in rows:
-        numbers = {key: float(row[key]) if row[key] else None for key in row.keys() - _TEXTS}
-        found[row["name"]] = Tier(**row | numbers)
-    return MappingProxyType(found)
+    rows = csv.DictReader(read_text(DATA / "storage.csv").splitlines())
+    found = (Tier(**{key: _read(key, value) for key, value in row.items()}) for row in rows)
+    return MappingProxyType({tier.name: tier for tier in found})
+
+
+def _read(key: str, value: str) -> Any:
+    return value if key in _TEXTS else float(value) if value else None
 
 
 def data_bytes(scenario: Scenario) -> float | None:
