@@ -56,7 +56,7 @@ def on_cores(scenario: Scenario, workers: int, cores: float) -> Scenario:
     workload, device = scenario.workload, scenario.accelerator
     beside = workload.send_overlap * workload.send.mean
     free = cores - device.count * (workers + (device.sync == "spin"))
-    if not beside or free <= 0.0:
+    if not (beside and workers) or free <= 0.0:
         return scenario
     own = workload.batch_size * (workload.fetch.mean + workload.preprocess.mean) + workload.collate.mean
     own += workload.send.mean - beside

@@ -40,6 +40,12 @@ def test_worker_processes_send_and_nobody_else():
     assert collate_of(2, in_process=True) == pytest.approx(0.002)
 
 
+def test_without_workers_nothing_is_sent_whatever_overlaps():
+    workload = WorkloadCosts(batch_size=4, preprocess=Service(0.001), send=Service(0.003), send_overlap=0.5)
+    line = build(Scenario(workload, Accelerator(Service(0.1))), 1, 4.0, 0)
+    assert [phase.name for phase in line.trainer.inline] == ["preprocess"]
+
+
 def test_only_worker_processes_collate_into_new_shared_memory():
     assert collate_of(2, 0.1) == pytest.approx(0.005)
     assert collate_of(1, 0.1) == collate_of(3, 0.1) == collate_of(2, 0.1, in_process=True) == pytest.approx(0.0002)
