@@ -19,6 +19,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from coresim.errors import CoresimError, InputError, NewerFileError
 from coresim.units import LARGEST, SMALLEST, format_bytes, in_bounds, short
 
+#: Tables that come with the package.
+DATA = Path(__file__).parent / "data"
 #: The largest file that is read: a hundred times what a long measurement or validation writes.
 MOST_BYTES = 64_000_000
 #: Lists and tables within each other that a file may hold.

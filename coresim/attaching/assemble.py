@@ -11,8 +11,10 @@ from typing import Any
 
 from coresim import __version__, stats
 from coresim.attaching.cautions import program_cautions
+from coresim.files import as_record
 from coresim.measure.host import read_host
 from coresim.measure.speed import speed_table
+from coresim.model.loader_settings import LoaderSettings
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.model.profile_tables import relative_error
@@ -23,9 +25,6 @@ from coresim.model.warning import HostWarning
 COMPUTES = 0.5
 DEVICE = "the device's own time of a step, by events, while the program's loop is fed with batches kept in memory"
 STEP = "the program's loop, fed with batches kept in memory: from a batch to the next ask for one"
-
-#: Settings of the loader that a rank tells by the names of `Today`.
-SETTINGS = ("workers", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "context")
 
 Found = Sequence[dict[str, Any]]
 
@@ -38,6 +37,7 @@ def profile_of(
     ``said`` is coresim's own command line; ``began``: when, ISO 8601. ``cautions`` are more than the ranks tell.
     """
     first = found[0]
+    samples: int | None = first["settings"]["samples"]
     cpus = set(chain.from_iterable(told["settings"]["cpus"] for told in found))
     host = read_host(affinity=lambda: cpus)
     step = _step(found)
@@ -48,7 +48,7 @@ def profile_of(
         workload=name_of(command),
         loader=first["loader"]["loader"],
         batch_size=size_of(first),
-        samples=_samples(first),
+        samples=None if samples is None else samples * items_of(first),
         bytes_per_batch=first["step"]["batch_bytes"],
         arrays_per_batch=first["step"]["batch_arrays"],
         host=host,
@@ -127,7 +127,7 @@ def today_of(found: Found, command: Sequence[str], threads: int) -> Today:
         ranks=len(found),
         sync="spin" if computes(found) else "block",
         device="cuda" if settings["cuda"] else "cpu",
-        **{name: settings[name] for name in SETTINGS},
+        **{name: settings[name] for name in settings.keys() & LoaderSettings.__dataclass_fields__},
         steady=all(told["steady"] for told in found),
         batches_per_step=batches / max(1, optimizer_steps),
         rank_busy=tuple(busy),
@@ -248,24 +248,18 @@ def costs_of(told: dict[str, Any]) -> list[Measurement]:
 
     A data set that gives whole batches was run item by item: what an item took is shared by the samples in it.
     """
-    size = items_of(told)
-    costs = [
-        Measurement(m["name"], m["unit"], tuple(map(tuple, m["values"])), m["how"])
-        for m in told["loader"]["measurements"]
-    ]
-    return [_of_each(cost, size) if size > 1 and cost.unit == "s/sample" else cost for cost in costs]
+    size, costs = items_of(told), []
+    for table in told["loader"]["measurements"]:
+        cost: Measurement = as_record(Measurement, table)
+        if size > 1 and cost.unit == "s/sample":
+            values = tuple(tuple(value / size for value in each) for each in cost.values)
+            cost = replace(
+                cost, values=values, how=f"{cost.how}; of each of the {size} samples in what the data set gives"
+            )
+        costs.append(cost)
+    return costs
 
 
 def items_of(told: dict[str, Any]) -> int:
     """Samples of what the data set gives for one index."""
     return 1 if told["settings"]["batched"] else size_of(told)
-
-
-def _of_each(cost: Measurement, size: int) -> Measurement:
-    values = tuple(tuple(value / size for value in each) for each in cost.values)
-    return replace(cost, values=values, how=f"{cost.how}; of each of the {size} samples in what the data set gives")
-
-
-def _samples(told: dict[str, Any]) -> int | None:
-    count: int | None = told["settings"]["samples"]
-    return None if count is None else count * items_of(told)

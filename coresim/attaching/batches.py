@@ -49,21 +49,7 @@ def is_tensor(value: Any) -> bool:
 
 def rebuilt(value: Any, leaf: Callable[[Any], Any]) -> Any:
     """The batch in containers of its own, so that a program may take out or add to them; ``leaf`` gives each tensor."""
-    if is_tensor(value):
-        return leaf(value)
-    if isinstance(value, tuple):
-        items = [rebuilt(item, leaf) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, list):
-        return [rebuilt(item, leaf) for item in value]
-    if type(value) is dict:
-        return {key: rebuilt(item, leaf) for key, item in value.items()}
-    if hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
-        twin = copy.copy(value)
-        for name, item in vars(value).items():
-            twin.__dict__[name] = rebuilt(item, leaf)
-        return twin
-    return copy.deepcopy(value)
+    return copy.deepcopy(value, {id(tensor): leaf(tensor) for tensor in tensors(value)})
 
 
 def copied(tensor: Any) -> Any:

@@ -75,7 +75,7 @@ class _Conductor:
         self._done = ""
 
     def run(self) -> list[dict[str, Any]]:
-        self._wait("start", self._training, self._request.patience_s, self._tell_untrained)
+        self._wait("start", self._training, self._request.patience_s)
         self._wait("watch", self._all("today"))
         self._folder.say(f"go.{KEPT}")
         self._wait("kept", self._all("step"))
@@ -116,9 +116,7 @@ class _Conductor:
     def _states(self) -> set[str]:
         return {told["state"] for told in self._training().values()}
 
-    def _wait(
-        self, phase: str, check: Callable[[], Any], seconds: float = 600.0, late: Callable[[], None] | None = None
-    ) -> None:
+    def _wait(self, phase: str, check: Callable[[], Any], seconds: float = 600.0) -> None:
         label, fraction, self._done = PHASES[phase]
         if self._progress:
             self._progress(label, fraction)
@@ -126,9 +124,8 @@ class _Conductor:
         while not check():
             self._check_alive()
             if time.monotonic() >= until:
-                if late:
-                    late()
-                raise CoresimError(f"{label}: the program did not answer for {format_duration(seconds)}")
+                silent = f"{label}: the program did not answer for {format_duration(seconds)}"
+                raise CoresimError(self._untrained() if phase == "start" else silent)
             time.sleep(POLL_S)
 
     def _check_alive(self) -> None:
@@ -174,12 +171,12 @@ class _Conductor:
         late = not ranks and time.monotonic() < self._ended + LATE_S
         return None if left & ranks or (left and late) else code
 
-    def _tell_untrained(self) -> None:
+    def _untrained(self) -> str:
         seen, patience = self._seen(), format_duration(self._request.patience_s)
         if seen.startswith("not attached"):
-            raise CoresimError(seen)
+            return seen
         untold = any(found["batches"] and not found["steps"] for found in self._folder.ranks().values())
-        raise CoresimError(f"{seen} in {patience}; --patience waits longer{f'; {NO_OPTIMIZER}' if untold else ''}")
+        return f"{seen} in {patience}; --patience waits longer{f'; {NO_OPTIMIZER}' if untold else ''}"
 
     def _seen(self) -> str:
         ranks = self._folder.ranks()

@@ -32,11 +32,6 @@ class Foreign:
         self.call = call
 
 
-def batch_of(source: Foreign) -> Any:
-    """In the place of an iterator's ``__next__``."""
-    return source.call()
-
-
 def parts_of(name: str) -> tuple[str, str]:
     """The module and the path of a hook ``pkg.mod:Class.method``.
 

@@ -24,6 +24,7 @@ class Attached:
     """The next loop of this process that trains; its hooks go when it is measured, and the loop goes on."""
 
     def __init__(self, plan: SessionPlan) -> None:
+        check_proc()
         try:
             module = importlib.import_module(MODULE)
         except ImportError:
@@ -78,7 +79,6 @@ def watch_here() -> Attached:
     Raises:
         MissingPartError: torch is not installed, or /proc cannot be read.
     """
-    check_proc()
     return Attached(SessionPlan(goes_on=True, only_watch=True))
 
 
@@ -94,5 +94,4 @@ def attach(**times: float) -> Attached:
     Raises:
         MissingPartError: torch is not installed, or /proc cannot be read.
     """
-    check_proc()
     return Attached(SessionPlan(goes_on=True, **times))  # type: ignore[arg-type]

@@ -12,10 +12,11 @@ import functools
 import multiprocessing.process
 import os
 from collections.abc import Callable
+from operator import methodcaller
 from types import ModuleType
 from typing import Any
 
-from coresim.attaching.foreign import batch_of, hook_call, parts_of
+from coresim.attaching.foreign import hook_call, parts_of
 from coresim.attaching.rank import AttachedRank
 from coresim.attaching.session import Folder
 from coresim.attaching.trials import twin
@@ -37,7 +38,7 @@ def install(folder: str, module: ModuleType) -> None:
         name, path = parts_of(plan.hook)
         if module.__name__ != name:
             return
-        rank = AttachedRank(session, plan, batch_of)
+        rank = AttachedRank(session, plan, methodcaller("call"))
         hook_call(module, path, rank)
     atexit.register(rank.end)
 

@@ -82,13 +82,12 @@ def mark(folder: Folder) -> str:
     return f"{VARIABLE}={folder.path}"
 
 
-def environment(folder: Folder, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def environment(folder: Folder) -> dict[str, str]:
     """The environment of the command: our ``sitecustomize`` stands first on the path."""
-    inherited = dict(os.environ if environ is None else environ)
-    paths = [str(SITE), *filter(None, [inherited.get("PYTHONPATH")])]
+    paths = [str(SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
     hook = folder.read_plan().hook
     module = {} if hook is None else {MODULE: parts_of(hook)[0]}
-    return inherited | {VARIABLE: str(folder.path), "PYTHONPATH": os.pathsep.join(paths)} | module
+    return {**os.environ, VARIABLE: str(folder.path), "PYTHONPATH": os.pathsep.join(paths), **module}
 
 
 def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:

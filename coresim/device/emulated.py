@@ -197,19 +197,15 @@ def open_device(name: str) -> Device:
         return Device(place)
     if place.type != "cuda":
         raise InputError(f"device {name!r} cannot be measured; use {NAMES}")
-    _require_cuda(torch, place)
-    if place.index is None:
-        place = torch.device("cuda", torch.cuda.current_device())
-    torch.cuda.set_device(place)
-    return CudaDevice(torch.cuda, place)
-
-
-def _require_cuda(torch: Any, place: Any) -> None:
     if not torch.cuda.is_available():
         raise MissingPartError(
             f"torch {torch.__version__} finds no CUDA device here, so no step was measured: take a recorded "
             "step with --gpu and --model, or give the step time with --step-time"
         )
     count = torch.cuda.device_count()
-    if place.index is not None and place.index >= count:
+    if place.index is None:
+        place = torch.device("cuda", torch.cuda.current_device())
+    elif place.index >= count:
         raise InputError(f"device {place}: this process sees {count} CUDA device(s), numbered from 0")
+    torch.cuda.set_device(place)
+    return CudaDevice(torch.cuda, place)

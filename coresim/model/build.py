@@ -99,7 +99,7 @@ def _organise(
     scenario: Scenario, option: Option, workers: int, prefetch_factor: int, awaited: int
 ) -> tuple[tuple[Stage, ...], Trainer, int | None]:
     if scenario.stages:
-        return tuple(_own_stage(table) for table in scenario.stages), _trainer(scenario), None
+        return tuple(map(_own_stage, scenario.stages)), _trainer(scenario), None
     if option != Option.OVERLAPPED or scenario.loader.in_process:
         # Only worker processes collate into new shared memory; others take memory that they have had before.
         scenario = with_services(scenario, scenario.workload.in_process_collate, "collate")
@@ -209,12 +209,18 @@ def _loader(scenario: Scenario, workers: int) -> tuple[tuple[Stage, ...], bool]:
 
 def _workers(scenario: Scenario, workers: int, ordered: bool) -> Iterator[Stage]:
     """The workers; behind them what they queue for: the interpreter's lock, and the thread that makes batches."""
-    scenario = _with_sending(scenario)
     loader, workload = scenario.loader, scenario.workload
+    if not (loader.in_process or workload.send.is_zero):
+        # A worker process sends what it has collated: one longer service, since nothing can come between the two.
+        workload = replace(workload, collate=workload.collate.longer(workload.send))
+        scenario = replace(scenario, workload=workload)
     if loader.grain in ("sample", "in_place"):
         # Finished samples that wait in their worker's place let a slow one hold up the rest.
         waits = loader.grain == "sample"
-        phases = _preparation(_one_sample(scenario, collates=not waits))
+        # A batch of one, with its part of collating where each sample is written into its batch at once.
+        collate = ZERO if waits else workload.collate.scaled(1.0 / workload.batch_size)
+        one = replace(workload, batch_size=1, collate=collate, shared_cv=0.0)
+        phases = _preparation(replace(scenario, workload=one))
         yield Stage("loader", workers, phases, grain="sample", buffer=1 if waits else None, ordered=ordered)
     else:
         shares = loader.grain == "split"
@@ -228,21 +234,6 @@ def _workers(scenario: Scenario, workers: int, ordered: bool) -> Iterator[Stage]
     if loader.grain == "sample":
         # Even where it takes no time: it clears the place in which a batch is gathered, for the next one.
         yield Stage("batch", 1, (Phase("collate", "cores", workload.collate),))
-
-
-def _with_sending(scenario: Scenario) -> Scenario:
-    """A worker process sends what it has collated: one longer service, since nothing can come between the two."""
-    workload = scenario.workload
-    if scenario.loader.in_process or workload.send.is_zero:
-        return scenario
-    return replace(scenario, workload=replace(workload, collate=workload.collate.longer(workload.send)))
-
-
-def _one_sample(scenario: Scenario, collates: bool) -> Scenario:
-    """A batch of one, with its part of collating where each sample is written into its batch at once."""
-    workload = scenario.workload
-    collate = workload.collate.scaled(1.0 / workload.batch_size) if collates else ZERO
-    return replace(scenario, workload=replace(workload, batch_size=1, collate=collate, shared_cv=0.0))
 
 
 def _interpreter(scenario: Scenario, threads: int, ordered: bool, buffer: int | None = None) -> Stage:
@@ -278,19 +269,16 @@ def _copy_stage(scenario: Scenario, buffer: int) -> Stage:
 
 def _staged(scenario: Scenario, workers: int) -> tuple[Stage, ...]:
     """Option 3: fetch, preprocess and copy, joined by queues of ``buffer`` batches."""
-    loader, workload = scenario.loader, scenario.workload
-    fetch = Phase("fetch", "storage", workload.fetch, repeats=workload.batch_size, pooled=_fetches(scenario))
+    loader, workload, streams = scenario.loader, scenario.workload, scenario.host.storage_streams
+    # Fetches of one accelerator that make progress at once: the storage serves no more, for all of them together.
+    most = loader.fetchers if streams is None else max(1, int(streams / scenario.accelerator.count))
+    pooled = min(loader.fetchers, most)
+    fetch = Phase("fetch", "storage", workload.fetch, repeats=workload.batch_size, pooled=pooled)
     # The pool of fetchers is one server whose times are the gaps between the pool's completions.
     first = () if workload.fetch.is_zero else (Stage("fetch", 1, (fetch,), buffer=loader.buffer),)
     prepare = Stage("preprocess", workers, _preparation(scenario, False), buffer=loader.buffer, ordered=loader.ordered)
     held = (_interpreter(scenario, workers, loader.ordered, loader.buffer),) if loader.gil else ()
     return (*first, prepare, *held, _copy_stage(scenario, loader.buffer))
-
-
-def _fetches(scenario: Scenario) -> int:
-    """Fetches of one accelerator that make progress at once: the storage serves no more, for all of them together."""
-    streams, fetchers = scenario.host.storage_streams, scenario.loader.fetchers
-    return fetchers if streams is None else max(1, min(fetchers, int(streams / scenario.accelerator.count)))
 
 
 def _own_stage(table: StageTable) -> Stage:

@@ -15,11 +15,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 from itertools import accumulate
 from typing import Any
 
 from coresim.errors import InputError
+from coresim.files import DATA, read_text
 from coresim.units import format_duration
 
 DEFAULT_GPU = "A100-SXM4-80GB"
@@ -99,8 +99,7 @@ def precision_family(text: str) -> str:
 @lru_cache(maxsize=1)
 def load_catalogue() -> tuple[StepRow, ...]:
     """Every row that is shipped with the package, in file order."""
-    text = (resources.files("coresim") / "data" / "accelerator_steps.csv").read_text(encoding="utf-8")
-    records = csv.DictReader(text.splitlines())
+    records = csv.DictReader(read_text(DATA / "accelerator_steps.csv").splitlines())
     return tuple(StepRow(**{key: _NUMBERS.get(key, str)(value) for key, value in row.items()}) for row in records)
 
 
@@ -184,7 +183,11 @@ def _scaled(row: StepRow, gpu: str, batch_size: int | None) -> StepChoice:
     spread = KINDS[row.kind] + CERTAINTIES[row.certainty] + _form_gap(gpu, row.gpu)
     spread = min(_WIDEST, spread + _PER_DOUBLING * _doublings(row, batch))
     time = row.step_time_s * batch / row.batch_size
-    parts = [_record(row)]
+    record = (
+        f"{row.model} on {row.gpu}, {row.precision}, {format_duration(row.step_time_s)} per step of {row.batch_size}"
+        f" ({row.certainty}, {row.kind}; {row.framework}; input: {row.input_path}; host: {row.host})"
+    )
+    parts = [record]
     if batch != row.batch_size:
         rate = f"{row.throughput_samples_per_s:.4g} samples/s"
         parts.append(f"scaled in proportion to batch {batch} at {rate}: {format_duration(time)}")
@@ -192,11 +195,6 @@ def _scaled(row: StepRow, gpu: str, batch_size: int | None) -> StepChoice:
         parts.append(f"{gpu} asked for: another form of the same chip taken")
     parts += [f"judged within ±{spread:.0%}", f"source: {row.source}"]
     return StepChoice(row, time, spread, "; ".join(parts))
-
-
-def _record(row: StepRow) -> str:
-    step = f"{row.model} on {row.gpu}, {row.precision}, {format_duration(row.step_time_s)} per step of {row.batch_size}"
-    return f"{step} ({row.certainty}, {row.kind}; {row.framework}; input: {row.input_path}; host: {row.host})"
 
 
 def _tokens(name: str) -> list[str]:

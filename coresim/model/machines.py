@@ -13,11 +13,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
-from coresim.files import read_text
+from coresim.files import DATA, read_text
 from coresim.model.catalogue import chip, nearest
 from coresim.model.checks import check
 from coresim.model.keys import unknown_key
@@ -113,8 +112,7 @@ _FACTS = {
 @lru_cache(maxsize=1)
 def load_machines() -> tuple[Machine, ...]:
     """Every machine that is shipped with the package, in file order."""
-    text = (resources.files("coresim") / "data" / "machines.csv").read_text(encoding="utf-8")
-    return parse_machines(text, "coresim/data/machines.csv")
+    return read_machines(DATA / "machines.csv")
 
 
 def read_machines(path: str | os.PathLike[str]) -> tuple[Machine, ...]:

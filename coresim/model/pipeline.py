@@ -86,9 +86,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from coresim.model.checks import are_positive, at, check, check_count, is_finite, kept_hash
+from coresim.model.checks import are_positive, at, check, check_count, check_line, is_finite, kept_hash
 from coresim.model.handover import STATES
-from coresim.model.line_checks import check_line
 from coresim.model.service import ZERO, Service
 
 #: A number that both engines compute with: float, int or Fraction.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from coresim.files import DATA, read_toml
 from coresim.model.option import Option
 
 
@@ -35,8 +34,8 @@ class Preset:
 
 
 def _load() -> dict[str, Preset]:
-    text, found = resources.files("coresim").joinpath("data/presets.toml").read_text(encoding="utf-8"), {}
-    for name, row in tomllib.loads(text).items():
+    found = {}
+    for name, row in read_toml(DATA / "presets.toml").items():
         row |= {"loader": MappingProxyType(row["loader"]), "options": tuple(map(Option, row["options"]))}
         found[name] = Preset(name, **row | {"needs": tuple(row.get("needs", ()))})
     return found

@@ -153,7 +153,9 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         "sample_bytes": profile.bytes_per_sample,
         "dataset_bytes": _data_bytes(profile),
     }
-    return table | _decoding(profile) | {name: value for name, value in known.items() if value}
+    if whole := profile[SAMPLE].mean:  # none decodes where no step of that name was measured
+        table["decode_share"] = min(1.0, (_mean(profile, f"{STEP}decode") or 0.0) / whole)
+    return table | {name: value for name, value in known.items() if value}
 
 
 def speed_spread(profile: Profile) -> float:
@@ -186,12 +188,6 @@ def scatter(rounds: Values) -> float:
 def _duration(profile: Profile, name: str) -> str | None:
     mean = _mean(profile, name)
     return f"{mean!r} s" if mean else None
-
-
-def _decoding(profile: Profile) -> dict[str, float]:
-    """The share of the preparation that decodes: none where no step of that name was measured."""
-    decode, whole = _mean(profile, f"{STEP}decode") or 0.0, profile[SAMPLE].mean
-    return {"decode_share": min(1.0, decode / whole)} if whole else {}
 
 
 def _accelerator(profile: Profile) -> dict[str, Any]:

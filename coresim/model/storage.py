@@ -11,11 +11,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from coresim.errors import InputError
+from coresim.files import DATA, read_text
 from coresim.model.page_cache import Misses, miss_share
 from coresim.model.service import Service, empirical
 
@@ -69,9 +69,9 @@ class Tier:
 @lru_cache(maxsize=1)
 def tiers() -> Mapping[str, Tier]:
     """Every recorded tier by name, in file order."""
-    text = (resources.files("coresim") / "data" / "storage.csv").read_text(encoding="utf-8")
-    rows = (Tier(**{key: _read(key, value) for key, value in row.items()}) for row in csv.DictReader(text.splitlines()))
-    return MappingProxyType({tier.name: tier for tier in rows})
+    rows = csv.DictReader(read_text(DATA / "storage.csv").splitlines())
+    found = (Tier(**{key: _read(key, value) for key, value in row.items()}) for row in rows)
+    return MappingProxyType({tier.name: tier for tier in found})
 
 
 def _read(key: str, value: str) -> Any:

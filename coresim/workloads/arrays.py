@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import threading
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coresim.workloads.base import Workload
 
-MIB = 2**20
+FILE, MIB = "array.npy", 2**20
 #: Each thread's own copy of a slab.
 _OWN = threading.local()
 
@@ -25,14 +24,10 @@ class ArrayWorkload(Workload):
     It has no `files`: the time to read it whole would say nothing of a sample.
     """
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._path = folder / "array.npy"
-
     def make(self) -> None:
         """Write the array, always the same one, unless it is there already."""
-        if not self._path.exists():
-            np.save(self._path, self.array(np.random.default_rng(7)))
+        if not (self.folder / FILE).exists():
+            np.save(self.folder / FILE, self.array(np.random.default_rng(7)))
 
     def array(self, rng: np.random.Generator) -> np.ndarray:
         """The whole array."""
@@ -41,7 +36,7 @@ class ArrayWorkload(Workload):
     @cached_property
     def _array(self) -> np.ndarray:
         # Copy on write: what is read can be made a tensor without a warning, and nothing is written back.
-        return np.asarray(np.load(self._path, mmap_mode="c"))
+        return np.asarray(np.load(self.folder / FILE, mmap_mode="c"))
 
     def __len__(self) -> int:
         """The length of the array's first axis."""

@@ -59,12 +59,6 @@ def normalised(pixels: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values.transpose(2, 0, 1))
 
 
-def centre_crop(x: Image.Image, side: int) -> np.ndarray:
-    """The ``side`` x ``side`` pixels in the middle of a picture that is at least that large."""
-    left, top = (x.width - side) // 2, (x.height - side) // 2
-    return np.asarray(x.crop((left, top, left + side, top + side)))
-
-
 def _texture(rng: np.random.Generator, side: int) -> np.ndarray:
     """An RGB texture of unit deviation with a 1/f amplitude spectrum; its channels are nearly grey, as photos' are."""
     across, down = np.fft.rfftfreq(side), np.fft.fftfreq(side)[:, None]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from coresim.workloads.pictures import Painter, PictureWorkload, centre_crop, normalised
+from coresim.workloads.pictures import Painter, PictureWorkload, normalised
 
 SMALL_SIDE = 256
 #: Pixels on a side of the small pictures, and of what is cropped from them.
@@ -33,7 +33,8 @@ class LightJpegWorkload(PictureWorkload):
 
     def transform(self, x: Image.Image, rng: np.random.Generator) -> np.ndarray:
         """Crop and normalise: a float32 array of shape (3, 96, 96)."""
-        return normalised(centre_crop(x, CROP))
+        left, top = (x.width - CROP) // 2, (x.height - CROP) // 2
+        return normalised(np.asarray(x.crop((left, top, left + CROP, top + CROP))))
 
 
 class HeavyTailedWorkload(PictureWorkload):

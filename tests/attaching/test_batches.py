@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import pytest
@@ -71,7 +72,7 @@ def test_no_more_are_kept_than_a_few_or_than_memory_is_for(monkeypatch: pytest.M
 def test_a_batch_of_any_kind_is_rebuilt_as_it_was() -> None:
     x, y = torch.zeros(1), torch.ones(1)
     graph = Graph()
-    whole = {"pair": Pair(x, y), "list": [x, (y, "text", 3)], "graph": graph}
+    whole = OrderedDict(pair=Pair(x, y), list=[x, (y, "text", 3)], graph=graph)
     assert [tensor.tolist() for tensor in tensors(whole)] == [[0.0], [1.0], [0.0], [1.0], [1.0, 1.0]]
     twin = rebuilt(whole, lambda tensor: tensor + 5)
     assert isinstance(twin["pair"], Pair) and (twin["pair"].images.item(), twin["pair"].labels.item()) == (5.0, 6.0)

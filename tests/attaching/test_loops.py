@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from operator import methodcaller
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from coresim.attaching import family
 from coresim.attaching.assemble import name_of
-from coresim.attaching.foreign import batch_of, hook_call, parts_of
+from coresim.attaching.foreign import hook_call, parts_of
 from coresim.attaching.launch import MODULE, SITE, environment
 from coresim.attaching.loops import Loop, Period
 from coresim.attaching.observe import settled, steady
@@ -236,7 +237,7 @@ def test_a_named_call_and_a_named_generator_give_their_own_batches(clock: Clock,
     module.Feeder = Feeder  # type: ignore[attr-defined]
     for name in ("Feeder.batch", "Feeder.stream"):
         rank = rank_of(clock, tmp_path)
-        rank.inner = batch_of
+        rank.inner = methodcaller("call")
         hook_call(module, name, rank)
         found = list(Feeder().stream()) if "stream" in name else [Feeder().batch(number) for number in range(4)]
         assert found == [0, 1, 2, 3]
@@ -289,10 +290,12 @@ def test_a_job_is_called_by_its_script_or_module(command: str, name: str) -> Non
     assert name_of(command.split()) == name
 
 
-def test_the_environment_of_a_program_keeps_its_own_path(tmp_path: Path) -> None:
+def test_the_environment_of_a_program_keeps_its_own_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/theirs")
+    monkeypatch.setenv("HOME", "/home")
     folder = Folder(tmp_path)
     folder.write_plan(SessionPlan(parent=1, hook="feeder:Feeder.batch"))
-    found = environment(folder, {"PYTHONPATH": "/theirs", "HOME": "/home"})
+    found = environment(folder)
     assert found["PYTHONPATH"].split(os.pathsep) == [str(SITE), "/theirs"]
     assert (found["HOME"], found[MODULE]) == ("/home", "feeder")
 
