@@ -108,6 +108,7 @@ def test_the_fewest_cores_are_found_in_few_searches(least: int, seen: int | None
         assert len(probes) <= 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "most_runs", "most_drawn"),
     [

@@ -14,6 +14,7 @@ from coresim.errors import InputError
 from coresim.model.speed import SpeedTable
 
 
+@pytest.mark.slow
 def test_the_recorded_page_is_what_todays_model_says() -> None:
     assert scaling.TABLE.read_text() == scaling.whole_page(), "run calibration/scaling.py"
 

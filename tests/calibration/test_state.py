@@ -86,6 +86,7 @@ def test_the_page_says_whether_training_on_a_device_was_recorded():
     assert state.on_cuda(named)
 
 
+@pytest.mark.slow
 def test_a_ledger_of_training_has_all_its_tables_and_its_own_bounds():
     text = state.section("b.ledger.json", TRAINED, "A word.\n")
     assert text.startswith("## b.ledger.json\n") and "A word." in text and "![predicted over measured](b.svg)" in text

@@ -86,6 +86,7 @@ def test_a_place_where_nothing_can_be_written_is_told_before_the_work(
     assert sorted(os.listdir()) == there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", WRITERS, ids=name_of)
 def test_a_full_disk_is_told_behind_the_answer(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     needs_pyarrow(words)

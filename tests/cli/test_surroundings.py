@@ -167,6 +167,7 @@ def test_what_is_not_steering_stays_as_it_is() -> None:
     assert visible(text) == text and visible(NAME) == SHOWN
 
 
+@pytest.mark.slow
 def test_names_in_letters_that_a_font_lacks_are_drawn_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     stage = '[[stage]]\nname = "解码 & <b>"\nservice = "2 ms"\nservers = 2\n'

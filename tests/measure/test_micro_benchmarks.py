@@ -221,6 +221,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "how"),
     [

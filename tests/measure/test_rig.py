@@ -117,6 +117,7 @@ def test_a_loader_by_its_name_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, tm
         assert light_size(monkeypatch, made, 1.0) == made.subject(threads=False).batch_size
 
 
+@pytest.mark.slow
 def test_a_calibration_runs_slow_batches_smaller_and_some_much_smaller() -> None:
     with Server(WorkloadSpec(f"{__file__}:Slow", batch_size=2 * LEAST_BATCH)) as server:
         found = server.calibrate(Ask(budget_s=1.0), progress=lambda done: None)

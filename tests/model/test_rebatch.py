@@ -133,6 +133,7 @@ def test_a_batch_that_is_none_is_refused(value: str) -> None:
         scenario(f"workload.batch_size={value}")
 
 
+@pytest.mark.slow
 def test_cores_do_not_depend_on_the_batch_where_cores_bind() -> None:
     work = "workload.preprocess=2 ms"
     few, many = (coresim.recommend(profile(), settings=[f"batch_size={size}", work]) for size in (256, 512))

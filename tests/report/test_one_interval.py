@@ -125,6 +125,7 @@ def test_headline_tables_verdict_and_remedies_say_the_same_of_one_setting(name: 
     assert one_interval(coresim.recommend(job(host), max_cores=most, options=(2, 3))) == there
 
 
+@pytest.mark.slow
 def test_so_do_they_for_a_saved_profile_and_a_scenario_s_file(profile_path: Path, tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(TOML)
     small = coresim.recommend(profile_path, settings=["workload.batch_size=16", "accelerator.step=20 ms"])

@@ -263,6 +263,7 @@ def test_markdown_tables_keep_their_columns(report):
     assert "<script" not in report_markdown(report).replace("\\<", "")
 
 
+@pytest.mark.slow
 def test_pdf_has_pages(report):
     content = report_pdf(report)
     assert content.startswith(b"%PDF-")
@@ -306,6 +307,7 @@ def test_the_verb_writes_the_file_and_says_whether_cores_suffice(tmp_path, capsy
     assert "Predicted and measured" not in page
 
 
+@pytest.mark.slow
 def test_the_verb_shows_what_was_measured_on_the_same_host_and_job(profile_path, tmp_path, monkeypatch):
     profile = coresim.load(profile_path)
     fingerprint, job = profile.host.fingerprint, profile.workload

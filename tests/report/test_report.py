@@ -90,6 +90,7 @@ def test_gantt_has_a_panel_for_each_option():
     assert {"fetch 0", "preprocess 0", "preprocess 1", "copy 0"} <= set(rows)
 
 
+@pytest.mark.slow
 def test_the_same_figure_is_the_same_file(tmp_path: Path):
     for name in ("one", "other"):
         figure = plot_gantt(read_scenario(TABLES), cores=3, workers=2, engine=simulate)

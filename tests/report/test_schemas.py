@@ -67,6 +67,7 @@ def outputs(profile_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     }
 
 
+@pytest.mark.slow
 def test_outputs_fit_their_schemas(outputs: dict[str, Any]) -> None:
     plan = outputs["plan"]
     assert plan["not_predicted"] and plan["mix"] and len(plan["rows"]) == 2 * 4 - 2

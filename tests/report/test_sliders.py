@@ -70,6 +70,7 @@ def page_text(answer: Any, surface: Surface) -> str:
 # The table
 
 
+@pytest.mark.slow
 def test_the_table_says_what_the_report_says(answer: Any, surface: Surface) -> None:
     point = answer.result.point
     idle, rate = read(surface, surface.step, surface.cost, surface.core)
@@ -82,6 +83,7 @@ def test_the_table_says_what_the_report_says(answer: Any, surface: Surface) -> N
     assert enough == point.cores
 
 
+@pytest.mark.slow
 def test_between_its_places_the_table_comes_near_a_simulation(answer: Any, surface: Surface) -> None:
     rng, off = random.Random(11), []
     scenario, points = answer.result.scenario, {point.cores: point for point in answer.result.options[0].curve}

@@ -148,6 +148,7 @@ def test_a_warning_that_is_cut_is_told_in_full_below(capsys: pytest.CaptureFixtu
     assert "that is all" in " ".join(lines) and "measure again" in " ".join(lines)
 
 
+@pytest.mark.slow
 def test_settings_of_a_loader_that_misses_the_target_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     """They stand there to be copied; of this job three stages meet the target, and two do not with any cores."""
     job = str(Path(__file__).parents[2] / "docs" / "job.toml")

@@ -121,16 +121,21 @@ NAMES = [*EXPONENTIAL, *LINES]
 LONG = {name for name in LINES if name.startswith("cv 4")}
 LONG |= {"cv 2", "cv 3", "periodic stalls", "ranks with a barrier", "staged", "storage, cv 3", "balanced, many credits"}
 SHORT = [name for name in NAMES if name not in LONG]
+PLANS = [
+    pytest.param(RECOMMEND, id="recommend", marks=pytest.mark.slow),
+    pytest.param(CURVE, id="curve"),
+    pytest.param(SIMULATE, id="simulate"),
+]
 
 
-@pytest.mark.parametrize("plan", [RECOMMEND, CURVE, SIMULATE], ids=["recommend", "curve", "simulate"])
+@pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in NAMES])
 def test_an_interval_holds_the_truth_as_often_as_it_says(name: str, plan: Plan) -> None:
     # Of 100 trials that hold with a probability of 0.93 at the least, more than 14 miss once in 200 times.
     assert missed(name, plan) <= 14
 
 
-@pytest.mark.parametrize("plan", [RECOMMEND, CURVE, SIMULATE], ids=["recommend", "curve", "simulate"])
+@pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("names", [SHORT, pytest.param(NAMES, marks=pytest.mark.slow)], ids=["short", "all"])
 def test_over_all_lines_95_percent_are_93_to_97(names: list[str], plan: Plan) -> None:
     share = 1 - math.fsum(missed(name, plan) for name in names) / TRIALS / len(names)

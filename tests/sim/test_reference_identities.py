@@ -19,6 +19,7 @@ from coresim.sim.run import RankAccount, Run, RunLength
 QUICK = settings(max_examples=20, deadline=None)
 
 
+@pytest.mark.slow
 @QUICK
 @given(jobs())
 def test_identities_of_an_exact_run(job: Job) -> None:

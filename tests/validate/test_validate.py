@@ -175,6 +175,7 @@ def test_the_recommended_workers_are_the_fewest_that_are_as_good():
     assert within.noise == pytest.approx(within.deviation * t_quantile(0.95, 3))
 
 
+@pytest.mark.slow
 def test_numbers_of_workers_that_are_equally_good_count_so_in_nine_scans_of_ten():
     rng = random.Random(1)
 
