@@ -11,6 +11,7 @@ import picture_formats
 import pytest
 
 
+@pytest.mark.slow
 def test_times_are_the_least_of_the_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture_formats.JpegImages, "count", 1)
     monkeypatch.setattr(formats, "FORMATS", ("Jpeg", "Npy"))

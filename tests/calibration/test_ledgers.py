@@ -111,6 +111,7 @@ def test_the_speed_of_a_machine_is_as_uncertain_as_the_trials_showed():
     assert factor == pytest.approx(DRIFT, rel=0.15)
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_ledgers_say():
     """All but the tables that simulate anew, which take minutes."""
     page = (FOLDER / "README.md").read_text()

@@ -157,6 +157,7 @@ def test_recommend_and_whatif_say_the_same_of_todays_setting(
     assert today["cores_needed_low"] == option["cores_per_gpu"]
 
 
+@pytest.mark.slow
 def test_todays_setting_that_is_the_best_one_has_the_interval_of_the_best() -> None:
     best = coresim.recommend(job({"cores": 2}), options=(2,)).result.own_host
     assert best is not None

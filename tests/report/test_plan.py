@@ -270,6 +270,7 @@ def test_pdf_has_pages(report):
     assert len(re.findall(rb"/Type /Page\b", content)) >= 4
 
 
+@pytest.mark.slow
 def test_the_same_answer_gives_the_same_file(report, html):
     assert report_html(report) == html
 

@@ -135,6 +135,7 @@ def test_what_a_setting_gives_rests_on_that_setting(capsys, profile_path: Path, 
     assert basis == "given by the setting accelerator.step=49 ms (--set)"
 
 
+@pytest.mark.slow
 def test_bandwidth_is_blamed_only_where_it_is_saturated() -> None:
     # Crowded cores slow the one process that receives batches: it is what binds, and more cores do more work.
     tables = {

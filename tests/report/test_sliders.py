@@ -98,6 +98,7 @@ def test_between_its_places_the_table_comes_near_a_simulation(answer: Any, surfa
     assert sum(off) / len(off) < 0.012 and max(off) < 0.06
 
 
+@pytest.mark.slow
 def test_the_ends_hold_on_and_more_is_never_stranger(surface: Surface) -> None:
     idle, _ = read(surface, surface.steps[-1], surface.costs[0], surface.cores[-1])
     assert idle < 0.2

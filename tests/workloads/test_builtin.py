@@ -35,7 +35,13 @@ from coresim.workloads.volumes import Hdf5VolumeWorkload, NpyVolumeWorkload, Npz
 FEW = 2
 
 
-@pytest.fixture(scope="module", params=WORKLOADS)
+#: Their data or their samples take longest; CI tries them.
+LONG = {"detection", "memory-bound", "tabular", "tensors", "volumes-npz"}
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in WORKLOADS]
+)
 def spec(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkloadSpec]:
     """The workload with its data made; a few files will do."""
     entry = WORKLOADS[request.param]
