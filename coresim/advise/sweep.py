@@ -237,7 +237,9 @@ def memory_cap(scenario: Scenario, point: Point, study: Study) -> MemoryCap | No
     if point.option != Option.OVERLAPPED or scenario.stages:
         return None
     wanted, rough = beyond_memory(scenario, point.cores), study.rough
-    least = predict(wanted[-1], rough).gpu_idle if wanted else math.inf
+    if not wanted:
+        return None
+    least = predict(wanted[-1], rough).gpu_idle
     if least >= predict(point.at(scenario), rough).gpu_idle - NOISE:
         return None
     better = next(one for one in wanted if predict(one, rough).gpu_idle <= least + NOISE)

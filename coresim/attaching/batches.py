@@ -49,7 +49,8 @@ def is_tensor(value: Any) -> bool:
 
 def rebuilt(value: Any, leaf: Callable[[Any], Any]) -> Any:
     """The batch in containers of its own, so that a program may take out or add to them; ``leaf`` gives each tensor."""
-    return copy.deepcopy(value, {id(tensor): leaf(tensor) for tensor in tensors(value)})
+    found = list(tensors(value))  # held, so that no other object gets the place of one meanwhile
+    return copy.deepcopy(value, {id(tensor): leaf(tensor) for tensor in found})
 
 
 def copied(tensor: Any) -> Any:

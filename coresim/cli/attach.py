@@ -157,7 +157,7 @@ def read_job(
     if not args.command:
         require(args.input is not None, "no input: give a scenario (.toml), a profile (.json), or -- and your program")
         return read_input(args.input, settings, cold, storage)
-    profile = measured_and_saved(args, settings, storage)
+    profile = measured_and_saved(args, settings, storage, cold)
     return scenario_of(profile, source_of(args), settings, storage=storage), profile
 
 

@@ -11,6 +11,9 @@ from coresim.measure.notes import Note
 from coresim.measure.pacing import UNUSUAL
 from coresim.measure.subject import Layout
 
+#: A smaller share of sending may be noise, and changes no answer.
+LEAST_OVERLAP = 0.02
+
 
 def sending(run: CalibrationRun) -> list[float]:
     """`beyond`, or the CPU time of all of a worker's threads beyond samples and collation, whichever is more.
@@ -28,9 +31,14 @@ def sending(run: CalibrationRun) -> list[float]:
 
 
 def overlap(runs: Sequence[CalibrationRun]) -> float:
-    """The share of `sending` that takes none of the worker's own time in those runs, in which cores were free."""
-    own, whole = (sum(map(stats.mean, filter(None, map(each, runs)))) for each in (beyond, sending))
-    return 1.0 - own / whole if whole else 0.0
+    """The share of `sending` that takes none of the worker's own time in those runs, in which cores were free.
+
+    It is 0 below `LEAST_OVERLAP`, and where it is not seen in every run.
+    """
+    pairs = [(beyond(run), sending(run)) for run in runs]
+    shares = [1.0 - stats.mean(own) / stats.mean(whole) for own, whole in pairs if sum(whole)]
+    seen = bool(shares) and min(shares) > 0.0 and stats.mean(shares) >= LEAST_OVERLAP
+    return stats.mean(shares) if seen else 0.0
 
 
 def beyond(run: CalibrationRun) -> list[float]:

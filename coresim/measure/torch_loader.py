@@ -12,7 +12,6 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import takewhile
 from threading import Event
 from typing import Any
 
@@ -178,13 +177,21 @@ def _noting_here(fetcher: Callable[..., _Fetcher]) -> Iterator[None]:
         _FACTORY.create_fetcher = staticmethod(usual)
 
 
+def _dealt(indices: Iterator[Any], over: Event) -> Iterator[Any]:
+    """The indices that a running loader deals, until it is stopped; none is drawn in vain."""
+    for index in indices:
+        yield index
+        if over.is_set():
+            return
+
+
 class _TorchPipe(Pipe):
     def __init__(self, loader: Any, workers: int, fetcher: Callable[..., _Fetcher]) -> None:
         self.inline = not workers
         with _noting_here(fetcher) if self.inline else contextlib.nullcontext():
             self._batches: Any = iter(loader)
         self._over = over = Event()
-        self._batches._sampler_iter = takewhile(lambda _: not over.is_set(), self._batches._sampler_iter)
+        self._batches._sampler_iter = _dealt(self._batches._sampler_iter, over)
         self._most = 0 if self.inline else workers * loader.prefetch_factor
 
     def next(self) -> tuple[Any, Note]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from coresim.model.scenario import Scenario, with_services
 
@@ -47,18 +48,24 @@ def crowding(scenario: Scenario, workers: int, cores: float) -> Crowding | None:
 def on_cores(scenario: Scenario, workers: int, cores: float) -> Scenario:
     """The scenario with the CPU work of ``workers`` workers per accelerator as it is on the host's ``cores``.
 
-    Cores beyond one for each worker and each trainer that spins take what other threads of a worker send meanwhile, as
-    far as they can: if all workers prepare without a pause, their other threads want so many cores as sending takes of
-    the time of a batch.
+    A core is free if there are more than one for each worker, each of its libraries' threads, and each trainer that
+    spins. What other threads of a worker send while it prepares then takes none of its time, as far as free cores can
+    do it: workers that never pause want as many of them as that part of sending is of the time of a batch, each.
     """
     if (crowded := crowding(scenario, workers, cores)) is not None:
         return with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
     workload, device = scenario.workload, scenario.accelerator
     beside = workload.send_overlap * workload.send.mean
-    free = cores - device.count * (workers + (device.sync == "spin"))
+    free = cores - device.count * (workers * scenario.loader.library_threads + (device.sync == "spin"))
     if not workers or not beside or free <= 0.0:  # a trainer that prepares sends nothing
         return scenario
     own = workload.batch_size * (workload.fetch.mean + workload.preprocess.mean) + workload.collate.mean
     own += workload.send.mean - beside
     taken = workload.send_overlap * min(1.0, free * own / (device.count * workers * beside))
+    return _sent_beside(scenario, taken)
+
+
+@lru_cache(maxsize=64)
+def _sent_beside(scenario: Scenario, taken: float) -> Scenario:
+    """Kept, so that settings of one job share a scenario and what is made of it."""
     return with_services(scenario, 1.0 - taken, "send")

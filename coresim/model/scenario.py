@@ -47,7 +47,7 @@ class WorkloadCosts:
     collate: Service = key(SERVICE, "CPU time to collate one batch, in the worker", ZERO)
     in_process_collate: float = key(POSITIVE, "collating in the trainer or a thread over that in a worker process", 1.0)
     send: Service = key(SERVICE, "CPU time of a worker process to hand one batch over, beyond collating", ZERO)
-    send_overlap: float = key(FRACTION, "share of it that takes none of the worker's time where a core is free", 0.0)
+    send_overlap: float = key(FRACTION, "share of send that takes none of a worker's time where a core is free", 0.0)
     consumer: Service = key(SERVICE, "CPU time of the trainer to receive one batch from a worker, serial", ZERO)
     consumer_growth: float = key(FRACTION, "share of it that each worker beyond the first adds", 0.0)
     consumer_by_workers: tuple[float, ...] = key(TABLE, "factor on it with 1, 2, ... workers; last holds on", (1.0,))

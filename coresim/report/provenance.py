@@ -8,6 +8,7 @@ from functools import partial
 from coresim.advise.recommend import Recommendation
 from coresim.model import lock
 from coresim.model.build import build
+from coresim.model.crowding import on_cores
 from coresim.model.handover import AFTER_SPINNING, receiving
 from coresim.model.option import Option
 from coresim.model.overrides import provenance_after
@@ -82,10 +83,10 @@ def input_lines(
             yield f"a second hardware thread adds {gain} where all cores are busy: {known}"
     yield from _cores_lines(answer, after("host.machine_cores", given))
     seen = given if profile is None else "measured in the running loader"
-    if workload.shared_cv:
+    if workload.shared_cv and loader.grain in ("batch", "split") and not answer.scenario.stages:
         known = after("workload.shared_cv", seen)
         yield f"batches vary by {100 * workload.shared_cv:.2g} % as a whole, beyond what their samples do: {known}"
-    if workload.send_overlap and answer.point.option == Option.OVERLAPPED and not loader.in_process:
+    if _sends_beside(answer):
         known = after("workload.send_overlap", seen)
         share = f"{100 * workload.send_overlap:.0f} %"
         yield f"while cores are free, other threads of a worker do {share} of sending: {known}"
@@ -105,6 +106,15 @@ def input_lines(
         passing = f"{100 * loader.lock_passing:.0f} %"
         yield f"{100 * loader.gil:.0f} % of preprocessing holds the interpreter's lock: {after('loader.gil', given)}"
         yield f"passing the lock between threads adds up to {passing} to that: {after('loader.lock_passing', known)}"
+
+
+def _sends_beside(answer: Recommendation) -> bool:
+    """Whether workers leave a part of sending to threads on cores that are free."""
+    scenario, point, loader = answer.scenario, answer.point, answer.scenario.loader
+    if point.option != Option.OVERLAPPED or loader.in_process or loader.grain == "sample" or scenario.stages:
+        return False
+    found = on_cores(scenario, point.workers, point.cores * scenario.accelerator.count)
+    return found.workload.send.mean < scenario.workload.send.mean
 
 
 def _cores_lines(answer: Recommendation, known: str | None) -> Iterator[str]:

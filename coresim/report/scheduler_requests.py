@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from coresim.advise.memory import memory_of
+from coresim.advise.memory import Memory, memory_of
 from coresim.fleet.plan import Row
 from coresim.model.option import Option
 from coresim.report.settings import loader_settings
@@ -36,12 +36,22 @@ def scheduler_requests(row: Row) -> dict[str, str]:
     }
 
 
+def _memory(row: Row) -> Memory | None:
+    """What the loaders take. A stored sample of unknown size is taken for as large as a prepared one."""
+    scenario, outcome = row.workload.scenario, row.outcome
+    workload = scenario.workload
+    if workload.sample_bytes is None and workload.batch_bytes is not None:
+        stored = replace(workload, sample_bytes=workload.batch_bytes / workload.batch_size)
+        scenario = replace(scenario, workload=stored)
+    return memory_of(scenario, outcome.workers, outcome.prefetch_factor, row.option)
+
+
 def shm_mib(row: Row) -> int | None:
     """Shared memory of the host's loaders, MiB with a quarter more; None where the batch's size is not known."""
     if row.option == Option.NO_OVERLAP:
         return 64
     scenario = row.workload.scenario
-    memory = memory_of(scenario, row.outcome.workers, row.outcome.prefetch_factor, row.option)
+    memory = _memory(row)
     if memory is None:
         return None
     each = memory.batches / scenario.accelerator.count
@@ -57,7 +67,7 @@ def memory_gib(row: Row) -> tuple[int, str]:
     alone, outcome = row.option == Option.NO_OVERLAP, row.outcome
     workers = 0 if alone or scenario.loader.in_process else outcome.workers * gpus
     private = scenario.workload.worker_bytes
-    memory = None if alone else memory_of(scenario, outcome.workers, outcome.prefetch_factor, row.option)
+    memory = None if alone else _memory(row)
     batches = 0.0 if memory is None else memory.batches / scenario.accelerator.count * gpus
     size = _ROOM * (batches + workers * (private or _WORKER_BYTES)) + gpus * _TRAINER_BYTES
     of = [f"{format_bytes(_TRAINER_BYTES)} (assumed) for each trainer"]

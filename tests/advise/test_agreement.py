@@ -117,7 +117,7 @@ def test_ten_times_the_steps_meet_the_target_wherever_the_interval_says_so() -> 
         failed += longer.gpu_idle > target
     assert said > 0.2 * COUNT
     # 2.5 % of the intervals may lie too low; most of them are far from the target.
-    assert failed <= 0.025 * said
+    assert failed <= max(1, 0.025 * said)
 
 
 @pytest.mark.parametrize("number", range(0, COUNT, max(1, COUNT // 12)))

@@ -379,6 +379,10 @@ def test_the_requests_of_a_row() -> None:
     assert memory_gib(replace(row, option=1)) == (15, "8 GB (assumed) for each trainer")
     # In stages: four at work, two that wait, and the one that is copied.
     assert f"--shm-size={math.ceil(1.25 * 2 * 7 * 10)}m" in scheduler_requests(replace(row, option=3))["docker"]
+    # And three that are fetched and not prepared, as large as the others, since nobody said how large.
+    fetched = replace(scenario, workload=replace(scenario.workload, fetch=Service(0.001)))
+    asked = scheduler_requests(replace(row, option=3, workload=job(scenario=fetched)))
+    assert f"--shm-size={math.ceil(1.25 * 2 * 10 * 10)}m" in asked["docker"]
     assert "medium: Memory, sizeLimit: 225Mi" in lines[-1]
     assert "num_workers=4, prefetch_factor=2, pin_memory=True" in found["dataloader"]
     # What was measured on a CPU runs on a GPU there.

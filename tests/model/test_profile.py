@@ -155,6 +155,10 @@ def test_few_free_cores_take_no_more_of_sending_than_they_can() -> None:
     assert sent_s(11) == pytest.approx(0.04 - 0.03 * 70 / 300)
     assert sent_s(14) == pytest.approx(0.04 - 0.03 * 280 / 300)
     assert sent_s(15) == sent_s(64) == pytest.approx(0.01)
+    # A library's second thread in every worker has a core of its own first.
+    found = replace(found, loader=replace(found.loader, library_threads=2))
+    assert sent_s(20) == 0.04
+    assert sent_s(21) == pytest.approx(0.04 - 0.03 * 70 / 300)
 
 
 def test_access_by_name() -> None:

@@ -51,6 +51,28 @@ def test_growth_of_receiving_is_named_with_its_origin() -> None:
     assert not any("receive" in found for found in provenance(tables, options=(1,)))
 
 
+def test_sending_beside_a_free_core_is_named_where_one_is_free() -> None:
+    """Two workers do the job: with three cores one of them is free, with two none."""
+    line = "while cores are free, other threads of a worker do 50 % of sending: as given"
+    tables = tomllib.loads(JOB)
+    tables["accelerator"]["sync"] = "block"
+    tables["workload"] |= {"send": "4 ms", "send_overlap": 0.5}
+    tables["loader"] = {"max_workers": 2}
+    free = coresim.recommend(tables, options=(2,), max_cores=4)
+    assert (free.result.point.workers, free.result.point.cores) == (2, 3) and line in free.provenance
+    tables["target"] = {"gpu_idle": 0.5}
+    few = coresim.recommend(tables, options=(2,), max_cores=4)
+    assert few.result.point.workers >= few.result.point.cores and line not in few.provenance
+
+
+def test_batches_that_vary_as_a_whole_are_named_where_workers_make_batches() -> None:
+    line = "batches vary by 10 % as a whole, beyond what their samples do: as given"
+    tables = tomllib.loads(JOB)
+    tables["workload"]["shared_cv"] = 0.1
+    assert line in provenance(tables)
+    assert line not in provenance(tables, "loader.preset=tf.data")
+
+
 def test_the_locks_passing_is_named_as_assumed_or_as_given() -> None:
     threads = ["loader.in_process=true", "loader.gil=0.2"]
     line = f"passing the lock between threads adds up to {100 * lock.PASSING:.0f} % to that: assumed, ±20 points"

@@ -105,7 +105,7 @@ def test_float_runs_are_equal_to_rounding(chunk: int) -> None:
             sensitive.append(seed)
             one, other = both(exactly(job))
             assert one == other, f"seed {seed}, in Fractions of the floats"
-    assert len(sensitive) <= SENSITIVE * len(seeds), sensitive
+    assert len(sensitive) <= max(1, SENSITIVE * len(seeds)), sensitive
 
 
 def test_the_comparison_sees_a_small_difference() -> None:
