@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import tempfile
 from collections.abc import Iterator
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Processes that are killed leave files of multiprocessing; of ours nothing may be left by then."""
     tmp_path_factory.getbasetemp()  # pytest's own stay for a while, to be looked at
+    get_temp_dir()  # of multiprocessing in this process, which removes it itself at its end
     with tempfile.TemporaryDirectory(prefix="tests-", ignore_cleanup_errors=True) as folder:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TMPDIR", folder)
