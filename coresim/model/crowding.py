@@ -48,9 +48,10 @@ def crowding(scenario: Scenario, workers: int, cores: float) -> Crowding | None:
 def on_cores(scenario: Scenario, workers: int, cores: float) -> Scenario:
     """The scenario with the CPU work of ``workers`` workers per accelerator as it is on the host's ``cores``.
 
-    A core is free if there are more than one for each worker, each of its libraries' threads, and each trainer that
-    spins. What other threads of a worker send while it prepares then takes none of its time, as far as free cores can
-    do it: workers that never pause want as many of them as that part of sending is of the time of a batch, each.
+    Each worker, each thread of its libraries and each trainer that spins takes one core; the others are free. On a free
+    core, other threads of a worker send a part of its last batch (``send_overlap``) while it prepares the next one, so
+    that this part takes none of the worker's time. With too few free cores it does so in proportion: a worker that
+    never pauses needs as much of one core for that part as the part takes of the time between two batches.
     """
     if (crowded := crowding(scenario, workers, cores)) is not None:
         return with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
