@@ -30,7 +30,7 @@ from coresim.measure.processes import Child, Link
 from coresim.measure.protocol import Context
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import BUILDING, IMPORTING, Ask, Calibrated, Server
-from coresim.measure.speed import speed_table
+from coresim.measure.speed import is_whole, speed_table
 from coresim.measure.step_time import SECONDS, StepRequest, find_step_time, measure_cpu_step
 from coresim.measure.storage import measure_storage
 from coresim.measure.system_root import check_proc
@@ -174,7 +174,8 @@ class _Campaign:
         self._found += loader.measurements
         self._cautions += loader.cautions
         # What says why a cost is what it is, and carries it beyond what was run.
-        self._measure("spin", measure_droop)
+        if is_whole(host):
+            self._measure("spin", measure_droop)
         self._measure("bandwidth", measure_bandwidth)
         if facts.files:
             self._measure("storage", measure_storage, facts.files)

@@ -101,7 +101,7 @@ def _provenance(draws: SpeedDraws, evidence: Evidence) -> tuple[str, ...]:
     lines = [
         f"s(k): measured with {' and '.join(seen)} busy on {cores}" if len(seen) > 1 else f"s(k): one core on {cores}",
         f"droop: {_share(draws, draws.droop)} slower with all cores busy, "
-        + ("from the clock at work" if evidence.droop and evidence.cores else "assumed"),
+        + ("from the clock at work" if evidence.droop else "assumed"),
         f"memory: {_share(draws, draws.memory)} of a sample's time, from "
         + (" and ".join(words for name, words in told.items() if getattr(evidence, name)) or "what is usual"),
         f"ceiling: the streams of {_share(draws, draws.ceiling, '.2g')} cores fill the memory, "

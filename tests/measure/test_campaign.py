@@ -35,7 +35,7 @@ from coresim.model.scenario import read_scenario
 from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 
-SMALL_SHM = HostFacts(terms=(CoreTerm("affinity", 2.0, "two"),), shm_bytes=1000)
+SMALL_SHM = HostFacts(terms=(CoreTerm("affinity", 2.0, "two"),), physical_cores=2, hypervisor=False, shm_bytes=1000)
 HERE = Path("data.jpg")
 FACTS = DatasetFacts("fake", "a fake loader", 16, 500, 1000.0, (HERE,))
 GPU_PARTS = (Part("torch", True, "2", "", ""), Part("CUDA device", True, "1", "", ""))
@@ -172,6 +172,14 @@ def test_order_and_what_comes_of_it() -> None:
     assert made.provenance.host_fingerprint == SMALL_SHM.fingerprint
     assert fakes.arguments["storage"] == [(HERE,)]
     read_scenario(made.scenario_tables())
+
+
+def test_a_virtual_machine_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes = Fakes()
+    monkeypatch.setattr(sys.modules[__name__], "SMALL_SHM", replace(SMALL_SHM, hypervisor=True))
+    made = run(fakes)
+    assert "bandwidth" in fakes.calls and "spin" not in fakes.calls
+    assert "droop" in made.speed_basis and made.get("spin.1") is None
 
 
 def test_the_fit_is_kept_as_numbers() -> None:
@@ -453,7 +461,7 @@ def test_the_verb_writes_and_says(fake_campaign: Fakes, tmp_path: Path, capsys: 
     assert verb.run(parsed("-o", str(path), "--step-time", "50 ms")) == 0
     out, err = capsys.readouterr()
     assert "prepare.sample" in out and "12.5 ms per sample" in out and f"written to {path}" in out
-    assert "given: 50 ms per step of 16" in out and "each runs at 95% of its speed" in out and "mend it" in out
+    assert "given: 50 ms per step of 16" in out and "each runs at 79% of its speed" in out and "mend it" in out
     told = err.splitlines()
     assert [line for line in told if "bandwidth" in line] == ["memory bandwidth ..."]
     assert [line for line in told if BUILDING in line] == [f"{BUILDING} ..."]  # not a line for each second

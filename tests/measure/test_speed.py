@@ -118,6 +118,15 @@ def test_clock_tables_stand_in_where_nothing_was_spun() -> None:
     assert spun.droop[0].value == 1.0
 
 
+def test_a_virtual_machine_says_nothing_of_the_clock() -> None:
+    virtual = replace(HOST, hypervisor=True, clock_base_hz=2_000_000_000, clock_max_hz=3_000_000_000)
+    found = measured("scaling.", {1: 0.010, 2: 0.0106}) + measured("spin.", {1: 0.0005, 2: 0.0009})
+    assert evidence(found, virtual).droop == ()
+    table = speed_table(found, virtual)
+    assert table.values[1] == pytest.approx(1 / 1.06, rel=0.03)
+    assert "assumed" in table.provenance[1]
+
+
 def test_processes_that_differ_are_less_exact() -> None:
     steady = measured("scaling.", {1: 0.01, 2: 0.01})
     restless = [Measurement("scaling.2", "", ((0.009,), (0.011,)), "made up")]
