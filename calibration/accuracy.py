@@ -10,6 +10,7 @@ from coresim import stats
 from coresim.model.option import Option
 from coresim.model.service import read_service
 from coresim.sim.estimate import Engine
+from coresim.validate.grid import Setting
 from coresim.validate.ledger import Ledger, RecordedJob, RecordedPoint
 from coresim.validate.predict import Costs, Prediction, chance, predict, rate_period
 from coresim.validate.score import LAUNCHING, PINNING, RECEIVING, WORK, Score, cost_changes, score
@@ -85,12 +86,17 @@ def _ratio(point: RecordedPoint, jobs: Sequence[RecordedJob]) -> float:
     return point.step_s / rate_period(jobs[point.job].costs, point.setting)
 
 
+def tried(point: RecordedPoint) -> Setting:
+    """Its setting with the step time that it came to."""
+    return replace(point.setting, step_s=point.step_s)
+
+
 def repredict(ledger: Ledger, engine: Engine) -> Ledger:
     """The ledger with today's predictions for its recorded trials: what a changed model is judged by."""
 
     def again(point: RecordedPoint) -> RecordedPoint:
         costs = ledger.job_of(point).costs
-        return replace(point, prediction=predict(costs, point.tried, point.length, engine))
+        return replace(point, prediction=predict(costs, tried(point), point.length, engine))
 
     return replace(ledger, points=tuple(again(point) for point in ledger.points))
 
@@ -100,7 +106,9 @@ def at_pace(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
 
     def again(point: RecordedPoint) -> RecordedPoint:
         costs = ledger.job_of(point).costs
-        found = [predict(replace(costs, slower=trial.pace), point.tried, point.length, engine) for trial in point.clean]
+        found = [
+            predict(replace(costs, slower=trial.pace), tried(point), point.length, engine) for trial in point.clean
+        ]
         mean = {name: stats.mean([getattr(one, name) for one in found]) for name in Prediction.__dataclass_fields__}
         return replace(point, prediction=Prediction(**mean))
 
@@ -133,7 +141,9 @@ def by_chance(ledger: Ledger, engine: Engine) -> float:
     No model can be nearer to single trials on average. Normal distributions: the mean distance is sqrt(2 / pi) of the
     standard deviation.
     """
-    found = [chance(ledger.job_of(point).costs, point.tried, point.length, engine) for point in headline(ledger.scored)]
+    found = [
+        chance(ledger.job_of(point).costs, tried(point), point.length, engine) for point in headline(ledger.scored)
+    ]
     return math.sqrt(2.0 / math.pi) * stats.mean(found)
 
 
@@ -164,4 +174,4 @@ def _with_own_costs(point: RecordedPoint, costs: Costs, engine: Engine) -> Recor
         factor = (1.0 + changes[LAUNCHING]) / (1.0 if point.setting.is_emulated else pace)
         launch = tuple(factor * seconds for seconds in costs.training.launch)
         costs = replace(costs, training=replace(costs.training, launch=launch))
-    return replace(point, prediction=predict(costs, point.tried, point.length, engine))
+    return replace(point, prediction=predict(costs, tried(point), point.length, engine))

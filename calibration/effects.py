@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from accuracy import at_pace
+from accuracy import at_pace, tried
 
 from coresim import stats
 from coresim.model.dispatch import DISPATCH
@@ -51,7 +51,7 @@ def worth(ledger: Ledger, engine: Engine) -> dict[str, dict[str, float]]:
 def _without(effect: str, ledger: Ledger, point: RecordedPoint, engine: Engine) -> float:
     costs = ledger.job_of(point).costs
     found = [
-        without(effect, replace(costs, slower=trial.pace), point.tried, point.length, engine) for trial in point.clean
+        without(effect, replace(costs, slower=trial.pace), tried(point), point.length, engine) for trial in point.clean
     ]
     return stats.mean(found)
 

@@ -83,6 +83,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     },
     "collate": {"metavar": "MODULE:NAME", "help": "your own collate function"},
     "worker-init": {"metavar": "MODULE:NAME", "help": "your own worker_init_fn, which every worker calls"},
+    "build-timeout": {"metavar": "TIME", "help": "give up a data set that takes longer than this to build (no limit)"},
     "idle-target": {"type": share, "metavar": "SHARE", "help": "largest acceptable GPU idle (default 5%%)"},
     "confidence": {
         "type": share, "default": 0.9, "metavar": "SHARE",

@@ -133,6 +133,7 @@ def _about(args: argparse.Namespace, profile: Profile | None) -> dict[str, Any]:
     from coresim.report.provenance import batch_provenance, step_provenance
 
     about = metadata(args.seed, source_of(args), step_provenance(profile, None, args.settings), profile)
+    about["loader"] = profile.loader if profile else None
     about["batch_basis"] = batch_provenance(profile, args.settings) if profile else None
     about["validation"] = _validated(profile) if profile else None
     about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []

@@ -34,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time the net of --model, or your --step, on the CPU too, for whatif's no-gpu: up to a minute more",
     )  # fmt: skip
     time = parser.add_argument_group("how long to measure")
-    time.add_argument(
-        "--build-timeout", metavar="TIME", help="give up a data set that takes longer than this to build (no limit)"
-    )
+    add_flags(time, "build-timeout")
     time.add_argument(
         "--quick",
         action="store_true",

@@ -69,6 +69,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         " any other existing file is renamed to FILE.old",
     )  # fmt: skip
     parser.add_argument("--device", default="cuda", metavar="NAME", help="where nets and steps train (default: cuda)")
+    add_flags(parser, "build-timeout")
     parser.add_argument("--time", metavar="TIME", help="begin no trial after so long; the same command goes on later")
     parser.add_argument("--trial-time", metavar="TIME",
                         help="how long each trial lasts (default: 2.5 s); longer ones differ less")  # fmt: skip
@@ -166,6 +167,7 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
     engine = engine_named("fast")
     seconds = parse_duration(args.time, "--time", LONG) if args.time else None
     trial_s = parse_duration(args.trial_time, "--trial-time", LONG) if args.trial_time else TRIAL_S
+    build_s = parse_duration(args.build_timeout, "--build-timeout", LONG) if args.build_timeout else None
     require(trial_s > 0, "--trial-time: must be more than 0")
     ledger = _begun(args, grid)
     with progress_on_stderr() as progress, _told_what_is_kept(args.output, grid):
@@ -180,6 +182,7 @@ def _validate(args: argparse.Namespace, grid: Grid, specs: dict[str, WorkloadSpe
             device=args.device,
             trial_s=trial_s,
             seconds=seconds,
+            build_timeout=build_s,
             save=partial(_save, args),
             progress=progress,
             notice=lambda line: print(f"coresim: {line}", file=sys.stderr),

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from coresim import __version__
-from coresim.errors import InputError
+from coresim.errors import CoresimError, InputError
 from coresim.measure.accelerator import AcceleratorConfig
 from coresim.measure.bandwidth import measure_bandwidth
+from coresim.measure.cautions import CONTRADICTED
 from coresim.measure.host import read_host
 from coresim.measure.neighbours import measure_droop
 from coresim.measure.parts import version_of
@@ -129,7 +130,7 @@ def run_campaign(
     Raises:
         InputError: the dataset, the step or a name in the request is wrong.
         MissingPartError: torch or a CUDA device is needed and not here, or /proc cannot be read.
-        CoresimError: a measuring process died or hangs.
+        CoresimError: a measuring process died or hangs, or the parts of a batch contradict its whole, twice.
     """
     check_proc()
     began = utc_now()
@@ -171,6 +172,9 @@ class _Campaign:
             ask = Ask(budget_s=loader_s, pin_memory=pins, device=device, pressure_s=pressure_s)
             self._tell("loader", 0.0)
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
+        for what, value, remedy in loader.cautions:
+            if what == CONTRADICTED:
+                raise CoresimError(f"{what}, in two calibrations: {value}; {remedy}")
         self._found += loader.measurements
         self._cautions += loader.cautions
         # What says why a cost is what it is, and carries it beyond what was run.

@@ -15,7 +15,8 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,7 @@ MOST_SLOWER = 2.0
 MOST_OTHERS = 0.05
 
 
-class SpeedSampler:
+class SpeedSampler(AbstractContextManager["SpeedSampler"]):
     """Samples the machine's speed while it is open; only in a fresh process, which may fork.
 
     It prepares samples of the subject on a ``share`` of each CPU. It does work of its own instead if the samples come
@@ -75,9 +76,6 @@ class SpeedSampler:
         self._parent = os.getpid()
         self._process = multiprocessing.get_context("fork").Process(target=self._sample, daemon=True)
         self._process.start()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
@@ -214,19 +212,19 @@ def shared_cv(runs: Sequence[CalibrationRun]) -> float:
     (Searle, Casella and McCulloch, *Variance Components*, 1992), less what independent draws of all samples already
     have of it. It is 0 unless it is more than two standard errors of what chance does.
     """
-    squares, freedom, within, sizes = 0.0, 0, list[float](), list[int]()
-    for run in runs:
-        kinds: dict[str, list[Sequence[float]]] = {}
+    alike: dict[tuple[int, str], list[Sequence[float]]] = {}
+    for number, run in enumerate(runs):
         for note, kind in zip(run.trial.notes, run.kinds, strict=True):
             if kind not in UNUSUAL and len(note.cpu) > 1:
-                kinds.setdefault(kind, []).append(note.cpu)
-        for batches in kinds.values():
-            means = [stats.mean(batch) for batch in batches]
-            centre = stats.mean(means)
-            squares += sum((mean / centre - 1.0) ** 2 for mean in means)
-            freedom += len(means) - 1
-            within += [stats.variance(batch) / len(batch) / centre**2 for batch in batches]
-            sizes += map(len, batches)
+                alike.setdefault((number, kind), []).append(note.cpu)
+    squares, freedom, within, sizes = 0.0, 0, list[float](), list[int]()
+    for batches in alike.values():
+        means = [stats.mean(batch) for batch in batches]
+        centre = stats.mean(means)
+        squares += sum((mean / centre - 1.0) ** 2 for mean in means)
+        freedom += len(means) - 1
+        within += [stats.variance(batch) / len(batch) / centre**2 for batch in batches]
+        sizes += map(len, batches)
     if not freedom:
         return 0.0
     component, chance = squares / freedom - stats.mean(within), stats.mean(within) * math.sqrt(2.0 / freedom)

@@ -74,7 +74,7 @@ class DeathError(CoresimError):
         self.code, self.last = code, last
 
 
-class Child:
+class Child(contextlib.AbstractContextManager["Child"]):
     """A fresh process that runs ``job(link, *args)``; use it in a ``with`` block.
 
     Args:
@@ -116,9 +116,6 @@ class Child:
         theirs.close()
         life.close()
         self.send((job, args, cpu))
-
-    def __enter__(self) -> Child:
-        return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ProcessLookupError):

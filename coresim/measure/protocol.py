@@ -44,10 +44,6 @@ class Context:
     progress: Progress = field(default=lambda done: None)
     cautions: list[HostWarning] = field(default_factory=list)
 
-    def part(self, number: int, parts: int) -> Context:
-        """What one of several equal parts is given."""
-        return Context(self.budget_s / parts, part_of(self.progress, number, parts), self.cautions)
-
 
 @dataclass(frozen=True)
 class Clocks:

@@ -90,8 +90,8 @@ def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float 
 def is_whole(host: HostFacts) -> bool:
     """Whether the host shows all cores that share its memory and its power: a virtual machine shows its own share.
 
-    What its cores do to one another's clock says nothing then: the other cores of the processor are at work, or not, as
-    they like. On one virtual machine two cores spun 0.64 to 1.12 times as fast as one, in eight measurements within ten minutes.
+    What two of its cores do to the clock says nothing of that: other cores of the processor work, or rest, meanwhile.
+    In eight measurements within ten minutes two such cores spun 0.64 to 1.12 times as fast as one.
     """
     return host.physical_cores is not None and host.hypervisor is False
 

@@ -22,11 +22,11 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import protocol
 from coresim.measure.processes import Child, Link
-from coresim.measure.protocol import Clocks, Context
+from coresim.measure.protocol import Clocks, Context, part_of
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
-PROCESSES = 2
+PROCESSES = 3
 FILES = 256
 READERS = 8
 STILL_CACHED = 0.1
@@ -55,11 +55,12 @@ def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement
     """
     found: list[Reads] = []
     for number in range(PROCESSES):
-        part = context.part(number, PROCESSES)
-        part.progress(0.0)
-        with Child(_reads_job, list(files), number, part.budget_s, doing="reading the dataset's files") as child:
+        told = part_of(context.progress, number, PROCESSES)
+        told(0.0)
+        budget_s = context.budget_s / PROCESSES
+        with Child(_reads_job, list(files), number, budget_s, doing="reading the dataset's files") as child:
             while (message := child.receive())[0] != "done":
-                part.progress(min(1.0, message[1]))
+                told(message[1])
             found.append(message[1])
     cached = max(reads.cached for reads in found)
     if cached > STILL_CACHED:

@@ -8,7 +8,6 @@ work too.
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -99,6 +98,8 @@ def of_workload(workload: Workload) -> TorchSubject:
         if workload.loader is not None:
             return TorchSubject(workload.loader)
         own["worker_init_fn"] = workload.worker_init
+        if workload.context is not None:  # only a loader with workers may have one
+            own |= {"multiprocessing_context": workload.context, "num_workers": 1}
         is_torch = isinstance(workload.dataset, data.IterableDataset)
         dataset = workload.dataset if workload.is_map or is_torch else _Stream(workload.dataset)
     else:
@@ -166,17 +167,6 @@ class _Fetcher:
         return _MARK, batch, note
 
 
-@contextlib.contextmanager
-def _noting_here(fetcher: Callable[..., _Fetcher]) -> Iterator[None]:
-    """The same in this process, while a loader without workers makes its fetcher."""
-    usual = _FACTORY.create_fetcher
-    _FACTORY.create_fetcher = staticmethod(fetcher)
-    try:
-        yield
-    finally:
-        _FACTORY.create_fetcher = staticmethod(usual)
-
-
 def _dealt(indices: Iterator[Any], over: Event) -> Iterator[Any]:
     """The indices that a running loader deals, until it is stopped; none is drawn in vain."""
     for index in indices:
@@ -187,9 +177,13 @@ def _dealt(indices: Iterator[Any], over: Event) -> Iterator[Any]:
 
 class _TorchPipe(Pipe):
     def __init__(self, loader: Any, workers: int, fetcher: Callable[..., _Fetcher]) -> None:
-        self.inline = not workers
-        with _noting_here(fetcher) if self.inline else contextlib.nullcontext():
+        self.inline, usual = not workers, _FACTORY.create_fetcher
+        if self.inline:  # it makes its fetcher in this process
+            _FACTORY.create_fetcher = staticmethod(fetcher)
+        try:
             self._batches: Any = iter(loader)
+        finally:
+            _FACTORY.create_fetcher = staticmethod(usual)
         self._over = over = Event()
         self._batches._sampler_iter = _dealt(self._batches._sampler_iter, over)
         self._most = 0 if self.inline else workers * loader.prefetch_factor

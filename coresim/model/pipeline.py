@@ -259,6 +259,10 @@ class Pipeline:
             yield f"trainer.{phase.name}", phase, "batch"
         yield "accelerator.step", self.step, "batch"
 
+    def items(self, grain: str) -> int:
+        """How many items of that grain a batch is."""
+        return self.batch_size if grain == "sample" else 1
+
     def busiest(self) -> int:
         """The most tasks that can be runnable on a host's cores at once."""
         servers = sum(stage.servers * max(phase.split for phase in stage.phases) for stage in self.stages)

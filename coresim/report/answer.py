@@ -34,7 +34,7 @@ class Answer(Shown):
         step_provenance: where the step time comes from.
         notes: cautions from measuring.
         provenance: where all else comes from, and what is assumed.
-        subject: data set, GPU and host, as far as they are known.
+        subject: data set, loader, GPU and host, as far as they are known.
         today: how the program does today, where the profile is of one.
         settings: of the DataLoader that was named, where one was.
     """

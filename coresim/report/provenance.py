@@ -168,7 +168,7 @@ def _saturation(curve: list[tuple[int, float]]) -> str:
 
 
 def subject_of(scenario: Scenario, profile: Profile | None) -> tuple[tuple[str, str], ...]:
-    """Data set, GPU, host and the day of measuring, as far as they are known."""
+    """Data set, loader that ran, GPU, host and the day of measuring, as far as they are known."""
     device, host = scenario.accelerator, scenario.host
     batch = scenario.workload.batch_size
     data = f"{profile.workload}, " if profile else ""
@@ -178,6 +178,7 @@ def subject_of(scenario: Scenario, profile: Profile | None) -> tuple[tuple[str, 
     machine += [plural(host.cores, "core")] if host.cores is not None else []
     found = [
         ("data set", f"{data}batch of {batch}{ran}"),
+        ("loader", profile.loader if profile else ""),
         ("GPU", f"{count}{device.name}" if device.name else f"{count}not named"),
         ("host", ", ".join(machine) or "not named"),
         ("measured", profile.provenance.time_utc[:10] if profile else ""),

@@ -81,7 +81,7 @@ def draw(
 def _drawn(pipeline: Pipeline, rows: int, seed: int, replication: int, inputs: int, cache: dict[Any, Any]) -> Draws:
     service_times = {}
     for key, phase, grain in pipeline.phases():
-        count = min(rows * pipeline.total_ranks * (pipeline.batch_size if grain == "sample" else 1), MOST_ROWS)
+        count = min(rows * pipeline.total_ranks * pipeline.items(grain), MOST_ROWS)
         service, factor = phase.service, 1.0
         resampled = inputs if service.distribution == "values" and not service.uncertainty else 0
         if inputs and service.uncertainty:

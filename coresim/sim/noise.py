@@ -83,7 +83,7 @@ def observe(pipeline: Pipeline, draws: Draws, length: RunLength, run: Run) -> Ob
         # A constant has no excess, and that of a pool's completions is not known.
         if len(drawn_times) == 1 or phase.pooled > 1:
             continue
-        unit = pipeline.batch_size if grain == "sample" else 1
+        unit = pipeline.items(grain)
         if phase is pipeline.step:
             step = [_mean(_drawn(drawn_times, pipeline, length, unit)), expected]
             continue

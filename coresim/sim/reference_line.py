@@ -124,7 +124,7 @@ class Feed:
         self.stage = stage = pipeline.stages[0] if pipeline.stages else Stage("none", 1, (Phase("none"),))
         self.credits = math.inf if pipeline.credits is None else pipeline.credits
         self.epoch = math.inf if pipeline.epoch_batches is None else pipeline.epoch_batches
-        self.grain = pipeline.batch_size if stage.grain == "sample" else 1
+        self.grain = pipeline.items(stage.grain)
         self.own: list[deque[int]] = [deque() for _ in range(stage.servers)]  # batches of each server, if dealt
         self.started: list[float] = [-1] * stage.servers  # for which epoch
         self.opened: float = 0
@@ -230,7 +230,7 @@ class StageServers:
 
     def column(self, name: str, steps: int) -> tuple[Any, ...]:
         """One part of the trace: of the items of so many steps, what came before now."""
-        count = steps * (self.host.pipeline.batch_size if self.stage.grain == "sample" else 1)
+        count = steps * self.host.pipeline.items(self.stage.grain)
         items, time = [self.items.get(number) for number in range(count)], "taken" if name == "server" else name
         return tuple(getattr(item, name) if item and getattr(item, time) < self.env.now else None for item in items)
 

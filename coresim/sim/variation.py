@@ -29,11 +29,7 @@ def variation(pipeline: Pipeline) -> float:
     """Standard deviation over mean of the time that all preparation of one batch takes."""
     mean = variance = 0.0
     inline = [(phase, 1) for phase in pipeline.trainer.inline]
-    staged = [
-        (phase, pipeline.batch_size if stage.grain == "sample" else 1)
-        for stage in pipeline.stages
-        for phase in stage.phases
-    ]
+    staged = [(phase, pipeline.items(stage.grain)) for stage in pipeline.stages for phase in stage.phases]
     for phase, items in (*inline, *staged):
         times, service = items * phase.repeats, phase.service
         mean, variance = mean + times * service.mean, variance + times * (service.cv * service.mean) ** 2

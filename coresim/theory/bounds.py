@@ -29,7 +29,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from coresim.errors import InputError
-from coresim.model.pipeline import Phase, Pipeline, Stage
+from coresim.model.pipeline import Phase, Pipeline
 from coresim.theory.capacity import capacity, most_at_once, sustained
 
 _COPIER = {"sync": "wait", "stream": "accelerator", "overlap": "copy engine", "none": "none"}
@@ -85,7 +85,7 @@ def demands(pipeline: Pipeline) -> tuple[Demand, ...]:
     """Per-batch demands of one rank, in the order of the line; those of zero seconds are left out."""
     trainer = pipeline.trainer
     rows = [
-        Demand(f"{stage.name}.{phase.name}", phase.resource, _items(pipeline, stage) * _work(phase))
+        Demand(f"{stage.name}.{phase.name}", phase.resource, pipeline.items(stage.grain) * _work(phase))
         for stage in pipeline.stages
         for phase in stage.phases
     ]
@@ -192,7 +192,7 @@ def _core_bounds(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[Bou
 
 def _line_bounds(pipeline: Pipeline, needed: tuple[Demand, ...]) -> Iterator[Bound]:
     for stage in pipeline.stages:
-        service = _items(pipeline, stage) * _service(pipeline, stage.phases)
+        service = pipeline.items(stage.grain) * _service(pipeline, stage.phases)
         yield Bound(f"servers of {stage.name}", stage.servers, service, "X <= servers / service per batch")
     if pipeline.storage_streams is not None:
         reading = sum(row.seconds for row in needed if row.resource == "storage") * pipeline.ranks
@@ -248,10 +248,6 @@ def _held(pipeline: Pipeline) -> float:
     if trainer.spin and trainer.run_ahead == 0:
         return _copy(pipeline) + _step(pipeline)
     return _copy(pipeline) if trainer.spin and trainer.copy_mode == "sync" else 0.0
-
-
-def _items(pipeline: Pipeline, stage: Stage) -> int:
-    return pipeline.batch_size if stage.grain == "sample" else 1
 
 
 def _copy(pipeline: Pipeline) -> float:

@@ -35,7 +35,7 @@ def keep(ledger: Ledger) -> None:
         state_folder().mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{state_folder()}: {error.strerror}; set XDG_STATE_HOME to a folder you can write") from None
-    for title in ledger.titles:
+    for title in dict.fromkeys(job.title for job in ledger.jobs):
         if (found := ledger.of(title)).scored:  # what says nothing does not replace what said something
             found.save(_path(ledger.host_fingerprint, title))
 

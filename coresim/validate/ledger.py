@@ -86,11 +86,6 @@ class RecordedPoint:
         return RunLength(self.warm_up + self.steps, self.warm_up)
 
     @property
-    def tried(self) -> Setting:
-        """The setting with the step time that it came to."""
-        return replace(self.setting, step_s=self.step_s)
-
-    @property
     def clean(self) -> tuple[MeasuredTrial, ...]:
         """The trials that count."""
         return tuple(trial for trial in self.trials if not trial.dirty)
@@ -168,11 +163,6 @@ class Ledger:
     jobs: tuple[RecordedJob, ...] = ()
     points: tuple[RecordedPoint, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def titles(self) -> tuple[str, ...]:
-        """The workloads, as profiles call them."""
-        return tuple(dict.fromkeys(job.title for job in self.jobs))
 
     @property
     def scored(self) -> tuple[RecordedPoint, ...]:

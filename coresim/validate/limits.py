@@ -21,7 +21,7 @@ PERIOD_US = 100_000
 REMOVING_S = 2.0
 
 
-class QuotaGroup:
+class QuotaGroup(contextlib.AbstractContextManager["QuotaGroup"]):
     """A control group of our own below this process's, removed at the end of a ``with`` block.
 
     Its folder exists; ``home`` is the group to go back to.
@@ -61,9 +61,6 @@ class QuotaGroup:
             yield
         finally:
             (self.home / "cgroup.procs").write_text(str(os.getpid()))
-
-    def __enter__(self) -> QuotaGroup:
-        return self
 
     def __exit__(self, *_: object) -> None:
         _remove(self.folder)

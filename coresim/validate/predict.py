@@ -269,7 +269,7 @@ def straggling(pipeline: Pipeline, draws: Draws, rows: int, factor: float) -> Dr
     ranks, service_times = pipeline.total_ranks, dict(draws.service_times)
     for key, phase, grain in pipeline.phases():
         if phase.name == "fetch":
-            count = rows * (pipeline.batch_size if grain == "sample" else 1)
+            count = rows * pipeline.items(grain)
             drawn_times = np.resize(service_times[key], (count * ranks, service_times[key].shape[1]))
             drawn_times[:count] *= factor
             service_times[key] = drawn_times

@@ -32,7 +32,7 @@ class Score:
     """Errors over a set of points; shares, not percent. The throughput's are relative.
 
     Attributes:
-        idle_mean, idle_p90, idle_p95, idle_max: absolute error of GPU idle.
+        idle_mean, idle_p95, idle_max: absolute error of GPU idle.
         bias: mean of predicted less measured idle.
         throughput_median, throughput_p90: absolute relative error of throughput.
         covered: share of the trials that the stated interval holds, each point counting as one.
@@ -42,7 +42,6 @@ class Score:
 
     points: int
     idle_mean: float
-    idle_p90: float
     idle_p95: float
     idle_max: float
     bias: float
@@ -63,7 +62,6 @@ def score(points: Sequence[RecordedPoint]) -> Score:
     return Score(
         points=len(points),
         idle_mean=stats.mean(errors),
-        idle_p90=stats.quantile(errors, 0.9),
         idle_p95=stats.quantile(errors, 0.95),
         idle_max=max(errors),
         bias=stats.mean([point.error for point in points]),

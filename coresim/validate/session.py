@@ -56,6 +56,7 @@ def validate(
     device: str = "cuda",
     trial_s: float = TRIAL_S,
     seconds: float | None = None,
+    build_timeout: float | None = None,
     save: Callable[[Ledger], None] = lambda ledger: None,
     progress: Progress = lambda what, done: None,
     notice: Callable[[str], None] = lambda line: None,
@@ -69,6 +70,7 @@ def validate(
         trial_s: wall seconds of a trial.
         ledger: an empty one, or that of an interrupted validation; its unsettled settings are made anew.
         seconds: begin no trial after so many seconds; None: no limit.
+        build_timeout: the longest that building one data set may take, s; None: no limit.
         save: told the ledger after each trial, so that an interruption loses one trial at most.
         progress: told what is going on, and the fraction done.
         notice: told, in one line, what of the grid cannot be run here.
@@ -90,7 +92,7 @@ def validate(
         total = sum(setting.repeats for setting in left) or 1
         made = 0
         bandwidth = measure_bandwidth(Context(BANDWIDTH_S)) if left else []
-        maker = _Maker(engine, device, trial_s, until, save, group, bandwidth)
+        maker = _Maker(engine, device, trial_s, until, build_timeout, save, group, bandwidth)
         for job in dict.fromkeys(setting.job for setting in left):
             settings = [setting for setting in left if setting.job == job]
             if time.monotonic() > until:
@@ -131,6 +133,7 @@ class _Maker:
     device: str
     trial_s: float
     until: float
+    build_timeout: float | None
     save: Callable[[Ledger], None]
     group: QuotaGroup | None
     bandwidth: Sequence[Measurement]
@@ -140,7 +143,7 @@ class _Maker:
     ) -> Ledger:
         """Calibrate, predict all of the settings, then let the same process make their trials, each kept at once."""
         began = time.monotonic()
-        with Server(spec, more=Trials(), tell=lambda what: tell(what, 0)) as server:
+        with Server(spec, build_timeout=self.build_timeout, more=Trials(), tell=lambda what: tell(what, 0)) as server:
             job, paces = self._calibrated(server, settings[0], tell)
             points = [self._predicted(len(base.jobs), job.costs, setting) for setting in settings]
             job = replace(job, seconds=time.monotonic() - began)

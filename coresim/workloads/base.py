@@ -113,6 +113,7 @@ class DatasetWorkload(Workload):
         self._collate = collate or _collate_of(dataset)
         self._own_collate = collate is not None
         self.settings: dict[str, Any] = {}
+        self.context: Any = None  # the job's own multiprocessing_context, where it is run without its loader
         self.is_map = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         if not self.is_map and not hasattr(dataset, "__iter__"):
             kind = type(dataset).__name__

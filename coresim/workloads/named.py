@@ -93,6 +93,7 @@ class WorkloadSpec:
             made if own else None,
         )
         workload.batch_size, workload.settings = int(size or 1), _settings(made)
+        workload.context = made.multiprocessing_context
         return workload
 
 

@@ -18,6 +18,7 @@ from coresim.measure.rig import Rig, loader_of
 from coresim.measure.server import Ask, Server
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout
+from coresim.measure.torch_loader import of_workload
 from coresim.model.loader_settings import LoaderSettings
 from coresim.workloads.base import DatasetWorkload
 from coresim.workloads.named import TrainsError, WorkloadSpec
@@ -116,6 +117,14 @@ def test_a_sample_may_ask_which_worker_prepares_it(tmp_path: Path) -> None:
     names = {measured.name for measured in found.measurements}
     assert {"prepare.sample", "scaling.1", "machine.speed"} <= names
     assert not [name for name in names if name.startswith("pressure.")]
+
+
+def test_a_loader_that_is_made_anew_keeps_the_way_its_workers_start() -> None:
+    spec = WorkloadSpec(f"{PROGRAMS}/named-train.py:tuned", batch_size=4)
+    made = spec.build()
+    assert isinstance(made, DatasetWorkload) and made.loader is None
+    context = of_workload(made)._loader.multiprocessing_context
+    assert context.get_start_method() == "spawn"
 
 
 def test_without_torch_no_worker_calls_an_init_function() -> None:

@@ -20,10 +20,12 @@ from coresim.cli.main import main
 from coresim.cli.request import request_from
 from coresim.device import models
 from coresim.device.models import NETS
-from coresim.errors import InputError, MissingPartError
+from coresim.errors import CoresimError, InputError, MissingPartError
 from coresim.measure import campaign, step_time
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.calibrate import BUDGET_S
 from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, run_campaign
+from coresim.measure.cautions import CONTRADICTED
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
 from coresim.measure.speed import speed_table
@@ -70,7 +72,7 @@ class FakeServer:
         self._fakes.asked.append(ask)
         progress(0.5)
         found = [one("prepare.sample", 0.01), one("scaling.1", 0.01), one("scaling.2", 0.0125)]
-        caution = HostWarning("loader", "seen", "mend it")
+        caution = HostWarning(self._fakes.loader_caution, "seen", "mend it")
         result = Calibrated(found, [caution], 1.0, 0.02, 4096, 2, batch_size=self._fakes.ran)
         made: Calibrated = self._fakes.note("loader", result)
         return made
@@ -95,6 +97,7 @@ class Fakes:
         self.settled = True
         self.others = 0.0
         self.ran: int | None = None
+        self.loader_caution = "loader"
         self.folder = Path()
 
     def stand_in(self, patch: pytest.MonkeyPatch) -> None:
@@ -201,6 +204,14 @@ def test_cautions_come_from_everywhere() -> None:
     assert whats[1:] == ["loader", "spin", "bandwidth", "storage"]
 
 
+def test_parts_that_contradict_their_batch_give_no_answer() -> None:
+    fakes = Fakes()
+    fakes.loader_caution = CONTRADICTED
+    with pytest.raises(CoresimError, match="contradict what it took, in two calibrations: seen; mend it"):
+        run(fakes)
+    assert not fakes.is_open and "bandwidth" not in fakes.calls
+
+
 def test_without_files_there_is_no_storage_and_it_is_said() -> None:
     fakes = Fakes(replace(FACTS, files=(), samples=sys.maxsize))
     made = run(fakes)
@@ -247,7 +258,7 @@ def test_timing_the_step_takes_no_time_from_the_rest() -> None:
     fakes.parts = GPU_PARTS
     made = run(fakes)
     assert fakes.calls[1:4] == ["build", "accelerator", "loader"]
-    assert budgets(fakes)["loader"] == pytest.approx(0.7 * BUDGET)
+    assert budgets(fakes)["loader"] == pytest.approx(0.7 * BUDGET) == pytest.approx(BUDGET_S)  # as `validate` has it
     config: AcceleratorConfig = fakes.arguments["accelerator"][0]
     assert (config.device, config.model, config.batch_size, config.precision) == ("cuda", "resnet50", 16, "bf16")
     assert (config.processes, config.seconds, config.step, config.batch) == (3, 5.0, None, None)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from kit import running
 
-from coresim.measure import rig
+from coresim.errors import InputError
+from coresim.measure import rig, server
 from coresim.measure.rig import LEAST_BATCH, LIGHT_S, SMALLER, WAITING_S, Rig
 from coresim.measure.server import Ask, Server
 from coresim.workloads.base import default_collate
@@ -126,6 +128,36 @@ def test_a_calibration_runs_slow_batches_smaller_and_some_much_smaller() -> None
     assert not [name for name in small if name.startswith(("prepare.sample", "scaling"))]
     # Each from three runs with new workers.
     assert {len(one.values) for one in found.measurements if one.name == "receive.cpu@1"} == {3}
+
+
+@pytest.mark.parametrize("missed", [0.0, 2.0])
+def test_a_calibration_whose_parts_contradict_a_batch_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, missed: float
+) -> None:
+    made = list[Any]()
+
+    def calibrated(subject: Any, **_: Any) -> Any:
+        made.append(subject)
+        return SimpleNamespace(sampled=0.0, batch_facts=(1, 1), busy=False)
+
+    monkeypatch.setattr(server, "calibrate", calibrated)
+    monkeypatch.setattr(server, "contradiction", lambda found: missed if len(made) == 1 else 0.0)
+    monkeypatch.setattr(server, "cautions_of", lambda found: [])
+    monkeypatch.setattr(server, "costs", SimpleNamespace(measurements=lambda found: [], usual_paces=lambda found: {}))
+    server._calibrated(None, rig_of("Numbers", 4), Ask(budget_s=1.0))  # type: ignore[arg-type]
+    assert len(made) == (2 if missed else 1)
+
+
+class Late(Numbers):
+    def __init__(self) -> None:
+        time.sleep(60.0)
+
+
+def test_a_data_set_that_takes_too_long_to_build_is_given_up() -> None:
+    began, late = time.monotonic(), Server(WorkloadSpec(f"{__file__}:Late"), build_timeout=0.5)
+    with pytest.raises(InputError, match=r"building took more than 0\.5 s; .*longer with --build-timeout"), late:
+        raise AssertionError
+    assert time.monotonic() - began < 30.0
 
 
 def test_a_sample_is_timed_in_a_worker_and_the_same_loader_runs_lighter() -> None:

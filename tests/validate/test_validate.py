@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -408,6 +409,21 @@ def test_a_trial_lasts_some_time(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
     assert main(["validate", "--quick", "-o", str(tmp_path / "ledger.json"), "--trial-time", text]) == 2
     assert told in capsys.readouterr().err and not (tmp_path / "ledger.json").exists()
+
+
+class Late:
+    def __init__(self) -> None:
+        time.sleep(60.0)
+
+
+@needs_torch
+@pytest.mark.usefixtures("in_a_hurry")
+def test_validate_gives_up_a_data_set_that_takes_too_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    from coresim.cli.main import main
+
+    flags = ["--dataset", f"{__file__}:Late", "--build-timeout", "1 s", "-o", str(tmp_path / "ledger.json")]
+    assert main(["validate", "--quick", *flags]) == 2
+    assert "Late: building took more than 1 s" in capsys.readouterr().err
 
 
 @needs_torch

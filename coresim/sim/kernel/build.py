@@ -118,7 +118,7 @@ def item_room(pipeline: described.Pipeline) -> int:
     """
     total = 0
     for stage in pipeline.stages:
-        grain = pipeline.batch_size if stage.grain == "sample" else 1
+        grain = pipeline.items(stage.grain)
         behind = (pipeline.credits or 0) * grain if stage.buffer is None else stage.buffer
         total += stage.servers + behind + 2 * grain + 2
     return 1 << total.bit_length()
