@@ -33,7 +33,7 @@ from coresim.measure.subject import Layout, Subject
 from coresim.measure.trial import TimedStep, Trial, run_trial
 from coresim.workloads.base import batch_facts, touch
 
-#: Wall seconds of a calibration, of `recommend` as of `validate`. Slow batches take longer: a few of each are needed.
+#: Wall seconds of a calibration, in `recommend` and in `validate`. Slow batches take longer: a few of each are needed.
 BUDGET_S = 19.6
 ROUNDS, MOST_ROUNDS = 3, 5
 #: Of a run's time, that of one in which the trainer prepares.

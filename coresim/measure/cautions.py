@@ -11,9 +11,8 @@ from coresim.model.crowding import CURE, SPREAD
 from coresim.model.warning import HostWarning
 from coresim.units import format_bytes, format_duration
 
-#: The share by which the parts of a batch may differ from its whole time before the calibration is made again.
+#: The share by which the parts of a batch may differ from its whole time before a warning says so.
 CONTRADICTION = 0.25
-CONTRADICTED = "the parts of a batch contradict what it took"
 TENSORS = "return tensors from the collate function: they are handed over in shared memory"
 
 
@@ -43,7 +42,7 @@ def cautions_of(found: Calibration) -> list[HostWarning]:
     missed = contradiction(found)
     if abs(missed) > CONTRADICTION:
         value = f"a batch took {missed:+.0%} against the sum of its parts"
-        result.append(HostWarning(CONTRADICTED, value, remedy))
+        result.append(HostWarning("the parts of a batch contradict what it took", value, remedy))
     return result
 
 

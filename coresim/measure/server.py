@@ -167,7 +167,7 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     usual = partial(run, subject, budget_s=ask.budget_s, progress=lambda done: link.send("running", done))
     found = usual()
     if abs(contradiction(found)) > CONTRADICTION:
-        found = usual()
+        found = min(found, usual(), key=lambda one: abs(contradiction(one)))
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]
     if small is not None:

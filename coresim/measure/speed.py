@@ -77,7 +77,7 @@ def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float 
     return Evidence(
         speeds=tuple(SpeedPoint(k, alone / stats.median(m.flat), noise) for k, m in scaling.items()),
         bandwidth=tuple(bandwidth),
-        droop=(_ratios(_named(found, "spin."), 1, faster=True) or _clocks(host)) if whole else (),
+        droop=(_ratios(_named(found, "spin."), 1, faster=True) or _clocks(host)) if not host.hypervisor else (),
         pressure=tuple(pressure),
         sibling=tuple(p._replace(value=2.0 / p.value) for p in _ratios(_named(found, "sibling."), 1)),
         channels=channels_of(host) if whole else None,

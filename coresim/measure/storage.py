@@ -60,7 +60,7 @@ def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement
         budget_s = context.budget_s / PROCESSES
         with Child(_reads_job, list(files), number, budget_s, doing="reading the dataset's files") as child:
             while (message := child.receive())[0] != "done":
-                told(message[1])
+                told(min(1.0, message[1]))
             found.append(message[1])
     cached = max(reads.cached for reads in found)
     if cached > STILL_CACHED:

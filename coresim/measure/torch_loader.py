@@ -106,8 +106,11 @@ def of_workload(workload: Workload) -> TorchSubject:
         dataset = Prepared(workload)
     loader: Any = DataLoader(dataset, batch_size=size, **own)  # type: ignore[arg-type]
     if isinstance(dataset, data.IterableDataset):
-        return TorchSubject(loader)
-    return TorchSubject(loader, partial(batches_of, min(len(dataset), 10**6), size))
+        made = TorchSubject(loader)
+    else:
+        made = TorchSubject(loader, partial(batches_of, min(len(dataset), 10**6), size))
+    made.loader = "torch's DataLoader"
+    return made
 
 
 class _Stream(data.IterableDataset[Any]):

@@ -223,7 +223,7 @@ def _import(module_name: str, where: str) -> Any:
 
 def _from_file(path: str, where: str) -> Any:
     """A script as a module; its name need not be one that Python can import."""
-    name = Path(path).stem.replace("-", "_")
+    name = Path(path).stem
     place = str(Path(path).resolve())
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == place:

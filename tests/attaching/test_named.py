@@ -18,7 +18,6 @@ from coresim.measure.rig import Rig, loader_of
 from coresim.measure.server import Ask, Server
 from coresim.measure.stand_in import StandInSubject
 from coresim.measure.subject import Layout
-from coresim.measure.torch_loader import of_workload
 from coresim.model.loader_settings import LoaderSettings
 from coresim.workloads.base import DatasetWorkload
 from coresim.workloads.named import TrainsError, WorkloadSpec
@@ -34,7 +33,7 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short samples; and the script's modules are imported anew."""
     monkeypatch.setenv("SAMPLE_S", "0.0001")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("named_train", "just_train", "work"):
+    for name in ("named-train", "just-train", "my-train", "work"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
@@ -119,12 +118,19 @@ def test_a_sample_may_ask_which_worker_prepares_it(tmp_path: Path) -> None:
     assert not [name for name in names if name.startswith("pressure.")]
 
 
-def test_a_loader_that_is_made_anew_keeps_the_way_its_workers_start() -> None:
-    spec = WorkloadSpec(f"{PROGRAMS}/named-train.py:tuned", batch_size=4)
-    made = spec.build()
-    assert isinstance(made, DatasetWorkload) and made.loader is None
-    context = of_workload(made)._loader.multiprocessing_context
-    assert context.get_start_method() == "spawn"
+def test_a_loader_that_is_made_anew_keeps_the_way_its_workers_start(tmp_path: Path) -> None:
+    """Workers that are spawned import the script, whose name no import statement could say."""
+    (tmp_path / "my-train.py").write_text(
+        "import multiprocessing\nimport torch\nfrom torch.utils.data import DataLoader, Dataset\n"
+        "class Data(Dataset):\n    def __len__(self): return 8\n"
+        "    def __getitem__(self, i): return torch.tensor(multiprocessing.get_start_method(True) == 'spawn')\n"
+        "def join(samples): return torch.stack(samples)\n"
+        "loader = DataLoader(Data(), 4, num_workers=1, collate_fn=join, multiprocessing_context='spawn')\n"
+    )
+    for size in (None, 2):
+        made = WorkloadSpec(f"{tmp_path}/my-train.py:loader", batch_size=size).build()
+        assert isinstance(made, DatasetWorkload) and (made.loader is None) == (size == 2)
+        assert first_batch(made).tolist() == [True] * (size or 4)
 
 
 def test_without_torch_no_worker_calls_an_init_function() -> None:

@@ -130,22 +130,24 @@ def test_a_calibration_runs_slow_batches_smaller_and_some_much_smaller() -> None
     assert {len(one.values) for one in found.measurements if one.name == "receive.cpu@1"} == {3}
 
 
-@pytest.mark.parametrize("missed", [0.0, 2.0])
-def test_a_calibration_whose_parts_contradict_a_batch_is_made_again(
-    monkeypatch: pytest.MonkeyPatch, missed: float
+@pytest.mark.parametrize(("missed", "again", "counts"), [(0.1, 0.0, [1]), (2.0, 0.1, [1, 2]), (0.5, -0.9, [1, 2])])
+def test_a_calibration_whose_parts_contradict_a_batch_is_made_again_and_the_better_one_counts(
+    monkeypatch: pytest.MonkeyPatch, missed: float, again: float, counts: list[int]
 ) -> None:
-    made = list[Any]()
+    made = list[int]()
 
     def calibrated(subject: Any, **_: Any) -> Any:
-        made.append(subject)
-        return SimpleNamespace(sampled=0.0, batch_facts=(1, 1), busy=False)
+        made.append(len(made) + 1)
+        return SimpleNamespace(
+            sampled=0.0, batch_facts=(made[-1], 1), busy=False, missed=(missed, again)[len(made) - 1]
+        )
 
     monkeypatch.setattr(server, "calibrate", calibrated)
-    monkeypatch.setattr(server, "contradiction", lambda found: missed if len(made) == 1 else 0.0)
+    monkeypatch.setattr(server, "contradiction", lambda found: found.missed)
     monkeypatch.setattr(server, "cautions_of", lambda found: [])
     monkeypatch.setattr(server, "costs", SimpleNamespace(measurements=lambda found: [], usual_paces=lambda found: {}))
-    server._calibrated(None, rig_of("Numbers", 4), Ask(budget_s=1.0))  # type: ignore[arg-type]
-    assert len(made) == (2 if missed else 1)
+    found = server._calibrated(None, rig_of("Numbers", 4), Ask(budget_s=1.0))  # type: ignore[arg-type]
+    assert made == counts and found.batch_bytes == (2 if missed == 2.0 else 1)
 
 
 class Late(Numbers):

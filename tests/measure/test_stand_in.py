@@ -72,7 +72,7 @@ def test_the_steps_of_a_built_in_workload_are_seen(tmp_path: Path):
             return x + float(rng.random())
 
     subject = StandInSubject(Numbers(tmp_path))
-    assert subject.steps == ("fetch", "decode", "transform") and "torch is not here" in subject.loader
+    assert subject.steps == ("fetch", "decode", "transform") and "torch was not installed" in subject.loader
     with running(subject, workers=1) as pipe:
         _, note = pipe.next()
     assert len(note.steps) == 3 and sum(note.steps) > 0
