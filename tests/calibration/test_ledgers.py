@@ -47,7 +47,7 @@ ALONE = "2026-11-26T21:50"
 #: Of ledgers with so many points or fewer, all are looked at.
 FEW = 25
 #: Their points are predicted again in a quick run too; CI takes those of all.
-QUICK = {"epyc-2cpu-batches.ledger.json", "epyc-2cpu-alone.ledger.json"}
+QUICK = {"epyc-2cpu-alone.ledger.json"}
 
 
 def _is_other(point: RecordedPoint) -> bool:
