@@ -35,7 +35,7 @@ class StandInSubject(Subject):
         MissingPartError: its workers are to call a function when they start.
     """
 
-    loader = "a small loader of our own, as torch was not installed"
+    loader = "coresim's own small loader, as torch was not installed"
 
     def __init__(self, workload: Workload) -> None:
         if isinstance(workload, DatasetWorkload) and workload.worker_init is not None:

@@ -98,4 +98,4 @@ print(sorted(map(int, [*pipe.next()[0], *pipe.next()[0]])), subject.loader)
 pipe.close()
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert found.stdout.startswith("[0, 1, 2, 3, 4, 5, 6, 7] a small loader of our own") and not found.stderr
+    assert found.stdout.startswith("[0, 1, 2, 3, 4, 5, 6, 7] coresim's own small loader") and not found.stderr
