@@ -174,7 +174,7 @@ class _Campaign:
         self._found += loader.measurements
         self._cautions += loader.cautions
         # What says why a cost is what it is, and carries it beyond what was run.
-        if not host.hypervisor:  # it shows two of many cores, whose clock the others change
+        if not host.hypervisor:  # what other guests do changes the clock too
             self._measure("spin", measure_droop)
         self._measure("bandwidth", measure_bandwidth)
         if facts.files:

@@ -60,7 +60,11 @@ def speed_table(found: Sequence[Measurement], host: HostFacts, sample_bytes: flo
 
 
 def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float | None = None) -> Evidence:
-    """The measurements as evidence, and what the host's own facts add."""
+    """The measurements as evidence, and what the host's own facts add.
+
+    On a virtual machine the clock is none of them, because other cores of the processor work, or rest, meanwhile. In
+    eight measurements within ten minutes, two cores of such a machine spun 0.64 to 1.12 times as fast as one.
+    """
     scaling = _named(found, "scaling.")
     if 1 not in scaling:
         raise InputError("no scaling.1 among the measurements: measure the scaling again, from one core up")
@@ -88,11 +92,7 @@ def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float 
 
 
 def is_whole(host: HostFacts) -> bool:
-    """Whether the host shows all cores that share its memory and its power: a virtual machine shows its own share.
-
-    What two of its cores do to the clock says nothing of that: other cores of the processor work, or rest, meanwhile.
-    In eight measurements within ten minutes two such cores spun 0.64 to 1.12 times as fast as one.
-    """
+    """Whether the host shows all cores that share its memory and its power: a virtual machine shows its own share."""
     return host.physical_cores is not None and host.hypervisor is False
 
 
