@@ -56,7 +56,7 @@ def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple
     """The cautions of a profile, and what an answer from it and ``settings`` rests on besides the times, by lines."""
     notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
     busy = provenance_after(settings, "host.speed", profile.speed_basis)
-    lines = [f"busy cores: {busy}"] if busy else []
+    lines = [f"loader that ran: {profile.loader}", *([f"busy cores: {busy}"] if busy else [])]
     basis = batch_provenance(profile, settings)
     if basis is not None:
         lines.append(f"times of a batch: {basis}")

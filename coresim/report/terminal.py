@@ -58,8 +58,8 @@ def _entries(told: Answer, warnings: Sequence[str]) -> list[str]:
     answer = told.result
     headline, *nearest = text.headline(answer, told.step_provenance).splitlines()
     measure_first = doubt.doubt_line(answer)
-    labels = {"GPU": "GPU ", "loader": "loader: "}
-    about = "; ".join(labels.get(name, "") + value for name, value in told.subject if name != "measured")
+    known = [(name, value) for name, value in told.subject if name not in ("measured", "loader")]
+    about = "; ".join(f"GPU {value}" if name == "GPU" else value for name, value in known)
     settings = text.loader_text(answer)
     if answer.point.option == answer.scenario.preset.usual_option:
         settings = re.sub(r" \([^)]*\):", ":", settings, count=1)  # the first line says so already

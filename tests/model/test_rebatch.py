@@ -165,7 +165,7 @@ def test_a_saved_first_look_says_what_ran(tmp_path: Path, capsys: pytest.Capture
     said = "measured with batches of 32, carried to 256"
     main(["recommend", str(first), *few, "--verbose"])
     told = " ".join(capsys.readouterr().out.split())
-    assert said in told and f"batch of 256, measured with 32; loader: {profile().loader};" in told
+    assert said in told and "batch of 256, measured with 32;" in told and f"loader that ran: {profile().loader}" in told
     for path, batch, basis in ((usual, 256, None), (first, 256, said), (first, 512, said.replace("256", "512"))):
         main(["recommend", str(path), *few, "--json", "--set", f"workload.batch_size={batch}"])
         about = json.loads(capsys.readouterr().out)["metadata"]
