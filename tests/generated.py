@@ -145,6 +145,7 @@ def _trainer(rng: random.Random, number: _Numbers, stages: tuple[Stage, ...]) ->
         run_ahead=rng.choice((0, 0, 1, 2)),
         settling=rng.choice((0, 1, 2)) if batches else 0,
         lead=number.kind(rng.choice((0, 0, Fraction(1, 3), Fraction(1, 2), 1))),
+        release=number.kind(rng.choice((0, Fraction(1, 3), Fraction(1, 2), 1))),
     )
 
 

@@ -18,6 +18,7 @@ from coresim.measure.threads import lock_share, thread_time
 from coresim.measure.trial import TimedStep
 from coresim.measure.waits import HOW, busiest, waits_of
 from coresim.model.measurement import Measurement
+from coresim.model.rebatch import RELEASED
 
 #: Values that are kept of one round.
 MOST_VALUES = 400
@@ -146,6 +147,8 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         values = [[step.cpu / found.slower(run) for step in run.received] for run in runs]
         name = "receive.cpu" if count == 1 else f"receive.cpu.{count}"
         yield Measurement(name, "s/batch", _kept(values), f"{_who(found, runs)}; per batch, in the trainer; CPU time")
+    freed = [[step.freed / found.slower(run) for step in run.received] for run in telling]
+    yield Measurement(RELEASED, "s/batch", _kept(freed), f"{how}; of its CPU time, what frees the batch before")
     # Without a step in between, the trainer asks before the maker's sending thread gets the interpreter's lock from the
     # next samples. The wait then includes sending: up to three times as long as in a training (docs/frameworks.md).
     seen = _seen(found)

@@ -12,7 +12,7 @@ from coresim import stats
 from coresim.measure.calibrate import Calibration
 from coresim.measure.notes import Note, duty_of
 from coresim.measure.trial import Trial
-from coresim.model.handover import STATES, state_of
+from coresim.model.handover import AWAITED, STATES, state_of
 from coresim.model.measurement import Measurement
 from coresim.model.rebatch import SIZE_MARK
 
@@ -93,7 +93,7 @@ def waits_by_state(
         # If the job leaves a core free, the trainer waits for other programs only; else for its own workers too.
         share = foreign / (foreign + max(0.0, others + 2 - cpus)) if foreign else 0.0
         begun, read[batch.worker] = max(batch.made, read.get(batch.worker, batch.made)), step.got
-        unpickled = 0.0 if maker == "begin" or batch.there > batch.made else max(0.0, begun + pickling - moment)
+        unpickled = 0.0 if maker in AWAITED or batch.there > batch.made else max(0.0, begun + pickling - moment)
         waited = max(0.0, step.got - moment - unpickled - step.cpu * (1.0 + sharing) - share * step.queued)
         if not wanted or wanted[number]:
             later = batches[number + 1 : number + workers * prefetch_factor] if moment > batch.there else []
@@ -140,8 +140,8 @@ def _doing(batch: Note, moment: float, spans: Sequence[tuple[float, float]], dea
     """
     if batch.there > batch.made:  # a thread has pinned it
         return "begin" if moment == batch.there else "rest"
-    if moment == batch.made and dealt:
-        return "begin"
+    if moment == batch.made:
+        return "begin" if dealt else "send"
     return "work" if _at_work(spans, moment) else "rest"
 
 

@@ -16,9 +16,9 @@ from coresim.measure.subject import Layout, Pipe
 #: Shares of a run's time: without a pause, with steps in between; the rest of it goes to pauses.
 STREAM, PACED = 0.3, 0.5
 #: Two step times of each run, over what the workers need for a batch: one clearly shorter, so that the trainer waits,
-#: and one about as long. They change from round to round, so that hand-overs are seen in every state, and not always at
-#: the same place between two ticks of the scheduler's clock.
-RATIOS = ((0.6, 1.0), (0.5, 0.8), (0.7, 1.15), (0.6, 0.9), (0.5, 1.0))
+#: and one longer, so that batches wait. They change from round to round, so that hand-overs are seen in every state,
+#: and not always at the same place between two ticks of the scheduler's clock.
+RATIOS = ((0.6, 1.2), (0.5, 1.1), (0.7, 1.3), (0.6, 1.15), (0.5, 1.2))
 #: A pause over the time that one worker needs for a batch: afterwards all of them rest.
 PAUSE = 1.3
 #: With one step time.

@@ -29,8 +29,9 @@ class TimedStep(NamedTuple):
         asked, ready, got: when the trainer asked, when the batch was there for it (made, and pinned where the loader
             pins), when it was in the trainer's hands.
         start, end: of the step on the device; of several ranks, the end of the last one's.
-        cpu: CPU time of the trainer to receive the batch.
+        cpu: CPU time of the trainer to receive the batch, and to free the one before.
         queued: seconds meanwhile in which the trainer wanted a core and had none, where the system tells.
+        freed: of ``cpu``, what freeing the batch before took.
         launch: seconds until the call that launches the step had returned, and the copy before it; 0 where none does.
     """
 
@@ -42,6 +43,7 @@ class TimedStep(NamedTuple):
     cpu: float
     queued: float = 0.0
     launch: float = 0.0
+    freed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -109,12 +111,15 @@ def run_trial(
     """
     found: list[TimedStep] = []
     notes: list[Note] = []
-    end = None
+    end, batch = None, None
     for step_s in steps_s:
         queued = queue_clock()
         asked, cpu = clock(), cpu_clock()
-        batch, note = pipe.next()  # the batch before is let go here, as in any training loop
-        got, used = clock(), cpu_clock() - cpu
+        received, note = pipe.next()
+        freeing = cpu_clock()
+        batch = received  # the batch before is let go here, as in any training loop
+        del received
+        got, used = clock(), cpu_clock()
         queued = queue_clock() - queued
         take(batch)
         # Inline, nothing was ready before it was asked for; at the first step there is no end to be late for.
@@ -125,7 +130,7 @@ def run_trial(
         # A step's end is known as it begins, so ranks tell it one another while their devices are busy.
         end = join(start + step_s)
         wait(end)
-        found.append(TimedStep(asked, ready, got, start, end, used, queued))
+        found.append(TimedStep(asked, ready, got, start, end, used - cpu, queued, freed=used - freeing))
         notes.append(note)
     return after_warm_up(found, notes, warm_up)
 

@@ -36,7 +36,7 @@ def build(
     prefetch_factor = prefetch_factor or scenario.loader.prefetch_factor
     device, host, workload = scenario.accelerator, scenario.host, scenario.workload
     # With one batch out for each: the trainer waits for it, and all workers but its maker are at work.
-    maker = "begin" if has_pin_thread(scenario) else "rest"
+    maker = "begin" if has_pin_thread(scenario) else "send"
     awaited = state_of(maker, max(0, device.count * workers - 1), host.width(cores), device.count)
     stages, trainer, credits = _organise(scenario, option, workers, prefetch_factor, awaited)
     starts = option != Option.NO_OVERLAP and not scenario.loader.in_process
@@ -117,7 +117,7 @@ def _organise(
         trainer = replace(trainer, settling=EVENED_OUT_S)
     if deals_after_receipt(scenario.loader, prefetch_factor):
         waits = _waits(scenario, before_deal=True)
-        stages = wait_for_deal(stages, waits[awaited] if waits else ZERO, scenario.workload.consumer)
+        stages = wait_for_deal(stages, waits[awaited] if waits else ZERO, _receipt(scenario))
         trainer = replace(trainer, handover=_handover(waits)) if receives else trainer
     return stages, trainer, batches_out(scenario, workers, prefetch_factor)
 
@@ -164,10 +164,12 @@ def _trainer(scenario: Scenario, inline: tuple[Phase, ...] = (), receives: bool 
         waits = mode == "sync" and not copied.is_zero
         copied = copied.longer(workload.pages) if waits else copied
         consumed = consumed if waits else consumed.longer(workload.pages)
+    early = _receipt(scenario).mean / consumed.mean if receives and consumed.mean else 1.0
     return Trainer(
         inline=inline,
         handover=_handover(_waits(scenario)) if receives else (),
         consumer=Phase("consumer", "cores", consumed) if receives else Phase("consumer"),
+        release=1.0 - early,
         copy=Phase("copy", "wait", copied),
         launch=Phase("launch", "cores", device.launch),
         copy_mode="none" if copied.is_zero else ("sync" if mode in ("thread", "worker") else mode),
@@ -183,9 +185,14 @@ def _waits(scenario: Scenario, before_deal: bool = False) -> tuple[Service, ...]
         return ()
     waits = scenario.workload.handover.services()
     if before_deal:
-        waits = waits_before_deal(waits, scenario.workload.consumer, scenario.host.cores)
+        waits = waits_before_deal(waits, _receipt(scenario), scenario.host.cores)
     # Taken as given: a pinned batch keeps no trainer that has spun. It is there, or the trainer slept until it was.
     return after_spinning(waits) if scenario.accelerator.sync == "spin" and not has_pin_thread(scenario) else waits
+
+
+def _receipt(scenario: Scenario) -> Service:
+    """The trainer's CPU time for a batch but for freeing the one before."""
+    return scenario.workload.consumer.scaled(1.0 - scenario.workload.release)
 
 
 def _handover(waits: tuple[Service, ...]) -> tuple[Phase, ...]:

@@ -72,6 +72,7 @@ def check_line(pipeline: Pipeline) -> None:
     check(is_finite(trainer.settling) and trainer.settling >= 0, "trainer: settling must be finite and not negative")
     check(batches or not trainer.settling, "settling is for stages that make batches")
     check(0 <= trainer.lead <= 1, "trainer: lead {!r} must be a share, from 0 to 1", trainer.lead)
+    check(0 <= trainer.release <= 1, "trainer: release {!r} must be a share, from 0 to 1", trainer.release)
     check(pipeline.hosts == 1 or pipeline.barrier, "several hosts without a barrier are independent: simulate one")
     for index, stage in enumerate(pipeline.stages):
         robin = stage.dispatch == "round_robin"

@@ -15,9 +15,6 @@ from coresim.model.service import Service
 
 #: The phase in which a worker waits for its next batch.
 DISPATCH = "dispatch"
-#: Of the trainer's CPU time for a batch, what comes before it deals a worker the next one: the rest returns the batch
-#: and frees the one before. Median of the rounds of ``calibration/probe_dispatch.py``: 0.31 to 0.78 in four workloads.
-BEFORE_DISPATCH = 0.56
 
 
 def has_pin_thread(scenario: Scenario) -> bool:
@@ -32,32 +29,31 @@ def deals_after_receipt(loader: Loader, prefetch_factor: int) -> bool:
     return prefetch_factor == 1 and own and not loader.in_process
 
 
-def waits_before_deal(waits: Sequence[Service], consumer: Service, cores: float | None) -> tuple[Service, ...]:
+def waits_before_deal(waits: Sequence[Service], receipt: Service, cores: float | None) -> tuple[Service, ...]:
     """What a trainer waits for a hand-over, s, by its state, where the maker is dealt no batch before it is received.
 
-    The calibration subtracted from ``waits`` the time by which sharing the cores lengthens the trainer's own work,
-    ``consumer``. Before the deal its maker does not share them, so that part is added back.
+    The calibration subtracted from ``waits`` the time by which sharing the cores lengthens the trainer's own work. Up
+    to the deal, in ``receipt``, the maker does not share them, so that part is added back.
 
     Args:
         waits: as calibrated, s, one for each of `coresim.model.handover.STATES`, or none.
-        consumer: the trainer's CPU time to receive a batch, s.
+        receipt: the trainer's CPU time to receive a batch until it deals the next, s.
         cores: of the machine that was calibrated; None: not known, and nothing is added.
     """
     if not cores:
         return tuple(waits)
-    longer = Service(BEFORE_DISPATCH * consumer.mean / cores)
+    longer = Service(receipt.mean / cores)
     return tuple(one if number < len(MAKERS) else one.longer(longer) for number, one in enumerate(waits))
 
 
-def wait_for_deal(stages: tuple[Stage, ...], wait: Service, consumer: Service) -> tuple[Stage, ...]:
+def wait_for_deal(stages: tuple[Stage, ...], wait: Service, receipt: Service) -> tuple[Stage, ...]:
     """The line whose workers first wait, in a phase of their own, until the trainer has dealt them a batch.
 
     Until then the trainer waits for the hand-over of the batch before, for ``wait`` (s), and does the first part of its
-    own work, ``consumer`` (s of CPU time). Both are taken as constant.
+    own work, ``receipt`` (s of CPU time). Both are taken as constant.
     """
-    dealing = consumer.scaled(BEFORE_DISPATCH)
     received = Service(wait.mean, uncertainty=wait.uncertainty).longer(
-        Service(dealing.mean, uncertainty=dealing.uncertainty)
+        Service(receipt.mean, uncertainty=receipt.uncertainty)
     )
     if received.is_zero:
         return stages

@@ -1,9 +1,10 @@
 """The hand-over: how long a trainer waits for a batch that a worker process has made, beyond its own CPU time.
 
 A loader of processes sends a batch as handles of shared memory, and the trainer asks the maker of the batch for what
-they stand for. That depends on two things at the instant of the pick-up. The first is what the maker does: its threads
-that send wait for the interpreter's lock while it makes another batch. The second is how crowded the cores are: where
-no core is free, whoever wakes waits for the scheduler's next turn.
+they stand for. That depends on three things at the instant of the pick-up. The first is whether the batch was there
+before: where the trainer waited for it, its maker sends it now, which may copy all of it. The second is whether the
+maker makes another batch: its threads that send wait for the interpreter's lock then. The third is how crowded the
+cores are: where no core is free, whoever wakes waits for the scheduler's next turn.
 
 Where a thread of the trainer's process pins, the trainer takes batches from that thread. Then one thing counts: is the
 batch pinned when the trainer asks for it (``rest``), or does the trainer sleep until it is (``begin``)? Who is woken
@@ -19,9 +20,12 @@ from typing import Any, TypeVar
 from coresim.model.keys import key
 from coresim.model.service import SERVICE, ZERO, Service
 
-#: What the maker does: it rests, it begins another batch right now, or it is at work on one. Of a pinned batch: it is
-#: there (the first), or the trainer waits for it (the second).
-MAKERS = ("rest", "begin", "work")
+#: What the maker does. It finished the batch earlier, and rests or is at work on another one; or it finished the batch
+#: right now, and begins another one or only sends. Of a pinned batch: it is there (``rest``), or the trainer waits for
+#: it (``begin``).
+MAKERS = ("rest", "begin", "work", "send")
+#: Those that the trainer has waited for.
+AWAITED = ("begin", "send")
 #: How many want a core for each there is, the trainer and the maker included: one at most, less than two, or more.
 CROWDS = ("free", "shared", "crowded")
 #: A state's number is that of its crowd times the number of `MAKERS`, plus that of its maker.
@@ -32,10 +36,19 @@ STATES = tuple(f"{maker}_{crowd}" for crowd in CROWDS for maker in MAKERS)
 #: ``calibration/probe_spinning.py`` with two and three workers on two CPUs.
 AFTER_SPINNING = Service(0.00127, uncertainty=0.7)
 
+#: Of the trainer's CPU time for a batch, what comes after it has dealt a worker the next one: freeing the batch before.
+#: Median of the rounds of ``calibration/probe_dispatch.py``: 0.22 to 0.69 in four workloads.
+RELEASE = 0.44
+
 #: CPU seconds of a thread that begins to work after which the scheduler has evened out who shares a core with whom.
 #: Until then it shares one with one other. From ``calibration/probe_turns.py``, two busy processes on two CPUs, for a
 #: thread that slept; with one that spun all takes up to 15 % less time.
 EVENED_OUT_S = 0.04
+
+_REST = "it was there before and its maker rests, or it is pinned already"
+_BEGIN = "the trainer waited for it and its maker begins another one, or it is pinned right now"
+_WORK = "it was there before, and its maker is at work on another one"
+_SEND = "the trainer waited for it, and its maker only sends it"
 
 T = TypeVar("T")
 
@@ -60,18 +73,19 @@ def resting(state: int) -> int:
 
 
 def nearest(known: Mapping[str, T], state: str) -> T:
-    """What is known of a state, or of the most similar one: with the maker at rest or not, then as crowded.
+    """What is known of a state, or of the most similar one.
 
-    Of 45 calibrations in ``calibration/`` that saw all three, ``rest_free`` was 0.5 ms from ``rest_shared`` in the
-    median and 1.0 on average; ``begin_shared`` 0.8 and 5.4.
+    It is like one in which the trainer has waited too, or has not; of these, one whose maker does the same; of these,
+    the one that is most as crowded. `calibration/handover_ages.txt` has what hand-overs took by how long ago the batch
+    was made.
 
     Raises:
         ValueError: nothing is known.
     """
 
-    def unlike(other: str) -> tuple[bool, int, int]:
+    def unlike(other: str) -> tuple[bool, bool, int, int]:
         (crowd, maker), (mine, own) = (divmod(STATES.index(name), len(MAKERS)) for name in (other, state))
-        return (maker == 0) != (own == 0), abs(crowd - mine), abs(maker - own)
+        return (MAKERS[maker] in AWAITED) != (MAKERS[own] in AWAITED), maker != own, abs(crowd - mine), abs(maker - own)
 
     return known[min(known, key=unlike)]
 
@@ -83,17 +97,18 @@ class Handover:
     Times in seconds; the trainer holds no core meanwhile.
     """
 
-    rest_free: Service | None = key(SERVICE, "its maker rests, or it is pinned already; cores are free", None)
-    begin_free: Service | None = key(
-        SERVICE, "its maker begins another batch right now, or it is pinned right now; cores are free", None
-    )
-    work_free: Service | None = key(SERVICE, "its maker is at work on another batch, cores are free", None)
-    rest_shared: Service | None = key(SERVICE, "its maker rests, more want a core than there are", None)
-    begin_shared: Service | None = key(SERVICE, "its maker begins another batch, more want a core than there are", None)
-    work_shared: Service | None = key(SERVICE, "its maker is at work, more want a core than there are", None)
-    rest_crowded: Service | None = key(SERVICE, "its maker rests, two or more want each core", None)
-    begin_crowded: Service | None = key(SERVICE, "its maker begins another batch, two or more want each core", None)
-    work_crowded: Service | None = key(SERVICE, "its maker is at work, two or more want each core", None)
+    rest_free: Service | None = key(SERVICE, f"{_REST}; cores are free", None)
+    begin_free: Service | None = key(SERVICE, f"{_BEGIN}; cores are free", None)
+    work_free: Service | None = key(SERVICE, f"{_WORK}; cores are free", None)
+    send_free: Service | None = key(SERVICE, f"{_SEND}; cores are free", None)
+    rest_shared: Service | None = key(SERVICE, f"{_REST}; more want a core than there are", None)
+    begin_shared: Service | None = key(SERVICE, f"{_BEGIN}; more want a core than there are", None)
+    work_shared: Service | None = key(SERVICE, f"{_WORK}; more want a core than there are", None)
+    send_shared: Service | None = key(SERVICE, f"{_SEND}; more want a core than there are", None)
+    rest_crowded: Service | None = key(SERVICE, f"{_REST}; two or more want each core", None)
+    begin_crowded: Service | None = key(SERVICE, f"{_BEGIN}; two or more want each core", None)
+    work_crowded: Service | None = key(SERVICE, f"{_WORK}; two or more want each core", None)
+    send_crowded: Service | None = key(SERVICE, f"{_SEND}; two or more want each core", None)
 
     def services(self) -> tuple[Service, ...]:
         """The waiting in each of `STATES`; empty where none is known or all take no time."""
@@ -111,7 +126,7 @@ def after_spinning(services: Sequence[Service]) -> tuple[Service, ...]:
     One that waited for the batch, which its maker has at this instant, slept.
     """
     return tuple(
-        one.longer(AFTER_SPINNING) if number >= len(MAKERS) and MAKERS[number % len(MAKERS)] != "begin" else one
+        one.longer(AFTER_SPINNING) if number >= len(MAKERS) and MAKERS[number % len(MAKERS)] not in AWAITED else one
         for number, one in enumerate(services)
     )
 
@@ -131,5 +146,5 @@ def receiving(workers: int, growth: float, by_workers: Sequence[float]) -> float
 
 
 def usual(handover: Handover) -> Service:
-    """The waiting where the maker rests and cores are free, or in the state most like it that is known."""
+    """The waiting where the batch was there, its maker rests and cores are free, or in the known state most like it."""
     return (handover.services() or (ZERO,))[0]

@@ -53,16 +53,17 @@ otherwise. Waiting for a batch holds none.
 *Receiving early.* Behind an ``ordered`` last stage without a ``buffer``, a trainer that waits receives batches in the
 order in which they finished (lower number first at ties), as torch's ``DataLoader`` reads its queue of results. While
 the batch whose turn it is has not been received, it begins with the one that finished first of those not received. If
-that is another batch, it performs (2) for it, with the state and the service times of that batch, and goes on waiting:
-for the accelerator and the trainer this time is waiting. When the turn of that batch comes, (2) is left out.
+that is another one, it performs (2) with the state and the times of that one but without the share ``release`` of
+``consumer``, and goes on waiting; all this counts as waiting. When its turn comes, that share is all of (2).
 
-*State of a hand-over.* The maker of a batch is the server of stage 0 that served it. At the pick-up it ``rest``s if it
-serves nothing, ``begin``s if it took the item that it serves at this instant, and is at ``work`` else. Behind later
-stages the state is ``begin`` if the last stage finished the batch at this instant, and ``rest`` else. With ``m`` other
-servers of stage 0 that start up or perform a cores phase then, on the whole host, ``m + 1 + ranks`` want a core: the
-cores are ``free`` if that is at most ``cpus``, ``crowded`` if it is at least twice as many, and ``shared`` else. With
-one stage, if the maker serves an item at the pick-up, the hand-over ends at the latest when the time of ``rest``, with
-the cores as then, has passed since that item was done.
+*State of a hand-over.* The maker of a batch is the server of stage 0 that served it. If it finished the batch at the
+instant of the pick-up, it ``begin``s if it serves another item then, and ``send``s else. If it finished the batch
+before, it is at ``work`` if it serves an item that it took before, and ``rest``s else. Behind later stages the state is
+``begin`` if the last stage finished the batch at this instant, and ``rest`` else. With ``m`` other servers of stage 0
+that start up or perform a cores phase then, on the whole host, ``m + 1 + ranks`` want a core: the cores are ``free`` if
+that is at most ``cpus``, ``crowded`` if it is at least twice as many, and ``shared`` else. With one stage, if the maker
+``begin``s or is at ``work``, the hand-over ends at the latest when the time of ``rest``, with the cores as then, has
+passed since the item that it serves was done.
 
 *Waiting for turns.* A thread that begins to work shares one core with one other, until the scheduler has evened out.
 If the cores were ``shared`` at the pick-up and ``n`` wanted one, the launch begins with a wait of min(``launch``,
@@ -153,8 +154,8 @@ class Stage:
 class Trainer:
     """The trainer's process: what it does for each step, in this order.
 
-    ``handover`` has one wait phase for each of `coresim.model.handover.STATES`, in their order, or none at all. After
-    ``settling`` seconds of its work, a launch has as large a share of the cores as all others; ``lead`` is a share.
+    ``handover`` has one wait phase for each of `coresim.model.handover.STATES`, in order, or none at all. A launch of
+    which ``lead`` is a share has as large a share of the cores as all others after ``settling`` seconds of its work.
     """
 
     inline: tuple[Phase, ...] = ()
@@ -167,6 +168,7 @@ class Trainer:
     run_ahead: int = 0
     settling: Number = 0.0
     lead: Number = 0
+    release: Number = 0
 
     def __post_init__(self) -> None:
         check(self.copy_mode in COPY_MODES, "trainer: copy_mode {!r} is not one of {}", self.copy_mode, COPY_MODES)

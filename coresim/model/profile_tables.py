@@ -34,7 +34,7 @@ from coresim.model.crowding import SPREAD
 from coresim.model.handover import STATES
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
-from coresim.model.rebatch import MOVED, PARTLY, rebatched, small_batches
+from coresim.model.rebatch import MOVED, PARTLY, RELEASED, rebatched, small_batches
 from coresim.model.service import read_service
 from coresim.model.storage import missing
 from coresim.model.today import CPU
@@ -140,6 +140,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         if (found := profile.get(f"receive.{state}")) is not None
     }
     inline, collate = _mean(profile, "inline.collate"), _mean(profile, MOVED["collate"])
+    freed, received = _mean(profile, RELEASED), _mean(profile, PARTLY["consumer"])
     known = {
         "shared_cv": _mean(profile, "prepare.shared_cv"),
         "send_overlap": _mean(profile, "prepare.send_overlap"),
@@ -153,6 +154,8 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         "sample_bytes": profile.bytes_per_sample,
         "dataset_bytes": _data_bytes(profile),
     }
+    if received and freed is not None:
+        table["release"] = min(1.0, freed / received)
     if whole := profile[SAMPLE].mean:  # none decodes where no step of that name was measured
         table["decode_share"] = min(1.0, (_mean(profile, f"{STEP}decode") or 0.0) / whole)
     return table | {name: value for name, value in known.items() if value}

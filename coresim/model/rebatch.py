@@ -2,7 +2,7 @@
 
 * *Step.* In proportion to the batch, with a standard uncertainty of 5 % for each doubling or halving, as
   `coresim.model.catalogue` scales its records: a small batch leaves a GPU less busy. The same on the CPU.
-* *Collating, pinning and copying* move every byte once: in proportion.
+* *Collating, pinning, copying and freeing* a batch touch every byte or page once: in proportion.
 * A profile's loader may have run with smaller batches than its step and its copies: each is taken from its own.
 * *Sending, receiving and waiting for the hand-over* have a part that every batch has and one that grows with it. Where
   much smaller batches were measured too, those two tell both parts: a straight line. Where they were not: the middle,
@@ -31,6 +31,8 @@ PER_DOUBLING = 0.05
 #: Scenario keys of CPU times per batch, and what is measured for them: those in proportion to it, and those partly so.
 MOVED = {"collate": "prepare.collate", "pin": "prepare.pin", "pages": "receive.pages"}
 PARTLY = {"send": "prepare.send", "consumer": "receive.cpu", "pin_wait": "receive.pin"}
+#: The measurement of what freeing a batch takes, a part of receiving the next.
+RELEASED = "receive.release"
 #: Ends the name of a measurement with small batches, before their samples.
 SIZE_MARK = "@"
 
@@ -65,7 +67,7 @@ def whole(profile: Profile) -> Profile:
     small, own, ran = small_batches(profile.measurements), profile.batch_size, profile.batch_that_ran
 
     def factor(one: Measurement) -> float:
-        if one.name in (*MOVED.values(), "inline.collate"):
+        if one.name in (*MOVED.values(), RELEASED, "inline.collate"):
             return own / ran
         if one.name == PARTLY["send"] or one.name.startswith("receive."):
             name = PARTLY["consumer"] if one.name.startswith(PARTLY["consumer"]) else one.name
@@ -89,7 +91,11 @@ def rebatched(tables: dict[str, Any], own: int, batch: int, ran: int, small: Map
         return _scaled(table, key, *_grown(read_service(table, key).mean, ran, batch, small.get(name)))
 
     workload |= {key: _scaled(workload[key], key, moved) for key in MOVED if key in workload}
+    consumer = workload.get("consumer")
     workload |= {key: partly(workload[key], key, name) for key, name in PARTLY.items() if key in workload}
+    if consumer is not None and "release" in workload:
+        before, after = (read_service(table, "consumer").mean for table in (consumer, workload["consumer"]))
+        workload["release"] = min(1.0, workload["release"] * moved * before / after)
     if "handover" in workload:
         states = workload["handover"].items()
         workload["handover"] = {state: partly(table, state, f"receive.{state}") for state, table in states}

@@ -118,8 +118,7 @@ class ReferenceRank:
             yield from self.host.perform(phase.resource, self._times(f"trainer.{phase.name}", step))
         batch = (yield from self._await_batch(step)) if self.stations else Item(step, 0)
         self.picks.append((self.env.now, batch.number))
-        if batch.number not in self.early:
-            yield from self._receive(batch, step)
+        yield from self._receive(batch, step)
 
     def _await_batch(self, step: int) -> Process:
         """Wait for a batch and pick it up; others may be *received early* meanwhile."""
@@ -128,7 +127,7 @@ class ReferenceRank:
             self.doing, self.wanted = "starved", self.env.event()
             batch, is_in_turn = yield self.wanted
             if not is_in_turn:
-                yield from self._receive(batch, batch.number, "starved")
+                yield from self._receive(batch, batch.number, early=True)
         # From when on the accelerator was starved: at the earliest from when it had finished the step before.
         since = max([since, *self.ends[-1:]]) if len(self.ends) == step else self.env.now
         for name, until in [*batch.marks, (f"{self.pipeline.stages[-1].name}.handover", self.env.now)]:
@@ -150,26 +149,27 @@ class ReferenceRank:
         wanted.succeed((batch, not early))
         return True
 
-    def _receive(self, batch: Item, number: int, doing: str = "") -> Process:
-        """Receive a batch now; ``number`` says which of the times."""
-        trainer = self.pipeline.trainer
-        if trainer.handover:
-            self.doing = doing or "handover"
+    def _receive(self, batch: Item, number: int, early: bool = False) -> Process:
+        """Receive a batch now, or do what is left of an *early* one; ``number`` says which of the times."""
+        trainer, known = self.pipeline.trainer, batch.number in self.early
+        if trainer.handover and known == early:
+            self.doing = "starved" if early else "handover"
             yield from self._await_handover(batch, number)
-        self.doing = doing or trainer.consumer.name
-        yield from self.host.perform("cores", self._times(f"trainer.{trainer.consumer.name}", number))
+        self.doing = "starved" if early else trainer.consumer.name
+        share = 1 - trainer.release if early else trainer.release if known else 1
+        yield from self.host.perform("cores", [share * self._times(f"trainer.{trainer.consumer.name}", number)[0]])
 
     def _await_handover(self, batch: Item, number: int) -> Process:
         """*State of a hand-over*: wait for a batch that is picked up now."""
-        later = len(self.stations) > 1
+        pipeline, later = self.pipeline, len(self.stations) > 1
         maker = None if later else self.line.served_by_maker(batch)
-        begun = batch.done if later else maker.taken if maker else None
-        doing = "begin" if begun == self.env.now else "work" if maker else "rest"
-        others = self._count_wanting(batch) - 1 - self.pipeline.ranks
-        state = state_of(doing, others, self.pipeline.width, self.pipeline.ranks)
-        wait, rest = (self.pipeline.trainer.handover[at].name for at in (state, resting(state)))
+        doing = "begin" if maker or later else "send"
+        if batch.done < self.env.now:
+            doing = "work" if maker and maker.taken < self.env.now else "rest"
+        state = state_of(doing, self._count_wanting(batch) - 1 - pipeline.ranks, pipeline.width, pipeline.ranks)
+        wait, rest = (pipeline.trainer.handover[at].name for at in (state, resting(state)))
         end: simpy.Event = self.env.timeout(*self._times(f"trainer.{wait}", number))
-        if maker:
+        if maker and doing in ("begin", "work"):
             yield end | maker.service
             end |= self.env.timeout(*self._times(f"trainer.{rest}", number))
         yield end

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from coresim.model.build import build
-from coresim.model.dispatch import BEFORE_DISPATCH
-from coresim.model.handover import EVENED_OUT_S
+from coresim.model.handover import EVENED_OUT_S, RELEASE
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import read_scenario
 from coresim.sim.draws import Draws, draw
@@ -108,8 +107,8 @@ def test_spdl_runs_ahead_as_far_as_the_model(run: dict[str, Any]) -> None:
 def test_the_share_of_receiving_before_the_next_index_is_dealt_is_the_probe_s() -> None:
     *each, summary = json.loads((PROBES / "dispatch.json").read_text())["runs"]
     middle = statistics.median(share for run in each for share in run["share"])
-    assert middle == pytest.approx(BEFORE_DISPATCH, abs=5e-3)
-    assert summary["share"] == pytest.approx(BEFORE_DISPATCH, abs=5e-3)
+    assert middle == pytest.approx(1 - RELEASE, abs=5e-3)
+    assert summary["share"] == pytest.approx(1 - RELEASE, abs=5e-3)
 
 
 @pytest.mark.parametrize(("before", "most"), [("asleep", 0.06), ("spinning", 0.16)])

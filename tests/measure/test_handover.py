@@ -38,7 +38,7 @@ ONE = Trial(
 def test_the_maker_is_seen_to_rest_to_be_at_work_or_to_begin_another_batch() -> None:
     seen = waits_by_state(ONE, workers=1, prefetch_factor=2, cpus=2)
     assert almost(seen) == {
-        "work_free": [0.1, 0.1, 0.02], "rest_free": [0.01, 0.02], "begin_free": [0.1],
+        "work_free": [0.1, 0.1, 0.02], "rest_free": [0.01], "begin_free": [0.1], "send_free": [0.02],
     }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_a_worker_that_waits_for_its_own_threads_lock_has_begun() -> None:
     trial = Trial(0.0, ONE.steps, (ONE.notes[0], late, *ONE.notes[2:]))
     # Of the first batches nobody knows when they were dealt: the note itself is taken.
     assert almost(waits_by_state(trial, 1, 2, 2)) == {
-        "work_free": [0.1, 0.02], "rest_free": [0.1, 0.01, 0.02], "begin_free": [0.1],
+        "work_free": [0.1, 0.02], "rest_free": [0.1, 0.01], "begin_free": [0.1], "send_free": [0.02],
     }  # fmt: skip
     later = Trial(0.0, ONE.steps, (*ONE.notes[:4], ONE.notes[4]._replace(began=5.9), ONE.notes[5]))
     assert waits_by_state(later, 1, 2, 2) == waits_by_state(ONE, 1, 2, 2)
@@ -57,7 +57,7 @@ def test_a_worker_that_waits_for_its_own_threads_lock_has_begun() -> None:
 def test_with_one_batch_out_its_maker_rests_until_it_is_received() -> None:
     steps = (step(0.5, 1.0, 1.04), step(3.0, 2.5, 3.02))
     trial = Trial(0.0, steps, (made_note(0.0, 1.0), made_note(1.1, 2.5)))
-    assert almost(waits_by_state(trial, 1, 1, 2)) == {"rest_free": [0.03, 0.01]}
+    assert almost(waits_by_state(trial, 1, 1, 2)) == {"send_free": [0.03], "rest_free": [0.01]}
 
 
 def test_who_else_is_at_work_crowds_the_cores() -> None:
@@ -82,7 +82,7 @@ def test_a_batch_that_is_there_before_it_is_asked_for_waits_from_then_on() -> No
     trial = Trial(0.0, (step(4.0, 1.0, 4.5, cpu=0.0),), (made_note(0.0, 1.0),))
     assert almost(waits_by_state(trial, 1, 2, 2)) == {"rest_free": [0.5]}
     late = Trial(0.0, (step(0.5, 1.0, 1.5, cpu=0.0),), (made_note(0.0, 1.0),))
-    assert almost(waits_by_state(late, 1, 2, 2)) == {"rest_free": [0.5]}
+    assert almost(waits_by_state(late, 1, 2, 2)) == {"send_free": [0.5]}
 
 
 def test_workers_that_sleep_in_their_reads_do_not_crowd_the_cores() -> None:
@@ -100,10 +100,10 @@ def test_workers_that_sleep_in_their_reads_do_not_crowd_the_cores() -> None:
 def test_a_batch_that_was_received_before_its_turn_shows_nothing() -> None:
     notes = (made_note(0.0, 5.0), made_note(0.0, 2.0, worker=8), made_note(5.0, 9.0))
     steps = (step(0.0, 5.0, 5.03), step(6.0, 2.0, 6.0, cpu=0.0), step(6.5, 9.0, 9.02))
-    assert almost(waits_by_state(Trial(0.0, steps, notes), 2, 1, 8)) == {"rest_free": [0.02, 0.01]}
+    assert almost(waits_by_state(Trial(0.0, steps, notes), 2, 1, 8)) == {"send_free": [0.02, 0.01]}
     # So is one that was there before the last batch of the warm-up.
     after = Trial(0.0, steps[1:], notes[1:], warm_up=notes[:1])
-    assert almost(waits_by_state(after, 2, 1, 8)) == {"rest_free": [0.01]}
+    assert almost(waits_by_state(after, 2, 1, 8)) == {"send_free": [0.01]}
 
 
 def test_batches_that_are_ahead_in_the_queue_share_what_is_waited() -> None:
@@ -113,7 +113,7 @@ def test_batches_that_are_ahead_in_the_queue_share_what_is_waited() -> None:
     assert almost(waits_by_state(Trial(0.0, steps, notes), 3, 1, 8)) == {"rest_free": [0.02, 0.01]}
     # One that the trainer waits for comes alone: it took the others while it waited.
     waiting = (step(0.5, 3.0, 3.07), *steps[1:])
-    assert almost(waits_by_state(Trial(0.0, waiting, notes), 3, 1, 8)) == {"rest_free": [0.06, 0.01]}
+    assert almost(waits_by_state(Trial(0.0, waiting, notes), 3, 1, 8)) == {"send_free": [0.06], "rest_free": [0.01]}
     # Those that were made later are behind it.
     behind = (notes[0], made_note(0.0, 4.0, worker=1), *notes[2:])
     found = waits_by_state(Trial(0.0, (steps[0], step(6.0, 4.0, 6.02), *steps[2:]), behind), 3, 1, 8)

@@ -9,7 +9,7 @@ import pytest
 from made_up import profile
 
 from coresim.model.build import build
-from coresim.model.dispatch import BEFORE_DISPATCH
+from coresim.model.handover import RELEASE
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
@@ -100,10 +100,10 @@ def test_an_older_profile_of_pinned_batches_is_read_with_a_caution():
 
 def test_with_one_batch_out_its_worker_waits_until_the_trainer_that_waits_for_it_has_it():
     """Before it is dealt the next one, the trainer is woken: not the time of a batch that is there."""
-    table = {"rest_free": "1 ms", "begin_free": "9 ms"}
+    table = {"rest_free": "1 ms", "begin_free": "9 ms", "send_free": "3 ms"}
     tables = {"workload": {**WORKLOAD, "handover": table}, "accelerator": {"step": "20 ms"}, "loader": {}}
-    for pins, wait_s in ((False, 0.001), (True, 0.009)):
+    for pins, wait_s in ((False, 0.003), (True, 0.009)):
         tables["loader"] = {"pin_memory": pins, "prefetch_factor": 1}
         found = build(read_scenario(tables), Option.OVERLAPPED, 8.0, 1)
         dealt = next(phase for phase in found.stages[0].phases if phase.name == "dispatch")
-        assert dealt.service.mean == pytest.approx(wait_s + BEFORE_DISPATCH * 0.002)
+        assert dealt.service.mean == pytest.approx(wait_s + (1 - RELEASE) * 0.002)

@@ -42,7 +42,7 @@ FULL: dict[str, Any] = {
         "preprocess": {"values": [3, 5, 11, 7, 0.1], "unit": "ms", "mean": "5.1 ms", "uncertainty": 0.1},
         "fetch": "0.25 ms", "collate": {"mean": "2 ms", "cv": 0.1}, "send": "1.5 ms", "in_process_collate": 0.5,
         "consumer": {"values": ["1 ms", "2 ms"]}, "consumer_growth": 0.02,
-        "consumer_by_workers": [1, 1.2],
+        "consumer_by_workers": [1, 1.2], "release": 0.3,
         "copy": {"mean": "700 us", "distribution": "exponential"}, "sample_bytes": 1.1e5, "dataset_bytes": 9e9,
         "device_preprocess": "2 ms", "decode_share": 0.6, "handover": {"rest_free": "1 ms", "work_crowded": "4 ms"},
     },

@@ -10,8 +10,7 @@ import pytest
 from coresim import simulate
 from coresim.model.build import build
 from coresim.model.crowding import on_cores
-from coresim.model.dispatch import BEFORE_DISPATCH
-from coresim.model.handover import CROWDS, Handover
+from coresim.model.handover import CROWDS, RELEASE, Handover
 from coresim.model.pipeline import Pipeline
 from coresim.model.scenario import Accelerator, HostResources, Loader, Scenario, WorkloadCosts
 from coresim.model.service import Service, empirical
@@ -79,7 +78,7 @@ def line_of(
 def deal_of(**settings: Any) -> float:
     """Seconds for which a worker waits for its next batch, less the trainer's own part."""
     phases = {phase.name: phase for _, phase, _ in line_of(**settings).phases()}
-    return phases["dispatch"].service.mean - BEFORE_DISPATCH * 0.01 if "dispatch" in phases else math.nan
+    return phases["dispatch"].service.mean - (1 - RELEASE) * 0.01 if "dispatch" in phases else math.nan
 
 
 def test_with_one_batch_out_a_worker_waits_until_the_trainer_has_received_it():
@@ -100,7 +99,7 @@ def test_that_wait_is_of_the_state_in_which_all_other_workers_are_at_work():
 @pytest.mark.parametrize("sync", ["block", "spin"])
 def test_worker_and_trainer_wait_for_the_same_hand_over(sync: str):
     line = line_of(workers=4, machine=4.0, sync=sync)
-    [wait] = [phase.service.mean for phase in line.trainer.handover if phase.name == "handover.rest_shared"]
+    [wait] = [phase.service.mean for phase in line.trainer.handover if phase.name == "handover.send_shared"]
     assert deal_of(workers=4, machine=4.0, sync=sync) == pytest.approx(wait)
     assert wait > SHARED
 
@@ -111,7 +110,7 @@ def test_before_the_deal_a_maker_shares_no_core_with_the_trainer():
         {phase.name: phase.service.mean for phase in line_of(factor, machine=2.0).trainer.handover} for factor in (1, 2)
     )
     for name, wait in usual.items():
-        assert late[name] == pytest.approx(wait if name.endswith("free") else wait + BEFORE_DISPATCH * 0.01 / 2)
+        assert late[name] == pytest.approx(wait if name.endswith("free") else wait + (1 - RELEASE) * 0.01 / 2)
     assert late != usual
 
 

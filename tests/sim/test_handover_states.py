@@ -38,10 +38,10 @@ def job(cores: int, workers: int = 2, credits: int = 4) -> tuple[Pipeline, Draws
 def test_two_workers_on_two_cores(engine: Any):
     run = engine(*job(cores=2), RunLength(3, trace=True))
     # At 10 s both batches are made and both workers begin another one: three tasks want two cores, so "begin_shared",
-    # 5 s. At 22 s, after the step, the second batch's maker has made its next and rests, the other one works:
-    # "rest_shared", 4 s.
-    assert run.traces[0].pick_up[:2] == (10, 22)
-    assert run.traces[0].start[:2] == (15, 26)
+    # 6 s. At 23 s, after the step, the second batch's maker has made its next and rests, the other one works:
+    # "rest_shared", 5 s.
+    assert run.traces[0].pick_up[:2] == (10, 23)
+    assert run.traces[0].start[:2] == (16, 28)
     assert run.ranks[0].trainer["handover"] == run.ranks[0].accelerator["handover"]
     assert run.ranks[0].trainer["handover"] == sum(
         start - pick for pick, start in zip(run.traces[0].pick_up, run.traces[0].start, strict=True)
@@ -49,9 +49,12 @@ def test_two_workers_on_two_cores(engine: Any):
 
 
 @pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
-def test_one_worker_with_one_batch_out_rests(engine: Any):
+def test_one_worker_with_one_batch_out_only_sends_or_rests(engine: Any):
     run = engine(*job(cores=2, workers=1, credits=1), RunLength(3, trace=True))
-    assert [s - p for p, s in zip(run.traces[0].pick_up, run.traces[0].start, strict=True)] == [1, 1, 1]  # rest_free
+    # Batch 0 is made at 10 s, when the trainer has waited: "send_free", 4 s. Batch 1, dealt at 10 s, is there at 20 s
+    # and picked up after the step, at 21 s: "rest_free", 1 s. Batch 2 is dealt then and made at 31 s, after the step.
+    assert run.traces[0].pick_up == (10, 21, 31)
+    assert [s - p for p, s in zip(run.traces[0].pick_up, run.traces[0].start, strict=True)] == [4, 1, 4]
 
 
 @pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
@@ -96,6 +99,19 @@ def test_a_trainer_that_waits_receives_a_batch_before_its_turn(engine: Any):
     assert run.traces[0].start == (23, 30, 53, 60)
     trainer = run.ranks[0].trainer
     assert (trainer["starved"], trainer["handover"], trainer["consumer"], trainer["device"]) == (33, 4, 2, 28)
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_the_batch_before_is_freed_when_the_turn_of_one_that_was_received_early_has_come(engine: Any):
+    pipeline, draws = early((20, 5, 30, 4, 200, 200), 4)
+    trainer = replace(pipeline.trainer, release=Fraction(1, 4))
+    run = engine(replace(pipeline, trainer=trainer), draws, RunLength(4, trace=True))
+    # Batch 1 is received from 5 to 7.75 s, and batch 3 from 9 to 10.75 s: a quarter of the second is left. At their
+    # turns, at 30 and 60.25 s, it is done. Batches 0 and 2 are received at their turns, all of it then.
+    assert run.traces[0].pick_up == (20, 30, 50, 60)
+    assert run.traces[0].start == (23, 30.25, 53, 60.25)
+    trainer = run.ranks[0].trainer
+    assert (trainer["starved"], trainer["handover"], trainer["consumer"]) == (32.75, 4, 2.5)
 
 
 @pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
@@ -243,8 +259,15 @@ def test_a_state_that_is_not_known_is_as_the_one_most_like_it():
     assert nearest({"rest_free": 1, "rest_crowded": 2}, "work_free") == 1
     # A maker at rest answers at once, however crowded the cores are.
     assert nearest({"rest_free": 1, "begin_shared": 2, "work_crowded": 3}, "rest_crowded") == 1
+    # A batch that was there before is handed over sooner than one that is sent now.
+    assert nearest({"begin_free": 1, "rest_crowded": 2}, "work_free") == 2
+    assert nearest({"begin_crowded": 1, "rest_free": 2}, "send_free") == 1
     given = Handover(rest_free=Service(0.001), work_shared=Service(0.002))
-    assert [service.mean for service in given.services()] == [0.001, 0.002, 0.002] * 3
+    assert [service.mean for service in given.services()] == [
+        0.001, 0.001, 0.002, 0.001,
+        0.001, 0.002, 0.002, 0.002,
+        0.001, 0.002, 0.002, 0.002,
+    ]  # fmt: skip
     assert Handover().services() == () and Handover(rest_free=Service(0.0)).services() == ()
 
 
@@ -274,7 +297,7 @@ def test_a_trainer_that_spun_waits_for_the_turns_of_others():
     ]
     # In the order of STATES; one that waited for its batch slept, and free cores need no turns.
     late = AFTER_SPINNING.mean
-    assert more == pytest.approx([0, 0, 0, late, 0, late, late, 0, late])
+    assert more == pytest.approx([0, 0, 0, 0, late, 0, late, 0, late, 0, late, 0])
     # A batch that a thread has pinned is there, and the trainer does not wait for anyone's turn.
     pinned = {**tables, "workload": {**tables["workload"], "pin": "1 ms"}, "loader": {"pin_memory": True}}
     pinned["accelerator"] = {"step": "20 ms", "sync": "spin"}

@@ -71,4 +71,4 @@ def test_the_lowest_rank_picks_up_first_and_its_worker_takes_before_the_next_ran
     # worker takes: when rank 1 picks up, four want the three cores.
     found = run(engine, Stage("load", 1, (Phase("pre"),)), (3,), 1, 1, credits=1, ranks=2, handover=True)
     waits = [trace.start[0] - trace.pick_up[0] for trace in found.traces]
-    assert waits == [1 + STATES.index("rest_free"), 1 + STATES.index("rest_shared")]
+    assert waits == [1 + STATES.index("send_free"), 1 + STATES.index("send_shared")]

@@ -92,6 +92,7 @@ def describe(job: Job, pipeline: described.Pipeline, length: RunLength) -> None:
     job.run_ahead = trainer.run_ahead
     job.settling = trainer.settling
     job.lead = trainer.lead
+    job.release = trainer.release
     job.spin = 1 if trainer.spin else 0
     job.persistent = pipeline.persistent
     job.barrier = pipeline.barrier

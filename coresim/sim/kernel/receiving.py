@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from coresim.sim.kernel.clocks import hasten
+from coresim.model.pipeline import Number
+from coresim.sim.kernel.clocks import hasten, push
 from coresim.sim.kernel.items import put_by_time
 from coresim.sim.kernel.records import (
     BEGINS,
@@ -10,6 +11,7 @@ from coresim.sim.kernel.records import (
     MAKERS,
     RECEIVING,
     RESTS,
+    SENDS,
     WAITING,
     WORKS,
     Actor,
@@ -41,13 +43,18 @@ def holds_core(stage: StageRecord, phase: int) -> int:
     return 1 if phase < 0 or stage.phases[phase].resource == CORES else 0
 
 
+def serving(maker: Actor) -> bool:
+    """Whether that server of stage 0 serves an item now."""
+    return maker.busy and maker.pending > 0
+
+
 def wanting(rank: Rank, maker: Actor) -> int:
     """Who wants a core as a batch of that maker is picked up: the maker, all trainers, and other servers of stage 0."""
     job, host = rank.job, rank.host
     wanted = 1 + job.ranks_per_host
     for number in range(host.first_rank, host.first_rank + job.ranks_per_host):
         wanted += job.ranks[number].stages[0].on_cores
-    if maker.busy and maker.pending > 0:
+    if serving(maker):
         wanted -= holds_core(maker.stage, maker.phase)
     return wanted
 
@@ -61,10 +68,10 @@ def note_turns(rank: Rank, maker: Actor) -> None:
 def handover_state(rank: Rank, item: Item, maker: Actor) -> int:
     """The state of the hand-over of a batch that is picked up now, as `coresim.model.handover.state_of` numbers it."""
     job, wanted, now, doing = rank.job, wanting(rank, maker), rank.host.wait.now, RESTS
-    if job.stage_count > 1:
-        doing = BEGINS if item.done == now else RESTS
-    elif maker.busy and maker.pending > 0:
-        doing = BEGINS if maker.began == now else WORKS
+    if item.done == now:
+        doing = BEGINS if job.stage_count > 1 or serving(maker) else SENDS
+    elif job.stage_count == 1 and serving(maker) and maker.began < now:
+        doing = WORKS
     crowd = 0 if wanted <= job.cpus else 1 if wanted < 2 * job.cpus else 2
     return MAKERS * crowd + doing
 
@@ -74,9 +81,17 @@ def begin_handover(rank: Rank, item: Item, number: int) -> None:
     maker = rank.stages[0].servers[item.server]
     state = handover_state(rank, item, maker)
     rest = rank.job.handover[state - state % MAKERS]
-    rank.maker = None if state % MAKERS == RESTS or rank.job.stage_count > 1 else maker
+    rank.maker = None
+    if rank.job.stage_count == 1 and (state % MAKERS == BEGINS or state % MAKERS == WORKS):
+        rank.maker = maker
     rank.rest = rest.times[first_time(rest, number, rank)]
     begin_phase(rank.trainer, rank.job.handover[state], number)
+
+
+def receipt(rank: Rank, number: int) -> Number:
+    """The trainer's own work to receive a batch, and to free the one before, s."""
+    phase = rank.job.consumer
+    return phase.times[first_time(phase, number, rank)]
 
 
 def receive_early(rank: Rank, item: Item) -> None:
@@ -95,7 +110,7 @@ def end_receiving(rank: Rank) -> None:
     """The trainer has waited for a batch before its turn, or has received it."""
     rank.phase += 1
     if rank.phase == 1:
-        begin_phase(rank.trainer, rank.job.consumer, rank.early.number)
+        push(rank.host.cores, receipt(rank, rank.early.number) * (1 - rank.job.release), rank.trainer)
     else:
         rank.trainer_state = WAITING
         mark_changed(rank)

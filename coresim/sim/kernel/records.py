@@ -29,7 +29,7 @@ SYNC, STREAM, OVERLAP, NO_COPY = range(4)
 ) = range(12)  # fmt: skip
 # What the maker of a batch does when the batch is picked up; a state of a hand-over is this and how crowded the cores
 # are, of each `MAKERS` (coresim.model.handover).
-RESTS, BEGINS, WORKS, MAKERS = range(4)
+RESTS, BEGINS, WORKS, SENDS, MAKERS = range(5)
 # States of an accelerator.
 IDLE, FETCHING, FETCHED, WORKING, UNLAUNCHED, BARRED = range(6)
 # What an accelerator's time is spent on; the trainer's phases that it idles for come after ON_PHASE.
@@ -87,6 +87,7 @@ class Job:
     receives_early: bool = False
     settling: Number = 0  # work of a launch after which it has its share of the cores, s
     lead: Number = 0  # share of a launch's work before which the step cannot start
+    release: Number = 0  # share of receiving a batch that is left for its own turn
     cpus: Number = 0  # cores on which tasks run at once
     quota: Number = 0  # core-seconds of a period; 0: no limit
     quota_period: Number = 0
