@@ -29,7 +29,7 @@ from coresim.workloads.registry import target_of
 JOBS = (("images", 32), ("images", 256), ("python-bound", 32), ("tiny", 1024), ("tensors", 32))
 SECONDS, LEAST = 10.0, 40
 #: Length of a step over the worker's time for a batch, from the least to the most.
-RATIOS = (0.6, 1.6)
+RATIOS = (0.4, 1.6)
 
 
 def run(name: str, size: int, folder: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def run(name: str, size: int, folder: str) -> dict[str, Any]:
     make_data(spec)
     subject, chance = Rig(spec).subject(threads=False), random.Random(1)
     with closing(subject.open(Layout(1), seed=0)) as pipe:
-        period = run_trial(pipe, [0.0] * 6, warm_up=3).seconds_per_step
+        period = run_trial(pipe, [0.0] * 12, warm_up=6).seconds_per_step
     steps = [period * chance.uniform(*RATIOS) for _ in range(max(LEAST, round(SECONDS / period)))]
     with closing(subject.open(Layout(1), seed=1)) as pipe:
         trial = run_trial(pipe, steps, warm_up=6)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
-from coresim.measure.handover import LEAST_SEEN, pickled, pinning, waits_by_state
+from coresim.measure.handover import LEAST_SEEN, LEAST_SENT, pickled, pinning, waits_by_state
 from coresim.measure.machine_speed import shared_cv
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
@@ -167,7 +167,8 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
 
 
 def _often(seen: Mapping[str, list[list[float]]]) -> dict[str, list[list[float]]]:
-    return {state: rounds for state, rounds in seen.items() if sum(map(len, rounds)) >= LEAST_SEEN}
+    least = {state: LEAST_SENT if state.startswith("send") else LEAST_SEEN for state in seen}
+    return {state: rounds for state, rounds in seen.items() if sum(map(len, rounds)) >= least[state]}
 
 
 def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]]]:

@@ -16,8 +16,9 @@ from coresim.model.handover import AWAITED, STATES, state_of
 from coresim.model.measurement import Measurement
 from coresim.model.rebatch import SIZE_MARK
 
-#: Hand-overs that must have been seen in a state before they stand for it.
-LEAST_SEEN = 6
+#: Hand-overs that must have been seen in a state before they stand for it. A worker that only sends does so with the
+#: last batch of each run.
+LEAST_SEEN, LEAST_SENT = 6, 3
 #: What a pipe holds (pipe(7)).
 PIPE_BYTES = 65_536
 

@@ -45,6 +45,12 @@ RELEASE = 0.44
 #: thread that slept; with one that spun all takes up to 15 % less time.
 EVENED_OUT_S = 0.04
 
+#: Which states are most like one that is not known, the best first. Where nobody told whether the trainer had waited,
+#: as in older profiles, what a maker that only sends takes is in ``rest``.
+_LIKE = {
+    "rest": ("rest", "work", "send", "begin"), "work": ("work", "rest", "begin", "send"),
+    "begin": ("begin", "send", "work", "rest"), "send": ("send", "rest", "begin", "work"),
+}  # fmt: skip
 _REST = "it was there before and its maker rests, or it is pinned already"
 _BEGIN = "the trainer waited for it and its maker begins another one, or it is pinned right now"
 _WORK = "it was there before, and its maker is at work on another one"
@@ -73,19 +79,15 @@ def resting(state: int) -> int:
 
 
 def nearest(known: Mapping[str, T], state: str) -> T:
-    """What is known of a state, or of the most similar one.
-
-    It is like one in which the trainer has waited too, or has not; of these, one whose maker does the same; of these,
-    the one that is most as crowded. `calibration/handover_ages.txt` has what hand-overs took by how long ago the batch
-    was made.
+    """What is known of a state, or of the one most like it: by what the maker does, and then by how crowded it is.
 
     Raises:
         ValueError: nothing is known.
     """
 
-    def unlike(other: str) -> tuple[bool, bool, int, int]:
+    def unlike(other: str) -> tuple[int, int]:
         (crowd, maker), (mine, own) = (divmod(STATES.index(name), len(MAKERS)) for name in (other, state))
-        return (MAKERS[maker] in AWAITED) != (MAKERS[own] in AWAITED), maker != own, abs(crowd - mine), abs(maker - own)
+        return _LIKE[MAKERS[own]].index(MAKERS[maker]), abs(crowd - mine)
 
     return known[min(known, key=unlike)]
 
