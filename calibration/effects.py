@@ -89,7 +89,7 @@ def _without_variance(scenario: Scenario) -> Scenario:
 
 
 def _without_states(scenario: Scenario) -> Scenario:
-    """Every hand-over as where the maker rests and cores are free."""
+    """Every hand-over as where the batch was there, its maker rests and cores are free."""
     same = Handover(rest_free=usual(scenario.workload.handover))
     return replace(scenario, workload=replace(scenario.workload, handover=same))
 
@@ -111,6 +111,7 @@ _COMMON: dict[str, Change] = {
     "variance": _without_variance,
     "batches as a whole": _changed(workload={"shared_cv": 0.0}),
     "sending beside the worker": _changed(workload={"send_overlap": 0.0}),
+    "freeing at a batch's own turn": _changed(workload={"release": 0.0}),
     "order": _changed(loader={"ordered": False}),
     "collation and sending": _changed(workload={"collate": ZERO, "send": ZERO}),
     DISPATCHED: _changed(),

@@ -23,7 +23,7 @@ from probing import save
 
 from coresim import stats
 from coresim.device.models import load_torch
-from coresim.measure.pacing import RATIOS, Pacing
+from coresim.measure.pacing import Pacing
 from coresim.measure.rig import Rig
 from coresim.measure.subject import Layout
 from coresim.measure.training_step import measure_launches, time_steps, warm_up
@@ -34,6 +34,8 @@ from coresim.workloads.registry import target_of
 
 CALIBRATED, TRAINED = (1, 2), (6, 12, 16)
 BATCH, STEPS, SECONDS = 64, 40, 3.0
+#: Step times over what the workers need for a batch.
+RATIOS = (0.6, 1.0)
 SWITCHES = (0.005, 0.0005)
 
 
@@ -63,7 +65,7 @@ def step_of(training: Training) -> dict[str, float]:
 def calibrated(rig: Rig, workers: int, batch_s: float | None) -> Trial:
     """The loader as a calibration runs it: without a pause, with pauses like steps, after rests."""
     with closing(rig.subject(threads=False).open(Layout(workers, pin_memory=True), 1)) as pipe:
-        return run_trial(pipe, Pacing(workers, SECONDS, batch_s, RATIOS[0], lambda done: None, pipe), warm_up=1)
+        return run_trial(pipe, Pacing(workers, SECONDS, batch_s, RATIOS, lambda done: None, pipe), warm_up=1)
 
 
 def trained(rig: Rig, training: Training, workers: int) -> Trial:

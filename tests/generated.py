@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from coresim.model.handover import STATES
 from coresim.model.pipeline import COPY_MODES, RESOURCES, Phase, Pipeline, Stage, Trainer
+from coresim.model.service import Service
 from coresim.sim.draws import Draws
 from coresim.sim.run import RunLength
 
@@ -140,6 +141,8 @@ def _trainer(rng: random.Random, number: _Numbers, stages: tuple[Stage, ...]) ->
     return Trainer(
         () if stages else _phases(rng, "batch"),
         tuple(Phase(f"handover.{state}", "wait") for state in STATES) if hands_over else (),
+        # Whether it takes any time decides whether batches are received early.
+        Phase("consumer", service=Service(rng.choice((0, 1)))),
         copy_mode=rng.choice(COPY_MODES),
         spin=rng.random() < 0.5,
         run_ahead=rng.choice((0, 0, 1, 2)),

@@ -34,6 +34,7 @@ FOUND = (
     ("prepare.collate", "s/batch", ((0.06,), (0.062,), (0.064,))),
     ("prepare.send", "s/batch", ((0.01,), (0.012,), (0.011,))),
     ("receive.cpu", "s/batch", ((0.0004,), (0.0005,), (0.0004,))),
+    ("receive.release", "s/batch", ((0.0001,), (0.0001,), (0.0001,))),
     ("receive.rest_free", "s/batch", ((0.001,), (0.0012,), (0.0011,))),
     ("receive.work_shared", "s/batch", ((0.004,), (0.005,), (0.006,))),
     ("scaling.1", "s/sample", ((0.0055,), (0.0056,), (0.0057,))),

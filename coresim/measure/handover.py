@@ -16,8 +16,8 @@ from coresim.model.handover import AWAITED, STATES, state_of
 from coresim.model.measurement import Measurement
 from coresim.model.rebatch import SIZE_MARK
 
-#: Hand-overs that must have been seen in a state before they stand for it. A worker that only sends does so with the
-#: last batch of each run.
+#: Hand-overs that must have been seen in a state before they stand for it. ``send`` is seen mostly with the last batch
+#: of each run, so fewer are enough.
 LEAST_SEEN, LEAST_SENT = 6, 3
 #: What a pipe holds (pipe(7)).
 PIPE_BYTES = 65_536
@@ -86,7 +86,7 @@ def waits_by_state(
             continue
         at_work = sum(_at_work(own, moment) for worker, own in spans.items() if worker != batch.worker)
         others = round(duty * at_work)
-        # A worker rests if only this hand-over deals it a batch, or if it gets none at all.
+        # A worker only sends or rests if this hand-over deals it a batch, or if it gets none at all.
         dealt = prefetch_factor > 1 and number + workers < len(batches)
         maker = _doing(batch, moment, spans[batch.worker], dealt)
         # The trainer's own work takes longer on a shared core; that is modelled elsewhere.

@@ -164,12 +164,13 @@ def _trainer(scenario: Scenario, inline: tuple[Phase, ...] = (), receives: bool 
         waits = mode == "sync" and not copied.is_zero
         copied = copied.longer(workload.pages) if waits else copied
         consumed = consumed if waits else consumed.longer(workload.pages)
+    # The pages of a batch are mapped at its own turn, too.
     early = _receipt(scenario).mean / consumed.mean if receives and consumed.mean else 1.0
     return Trainer(
         inline=inline,
         handover=_handover(_waits(scenario)) if receives else (),
         consumer=Phase("consumer", "cores", consumed) if receives else Phase("consumer"),
-        release=1.0 - early,
+        release=max(0.0, 1.0 - early),
         copy=Phase("copy", "wait", copied),
         launch=Phase("launch", "cores", device.launch),
         copy_mode="none" if copied.is_zero else ("sync" if mode in ("thread", "worker") else mode),

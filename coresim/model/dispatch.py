@@ -37,7 +37,7 @@ def waits_before_deal(waits: Sequence[Service], receipt: Service, cores: float |
 
     Args:
         waits: as calibrated, s, one for each of `coresim.model.handover.STATES`, or none.
-        receipt: the trainer's CPU time to receive a batch until it deals the next, s.
+        receipt: the trainer's CPU time for a batch but for freeing the one before, s: then it has dealt the next.
         cores: of the machine that was calibrated; None: not known, and nothing is added.
     """
     if not cores:

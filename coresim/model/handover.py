@@ -24,7 +24,7 @@ from coresim.model.service import SERVICE, ZERO, Service
 #: right now, and begins another one or only sends. Of a pinned batch: it is there (``rest``), or the trainer waits for
 #: it (``begin``).
 MAKERS = ("rest", "begin", "work", "send")
-#: Those that the trainer has waited for.
+#: What the maker does when the trainer has waited for the batch.
 AWAITED = ("begin", "send")
 #: How many want a core for each there is, the trainer and the maker included: one at most, less than two, or more.
 CROWDS = ("free", "shared", "crowded")
@@ -36,8 +36,9 @@ STATES = tuple(f"{maker}_{crowd}" for crowd in CROWDS for maker in MAKERS)
 #: ``calibration/probe_spinning.py`` with two and three workers on two CPUs.
 AFTER_SPINNING = Service(0.00127, uncertainty=0.7)
 
-#: Of the trainer's CPU time for a batch, what comes after it has dealt a worker the next one: freeing the batch before.
-#: Median of the rounds of ``calibration/probe_dispatch.py``: 0.22 to 0.69 in four workloads.
+#: Of the trainer's CPU time for a batch, what is assumed to free the batch before, where that was not measured: what
+#: comes after the trainer has asked for the next index, the median of the rounds of ``calibration/probe_dispatch.py``.
+#: It grows with the bytes of a batch: freeing is 0.05 to 0.96 of the time in ``calibration/probe_waited.py``.
 RELEASE = 0.44
 
 #: CPU seconds of a thread that begins to work after which the scheduler has evened out who shares a core with whom.
@@ -45,16 +46,16 @@ RELEASE = 0.44
 #: thread that slept; with one that spun all takes up to 15 % less time.
 EVENED_OUT_S = 0.04
 
-#: Which states are most like one that is not known, the best first. Where nobody told whether the trainer had waited,
-#: as in older profiles, what a maker that only sends takes is in ``rest``.
+#: Which states are most like one that is not known, the best first. Older profiles count hand-overs of makers that only
+#: send as ``rest``.
 _LIKE = {
     "rest": ("rest", "work", "send", "begin"), "work": ("work", "rest", "begin", "send"),
     "begin": ("begin", "send", "work", "rest"), "send": ("send", "rest", "begin", "work"),
 }  # fmt: skip
-_REST = "it was there before and its maker rests, or it is pinned already"
-_BEGIN = "the trainer waited for it and its maker begins another one, or it is pinned right now"
-_WORK = "it was there before, and its maker is at work on another one"
-_SEND = "the trainer waited for it, and its maker only sends it"
+_REST = "the batch was there before and its maker rests, or it is pinned already"
+_BEGIN = "the trainer waited for the batch and its maker begins another one, or it is pinned right now"
+_WORK = "the batch was there before, and its maker is at work on another one"
+_SEND = "the trainer waited for the batch, and its maker only sends it"
 
 T = TypeVar("T")
 

@@ -54,15 +54,15 @@ otherwise. Waiting for a batch holds none.
 order in which they finished (lower number first at ties), as torch's ``DataLoader`` reads its queue of results. While
 the batch whose turn it is has not been received, it begins with the one that finished first of those not received. If
 that is another one, it performs (2) with the state and the times of that one but without the share ``release`` of
-``consumer``, and goes on waiting; all this counts as waiting. When its turn comes, that share is all of (2).
+``consumer``, and goes on waiting; all this counts as waiting. When its turn comes, (2) is only that share.
 
 *State of a hand-over.* The maker of a batch is the server of stage 0 that served it. If it finished the batch at the
 instant of the pick-up, it ``begin``s if it serves another item then, and ``send``s else. If it finished the batch
-before, it is at ``work`` if it serves an item that it took before, and ``rest``s else. Behind later stages the state is
+before, it is at ``work`` if it serves another item, and ``rest``s else. Behind later stages the state is
 ``begin`` if the last stage finished the batch at this instant, and ``rest`` else. With ``m`` other servers of stage 0
 that start up or perform a cores phase then, on the whole host, ``m + 1 + ranks`` want a core: the cores are ``free`` if
 that is at most ``cpus``, ``crowded`` if it is at least twice as many, and ``shared`` else. With one stage, if the maker
-``begin``s or is at ``work``, the hand-over ends at the latest when the time of ``rest``, with the cores as then, has
+serves an item, the hand-over ends at the latest when the time of ``rest``, with the cores as then, has
 passed since the item that it serves was done.
 
 *Waiting for turns.* A thread that begins to work shares one core with one other, until the scheduler has evened out.
@@ -154,8 +154,8 @@ class Stage:
 class Trainer:
     """The trainer's process: what it does for each step, in this order.
 
-    ``handover`` has one wait phase for each of `coresim.model.handover.STATES`, in order, or none at all. A launch of
-    which ``lead`` is a share has as large a share of the cores as all others after ``settling`` seconds of its work.
+    ``handover`` has a wait phase for each of `coresim.model.handover.STATES`, in order, or none. ``lead`` is a share of
+    ``launch``, ``release`` one of ``consumer``. After ``settling`` s a launch has an equal share of the cores.
     """
 
     inline: tuple[Phase, ...] = ()

@@ -10,6 +10,7 @@ from typing import Any
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import check_version, read_json, read_text, read_toml, write_json
+from coresim.model.handover import STATES
 from coresim.model.host import HostFacts
 from coresim.model.keys import (
     COUNT,
@@ -34,7 +35,7 @@ from coresim.model.loader_settings import LoaderSettings
 from coresim.model.measurement import Measurement
 from coresim.model.overrides import provenance_after
 from coresim.model.profile_tables import scenario_tables
-from coresim.model.rebatch import asked_batch
+from coresim.model.rebatch import RELEASED, asked_batch
 from coresim.model.today import Today
 from coresim.model.warning import HostWarning
 from coresim.units import short
@@ -44,6 +45,11 @@ VERSION = 2
 #: Since batches count as pinned when torch's thread hands them on, no hand-over of theirs has the state ``work``.
 OLD_PINNING = HostWarning(
     "an older coresim measured this", "hand-overs of pinned batches are milliseconds too long", "measure again"
+)
+OLD_HANDOVER = HostWarning(
+    "an older coresim measured this",
+    "it did not tell batches that the trainer had waited for from those that were there",
+    "measure again",
 )
 
 
@@ -190,11 +196,13 @@ class Profile:
 
 
 def _with_caution(profile: Profile) -> Profile:
-    """The profile; with a caution if its hand-overs of pinned batches are of a coresim that took them too long."""
-    if profile.get("prepare.pin") is None or not any(m.name.startswith("receive.work") for m in profile.measurements):
-        return profile
-    cautions = dict.fromkeys((*profile.cautions, OLD_PINNING))
-    return replace(profile, cautions=tuple(cautions))
+    """The profile; with a caution if its hand-overs are of a coresim that measured them otherwise."""
+    seen = [state for state in STATES if profile.get(f"receive.{state}") is not None]
+    if profile.get("prepare.pin") is not None:
+        old = OLD_PINNING if any(state.startswith("work") for state in seen) else None
+    else:
+        old = OLD_HANDOVER if seen and profile.get(RELEASED) is None else None
+    return replace(profile, cautions=tuple(dict.fromkeys((*profile.cautions, old)))) if old else profile
 
 
 def profile_tables(

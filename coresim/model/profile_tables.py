@@ -14,8 +14,9 @@ What is decided here, and why:
   at the same time: ``worker_startup``. ``worker.start`` is the trainer's part, one worker after the other: ``startup``.
 * A step that waits for the device spins meanwhile; that is in its launch time and in the step time as well, so
   only a step that does not wait has a ``launch``.
-* Being handed a batch takes the trainer's own CPU time, ``consumer``, and a wait that depends on what the maker of the
-  batch does and on how crowded the cores are, ``handover`` (`coresim.model.handover`).
+* Being handed a batch takes the trainer's own CPU time, ``consumer``, and a wait, ``handover``. That depends on whether
+  the trainer waited for the batch, on what its maker does and on how crowded the cores are
+  (`coresim.model.handover`). The share ``release`` of ``consumer`` frees the batch before.
 * How much of a sample decodes is ``decode_share``; a data set of the user's own is one step, not known to decode.
 * A step time from the catalogue or the user is taken for that of a loop that does not wait each step.
 * A cost is as uncertain as one more run would show: by how far the rounds of the calibration are apart, by how the
@@ -34,7 +35,7 @@ from coresim.model.crowding import SPREAD
 from coresim.model.handover import STATES
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
-from coresim.model.rebatch import MOVED, PARTLY, RELEASED, rebatched, small_batches
+from coresim.model.rebatch import MOVED, PARTLY, rebatched, release_of, small_batches
 from coresim.model.service import read_service
 from coresim.model.storage import missing
 from coresim.model.today import CPU
@@ -140,7 +141,6 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         if (found := profile.get(f"receive.{state}")) is not None
     }
     inline, collate = _mean(profile, "inline.collate"), _mean(profile, MOVED["collate"])
-    freed, received = _mean(profile, RELEASED), _mean(profile, PARTLY["consumer"])
     known = {
         "shared_cv": _mean(profile, "prepare.shared_cv"),
         "send_overlap": _mean(profile, "prepare.send_overlap"),
@@ -154,8 +154,8 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         "sample_bytes": profile.bytes_per_sample,
         "dataset_bytes": _data_bytes(profile),
     }
-    if received and freed is not None:
-        table["release"] = min(1.0, freed / received)
+    if (release := release_of(profile)) is not None:
+        table["release"] = release
     if whole := profile[SAMPLE].mean:  # none decodes where no step of that name was measured
         table["decode_share"] = min(1.0, (_mean(profile, f"{STEP}decode") or 0.0) / whole)
     return table | {name: value for name, value in known.items() if value}

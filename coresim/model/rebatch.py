@@ -49,6 +49,12 @@ def step_spread(own: int, batch: int) -> float:
     return PER_DOUBLING * abs(math.log2(batch / own))
 
 
+def release_of(profile: Profile) -> float | None:
+    """The share of receiving a batch that frees the one before; None: not measured."""
+    freed, received = profile.get(RELEASED), profile.get(PARTLY["consumer"])
+    return None if freed is None or received is None or not received.mean else min(1.0, freed.mean / received.mean)
+
+
 class Small(NamedTuple):
     """What a much smaller batch took, s, and its samples."""
 
@@ -65,14 +71,13 @@ def small_batches(found: Sequence[Measurement]) -> dict[str, Small]:
 def whole(profile: Profile) -> Profile:
     """The profile with the times of its loader carried to its own batch, and without those of small batches."""
     small, own, ran = small_batches(profile.measurements), profile.batch_size, profile.batch_that_ran
+    growth = _Growth(ran, own, small, release_of(profile))
 
     def factor(one: Measurement) -> float:
         if one.name in (*MOVED.values(), RELEASED, "inline.collate"):
             return own / ran
-        if one.name == PARTLY["send"] or one.name.startswith("receive."):
-            name = PARTLY["consumer"] if one.name.startswith(PARTLY["consumer"]) else one.name
-            return _grown(one.mean, ran, own, small.get(name))[0]
-        return 1.0
+        partly = one.name == PARTLY["send"] or one.name.startswith("receive.")
+        return growth.of(one.name, one.mean)[0] if partly else 1.0
 
     kept = [one for one in profile.measurements if SIZE_MARK not in one.name]
     return replace(profile, measured_batch=None, measurements=tuple(one.scaled(factor(one)) for one in kept))
@@ -86,16 +91,16 @@ def rebatched(tables: dict[str, Any], own: int, batch: int, ran: int, small: Map
     """
     ratio, moved = batch / own, batch / ran
     workload, device = dict(tables["workload"]), dict(tables["accelerator"])
+    growth = _Growth(ran, batch, small, workload.get("release"))
 
     def partly(table: Any, key: str, name: str) -> dict[str, Any]:
-        return _scaled(table, key, *_grown(read_service(table, key).mean, ran, batch, small.get(name)))
+        return _scaled(table, key, *growth.of(name, read_service(table, key).mean))
 
     workload |= {key: _scaled(workload[key], key, moved) for key in MOVED if key in workload}
-    consumer = workload.get("consumer")
+    if "release" in workload:
+        received = read_service(workload["consumer"], "consumer").mean
+        workload["release"] *= moved / growth.of(PARTLY["consumer"], received)[0]
     workload |= {key: partly(workload[key], key, name) for key, name in PARTLY.items() if key in workload}
-    if consumer is not None and "release" in workload:
-        before, after = (read_service(table, "consumer").mean for table in (consumer, workload["consumer"]))
-        workload["release"] = min(1.0, workload["release"] * moved * before / after)
     if "handover" in workload:
         states = workload["handover"].items()
         workload["handover"] = {state: partly(table, state, f"receive.{state}") for state, table in states}
@@ -109,6 +114,28 @@ def rebatched(tables: dict[str, Any], own: int, batch: int, ran: int, small: Map
         workload["batch_bytes"] = workload["batch_bytes"] * ratio
     workload["batch_size"] = batch
     return {**tables, "workload": workload, "accelerator": device}
+
+
+class _Growth(NamedTuple):
+    """From batches of ``ran`` samples to such of ``batch``; ``release``: share of receiving that frees, if known."""
+
+    ran: int
+    batch: int
+    small: Mapping[str, Small]
+    release: float | None
+
+    def of(self, name: str, seconds: float) -> tuple[float, float]:
+        """How many times the ``seconds`` of what is measured so it takes, and how uncertain that is."""
+        name = PARTLY["consumer"] if name.startswith(PARTLY["consumer"]) else name
+        least = self.small.get(name)
+        if name != PARTLY["consumer"] or self.release is None or not seconds:
+            return _grown(seconds, self.ran, self.batch, least)
+        freed, freed_least = self.release * seconds, self.small.get(RELEASED)
+        if least is not None and freed_least is not None:
+            least = Small(least.samples, max(0.0, least.seconds - freed_least.seconds))
+        factor, spread = _grown(seconds - freed, self.ran, self.batch, least)
+        left, moved = factor * (seconds - freed), freed * self.batch / self.ran
+        return (left + moved) / seconds, spread * left / (left + moved)
 
 
 def _grown(seconds: float, ran: int, batch: int, small: Small | None) -> tuple[float, float]:

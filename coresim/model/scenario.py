@@ -51,7 +51,7 @@ class WorkloadCosts:
     consumer: Service = key(SERVICE, "CPU time of the trainer to receive one batch from a worker, serial", ZERO)
     consumer_growth: float = key(FRACTION, "share of it that each worker beyond the first adds", 0.0)
     consumer_by_workers: tuple[float, ...] = key(TABLE, "factor on it with 1, 2, ... workers; last holds on", (1.0,))
-    release: float = key(FRACTION, "share of consumer that frees the batch before, when this one's turn is", RELEASE)
+    release: float = key(FRACTION, "share of consumer that frees the batch before, at this batch's own turn", RELEASE)
     handover: Handover = key(HANDOVER, "waiting for a batch that is ready, beyond consumer; holds no core", NO_HANDOVER)
     pin: Service = key(SERVICE, "CPU time to copy one batch to pinned memory, in the pin thread", ZERO)
     pin_wait: Service = key(SERVICE, "what the pin thread waits for the worker that sends a batch", ZERO)

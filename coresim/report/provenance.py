@@ -9,7 +9,7 @@ from coresim.advise.recommend import Recommendation
 from coresim.model import lock
 from coresim.model.build import build
 from coresim.model.crowding import on_cores
-from coresim.model.handover import AFTER_SPINNING, receiving
+from coresim.model.handover import AFTER_SPINNING, RELEASE, receiving
 from coresim.model.option import Option
 from coresim.model.overrides import provenance_after
 from coresim.model.profile import Profile
@@ -91,6 +91,9 @@ def input_lines(
         share = f"{100 * workload.send_overlap:.0f} %"
         yield f"while cores are free, other threads of a worker do {share} of sending: {known}"
     if not workload.consumer.is_zero and answer.point.option != Option.NO_OVERLAP:
+        if workload.release != RELEASE and answer.point.option == Option.OVERLAPPED:
+            known, share = after("workload.release", seen), f"{100 * workload.release:.0f} %"
+            yield f"freeing a batch is {share} of the trainer's CPU time to receive the next: {known}"
         workers = max(1, answer.point.workers)
         if workload.consumer_growth:
             known, growth = after("workload.consumer_growth", seen), f"{100 * workload.consumer_growth:.2g} %"

@@ -151,12 +151,12 @@ class ReferenceRank:
 
     def _receive(self, batch: Item, number: int, early: bool = False) -> Process:
         """Receive a batch now, or do what is left of an *early* one; ``number`` says which of the times."""
-        trainer, known = self.pipeline.trainer, batch.number in self.early
-        if trainer.handover and known == early:
+        trainer, left = self.pipeline.trainer, batch.number in self.early and not early
+        if trainer.handover and not left:
             self.doing = "starved" if early else "handover"
             yield from self._await_handover(batch, number)
         self.doing = "starved" if early else trainer.consumer.name
-        share = 1 - trainer.release if early else trainer.release if known else 1
+        share = trainer.release if left else 1 - trainer.release if early else 1
         yield from self.host.perform("cores", [share * self._times(f"trainer.{trainer.consumer.name}", number)[0]])
 
     def _await_handover(self, batch: Item, number: int) -> Process:
@@ -165,11 +165,11 @@ class ReferenceRank:
         maker = None if later else self.line.served_by_maker(batch)
         doing = "begin" if maker or later else "send"
         if batch.done < self.env.now:
-            doing = "work" if maker and maker.taken < self.env.now else "rest"
+            doing = "work" if maker else "rest"
         state = state_of(doing, self._count_wanting(batch) - 1 - pipeline.ranks, pipeline.width, pipeline.ranks)
         wait, rest = (pipeline.trainer.handover[at].name for at in (state, resting(state)))
         end: simpy.Event = self.env.timeout(*self._times(f"trainer.{wait}", number))
-        if maker and doing in ("begin", "work"):
+        if maker:
             yield end | maker.service
             end |= self.env.timeout(*self._times(f"trainer.{rest}", number))
         yield end

@@ -141,6 +141,16 @@ def test_a_job_that_holds_the_lock_waits_as_long_as_its_maker_works() -> None:
             assert waited == pytest.approx(left, abs=run["rest_s"] + 0.0005)
 
 
+def test_a_batch_that_was_there_is_handed_over_sooner_and_freeing_grows_with_it() -> None:
+    found = {run["what"]: run for run in json.loads((PROBES / "waited.json").read_text())["runs"]}
+    small, large = (found[f"images, batches of {size}"] for size in (32, 256))
+    for run in (small, large):
+        assert min(run["hand_overs"].values()) >= 6 and 5 * run["waited_s"]["there"] < run["waited_s"]["waited"]
+    assert large["freed_s"] == pytest.approx(8 * small["freed_s"], rel=0.25)
+    assert large["received_s"] < 2 * small["received_s"]
+    assert 5 * small["waited_s"]["waited"] < large["waited_s"]["waited"]
+
+
 @pytest.mark.parametrize("run", [*runs("pinned", "calibration"), *runs("pinned", "training")], ids=str)
 def test_a_pinned_batch_is_there_or_the_trainer_is_woken_for_it(run: dict[str, Any]) -> None:
     """On an H200, from when it was pinned. torch's thread then lets go of what was sent: milliseconds."""

@@ -170,7 +170,7 @@ def test_each_batch_is_taken_for_something(bench_of: Make) -> None:  # noqa: F81
         by_kind = {kind: [s.end - s.start for s, of in zip(run.trial.steps, run.kinds, strict=True) if of == kind]
                    for kind in kinds}  # fmt: skip
         assert set(by_kind[STREAMED]) == set(by_kind[DRAINED]) == {0.0}
-        # Steps shorter and about as long as the two workers need for a batch; pauses longer than one needs for its own.
+        # Steps shorter and longer than the two workers need for a batch; pauses longer than one needs for its own.
         steps = {kind: list(dict.fromkeys(round(value, 9) for value in by_kind[kind])) for kind in kinds}
         paced, (pause,) = steps[PACED_STEP], steps[RESTED]
         paces.add(tuple(paced))

@@ -20,6 +20,7 @@ from coresim.measure.pacing import COLD, DRAINED, FIRST, PACED_STEP, RESTED, STR
 from coresim.measure.subject import Subject
 from coresim.measure.trial import TimedStep, Trial
 from coresim.measure.worker import WorkerMemory
+from coresim.model.handover import STATES
 from coresim.model.lock import longer
 from coresim.model.measurement import Measurement
 
@@ -211,11 +212,24 @@ def test_scaling_is_work_without_a_pause_up_to_the_cores() -> None:
 
 def test_waiting_for_hand_overs_is_told_by_its_state_where_it_was_seen_often() -> None:
     found = named(calibration(run(receive=0.25), run(round=1, receive=0.25)))
-    waits = {name: m for name, m in found.items() if name.startswith("receive.") and "_" in name}
+    waits = {name: m for name, m in found.items() if name.removeprefix("receive.") in STATES}
     # 12 of 14 batches are picked up as they are made, and the next is begun; the last of each run has no next one.
     assert {name: len(m.flat) for name, m in waits.items()} == {"receive.begin_free": 12}
     assert waits["receive.begin_free"].unit == "s/batch" and len(waits["receive.begin_free"].values) == 2
     assert set(waits["receive.begin_free"].flat) == {0.0}  # all of it was the trainer's own CPU time
+
+
+def test_what_frees_the_batch_before_is_a_part_of_receiving_with_the_fewest_workers() -> None:
+    def freeing(share: float, **other: Any) -> CalibrationRun:
+        made = run(**other)
+        steps = tuple(step._replace(freed=share * step.cpu) for step in made.trial.steps)
+        return replace(made, trial=replace(made.trial, steps=steps))
+
+    many = freeing(0.9, workers=2, receive=0.05)
+    found = named(calibration(freeing(0.25, receive=0.02), freeing(0.75, receive=0.04, round=1), many))
+    assert found["receive.cpu"].values == (pytest.approx((0.02,) * 5), pytest.approx((0.04,) * 5))
+    assert found["receive.release"].values == (pytest.approx((0.005,) * 5), pytest.approx((0.03,) * 5))
+    assert "receive.release" not in named(calibration(run(), of=subject(threads=True)))
 
 
 def handed_over(*waits: tuple[float, float]) -> CalibrationRun:
@@ -247,6 +261,15 @@ def found_mean(waits: list[tuple[float, float]]) -> float:
 def test_what_was_seen_too_rarely_is_better_than_nothing() -> None:
     found = named(calibration(run(kinds=(STREAMED, DRAINED, DRAINED))))
     assert {"receive.begin_free", "receive.send_free"} <= set(found)
+
+
+def test_sending_is_seen_with_the_last_batch_of_each_run_and_counts_from_three_on() -> None:
+    def states(rounds: int) -> set[str]:
+        return set(named(calibration(*(run(round=number) for number in range(rounds)))))
+
+    # Of a run's seven batches six are picked up as they are made and the next is begun; behind the last none comes.
+    assert "receive.send_free" not in states(2) and "receive.begin_free" in states(2)
+    assert {"receive.send_free", "receive.begin_free"} <= states(3)
 
 
 def test_memory_and_threads_of_workers() -> None:

@@ -35,7 +35,7 @@ ONE = Trial(
 )  # fmt: skip
 
 
-def test_the_maker_is_seen_to_rest_to_be_at_work_or_to_begin_another_batch() -> None:
+def test_the_maker_is_seen_to_rest_to_be_at_work_to_begin_another_batch_or_to_send() -> None:
     seen = waits_by_state(ONE, workers=1, prefetch_factor=2, cpus=2)
     assert almost(seen) == {
         "work_free": [0.1, 0.1, 0.02], "rest_free": [0.01], "begin_free": [0.1], "send_free": [0.02],
@@ -54,7 +54,7 @@ def test_a_worker_that_waits_for_its_own_threads_lock_has_begun() -> None:
     assert waits_by_state(later, 1, 2, 2) == waits_by_state(ONE, 1, 2, 2)
 
 
-def test_with_one_batch_out_its_maker_rests_until_it_is_received() -> None:
+def test_with_one_batch_out_its_maker_sends_and_then_rests() -> None:
     steps = (step(0.5, 1.0, 1.04), step(3.0, 2.5, 3.02))
     trial = Trial(0.0, steps, (made_note(0.0, 1.0), made_note(1.1, 2.5)))
     assert almost(waits_by_state(trial, 1, 1, 2)) == {"send_free": [0.03], "rest_free": [0.01]}
@@ -104,6 +104,15 @@ def test_a_batch_that_was_received_before_its_turn_shows_nothing() -> None:
     # So is one that was there before the last batch of the warm-up.
     after = Trial(0.0, steps[1:], notes[1:], warm_up=notes[:1])
     assert almost(waits_by_state(after, 2, 1, 8)) == {"send_free": [0.01]}
+
+
+def test_a_batch_that_the_trainer_waits_for_is_pickled_meanwhile() -> None:
+    notes = (made_note(0.0, 1.0), made_note(1.0, 2.0))
+    trial = Trial(0.0, (step(0.5, 1.0, 1.31), step(1.5, 2.0, 2.31)), notes)
+    # That is a part of sending it. One that was there has been pickled, or its maker is at that.
+    assert almost(waits_by_state(trial, 1, 2, 2, pickling=0.2)) == {"begin_free": [0.3], "send_free": [0.3]}
+    late = Trial(0.0, (step(1.1, 1.0, 1.31), step(2.1, 2.0, 2.31)), notes)
+    assert almost(waits_by_state(late, 1, 2, 2, pickling=0.2)) == {"work_free": [0.1], "rest_free": [0.1]}
 
 
 def test_batches_that_are_ahead_in_the_queue_share_what_is_waited() -> None:

@@ -98,6 +98,21 @@ def test_a_trainer_lets_a_batch_go_when_it_has_the_next_as_a_training_loop_does(
     assert len(held) == 12
 
 
+def test_what_freeing_the_batch_before_takes_is_told_apart():
+    class Freed:
+        def __del__(self) -> None:
+            pipe.now += 0.125
+
+    class Held(Scripted):
+        def next(self) -> tuple[object, Note]:
+            return Freed(), super().next()[1]
+
+    pipe = Held([0.0] * 12, receive=0.5)
+    found = trial(pipe, step=1.0, warm_up=2, steps=10)
+    # By a CPU clock that runs half as fast.
+    assert [(step.cpu, step.freed) for step in found.steps] == [(0.3125, 0.0625)] * 10
+
+
 def test_each_step_may_have_its_own_length_and_they_are_asked_for_one_by_one():
     asked: list[float] = []
     pipe = Scripted([0.0] * 4)

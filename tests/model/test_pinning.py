@@ -14,7 +14,7 @@ from coresim.model.measurement import Measurement
 from coresim.model.option import Option
 from coresim.model.pipeline import Pipeline
 from coresim.model.presets import PRESETS
-from coresim.model.profile import OLD_PINNING, Profile
+from coresim.model.profile import OLD_HANDOVER, OLD_PINNING, Profile
 from coresim.model.scenario import read_scenario
 
 WORKLOAD = {
@@ -96,6 +96,13 @@ def test_an_older_profile_of_pinned_batches_is_read_with_a_caution():
         read = Profile.from_dict(written)
         assert read.cautions == (*measured.cautions, *cautions)
         assert Profile.from_dict(read.to_dict()) == read
+
+
+def test_an_older_profile_of_hand_overs_is_read_with_a_caution():
+    known = profile()
+    assert Profile.from_dict(known.to_dict()).cautions == known.cautions
+    older = replace(known, measurements=tuple(m for m in known.measurements if m.name != "receive.release"))
+    assert Profile.from_dict(older.to_dict()).cautions == (*known.cautions, OLD_HANDOVER)
 
 
 def test_with_one_batch_out_its_worker_waits_until_the_trainer_that_waits_for_it_has_it():

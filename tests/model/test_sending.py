@@ -12,7 +12,7 @@ from coresim.model.build import build
 from coresim.model.crowding import on_cores
 from coresim.model.handover import CROWDS, RELEASE, Handover
 from coresim.model.pipeline import Pipeline
-from coresim.model.scenario import Accelerator, HostResources, Loader, Scenario, WorkloadCosts
+from coresim.model.scenario import Accelerator, HostResources, Loader, Scenario, WorkloadCosts, read_scenario
 from coresim.model.service import Service, empirical
 
 
@@ -112,6 +112,20 @@ def test_before_the_deal_a_maker_shares_no_core_with_the_trainer():
     for name, wait in usual.items():
         assert late[name] == pytest.approx(wait if name.endswith("free") else wait + (1 - RELEASE) * 0.01 / 2)
     assert late != usual
+
+
+def test_what_a_trainer_frees_it_frees_at_the_batch_s_own_turn():
+    """And so it maps the pages of a batch that it reads."""
+    tables: dict[str, Any] = {
+        "workload": {"batch_size": 4, "preprocess": "1 ms", "consumer": "10 ms", "release": 0.3, "pages": "5 ms"},
+        "accelerator": {"step": "20 ms", "copies": False}, "loader": {"pin_memory": False},
+    }  # fmt: skip
+    trainer = build(read_scenario(tables), 2, 4.0, 2).trainer
+    assert trainer.consumer.service.mean == pytest.approx(0.015)
+    assert trainer.release == pytest.approx((0.3 * 10 + 5) / 15)
+    tables["workload"].pop("pages")
+    assert build(read_scenario(tables), 2, 4.0, 2).trainer.release == pytest.approx(0.3)
+    assert {build(read_scenario(tables), option, 4.0, 2).trainer.release for option in (1, 3)} == {0.0}
 
 
 def test_the_wait_for_a_dispatch_lengthens_the_time_of_a_batch_and_holds_no_core():

@@ -51,6 +51,13 @@ def test_growth_of_receiving_is_named_with_its_origin() -> None:
     assert not any("receive" in found for found in provenance(tables, options=(1,)))
 
 
+def test_what_frees_the_batch_before_is_named_where_it_is_known() -> None:
+    tables = tomllib.loads(JOB)
+    tables["workload"]["release"] = 0.7
+    line = "freeing a batch is 70 % of the trainer's CPU time to receive the next: as given"
+    assert line in provenance(tables) and line not in provenance(tables, options=(3,))
+
+
 def test_sending_beside_a_free_core_is_named_where_one_is_free() -> None:
     """Two workers do the job: with three cores one of them is free, with two none."""
     line = "while cores are free, other threads of a worker do 50 % of sending: as given"

@@ -70,7 +70,7 @@ def handover_state(rank: Rank, item: Item, maker: Actor) -> int:
     job, wanted, now, doing = rank.job, wanting(rank, maker), rank.host.wait.now, RESTS
     if item.done == now:
         doing = BEGINS if job.stage_count > 1 or serving(maker) else SENDS
-    elif job.stage_count == 1 and serving(maker) and maker.began < now:
+    elif job.stage_count == 1 and serving(maker):
         doing = WORKS
     crowd = 0 if wanted <= job.cpus else 1 if wanted < 2 * job.cpus else 2
     return MAKERS * crowd + doing
@@ -81,9 +81,7 @@ def begin_handover(rank: Rank, item: Item, number: int) -> None:
     maker = rank.stages[0].servers[item.server]
     state = handover_state(rank, item, maker)
     rest = rank.job.handover[state - state % MAKERS]
-    rank.maker = None
-    if rank.job.stage_count == 1 and (state % MAKERS == BEGINS or state % MAKERS == WORKS):
-        rank.maker = maker
+    rank.maker = maker if rank.job.stage_count == 1 and serving(maker) else None
     rank.rest = rest.times[first_time(rest, number, rank)]
     begin_phase(rank.trainer, rank.job.handover[state], number)
 
