@@ -26,7 +26,6 @@ def start_service(actor: Actor, item: Item) -> None:
     stage, job = actor.stage, actor.rank.job
     actor.busy = True
     actor.item = item
-    actor.began = actor.rank.host.wait.now
     item.actor = actor
     if stage.index == 0:
         item.server = actor.number

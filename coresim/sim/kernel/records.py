@@ -162,7 +162,6 @@ class Actor:
     pending: int = 0  # parallel tasks of it that are not over
     busy: bool = False  # has an item, in service or finished
     item: Item = NOTHING
-    began: Number = 0  # when it took that item
     fresh: bool = False  # has to start before its first item of the epoch
     queue: list[int] = NOTHING  # ring of the batches that were dealt to it
     queue_head: int = 0
