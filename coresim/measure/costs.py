@@ -149,9 +149,7 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         yield Measurement(name, "s/batch", _kept(values), f"{_who(found, runs)}; per batch, in the trainer; CPU time")
         if count == _fewest(found):
             freed = [[step.freed / found.slower(run) for step in run.received] for run in runs]
-            yield Measurement(
-                RELEASED, "s/batch", _kept(freed), f"{how}; part of receive.cpu: freeing the batch before"
-            )
+            yield Measurement(RELEASED, "s/batch", _kept(freed), f"{how}; the part that frees the batch before")
     # Without a step in between, the trainer asks before the maker's sending thread gets the interpreter's lock from the
     # next samples. The wait then includes sending: up to three times as long as in a training (docs/frameworks.md).
     seen = _seen(found)
