@@ -46,8 +46,7 @@ RELEASE = 0.44
 #: thread that slept; with one that spun all takes up to 15 % less time.
 EVENED_OUT_S = 0.04
 
-#: Which states are most like one that is not known, the best first. Older profiles count hand-overs of makers that only
-#: send as ``rest``.
+#: What stands for a state that is not known, the best first. Older profiles count makers that only send as ``rest``.
 _LIKE = {
     "rest": ("rest", "work", "send", "begin"), "work": ("work", "rest", "begin", "send"),
     "begin": ("begin", "send", "work", "rest"), "send": ("send", "rest", "begin", "work"),
@@ -80,7 +79,7 @@ def resting(state: int) -> int:
 
 
 def nearest(known: Mapping[str, T], state: str) -> T:
-    """What is known of a state, or of the one most like it: by what the maker does, and then by how crowded it is.
+    """What is known of a state, or of the one most like it: first by its maker, then by how crowded the cores are.
 
     Raises:
         ValueError: nothing is known.

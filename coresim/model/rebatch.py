@@ -117,7 +117,7 @@ def rebatched(tables: dict[str, Any], own: int, batch: int, ran: int, small: Map
 
 
 class _Growth(NamedTuple):
-    """From batches of ``ran`` samples to such of ``batch``; ``release``: share of receiving that frees, if known."""
+    """How times grow from a batch of ``ran`` samples to one of ``batch``; ``release``: that share, if it is known."""
 
     ran: int
     batch: int
@@ -125,7 +125,7 @@ class _Growth(NamedTuple):
     release: float | None
 
     def of(self, name: str, seconds: float) -> tuple[float, float]:
-        """How many times the ``seconds`` of what is measured so it takes, and how uncertain that is."""
+        """How many times as long the other batch takes as the measured ``seconds``, and how uncertain that is."""
         name = PARTLY["consumer"] if name.startswith(PARTLY["consumer"]) else name
         least = self.small.get(name)
         if name != PARTLY["consumer"] or self.release is None or not seconds:

@@ -86,7 +86,7 @@ def begin_handover(rank: Rank, item: Item, number: int) -> None:
     begin_phase(rank.trainer, rank.job.handover[state], number)
 
 
-def receipt(rank: Rank, number: int) -> Number:
+def work_of(rank: Rank, number: int) -> Number:
     """The trainer's own work to receive a batch, and to free the one before, s."""
     phase = rank.job.consumer
     return phase.times[first_time(phase, number, rank)]
@@ -108,7 +108,7 @@ def end_receiving(rank: Rank) -> None:
     """The trainer has waited for a batch before its turn, or has received it."""
     rank.phase += 1
     if rank.phase == 1:
-        push(rank.host.cores, receipt(rank, rank.early.number) * (1 - rank.job.release), rank.trainer)
+        push(rank.host.cores, work_of(rank, rank.early.number) * (1 - rank.job.release), rank.trainer)
     else:
         rank.trainer_state = WAITING
         mark_changed(rank)

@@ -6,7 +6,7 @@ from coresim.model.pipeline import Number
 from coresim.sim.kernel.accounts import account_pick, account_rank, account_starved, account_step
 from coresim.sim.kernel.clocks import push
 from coresim.sim.kernel.items import accept, drop_item, offered
-from coresim.sim.kernel.receiving import begin_handover, end_receiving, next_arrival, note_turns, receipt, receive_early
+from coresim.sim.kernel.receiving import begin_handover, end_receiving, next_arrival, note_turns, receive_early, work_of
 from coresim.sim.kernel.records import (
     BARRED,
     BEHIND,
@@ -135,7 +135,7 @@ def pick_up(rank: Rank) -> bool:
         note_turns(rank, rank.stages[0].servers[item.server])
     if item.received:
         rank.trainer_state = CONSUMING
-        push(rank.host.cores, receipt(rank, rank.step) * rank.job.release, rank.trainer)
+        push(rank.host.cores, work_of(rank, rank.step) * rank.job.release, rank.trainer)
     elif rank.job.handover_count > 0:
         rank.trainer_state = HANDING
         rank.phase = 0
