@@ -59,7 +59,7 @@ NO_FILES = HostWarning(
     "samples were timed as they came, mostly from the page cache; name the files in a Workload's files()",
 )
 #: Fresh processes that time a step, the independent repeats.
-PROCESSES, QUICK_PROCESSES = 3, 2
+PROCESSES = 3
 SILENCE = 180.0
 
 #: Told the part that is going on, and the fraction of all that is done.
@@ -198,7 +198,7 @@ class _Campaign:
         job = AcceleratorConfig(
             batch_size=facts.batch_size,
             step=request.step,
-            processes=QUICK_PROCESSES if request.quick else PROCESSES,
+            processes=PROCESSES,
             seconds=SECONDS * (request.seconds / BUDGET),
         )
         if request.step is not None and request.dataset is not None:

@@ -10,12 +10,10 @@ from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, LEAST_SENT, pickled, pinning, waits_by_state
 from coresim.measure.machine_speed import shared_cv
-from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
 from coresim.measure.sending import overlap, sending
 from coresim.measure.subject import Layout
 from coresim.measure.threads import lock_share, thread_time
-from coresim.measure.trial import TimedStep
 from coresim.measure.waits import HOW, busiest, waits_of
 from coresim.model.measurement import Measurement
 from coresim.model.rebatch import RELEASED
@@ -114,7 +112,9 @@ def _batches(found: Calibration, runs: Sequence[CalibrationRun]) -> Iterator[Mea
     collate = [[note.collate / found.slower(run) for note in run.later] for run in runs]
     yield Measurement("prepare.collate", "s/batch", _kept(collate), f"{who}; CPU seconds per batch, collation")
     if found.inline:
-        alone = [list(map(_beyond_samples, run.trial.steps, run.trial.notes)) for run in found.inline]
+        told = [zip(run.trial.steps, run.trial.notes, strict=True) for run in found.inline]
+        # So the loader itself and freeing the batch before are in it.
+        alone = [[max(0.0, step.cpu - float(sum(note.cpu))) for step, note in pairs] for pairs in told]
         text = f"{found.subject.loader}, no worker; CPU seconds of the trainer per batch beyond its samples: collation"
         yield Measurement("inline.collate", "s/batch", _kept(alone), text)
     if found.subject.threads or not runs[0].workers:
@@ -125,11 +125,6 @@ def _batches(found: Calibration, runs: Sequence[CalibrationRun]) -> Iterator[Mea
     if runs[0].workers < found.cpus and (share := overlap(runs)):
         text = "share of sending that other threads of a worker do while it prepares, on a core that is free"
         yield Measurement("prepare.send_overlap", "share", ((share,),), f"{who}; {text}")
-
-
-def _beyond_samples(step: TimedStep, note: Note) -> float:
-    """The trainer's CPU seconds beyond its samples: collation, the loader itself, and freeing the batch before."""
-    return max(0.0, step.cpu - float(sum(note.cpu)))
 
 
 def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterator[Measurement]:

@@ -70,7 +70,8 @@ def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float 
         raise InputError("no scaling.1 among the measurements: measure the scaling again, from one core up")
     noise = _noise(scaling.values())
     alone = stats.median(scaling[1].flat)
-    whole = is_whole(host)
+    # A virtual machine shows its own share of the cores that share its memory and its power.
+    whole = host.physical_cores is not None and host.hypervisor is False
     rates = _named(found, TRIAD)
     deviations = {k: max(BANDWIDTH_DEVIATION, _noise([m])) for k, m in rates.items()}
     bandwidth = [SpeedPoint(k, stats.median(m.flat), deviations[k]) for k, m in rates.items()] if 1 in rates else []
@@ -89,11 +90,6 @@ def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float 
         cores=host.physical_cores if whole else None,
         threads_per_core=host.threads_per_core or 1,
     )
-
-
-def is_whole(host: HostFacts) -> bool:
-    """Whether the host shows all cores that share its memory and its power: a virtual machine shows its own share."""
-    return host.physical_cores is not None and host.hypervisor is False
 
 
 def channels_of(host: HostFacts, machines: Sequence[Machine] | None = None) -> float | None:

@@ -350,7 +350,7 @@ def test_a_step_of_the_user_on_the_cpu() -> None:
     fakes = Fakes()
     run(fakes, step="my:step", device="cpu", dataset="my:data", quick=True)
     config: AcceleratorConfig = fakes.arguments["accelerator"][0]
-    assert config.device == "cpu" and config.precision == "fp32" and config.processes == 2
+    assert config.device == "cpu" and config.precision == "fp32" and config.processes == 3
     assert config.step == "my:step" and config.batch is not None and config.batch.name == "batch.pt"
     # The one process that has the data set gives the batch; nobody else builds it.
     assert fakes.calls[1:5] == ["build", "batch", "accelerator", "loader"]
