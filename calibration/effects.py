@@ -112,6 +112,7 @@ _COMMON: dict[str, Change] = {
     "batches as a whole": _changed(workload={"shared_cv": 0.0}),
     "sending beside the worker": _changed(workload={"send_overlap": 0.0}),
     "freeing at a batch's own turn": _changed(workload={"release": 0.0}),
+    "time lost where all cores are wanted": _changed(host={"sharing_loss": 0.0}),
     "order": _changed(loader={"ordered": False}),
     "collation and sending": _changed(workload={"collate": ZERO, "send": ZERO}),
     DISPATCHED: _changed(),

@@ -93,6 +93,7 @@ def _shared(rng: random.Random, number: _Numbers) -> dict[str, Any]:
         "startup": number.maybe(),
         "worker_startup": number.maybe(),
         "siblings": number.kind(rng.choice((0, 0, Fraction(1, 4), Fraction(1, 3)))),
+        "sharing_loss": number.kind(rng.choice((0, 0, Fraction(1, 10), Fraction(1, 3)))),
     }
 
 

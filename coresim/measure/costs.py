@@ -10,6 +10,7 @@ from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, LEAST_SENT, pickled, pinning, waits_by_state
 from coresim.measure.machine_speed import shared_cv
+from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
 from coresim.measure.sending import overlap, sending
 from coresim.measure.subject import Layout
@@ -20,6 +21,8 @@ from coresim.model.rebatch import RELEASED
 
 #: Values that are kept of one round.
 MOST_VALUES = 400
+#: Share of the CPUs' time; where more is lost, other programs have most of the machine, and the answer says so.
+MOST_LOST = 0.5
 
 
 def measurements(found: Calibration) -> list[Measurement]:
@@ -29,7 +32,8 @@ def measurements(found: Calibration) -> list[Measurement]:
     """
     lone, waits, runs = _telling(found)
     parts = (_samples(found, runs, waits), _batches(found, runs), _receiving(found, runs), _speeds(found))
-    return [*itertools.chain.from_iterable(parts), *_workers(found, lone), *_machine(found)]
+    lost = () if waits else _lost(found)  # workers that wait leave CPUs to rest
+    return [*itertools.chain.from_iterable(parts), *lost, *_workers(found, lone), *_machine(found)]
 
 
 def usual_paces(found: Calibration) -> Mapping[int, float]:
@@ -198,6 +202,33 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
         yield Measurement(f"scaling.{count}", "s/sample", values, how)
     if found.subject.threads:
         yield from lock_share(found)
+
+
+def _lost(found: Calibration) -> Iterator[Measurement]:
+    """The share of the CPUs' time that the job did not get while it wanted all of them.
+
+    A CPU rests until the scheduler moves a task to it, other programs run, and a hypervisor takes turns.
+    """
+    counts = [count for count in found.counts if count >= found.cpus > 1 and not found.subject.threads]
+    shares = [_lost_share(run, found) for count in counts for run in found.of(count)]
+    if known := [share for share in shares if share is not None]:
+        how = f"{found.subject.loader}, as many workers as CPUs, or more, without a pause; share of the CPUs' time"
+        share = min(MOST_LOST, max(0.0, stats.mean(known)))
+        yield Measurement("cores.lost", "share", ((share,),), f"{how} that no task of it got")
+
+
+def _lost_share(run: CalibrationRun, found: Calibration) -> float | None:
+    """What neither workers nor the trainer nor the sampler had; None where a worker made fewer than two batches."""
+    streamed = [number for number, kind in enumerate(run.kinds) if kind == STREAMED]
+    steps = [run.trial.steps[number] for number in streamed]
+    made: dict[int, list[Note]] = {}
+    for number in streamed:
+        made.setdefault(run.trial.notes[number].worker, []).append(run.trial.notes[number])
+    if len(made) < run.workers or min(map(len, made.values())) < 2:
+        return None
+    used = sum((own[-1].process - own[0].process) / (own[-1].began - own[0].began) for own in made.values())
+    used += sum(step.cpu for step in steps[1:]) / (steps[-1].end - steps[0].end)
+    return 1.0 - used / found.cpus - found.sampled
 
 
 def _busy_cpu(run: CalibrationRun) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 from coresim.errors import CoresimError, InputError
 from coresim.measure.processes import DeathError, single_threaded
 from coresim.measure.subject import PATIENCE
+from coresim.measure.worker import leave_inherited
 from coresim.workloads.base import describe
 
 #: How long a fork may take to end, s.
@@ -58,6 +59,7 @@ def run_forked(calls: Sequence[Callable[[], Any]], name: str) -> list[Any]:
 
 def _live(link: Connection, call: Callable[[], Any], name: str) -> None:
     single_threaded()
+    leave_inherited()
     try:
         link.send(call())
     except CoresimError as error:

@@ -30,9 +30,9 @@ class WorkerMemory(NamedTuple):
 
 
 def leave_inherited() -> None:
-    """Let the worker's garbage collector leave alone what the worker inherited; called once, in the worker.
+    """Let a fork's garbage collector leave alone what the fork inherited; called once, in the fork.
 
-    Its first full collection visits every inherited object and copies the pages, once in a worker's life: 107 to 136 ms
+    Its first full collection visits every inherited object and copies the pages, once in a fork's life: 107 to 136 ms
     with the 174,000 objects of ``import torch``, while nothing is handed over. A run of seconds would tell it as a cost
     of every batch.
     """

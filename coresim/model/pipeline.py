@@ -185,9 +185,8 @@ class Pipeline:
 
     With ``cpus``, more than ``cores``, these are a CPU quota: of each ``quota_period`` (s).
     ``speed_uncertainty`` is the relative standard uncertainty of ``speed`` beyond one core; engines do not read it.
-    ``siblings`` is the share of a core that a second hardware thread adds to each core when all are busy.
-    ``cores``, ``cpus``, ``quota_period``, ``speed``, ``siblings``, ``slowdown``, ``storage_streams``, ``startup``,
-    ``worker_startup`` and ``allreduce`` may be floats, integers or Fractions; times are in seconds.
+    ``siblings`` is the share of a core that a second hardware thread adds to each core when all are busy, and
+    ``sharing_loss`` the share of their time that no task gets then. Each `Number` may be a Fraction; times are in s.
     """
 
     stages: tuple[Stage, ...]
@@ -198,6 +197,7 @@ class Pipeline:
     credits: int | None = None
     speed: tuple[Number, ...] = (1.0,)
     siblings: Number = 0
+    sharing_loss: Number = 0
     storage_streams: Number | None = None
     slowdown: tuple[Number, ...] = (1.0,)
     ranks: int = 1
@@ -225,7 +225,7 @@ class Pipeline:
         check(are_positive(self.speed), "speed: must be positive")
         check(are_positive(self.slowdown), "slowdown: positive")
         check(self.storage_streams is None or self.storage_streams > 0, "storage_streams: must be positive")
-        for number in (self.allreduce, self.startup, self.worker_startup, self.siblings):
+        for number in (self.allreduce, self.startup, self.worker_startup, self.siblings, self.sharing_loss):
             check(is_finite(number) and number >= 0, "{!r}: must be finite and not negative", number)
         check_line(self)
 
@@ -280,13 +280,13 @@ class Pipeline:
         """Progress per second of each of ``tasks`` runnable tasks: s(k) min(tasks, width) / tasks.
 
         Of ``spinning`` ones, which wait for a device, none moves memory: k is the cores at work for the others. Tasks
-        beyond the width, up to one more for each, add what a second hardware thread of a core adds.
+        beyond the width, up to one more each, add a second hardware thread's share. If all are busy, time is lost.
         """
         busy = min(tasks, self.width)
         at_work = busy * (tasks - spinning) * self.one / tasks if spinning else busy
         work = at(self.speed, max(at_work - 1, 0)) * busy * self.one
-        if self.siblings and tasks > self.width:
-            work = work * (1 + self.siblings * min(1, (tasks - self.width) / self.width))
+        if tasks >= self.width:
+            work = work * (1 + self.siblings * min(1, (tasks - self.width) / self.width)) * (1 - self.sharing_loss)
         return work / tasks
 
     def storage_rate(self, reads: int) -> Number:

@@ -256,6 +256,7 @@ def _host(profile: Profile, cold: bool) -> dict[str, Any]:
         "threads_per_core": facts.threads_per_core,
         "speed": list(profile.speed),
         "siblings": profile.siblings,
+        "sharing_loss": _mean(profile, "cores.lost"),
         "speed_uncertainty": list(profile.speed_uncertainty),
         "storage_streams": _streams(profile) if cold else None,
         "memory_bytes": memory_bytes(profile),

@@ -14,6 +14,7 @@ from coresim.model.keys import (
     DURATION,
     FLAG,
     FRACTION,
+    LOST,
     PARTS,
     PARTS_OR_NONE,
     POSITIVE,
@@ -88,9 +89,7 @@ class Accelerator:
     slowdown: tuple[float, ...] = key(
         TABLE, "relative step time beside 0, 1, 2, ... other busy cores; the last holds on", (1.0,)
     )
-    copies: bool = key(
-        FLAG, "whether batches are copied to it, so that pinned memory helps; a CPU takes them where they are", True
-    )
+    copies: bool = key(FLAG, "whether batches are copied to it, as pinned memory needs; a CPU takes them as is", True)
     name: str | None = key(TEXT, "what the device is called", None)
 
     @property
@@ -109,6 +108,7 @@ class HostResources:
     speed: tuple[float, ...] = key(TABLE, "s(k): speed of each of k = 1, 2, ... busy cores; the last holds on", (1.0,))
     speed_uncertainty: tuple[float, ...] = key(UNCERTAINTIES, "relative, of each s(k), or one for all k > 1", (0.0,))
     siblings: float = key(FRACTION, "share of a core that a second hardware thread adds where all cores are busy", 0.0)
+    sharing_loss: float = key(LOST, "share of the time of several cores that is lost while all are wanted", 0.0)
     storage_streams: float | None = key(POSITIVE, "fetches that run at once at full speed; absent: no limit", None)
     memory_bytes: float | None = key(POSITIVE, "memory that the job may use", None)
     shm_bytes: float | None = key(POSITIVE, "size of /dev/shm", None)

@@ -39,8 +39,10 @@ def _rates(pipeline: Pipeline, number: Any) -> tuple[NDArray[Any], ...]:
     crowded, tasks[0] = tasks > cores, 1
     core = speed[np.minimum(np.maximum(at - 1, 0), len(speed) - 1)] * tasks * one / tasks
     core[crowded] = checks.at(pipeline.speed, cores - 1) * cores * one / tasks[crowded]
-    if pipeline.siblings:
-        core[crowded] = [pipeline.core_rate(int(count)) for count in at[crowded]]
+    if pipeline.siblings or pipeline.sharing_loss:
+        full = tasks >= cores
+        full[0] = False
+        core[full] = [pipeline.core_rate(int(count)) for count in at[full]]
     core = np.tile(core, (pipeline.ranks * pipeline.trainer.spin + 1, 1))
     for spinning in range(1, len(core)) if len(set(pipeline.speed)) > 1 else ():
         core[spinning, spinning:] = _beside(pipeline, spinning, at[spinning:], number)
@@ -54,7 +56,7 @@ def _rates(pipeline: Pipeline, number: Any) -> tuple[NDArray[Any], ...]:
 
 def _beside(pipeline: Pipeline, spinning: int, tasks: NDArray[Any], number: Any) -> Any:
     """`Pipeline.core_rate` beside so many spinning tasks; in floats for all populations at once."""
-    if number != np.float64 or pipeline.siblings:
+    if number != np.float64 or pipeline.siblings or pipeline.sharing_loss:
         return [pipeline.core_rate(int(count), spinning) for count in tasks]
     busy = np.minimum(tasks, float(pipeline.width))
     at_work = busy * (tasks - spinning) / tasks

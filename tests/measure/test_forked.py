@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -22,6 +23,10 @@ def test_each_call_has_a_process_of_its_own_and_leaves_nothing_in_this_one() -> 
     found = run_forked([lambda: call(1), lambda: call(2)], "a call")
     assert [number for number, _ in found] == [1, 2] and kept == []
     assert len({os.getpid(), *(pid for _, pid in found)}) == 3
+
+
+def test_the_first_collection_of_a_fork_does_not_visit_what_it_inherited() -> None:
+    assert run_forked([gc.get_freeze_count], "a call")[0] > 10_000 and gc.get_freeze_count() == 0
 
 
 def test_what_fails_is_told_by_name_and_what_began_it_first() -> None:

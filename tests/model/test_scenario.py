@@ -53,6 +53,7 @@ FULL: dict[str, Any] = {
     },
     "host": {
         "cores": 3.5, "threads_per_core": 2, "speed": [1, 0.9], "speed_uncertainty": 0.05, "siblings": 0.1,
+        "sharing_loss": 0.02,
         "storage_streams": 8, "machine_cores": 12.0, "memory_bytes": 64e9, "shm_bytes": 32e9, "storage": "ssd-nvme",
     },
     "loader": {

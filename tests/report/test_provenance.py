@@ -98,6 +98,12 @@ def test_siblings_are_named() -> None:
     assert any(line.startswith("a second hardware thread adds 12 % of a core") and "(--set)" in line for line in found)
 
 
+def test_time_lost_on_busy_cores_is_named() -> None:
+    found = provenance(tomllib.loads(JOB), "host.sharing_loss=0.025")
+    line = "where all of several cores are wanted, 2.5 % of their time is lost: given by the setting"
+    assert any(one.startswith(line) for one in found)
+
+
 def test_a_quota_is_named_where_the_cores_are_fewer_than_its_cpus() -> None:
     line = "cores are a quota of CPU time in each 100 ms, on up to 16 cores at once: given by the setting"
     assert any(found.startswith(line) for found in provenance(tomllib.loads(JOB), "host.machine_cores=16"))

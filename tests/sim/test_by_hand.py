@@ -162,6 +162,14 @@ def test_the_lower_bound_is_never_above_the_answer():
             assert answer.result.lower_bound.whole <= answer.cores_per_gpu
 
 
+def test_where_all_of_several_cores_are_wanted_some_of_their_time_is_lost():
+    """A batch of 10 x 2 ms: one worker on two cores loses nothing, two and four lose a tenth, and a core alone none."""
+    tables = job(step="1 us", host={"sharing_loss": 0.1})
+    for workers, cores, together in ((1, 2, 1.0), (2, 2, 1.8), (4, 2, 1.8), (2, 3, 2.0), (2, 1, 1.0)):
+        period = 20e-3 / together
+        assert idle(tables, 2, workers, cores=cores) == pytest.approx(1 - 1e-6 / period, rel=1e-6)
+
+
 def test_a_second_hardware_thread_adds_its_share_of_each_core_and_a_third_adds_nothing():
     """Two cores whose siblings add a quarter: of a batch of 10 x 2 ms, 2, 3, 4 and 8 workers do 2 to 2.5 at once."""
     tables = job(step="1 us", host={"siblings": 0.25})

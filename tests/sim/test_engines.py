@@ -78,7 +78,10 @@ def _close(a: Any, b: Any, scale: float) -> bool:
 def exactly(job: Job) -> Job:
     """The same job in Fractions of the very floats."""
     pipeline, draws, length = job
-    names = ("cores", "cpus", "quota_period", "storage_streams", "allreduce", "startup", "worker_startup")
+    names = (
+        *("cores", "cpus", "quota_period", "storage_streams", "allreduce", "startup", "worker_startup"),
+        *("siblings", "sharing_loss"),
+    )
     changes: dict[str, Any] = {name: getattr(pipeline, name) for name in names}
     changes = {name: None if value is None else F(value) for name, value in changes.items()}
     tables = {name: tuple(map(F, getattr(pipeline, name))) for name in ("speed", "slowdown")}
