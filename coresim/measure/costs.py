@@ -220,15 +220,17 @@ def _lost(found: Calibration) -> Iterator[Measurement]:
 def _lost_share(run: CalibrationRun, found: Calibration) -> float | None:
     """What neither workers nor the trainer nor the sampler had; None where a worker made fewer than two batches."""
     streamed = [number for number, kind in enumerate(run.kinds) if kind == STREAMED]
-    steps = [run.trial.steps[number] for number in streamed]
+    steps, notes = [run.trial.steps[number] for number in streamed], [run.trial.notes[number] for number in streamed]
     made: dict[int, list[Note]] = {}
-    for number in streamed:
-        made.setdefault(run.trial.notes[number].worker, []).append(run.trial.notes[number])
+    for note in notes:
+        made.setdefault(note.worker, []).append(note)
     if len(made) < run.workers or min(map(len, made.values())) < 2:
         return None
     used = sum((own[-1].process - own[0].process) / (own[-1].began - own[0].began) for own in made.values())
-    used += sum(step.cpu for step in steps[1:]) / (steps[-1].end - steps[0].end)
-    return 1.0 - used / found.cpus - found.sampled
+    # The trainer receives, its thread may pin, and it may read; its very first batch is no step of the trial.
+    trainer = [step.cpu for step in steps[1:]] + [cpu for cpu, _ in pinning(run.trial, notes[1:])]
+    trainer += [run.pages[number + 1] for number in streamed[1:]] if run.pages else []
+    return 1.0 - (used + sum(trainer) / (steps[-1].end - steps[0].end)) / found.cpus - found.sampled
 
 
 def _busy_cpu(run: CalibrationRun) -> float:

@@ -105,6 +105,12 @@ def test_time_that_nobody_of_the_job_had_is_lost_where_it_wanted_all_cpus() -> N
     full = run(*notes, workers=2, kinds=kinds)
     found = named(calibration(run(), full))
     assert found["cores.lost"].flat == pytest.approx((1.0 - 0.9 - 0.01 - 0.02,))
+    # A trainer that reads its batches, or whose thread pins them, has that time too: 0.05 s a batch of 0.5 s.
+    reads = run(*notes, workers=2, kinds=kinds, pages=(0.05,) * 12)
+    assert named(calibration(reads))["cores.lost"].flat == pytest.approx((0.07 - 0.05,))
+    pinned = [one._replace(pinned=one.made + n / 100, pin_clock=0.05 * n) for n, one in enumerate(notes)]
+    pins = named(calibration(run(*pinned, workers=2, kinds=kinds)))
+    assert pins["cores.lost"].mean < found["cores.lost"].mean - 0.04
     # One worker on two CPUs, more CPUs than workers, or one CPU: nobody wanted all of several.
     assert "cores.lost" not in named(calibration(run()))
     assert "cores.lost" not in named(calibration(full, cpus=3))
