@@ -63,7 +63,7 @@ def without(effect: str, costs: Costs, setting: Setting, length: RunLength, engi
     if effect == DISPATCHED:
         pipeline = replace(pipeline, stages=tuple(map(_dispatched_at_once, pipeline.stages)))
     if effect == "core sharing":
-        pipeline = replace(pipeline, cores=float(pipeline.busiest()))
+        pipeline = replace(pipeline, cores=float(pipeline.busiest()), sharing_loss=0.0)
     if effect == TURNS:
         pipeline = replace(pipeline, trainer=replace(pipeline.trainer, settling=0.0))
     if effect == SPUN:

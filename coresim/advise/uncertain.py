@@ -46,7 +46,7 @@ def per_rate(scenario: Scenario, point: Point) -> PerRate:
     """
     line = pipeline_of(point.at(scenario))
     cores = float(line.width)
-    speed = most_work(line.speed, cores, max(1, math.ceil(cores))) / cores
+    speed = most_work(line.speed, cores, max(1, math.ceil(cores))) / cores * (1.0 - line.sharing_loss)
     needed = 1000.0 * math.fsum(_costs(line).values()) / line.batch_size / speed
     spread = math.sqrt(math.fsum(_variances(line).values()))
     moved = math.exp(stats.normal_quantile(0.5 + LEVEL / 2) * spread)

@@ -21,8 +21,6 @@ from coresim.model.rebatch import RELEASED
 
 #: Values that are kept of one round.
 MOST_VALUES = 400
-#: Share of the CPUs' time; where more is lost, other programs have most of the machine, and the answer says so.
-MOST_LOST = 0.5
 
 
 def measurements(found: Calibration) -> list[Measurement]:
@@ -210,11 +208,13 @@ def _lost(found: Calibration) -> Iterator[Measurement]:
     A CPU rests until the scheduler moves a task to it, other programs run, and a hypervisor takes turns.
     """
     counts = [count for count in found.counts if count >= found.cpus > 1 and not found.subject.threads]
-    shares = [_lost_share(run, found) for count in counts for run in found.of(count)]
-    if known := [share for share in shares if share is not None]:
+    rounds: dict[int, list[float]] = {}
+    for run in (run for count in counts for run in found.of(count) if not found.disturbed(run)):
+        if (share := _lost_share(run, found)) is not None:
+            rounds.setdefault(run.round, []).append(share)
+    if rounds:
         how = f"{found.subject.loader}, as many workers as CPUs, or more, without a pause; share of the CPUs' time"
-        share = min(MOST_LOST, max(0.0, stats.mean(known)))
-        yield Measurement("cores.lost", "share", ((share,),), f"{how} that no task of it got")
+        yield Measurement("cores.lost", "share", tuple(map(tuple, rounds.values())), f"{how} that no task of it got")
 
 
 def _lost_share(run: CalibrationRun, found: Calibration) -> float | None:

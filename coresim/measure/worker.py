@@ -30,7 +30,7 @@ class WorkerMemory(NamedTuple):
 
 
 def leave_inherited() -> None:
-    """Let a fork's garbage collector leave alone what the fork inherited; called once, in the fork.
+    """Let a fork's garbage collector leave alone what the fork inherited; called in the fork.
 
     Its first full collection visits every inherited object and copies the pages, once in a fork's life: 107 to 136 ms
     with the 174,000 objects of ``import torch``, while nothing is handed over. A run of seconds would tell it as a cost

@@ -50,7 +50,8 @@ def build(
         credits=credits,
         speed=host.speed,
         siblings=host.siblings,
-        sharing_loss=host.sharing_loss if host.width(cores) > 1.0 else 0.0,  # one core is not shared out
+        # One core is never idle while tasks wait; so that more cores do no less, it grows up to two.
+        sharing_loss=host.sharing_loss * min(1.0, max(0.0, host.width(cores) - 1.0)),
         storage_streams=host.storage_streams,
         # It is measured beside other processes: a core on which a trainer spins is none of theirs.
         slowdown=device.slowdown[:1] * (device.count if device.sync == "spin" else 0) + device.slowdown,

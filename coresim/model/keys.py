@@ -113,8 +113,9 @@ COUNT, COUNT_OR_NONE = _whole(1), _whole(0)
 LARGE = _whole(0, int(LARGEST))
 PARTS, PARTS_OR_NONE = _whole(1, MOST_PARTS), _whole(0, MOST_PARTS)
 POSITIVE, NOT_NEGATIVE, FRACTION = real(0, above=True), real(0), real(0, 1)
-#: Of the cores' time; a program has some of it left.
-LOST = real(0, 0.5)
+#: The largest share of several cores' time that may be lost: two cores still do more than one and a half without loss.
+MOST_LOST = 0.25
+LOST = real(0, MOST_LOST)
 #: Relative standard uncertainty.
 UNCERTAINTY = real(0, MOST_UNCERTAIN)
 #: What a time or a speed is multiplied by.

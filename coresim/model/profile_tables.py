@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from coresim import stats
 from coresim.model.crowding import SPREAD
 from coresim.model.handover import STATES
+from coresim.model.keys import MOST_LOST
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
 from coresim.model.rebatch import MOVED, PARTLY, rebatched, release_of, small_batches
@@ -256,13 +257,19 @@ def _host(profile: Profile, cold: bool) -> dict[str, Any]:
         "threads_per_core": facts.threads_per_core,
         "speed": list(profile.speed),
         "siblings": profile.siblings,
-        "sharing_loss": _mean(profile, "cores.lost"),
+        "sharing_loss": _lost(profile),
         "speed_uncertainty": list(profile.speed_uncertainty),
         "storage_streams": _streams(profile) if cold else None,
         "memory_bytes": memory_bytes(profile),
         "shm_bytes": facts.shm_bytes,
     }
     return {name: value for name, value in known.items() if value is not None and value != 0}
+
+
+def _lost(profile: Profile) -> float:
+    """The share that is lost of all cores' time, if the loader ran on so many CPUs: by no quota, one for each core."""
+    lost, facts = _mean(profile, "cores.lost"), profile.host
+    return min(MOST_LOST, max(0.0, lost or 0.0)) if facts.usable_cores == facts.affinity_cpus else 0.0
 
 
 def _mean(profile: Profile, name: str) -> float | None:

@@ -83,7 +83,7 @@ def input_lines(
             yield f"a second hardware thread adds {gain} where all cores are busy: {known}"
     yield from _cores_lines(answer, after("host.machine_cores", given))
     seen = given if profile is None else "measured in the running loader"
-    if host.sharing_loss:
+    if host.sharing_loss and host.width(answer.point.cores * answer.scenario.accelerator.count) > 1:
         known = after("host.sharing_loss", seen)
         yield f"where all of several cores are wanted, {100 * host.sharing_loss:.2g} % of their time is lost: {known}"
     if workload.shared_cv and loader.grain in ("batch", "split") and not answer.scenario.stages:

@@ -13,7 +13,7 @@ from coresim import stats
 from coresim.measure import costs
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.cautions import CONTRADICTION, cautions_of, contradiction
-from coresim.measure.costs import MOST_LOST, MOST_VALUES, measurements, usual_paces
+from coresim.measure.costs import MOST_VALUES, measurements, usual_paces
 from coresim.measure.machine_speed import shared_cv
 from coresim.measure.notes import Note
 from coresim.measure.pacing import COLD, DRAINED, FIRST, PACED_STEP, RESTED, STREAMED
@@ -98,11 +98,13 @@ def test_what_other_threads_send_meanwhile_is_a_share_where_a_core_was_free() ->
     assert "prepare.send_overlap" not in named(little)
 
 
-def test_time_that_nobody_of_the_job_had_is_lost_where_it_wanted_all_cpus() -> None:
+def test_time_that_no_process_of_the_job_had_is_lost_where_it_wanted_all_cpus() -> None:
     """Two workers on two CPUs have 0.9 of each, the trainer 0.01 s a batch of 0.5 s, and the sampler 0.02 of each."""
     notes = [note(n // 2, worker=n % 2, process=7.0 * (n % 2) + 0.9 * (n // 2)) for n in range(12)]
     kinds = (*(STREAMED,) * 9, DRAINED, DRAINED)
     full = run(*notes, workers=2, kinds=kinds)
+    found = named(calibration(run(), full, replace(full, round=1)))
+    assert found["cores.lost"].process_means == pytest.approx((0.07, 0.07))
     found = named(calibration(run(), full))
     assert found["cores.lost"].flat == pytest.approx((1.0 - 0.9 - 0.01 - 0.02,))
     # A trainer that reads its batches, or whose thread pins them, has that time too: 0.05 s a batch of 0.5 s.
@@ -110,7 +112,7 @@ def test_time_that_nobody_of_the_job_had_is_lost_where_it_wanted_all_cpus() -> N
     assert named(calibration(reads))["cores.lost"].flat == pytest.approx((0.07 - 0.05,))
     pinned = [one._replace(pinned=one.made + n / 100, pin_clock=0.05 * n) for n, one in enumerate(notes)]
     pins = named(calibration(run(*pinned, workers=2, kinds=kinds)))
-    assert pins["cores.lost"].mean < found["cores.lost"].mean - 0.04
+    assert pins["cores.lost"].flat == pytest.approx((0.07 - 0.05,))
     # One worker on two CPUs, more CPUs than workers, or one CPU: nobody wanted all of several.
     assert "cores.lost" not in named(calibration(run()))
     assert "cores.lost" not in named(calibration(full, cpus=3))
@@ -118,11 +120,8 @@ def test_time_that_nobody_of_the_job_had_is_lost_where_it_wanted_all_cpus() -> N
     # Of workers whose samples wait, nobody knows what they wanted.
     waits = [one._replace(wall=(1.3, 1.3), queued=0.0, waited=0.0) for one in notes]
     assert "cores.lost" not in named(calibration(run(*waits, workers=2, kinds=kinds)))
-    # More than half of the time is lost to others, and no time cannot be lost.
-    idle = [one._replace(process=0.1 * (n // 2)) for n, one in enumerate(notes)]
-    assert named(calibration(run(*idle, workers=2, kinds=kinds)))["cores.lost"].flat == (MOST_LOST,)
-    busy = [one._replace(process=1.2 * (n // 2)) for n, one in enumerate(notes)]
-    assert named(calibration(run(*busy, workers=2, kinds=kinds)))["cores.lost"].flat == (0.0,)
+    # Other programs had part of the time while a run was disturbed.
+    assert "cores.lost" not in named(calibration(replace(full, others=1.0)))
 
 
 def test_the_threads_of_several_workers_are_told_apart() -> None:

@@ -123,6 +123,34 @@ def test_batches_that_vary_as_a_whole_do_so_in_the_scenario() -> None:
     assert found.workload.shared_cv == 0.12 == stage.phases[0].shared_cv
 
 
+@pytest.mark.parametrize(
+    ("lost", "host", "share"),
+    [
+        ((0.02, 0.04), {}, 0.03),
+        ((0.02, -0.04), {}, 0.0),  # less than nothing cannot be lost
+        ((0.9, 0.9), {}, 0.25),
+        ((0.02, 0.04), {"terms": (CoreTerm("affinity", 2.0, ""), CoreTerm("quota", 1.5, ""))}, 0.0),  # by the quota
+        ((0.02, 0.04), {"terms": (CoreTerm("affinity", 1.0, ""),)}, 0.0),  # two threads of one core
+    ],
+)
+def test_time_lost_is_known_where_each_cpu_that_ran_is_a_core(lost: Any, host: Any, share: float) -> None:
+    made = profile(cores__lost=tuple((value,) for value in lost))
+    terms = (CoreTerm("affinity", 2.0, ""),)
+    tables = replace(made, host=replace(made.host, **{"terms": terms, "affinity_cpus": 2} | host)).scenario_tables()
+    assert tables["host"].get("sharing_loss", 0.0) == pytest.approx(share)
+    line = build(read_scenario(tables), Option.OVERLAPPED, 2.0, 2)
+    assert line.core_rate(2) == pytest.approx((1.0 - share) * line.speed[1])
+
+
+def test_more_cores_do_no_less_where_some_of_their_time_is_lost() -> None:
+    found = replace(
+        scenario := read_scenario(profile().scenario_tables()), host=replace(scenario.host, sharing_loss=0.25)
+    )
+    lines = [build(found, Option.OVERLAPPED, cores / 8, 9) for cores in range(4, 40)]
+    work = [9 * line.core_rate(9) for line in lines]
+    assert work == sorted(work) and lines[4].sharing_loss == 0.0
+
+
 def test_a_free_core_takes_its_share_of_sending() -> None:
     """Beside two workers a third core is free, unless the trainer spins on it or there is a second job."""
     found = read_scenario(profile(prepare__send=((0.04,),), prepare__send_overlap=((0.75,),)).scenario_tables())

@@ -88,7 +88,9 @@ def exactly(job: Job) -> Job:
     service_times = {
         key: np.vectorize(F, otypes=[object])(drawn_times) for key, drawn_times in draws.service_times.items()
     }
-    return replace(pipeline, **changes, **tables), Draws(service_times), length
+    shares = {name: F(getattr(pipeline.trainer, name)) for name in ("lead", "release", "settling")}
+    trainer = replace(pipeline.trainer, **shares)
+    return replace(pipeline, **changes, **tables, trainer=trainer), Draws(service_times), length
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
