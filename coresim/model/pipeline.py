@@ -279,8 +279,8 @@ class Pipeline:
     def core_rate(self, tasks: int, spinning: int = 0) -> Number:
         """Progress per second of each of ``tasks`` runnable tasks: s(k) min(tasks, width) / tasks.
 
-        Of ``spinning`` ones, none moves memory: k is the cores at work for the others. Tasks beyond the width, up to one
-        more for each core, add ``siblings``. From ``width`` tasks on, ``sharing_loss`` of the work is lost.
+        Of ``spinning`` ones, none moves memory: k is the cores at work for the others. Tasks beyond the width, up to
+        one more for each core, add ``siblings``. From ``width`` tasks on, ``sharing_loss`` of the work is lost.
         """
         busy = min(tasks, self.width)
         at_work = busy * (tasks - spinning) * self.one / tasks if spinning else busy
