@@ -40,8 +40,9 @@ and all settings of a recording 0.1 points at the most.
 
 GPU idle is the share of the time that steps alone do not need: 1 less the accelerator utilisation of MLPerf Storage.
 In recordings of real training, on emulated devices too, from before 21:50 UTC on 26 November 2026 it was the share that
-no step covers, by the device's events. Notes of that time have figures of that kind. Their tables here have today's;
-the intervals that were stated moved with the predictions, since nobody knows how wide they would have been.
+no step covers, by the device's events. Notes of that time have figures of that kind. Their tables here have today's,
+and their files were converted to today's format, in which the events' share is `uncovered`; the intervals that were
+stated moved with the predictions, since nobody knows how wide they would have been.
 
 To add a machine: `coresim validate --grid calibration/grid.toml -o calibration/NAME.ledger.json`, then this script.
 """

@@ -12,6 +12,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -25,6 +26,11 @@ DATA = Path(__file__).parent / "data"
 MOST_BYTES = 64_000_000
 #: Lists and tables within each other that a file may hold.
 MOST_DEPTH = 50
+
+
+def utc_now() -> str:
+    """The time as files hold it: ISO 8601, in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -11,7 +11,7 @@ from coresim.attaching.hooks import hook
 from coresim.attaching.rank import AttachedRank
 from coresim.attaching.session import FAILED, READY, Folder, SessionPlan
 from coresim.errors import CoresimError, MissingPartError
-from coresim.measure.campaign import utc_now
+from coresim.files import utc_now
 from coresim.measure.system_root import check_proc
 from coresim.model.profile import Profile
 

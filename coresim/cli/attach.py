@@ -25,6 +25,7 @@ from coresim.cli.common import (
 )
 from coresim.cli.request import request_from
 from coresim.errors import EXIT_ANSWERED, EXIT_NOT_TRUSTED, InputError
+from coresim.files import utc_now
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, find_step
 from coresim.model.load import check_overrides, scenario_of
 from coresim.model.profile import Profile
@@ -107,7 +108,6 @@ def measured(args: argparse.Namespace) -> Profile:
 def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Profile, list[dict[str, Any]]]:
     """Run the program of ``args.command``; the profile of its job, and what each of its ranks told."""
     from coresim.attaching.assemble import profile_of
-    from coresim.measure.campaign import utc_now
 
     began, since = utc_now(), time.time()
     found = _run(args, trials)

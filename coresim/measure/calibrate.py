@@ -89,8 +89,8 @@ class CalibrationRun:
         than in a training. If a run has no other batches, all count but the first: the trainer has no earlier batch to
         free then.
         """
-        kinds = [kind for kind in self.kinds if kind not in (*UNUSUAL, DRAINED)]
-        found = [step for step, kind in zip(self.trial.steps, self.kinds, strict=True) if kind in kinds]
+        pairs = zip(self.trial.steps, self.kinds, strict=True)
+        found = [step for step, kind in pairs if kind not in (*UNUSUAL, DRAINED)]
         return found or list(self.trial.steps[1:] or self.trial.steps)
 
 

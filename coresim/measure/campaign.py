@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 
 from coresim import __version__
 from coresim.errors import InputError
+from coresim.files import utc_now
 from coresim.measure.accelerator import AcceleratorConfig
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.host import read_host
@@ -108,11 +108,6 @@ class Request(StepRequest):
         """How fresh processes build the workload, with ``folder`` for the data that it makes."""
         target = self.dataset or target_of(self.workload)
         return WorkloadSpec(target, folder, self.batch_size, self.collate, self.worker_init)
-
-
-def utc_now() -> str:
-    """The time as ISO 8601, in UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def run_campaign(

@@ -192,10 +192,9 @@ def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> l
             subject.sample(place)
 
     pair = sibling_cpus()
-    if pair is None:
-        return measure_pressure(work, Context(seconds, cautions=cautions))
-    shared = measure_siblings(work, pair, Context(SIBLINGS * seconds, cautions=cautions))
-    return [*measure_pressure(work, Context((1.0 - SIBLINGS) * seconds, cautions=cautions)), *shared]
+    shared_s = SIBLINGS * seconds if pair else 0.0
+    shared = measure_siblings(work, pair, Context(shared_s, cautions=cautions)) if pair else []
+    return [*measure_pressure(work, Context(seconds - shared_s, cautions=cautions)), *shared]
 
 
 def _store(rig: Rig, path: Path) -> None:

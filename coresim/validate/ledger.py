@@ -6,23 +6,20 @@ import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from coresim import __version__, stats
 from coresim.errors import InputError
-from coresim.files import as_record, check_version, read_json, write_json
+from coresim.files import as_record, check_version, read_json, utc_now, write_json
 from coresim.measure.parts import version_of
 from coresim.model.host import HostFacts
 from coresim.sim.run import RunLength
 from coresim.validate.grid import Grid, Setting
-from coresim.validate.predict import Costs, Prediction, idle_share
+from coresim.validate.predict import Costs, Prediction
 
 FORMAT = "coresim-ledger"
 VERSION = 6
-#: The format whose trials of real training had the share that no step covers, by the device's events, as their idle.
-COVERED = 5
 
 
 @dataclass(frozen=True)
@@ -199,7 +196,7 @@ def empty_ledger(host: HostFacts, grid: Grid, command: str, device: str = "cuda"
     return Ledger(
         tool_version=__version__,
         command=command,
-        time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        time_utc=utc_now(),
         host_fingerprint=host.fingerprint,
         cpu_model=host.cpu_model or "unknown",
         cpus=round(host.usable_cores),
@@ -229,11 +226,11 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
     """A ledger from its file.
 
     Raises:
-        InputError: no ledger, one from before format `COVERED`, a newer one, or something missing in it.
+        InputError: no ledger, one of an earlier or a newer format, or something missing in it.
     """
     document = read_json(path)
     check_version(path, document, FORMAT, VERSION)
-    if document["schema_version"] < COVERED:  # what is calibrated has changed: its predictions would not come out again
+    if document["schema_version"] < VERSION:  # what its figures mean has changed
         raise InputError(
             f"{path}: recorded by an earlier coresim (format {document['schema_version']}); validate again, into"
             " another file"
@@ -241,28 +238,8 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
     body = {name: value for name, value in document.items() if name not in ("format", "schema_version")}
     try:
         found: Ledger = as_record(Ledger, {"points": None} | body)
-        if document["schema_version"] == COVERED:
-            found = replace(found, points=tuple(map(_of_covered, found.points)))
     except InputError as error:
         raise InputError(f"{path}: {error}; validate again, into another file") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: not a whole ledger ({error}); validate again, into another file") from None
     return found
-
-
-def _of_covered(point: RecordedPoint) -> RecordedPoint:
-    """A point of a ledger of the format `COVERED`, its idle as `idle_share` has it.
-
-    The interval moves with the prediction: how wide it would have been is not known.
-    """
-    if not point.setting.trains:
-        return point
-    trials = tuple(
-        replace(trial, idle=idle_share(point.step_s, trial.seconds_per_step), uncovered=trial.idle)
-        for trial in point.trials
-    )
-    known = point.prediction
-    idle = idle_share(point.step_s, known.seconds_per_step)
-    more = idle - known.idle
-    prediction = replace(known, idle=idle, low=known.low + more, high=min(1.0, known.high + more))
-    return replace(point, prediction=prediction, trials=trials)

@@ -186,8 +186,7 @@ class _Maker:
         return RecordedJob(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
 
     def _predicted(self, job: int, costs: Costs, setting: Setting) -> RecordedPoint:
-        length = trial_length(costs, setting, self.trial_s)
-        length = long_enough(costs, setting, length, self.engine)
+        length = long_enough(costs, setting, trial_length(costs, setting, self.trial_s), self.engine)
         return RecordedPoint(
             job=job,
             setting=setting,

@@ -48,6 +48,9 @@ ALONE = "2026-11-26T21:50"
 FEW = 25
 #: Their points are predicted again in a quick run too; CI takes those of all.
 QUICK = {"epyc-2cpu-alone.ledger.json"}
+each_ledger = pytest.mark.parametrize(
+    "path", [pytest.param(path, id=path.name, marks=[pytest.mark.slow] * (path.name not in QUICK)) for path in LEDGERS]
+)
 
 
 def _is_other(point: RecordedPoint) -> bool:
@@ -61,9 +64,7 @@ def has_moved(point: RecordedPoint) -> bool:
     return dealt_later or point.setting.workload in LOCKED
 
 
-@pytest.mark.parametrize(
-    "path", [pytest.param(path, id=path.name, marks=[pytest.mark.slow] * (path.name not in QUICK)) for path in LEDGERS]
-)
+@each_ledger
 def test_recorded_predictions_come_out_again(path: Path):
     """They were made by the coresim of their day: the model may have changed since, by less than a point on average."""
     recorded = read(path)
@@ -96,7 +97,7 @@ def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
     assert own.idle_mean < own.rate_mean or path.name == PAUSED
 
 
-@pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
+@each_ledger
 def test_every_ledger_names_a_grid_that_was_declared_here(path: Path):
     recorded = read(path)
     grid = load_grid(FOLDER / recorded.grid)
@@ -105,6 +106,7 @@ def test_every_ledger_names_a_grid_that_was_declared_here(path: Path):
     assert path.name in (FOLDER / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_speed_of_a_machine_is_as_uncertain_as_the_trials_showed():
     calibrations, factor = wandering(map(read, LEDGERS))
     assert calibrations >= 40

@@ -38,7 +38,7 @@ from coresim.theory.bounds import bounds
 from coresim.validate.grid import load_grid
 from coresim.validate.ledger import load_ledger
 
-COUNT = int(os.environ.get("CORESIM_FUZZ", "4000"))
+COUNT = int(os.environ.get("CORESIM_FUZZ", "2000"))
 SEED = 20
 #: One in so many scenarios that were taken is simulated.
 SIMULATED = 100

@@ -119,7 +119,13 @@ def test_a_limit_of_cores_is_no_reason_to_buy_none() -> None:
     assert found.need_cores and found.today.cores_needed[0] > 3
 
 
-@pytest.mark.parametrize("name", JOBS)
+#: What the others may show is among what these show; CI tries all.
+SHORT_JOBS = ("more cores", "no core count")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(job, marks=[pytest.mark.slow] * (job not in SHORT_JOBS)) for job in JOBS]
+)
 def test_headline_tables_verdict_and_remedies_say_the_same_of_one_setting(name: str) -> None:
     host, most, there = JOBS[name]
     assert one_interval(coresim.recommend(job(host), max_cores=most, options=(2, 3))) == there

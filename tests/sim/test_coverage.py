@@ -121,7 +121,7 @@ NAMES = [*EXPONENTIAL, *LINES]
 SHORT = ["workers share cores", "credits are the workers", "one worker", "as many credits as workers"]
 PLANS = [
     pytest.param(RECOMMEND, id="recommend", marks=pytest.mark.slow),
-    pytest.param(CURVE, id="curve"),
+    pytest.param(CURVE, id="curve", marks=pytest.mark.slow),
     pytest.param(SIMULATE, id="simulate"),
 ]
 

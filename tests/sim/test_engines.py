@@ -23,7 +23,7 @@ from coresim.sim.draws import Draws
 from coresim.sim.run import Run, RunLength, Trace
 
 F = Fraction
-CASES = int(os.environ.get("CORESIM_CASES", "60"))
+CASES = int(os.environ.get("CORESIM_CASES", "40"))
 CHUNKS = 12
 ROUNDING = 1e-12
 #: Of float cases, how many may differ by more: those that tie exactly, or that magnify rounding step by step.

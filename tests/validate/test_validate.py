@@ -272,7 +272,7 @@ def test_worth_is_the_error_without_an_effect_less_that_with_it():
     ("change", "error", "names"),
     [
         ({"schema_version": 99}, NewerFileError, "newer"),
-        ({"schema_version": 4}, InputError, "earlier coresim.*validate again, into another file"),
+        ({"schema_version": 5}, InputError, "earlier coresim.*validate again, into another file"),
         ({"format": "else"}, InputError, "coresim-ledger"),
         ({"jobs": [{"costs": []}]}, InputError, "not a whole ledger"),
         ({"points": None}, InputError, "not a whole ledger"),
@@ -284,25 +284,6 @@ def test_a_bad_ledger_is_refused(tmp_path: Path, change: dict, error: type, name
     write_json(tmp_path / "l.json", ledger().to_dict() | change)
     with pytest.raises(error, match=names):
         load_ledger(tmp_path / "l.json")
-
-
-def test_an_older_ledger_s_idle_of_real_training_is_what_steps_alone_do_not_need(tmp_path: Path):
-    """Events showed 10 % of each 20 ms outside of steps; a step alone takes 10 ms. Predicted: 30 % of 25 ms."""
-    from coresim.files import write_json
-    from coresim.validate.predict import Prediction
-
-    trained, emulated = replace(SETTING, model="tiny", precision="bf16"), SETTING
-    trial = replace(measured(0.1), seconds_per_step=0.02)
-    points = tuple(
-        replace(point(setting, 0.3), prediction=Prediction(0.3, 0.2, 0.35, 0.025), trials=(trial,))
-        for setting in (trained, emulated)
-    )
-    write_json(tmp_path / "l.json", ledger(*points).to_dict() | {"schema_version": 5})
-    found, same = load_ledger(tmp_path / "l.json").points
-    assert same == points[1]
-    assert (found.idle, found.clean[0].uncovered) == pytest.approx((0.5, 0.1))
-    known = found.prediction
-    assert (known.idle, known.low, known.high) == pytest.approx((0.6, 0.5, 0.65))
 
 
 def test_the_latest_ledger_is_found_by_host_and_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

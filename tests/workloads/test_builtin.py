@@ -36,7 +36,7 @@ FEW = 2
 
 
 #: Their data or their samples take longest; CI tries them.
-LONG = {"detection", "memory-bound", "tabular", "tensors", "volumes-npz"}
+LONG = {"detection", "images-encoded", "images-heavy", "memory-bound", "tabular", "tensors", "volumes-npz"}
 
 
 @pytest.fixture(
@@ -179,6 +179,7 @@ def test_waiting_outweighs_the_work_and_is_the_same_each_time() -> None:
     assert len(set(waits)) > 200
 
 
+@pytest.mark.slow
 def test_slabs_are_far_beyond_the_private_caches_and_stay_inside_the_table(tmp_path: Path) -> None:
     workload = MemoryBoundWorkload(tmp_path)
     workload.make()
