@@ -325,10 +325,12 @@ def hangs(link) -> None:
     time.sleep(600)
 
 
-@pytest.mark.parametrize(("job", "words"), [(dies, "the worker process ended"), (hangs, "no answer for 2 s")])
-def test_busy_process_that_does_not_start(monkeypatch, job, words):
+@pytest.mark.parametrize(
+    ("job", "words", "timeout"), [(dies, "the worker process ended", 60.0), (hangs, "no answer for 0.5 s", 0.5)]
+)
+def test_busy_process_that_does_not_start(monkeypatch, job, words, timeout):
     monkeypatch.setattr(training_step, "_compute", job)
-    monkeypatch.setattr(worker_pool, "START_TIMEOUT", 2.0)
+    monkeypatch.setattr(worker_pool, "START_TIMEOUT", timeout)
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     with pytest.raises(CoresimError, match=rf"keeping cores busy: {words}"), training_step.busy_processes(1):
         pass
@@ -402,11 +404,11 @@ def test_a_fresh_process_that_dies_is_one_line(fake_torch, body, error, words):
 
 
 def test_a_fresh_process_that_hangs_is_ended(fake_torch, monkeypatch):
-    monkeypatch.setattr(accelerator, "TIMEOUT", 2.0)
+    monkeypatch.setattr(accelerator, "TIMEOUT", 1.0)
     fake_torch("import time; time.sleep(600)")
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     # However far it comes in this time: it never ends by itself.
-    with pytest.raises(CoresimError, match="did not end within 2 s"):
+    with pytest.raises(CoresimError, match="did not end within 1 s"):
         accelerator.measure_accelerator(CPU)
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
 

@@ -300,16 +300,16 @@ def test_where_samples_wait_a_crowd_is_as_many_as_want_one_core_more_than_there_
     monkeypatch.setattr(module.worker, "available_memory", lambda: 1 << 40)
     monkeypatch.setattr(module.worker, "shared_memory", lambda: (free, free))
     line = bench_of(cpus=2, sample=lambda call: 0.01, wait=wait, handover=0.0, receive=0.0)
-    found = calibrate(line, budget_s=6000.0, rounds=2)
+    found = calibrate(line, budget_s=1500.0, rounds=2)
     assert found.counts == ((1, 2) if crowd is None else (1, 2, crowd))
     assert sum(run.workers == crowd for run in found.runs) == (0 if crowd is None else 2)
 
 
 def test_a_crowd_is_no_larger_where_the_loader_may_not_run_with_more(bench_of: Make) -> None:  # noqa: F811
     line = bench_of(cpus=2, sample=lambda call: 0.01, wait=1.0, handover=1.0)
-    assert calibrate(line, budget_s=6000.0, rounds=1, counts=(1, 2, 4)).counts == (1, 2, 4)
+    assert calibrate(line, budget_s=1500.0, rounds=1, counts=(1, 2, 4)).counts == (1, 2, 4)
     line.samples = 0  # a stream, perhaps of few files
-    assert calibrate(line, budget_s=6000.0, rounds=1).counts == (1, 2, 3)
+    assert calibrate(line, budget_s=1500.0, rounds=1).counts == (1, 2, 3)
 
 
 def test_it_tells_how_far_it_is(bench_of: Make) -> None:  # noqa: F811

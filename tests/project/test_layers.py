@@ -88,15 +88,14 @@ def room_of(path: Path) -> str:
 
 @cache
 def tree(path: Path) -> ast.Module:
-    """The file's syntax, without what only type checkers see."""
+    """The file's syntax, without what only type checkers see, which stands at the top."""
+    found = ast.parse(path.read_text())
+    found.body = [node for node in found.body if not _is_for_types(node)]
+    return found
 
-    class Strip(ast.NodeTransformer):
-        def visit_If(self, node: ast.If) -> ast.AST | None:
-            types_only = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-            return None if types_only else self.generic_visit(node)
 
-    stripped: ast.Module = Strip().visit(ast.parse(path.read_text()))
-    return stripped
+def _is_for_types(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 @cache

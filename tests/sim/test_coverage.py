@@ -118,7 +118,7 @@ def missed(name: str, plan: Plan) -> int:
 
 NAMES = [*EXPONENTIAL, *LINES]
 #: Lines that take few steps to know their truth, and for each interval. CI tries all.
-SHORT = ["workers share cores", "credits are the workers", "one worker", "as many credits as workers"]
+SHORT = ["workers share cores", "one worker"]
 PLANS = [
     pytest.param(RECOMMEND, id="recommend", marks=pytest.mark.slow),
     pytest.param(CURVE, id="curve", marks=pytest.mark.slow),
