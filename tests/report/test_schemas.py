@@ -100,6 +100,7 @@ def test_of_a_job_that_is_no_program_nothing_is_told_of_today(profile_path: Path
     check(printed("schema", "recommend"), told)
 
 
+@pytest.mark.slow
 def test_a_wrong_output_does_not_fit(outputs: dict[str, Any]) -> None:
     wrong = {
         "recommend": lambda document: document["today"].update(gpu_idle_by_rank=[0.5, -0.5]),

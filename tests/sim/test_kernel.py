@@ -340,7 +340,7 @@ def busy_and_outstanding(run: Run) -> tuple[float, float]:
 
 @pytest.mark.parametrize(
     ("workers", "cores", "credits", "prepare", "step"),
-    [(4, 2.0, 8, 1.0, 0.5), (6, 2.5, 6, 1.0, 0.35), (8, 5.0, 16, 2.0, 0.45)],
+    [(4, 2.0, 8, 1.0, 0.5), (6, 2.5, 6, 1.0, 0.35), pytest.param(8, 5.0, 16, 2.0, 0.45, marks=pytest.mark.slow)],
 )
 def test_birth_death(workers: int, cores: float, credits: int, prepare: float, step: float) -> None:
     pipeline = example(workers, cores, credits, prepare, step)

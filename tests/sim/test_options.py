@@ -561,7 +561,7 @@ def generated(seed: int) -> Json:
     return tables
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= 8)) for seed in range(12)])
 def test_any_scenario(tool: Tool, seed: int) -> None:
     tables = generated(seed)
     spread = tables.pop("spread", None)
