@@ -50,7 +50,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     job = parser.add_argument_group("what to run")
     add_flags(job, "workload", "dataset", "collate", "worker-init")
-    job.add_argument("--batch-size", type=whole_number(0), metavar="N", help="samples per batch (default 32)")
+    job.add_argument("--batch-size", type=whole_number(0), metavar="N",
+                     help="samples per batch (default: 32; of --dataset its DataLoader's, else 64)")  # fmt: skip
     job.add_argument("--step", metavar="MODULE:NAME",
                      help="train with your own: train_step(batch), or a function that returns one")  # fmt: skip
     job.add_argument("--model", metavar="NAME",
@@ -126,7 +127,9 @@ def _job(args: argparse.Namespace, folder: str) -> tuple[Grid, dict[str, Workloa
     target, data = args.dataset or target_of(name), str(Path(folder, "data"))
     spec = WorkloadSpec(target, data, collate=args.collate, worker_init=args.worker_init)
     cores = max(1, int(read_host(load_window=0.0).usable_cores))
-    grid = (quick_grid if args.quick else job_grid)(name, 32 if args.batch_size is None else args.batch_size, cores)
+    require(args.batch_size != 0, "--batch-size: at least 1 is needed")
+    size = args.batch_size or (0 if args.dataset else 32)
+    grid = (quick_grid if args.quick else job_grid)(name, size, cores)
     if args.step_time:
         grid = fixed_step(grid, parse_duration(args.step_time, "--step-time"))
     model, precision = _trained(args)

@@ -36,7 +36,7 @@ class Setting:
     """
 
     workload: str = key(TEXT, "the job that prepares samples")
-    batch_size: int = key(COUNT, "samples per batch")
+    batch_size: int = key(COUNT_OR_NONE, "samples per batch; 0: as many as the job's own loader has")
     option: Option = key(Kind(read_option, {"enum": list(Option)}), "how the work before a step is organised")
     workers: int = key(COUNT_OR_NONE, "worker processes, or threads that preprocess")
     cores: int = key(COUNT, "cores that may be used")

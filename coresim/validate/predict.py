@@ -95,13 +95,11 @@ def rate_period(costs: Costs, setting: Setting) -> float:
     """
     scenario = costs.scenario
     workload = scenario.workload
-    wait, work = workload.batch_size * workload.fetch.mean, workload.batch_size * workload.preprocess.mean
-    wait *= setting.straggler
-    work += workload.collate.mean
+    wait = workload.batch_size * workload.fetch.mean * setting.straggler
+    work = workload.batch_size * workload.preprocess.mean + workload.collate.mean
     if setting.option == Option.NO_OVERLAP:
         return wait + work
-    busy = setting.busy
-    speeds = scenario.host.speed
+    busy, speeds = setting.busy, scenario.host.speed
     speed = speeds[min(busy, len(speeds)) - 1]
     if setting.option == Option.STAGED:
         return max(wait / Layout.fetchers, work / busy / speed)
@@ -121,12 +119,11 @@ def step_time(costs: Costs, setting: Setting) -> float:
 
 def trial_length(costs: Costs, setting: Setting, seconds: float) -> RunLength:
     """Warm-up until the empty start is forgotten, then whole rounds of all workers for about ``seconds``."""
-    credits = max(1, setting.workers) * setting.prefetch_factor
     step, prepare = step_time(costs, setting), rate_period(costs, setting)
     period = step + prepare if setting.option == Option.NO_OVERLAP else max(step, prepare)
     cycle = max(1, setting.workers)
     wanted = min(MOST_STEPS, max(LEAST_STEPS, seconds / period))
-    warm_up = 2 * credits + 2
+    warm_up = 2 * cycle * setting.prefetch_factor + 2
     return RunLength(warm_up + cycle * round(wanted / cycle), warm_up)
 
 

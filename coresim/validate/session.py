@@ -99,17 +99,17 @@ def validate(
                 break
             name = settings[0].workload
             tell = partial(_tell, progress, name, made, total)
-            spec = replace(specs[name], batch_size=settings[0].batch_size)
-            # Drop an interrupted validation's trials of these settings: they belong to another calibration.
-            ledger = maker.run(spec, settings, ledger.without(settings), tell)
+            spec = replace(specs[name], batch_size=settings[0].batch_size or None)
+            ledger = maker.run(spec, settings, ledger, tell)
             made += sum(setting.repeats for setting in settings)
     return ledger
 
 
 def unsettled(grid: Grid, ledger: Ledger) -> list[Setting]:
-    """The settings of the grid for which the ledger has too few trials."""
+    """The settings of the grid for which the ledger has too few trials; it has the batch sizes that were run."""
     done = {point.setting for point in ledger.points if settled(point)}
-    return [setting for setting in grid.settings if setting not in done]
+    own = {replace(setting, batch_size=0) for setting in done}
+    return [setting for setting in grid.settings if setting not in (done if setting.batch_size else own)]
 
 
 def fitting(settings: Sequence[Setting], notice: Callable[[str], None] = lambda line: None) -> list[Setting]:
@@ -144,6 +144,9 @@ class _Maker:
         """Calibrate, predict all of the settings, then let the same process make their trials, each kept at once."""
         began = time.monotonic()
         with Server(spec, build_timeout=self.build_timeout, more=Trials(), tell=lambda what: tell(what, 0)) as server:
+            settings = [replace(setting, batch_size=server.facts.batch_size) for setting in settings]
+            # Drop an interrupted validation's trials of these settings: they belong to another calibration.
+            base = base.without(settings)
             job, paces = self._calibrated(server, settings[0], tell)
             points = [self._predicted(len(base.jobs), job.costs, setting) for setting in settings]
             job = replace(job, seconds=time.monotonic() - began)
@@ -178,10 +181,9 @@ class _Maker:
             tell("timing the training step again", 0)
             device, training = server.ask(Train(first, device, again=training))
         host = read_host(load_window=0.0)
-        measurements = [*found.measurements, *self.bandwidth]
-        profile = assemble(server.facts, found, host, NO_STEP, measurements, ())
-        tables, spread = profile.scenario_tables(), speed_spread(profile)
-        costs = Costs(tables, found.sampled, training, spread=spread, drift=DRIFT)
+        profile = assemble(server.facts, found, host, NO_STEP, [*found.measurements, *self.bandwidth], ())
+        tables = profile.scenario_tables()
+        costs = Costs(tables, found.sampled, training, spread=speed_spread(profile), drift=DRIFT)
         warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
         return RecordedJob(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
 

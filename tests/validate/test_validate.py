@@ -436,6 +436,29 @@ def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_sto
 
 @needs_torch
 @pytest.mark.usefixtures("in_a_hurry")
+def test_batches_are_those_of_the_loader_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from coresim.cli.main import main
+
+    (tmp_path / "loader_of_a_user.py").write_text(
+        "import torch\nfrom torch.utils.data import DataLoader\n"
+        "def make():\n    return DataLoader([torch.zeros(4) for _ in range(50)], batch_size=8)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    flags = ["--quick", "--step-time", "5 ms", "--trial-time", "0.2 s", "--max-error", "1", "-o", "own.json"]
+    arguments = ["validate", "--dataset", "loader_of_a_user:make", *flags]
+    assert main(arguments) == 0
+    found = load_ledger("own.json")
+    assert {point.setting.batch_size for point in found.points} == {8}
+    assert {job.costs.scenario.workload.batch_size for job in found.jobs} == {8}
+    assert main([*arguments, "--time", "1 ms"]) == 5
+    assert "a finished validation; kept as" in capsys.readouterr().err
+
+
+@needs_torch
+@pytest.mark.usefixtures("in_a_hurry")
 def test_validate_trains_with_the_user_s_own_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -483,6 +506,14 @@ def test_settings_with_more_cores_than_there_are_are_left_out_and_said(tmp_path:
     found = validate(grid, {}, ledger(), simulate, notice=said.append)
     assert not found.points
     assert len(said) == 1 and "2 settings with more cores are left out" in said[0]
+
+
+def test_a_setting_whose_batches_are_the_loader_s_own_is_done_with_the_size_that_ran():
+    from coresim.validate.session import unsettled
+
+    grid = Grid("g", "f", (replace(SETTING, batch_size=0), replace(SETTING, batch_size=0, workers=3)))
+    assert unsettled(grid, ledger(point(SETTING, 0.3, 0.3))) == [grid.settings[1]]
+    assert unsettled(Grid("g", "f", (replace(SETTING, batch_size=7),)), ledger(point(SETTING, 0.3, 0.3)))
 
 
 def test_who_interrupts_is_told_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
