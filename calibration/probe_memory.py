@@ -2,9 +2,9 @@
 
 It needs torch and takes half a minute. A process without workers joins batches of 16 MiB, as a trial without overlap
 does. The C library keeps the memory of a batch for the next one, or gives it back to the system and takes new memory,
-whose pages the system must clear. ``usual`` leaves that to the library; ``kept`` tells it never to give memory back
-(mallopt(3)). ``new`` is the share of batches with page faults for at least half of their pages, and ``batch_ms`` and
-``new_ms`` are the CPU times to join a batch: of all of them, and of those with new memory.
+whose pages the system must clear. "Memory as usual" leaves that to the library; "memory is kept" tells it never to
+give memory back (mallopt(3)). ``new`` is the share of batches with page faults for at least half of their pages.
+``batch_ms`` and ``new_ms`` are the CPU times to join a batch: of all of them, and of those with new memory.
 """
 
 from __future__ import annotations
@@ -32,18 +32,16 @@ from coresim.workloads.registry import target_of
 
 BATCH, PAGES = 16, 16 * 2**20 // PAGE
 ROUNDS, STEPS, WARM_UP = 3, 250, 6
-#: mallopt(3): what is free at the end of the heap before it is given back, and the size from which on a block is not
-#: of the heap. The largest value that each may have.
-TRIM, MMAP, MOST = -1, -3, 2**31 - 1
-LARGEST_OF_HEAP = 32 * 2**20
+#: Parameters of mallopt(3), each with its largest value: what is free at the end of the heap before it is given back,
+#: and the size from which on a block is not of the heap.
+TRIM, MMAP = (-1, 2**31 - 1), (-3, 32 * 2**20)
 
 
 def batches(rig: Rig, kept: bool) -> list[tuple[float, int]]:
     """CPU seconds to join each batch, and the page faults since the one before."""
     if kept:
         libc = ctypes.CDLL(None)
-        libc.mallopt(TRIM, MOST)
-        libc.mallopt(MMAP, LARGEST_OF_HEAP)
+        assert libc.mallopt(*TRIM) and libc.mallopt(*MMAP)
     faults: list[int] = []
     with closing(rig.subject(threads=False).open(Layout(0), 1)) as pipe:
         trial = run_trial(

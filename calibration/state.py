@@ -41,8 +41,8 @@ and all settings of a recording 0.1 points at the most.
 GPU idle is the share of the time that steps alone do not need: 1 less the accelerator utilisation of MLPerf Storage.
 In recordings of real training, on emulated devices too, from before 21:50 UTC on 26 November 2026 it was the share that
 no step covers, by the device's events. Notes of that time have figures of that kind. Their tables here have today's,
-and their files were converted to today's format, in which the events' share is `uncovered`; the intervals that were
-stated moved with the predictions, since nobody knows how wide they would have been.
+and their files were converted to today's format, in which the events' share is `uncovered`; what was predicted
+was counted anew, and the intervals moved with it, since nobody knows how wide they would have been.
 
 To add a machine: `coresim validate --grid calibration/grid.toml -o calibration/NAME.ledger.json`, then this script.
 """
@@ -167,7 +167,7 @@ def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) ->
     ]
     text = (
         "### Structure and machine\n\nWhat was predicted ahead stands as it was written before the trials, by the"
-        " coresim of that day; all other rows are by today's. The last row feeds the simulation what each trial's own"
+        " coresim of that day, or as it was converted (see the head); all other rows are by today's. The last row feeds the simulation what each trial's own"
         " workers noted. It is no prediction; what it misses is the model's structure, and the difference is what the"
         " machine's changing pace and unmodelled contention did between the calibration and the trial.\n\n"
     )

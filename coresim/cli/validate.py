@@ -51,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     job = parser.add_argument_group("what to run")
     add_flags(job, "workload", "dataset", "collate", "worker-init")
     job.add_argument("--batch-size", type=whole_number(0), metavar="N",
-                     help="samples per batch (default: 32; of --dataset its DataLoader's, else 64)")  # fmt: skip
+                     help="samples per batch (default: 32; with --dataset those of its DataLoader, or 64)")  # fmt: skip
     job.add_argument("--step", metavar="MODULE:NAME",
                      help="train with your own: train_step(batch), or a function that returns one")  # fmt: skip
     job.add_argument("--model", metavar="NAME",
@@ -67,7 +67,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "-o", "--output", default=DEFAULT_LEDGER, metavar="FILE",
         help="the ledger (default: %(default)s); an unfinished one of the same grid, host and versions is resumed;"
-        " any other existing file is renamed to FILE.old",
+        " any other ledger there is renamed to FILE.old",
     )  # fmt: skip
     parser.add_argument("--device", default="cuda", metavar="NAME", help="where nets and steps train (default: cuda)")
     add_flags(parser, "build-timeout")

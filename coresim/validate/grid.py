@@ -36,7 +36,7 @@ class Setting:
     """
 
     workload: str = key(TEXT, "the job that prepares samples")
-    batch_size: int = key(COUNT_OR_NONE, "samples per batch; 0: as many as the job's own loader has")
+    batch_size: int = key(COUNT_OR_NONE, "samples per batch; 0, in no file: those of --dataset's own loader")
     option: Option = key(Kind(read_option, {"enum": list(Option)}), "how the work before a step is organised")
     workers: int = key(COUNT_OR_NONE, "worker processes, or threads that preprocess")
     cores: int = key(COUNT, "cores that may be used")
@@ -186,5 +186,6 @@ def _block(table: dict[str, Any]) -> Iterator[Setting]:
     lists = [given[name] if isinstance(given[name], list) else [given[name]] for name in varied]
     for name, values in zip(varied, lists, strict=True):
         check(bool(values), f"block.{name} = []: at least one value is needed")
+        check(name != "batch_size" or 0 not in values, "block.batch_size = 0: at least 1 is needed")
     for combination in itertools.product(*lists):
         yield read_section(Setting, given | dict(zip(varied, combination, strict=True)), "block")

@@ -171,8 +171,9 @@ class Ledger:
         return replace(self, points=tuple(point for point in self.points if self.job_of(point).title == title))
 
     def without(self, settings: Collection[Setting]) -> Ledger:
-        """The ledger without the points of those settings."""
-        return replace(self, points=tuple(point for point in self.points if point.setting not in settings))
+        """The ledger without the points of those settings, where a batch size of 0 stands for any."""
+        left = [p for p in self.points if not {p.setting, replace(p.setting, batch_size=0)}.intersection(settings)]
+        return replace(self, points=tuple(left))
 
     def job_of(self, point: RecordedPoint) -> RecordedJob:
         """The calibration that a point's prediction rests on."""
@@ -230,7 +231,7 @@ def load_ledger(path: str | os.PathLike[str]) -> Ledger:
     """
     document = read_json(path)
     check_version(path, document, FORMAT, VERSION)
-    if document["schema_version"] < VERSION:  # what its figures mean has changed
+    if document["schema_version"] < VERSION:  # its figures may mean something else
         raise InputError(
             f"{path}: recorded by an earlier coresim (format {document['schema_version']}); validate again, into"
             " another file"

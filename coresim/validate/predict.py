@@ -113,8 +113,7 @@ def step_time(costs: Costs, setting: Setting) -> float:
         return stats.mean(costs.training.step)
     if setting.step_s:
         return setting.step_s
-    reference = replace(setting, workers=setting.at) if setting.at else setting
-    return setting.ratio * rate_period(costs, reference)
+    return setting.ratio * rate_period(costs, replace(setting, workers=setting.at or setting.workers))
 
 
 def trial_length(costs: Costs, setting: Setting, seconds: float) -> RunLength:

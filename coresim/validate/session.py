@@ -100,7 +100,8 @@ def validate(
             name = settings[0].workload
             tell = partial(_tell, progress, name, made, total)
             spec = replace(specs[name], batch_size=settings[0].batch_size or None)
-            ledger = maker.run(spec, settings, ledger, tell)
+            # Drop an interrupted validation's trials of these settings: they belong to another calibration.
+            ledger = maker.run(spec, settings, ledger.without(settings), tell)
             made += sum(setting.repeats for setting in settings)
     return ledger
 
@@ -145,8 +146,6 @@ class _Maker:
         began = time.monotonic()
         with Server(spec, build_timeout=self.build_timeout, more=Trials(), tell=lambda what: tell(what, 0)) as server:
             settings = [replace(setting, batch_size=server.facts.batch_size) for setting in settings]
-            # Drop an interrupted validation's trials of these settings: they belong to another calibration.
-            base = base.without(settings)
             job, paces = self._calibrated(server, settings[0], tell)
             points = [self._predicted(len(base.jobs), job.costs, setting) for setting in settings]
             job = replace(job, seconds=time.monotonic() - began)

@@ -84,6 +84,10 @@ class WorkloadSpec:
         if not _is_loader(made):
             return DatasetWorkload(made, self.target, collate, worker_init)
         size = getattr(made.batch_sampler, "batch_size", None) or made.batch_size
+        if made.batch_sampler is not None and not (size or self.batch_size):
+            raise InputError(
+                f"{self.target}: its batch sampler names no batch_size; say --batch-size, or name one there"
+            )
         own = (collate, worker_init) == (None, None) and self.batch_size in (None, size)
         workload = DatasetWorkload(
             made.dataset,

@@ -25,7 +25,7 @@ from coresim.report.text import headline
 from coresim.sim.estimate import Plan, estimate
 from coresim.sim.fast import simulate
 
-COUNT = int(os.environ.get("CORESIM_SCENARIOS", "6"))
+COUNT = int(os.environ.get("CORESIM_SCENARIOS", "5"))
 #: One whose runs were so short beside its heavy tails that they idled less than any schedule can.
 SHORT = 951
 #: One whose setting with the fewest workers is surer than the one that was found before it.

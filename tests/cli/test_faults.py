@@ -144,7 +144,7 @@ def test_a_closed_stdout_is_told() -> None:
     assert done.stderr == "coresim: cannot write the answer: stdout is closed; send it elsewhere\n"
 
 
-@pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", "2>&- <&-"])
+@pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", pytest.param("2>&- <&-", marks=pytest.mark.slow)])
 def test_what_cannot_be_said_on_stderr_does_not_hold_the_answer_back(folder: Path, stream: str) -> None:
     done = shell(f"simulate scenario.toml --steps 20 --replications 1 --engine reference {stream}")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Simulated")

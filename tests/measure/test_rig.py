@@ -111,12 +111,23 @@ def test_batches_that_may_not_cost_their_share_stay_whole(
 def test_a_loader_by_its_name_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(
-        "from torch.utils.data import DataLoader\n"
-        "loader = DataLoader(range(100), batch_sampler=[list(range(50)), list(range(50, 100))])\n"
+        "from torch.utils.data import BatchSampler, DataLoader\n"
+        "loader = DataLoader(range(100), batch_sampler=BatchSampler(range(100), 50, False))\n"
     )
     for size in (None, 64):
         made = Rig(WorkloadSpec(f"{tmp_path}/train.py:loader", batch_size=size))
         assert light_size(monkeypatch, made, 1.0) == made.subject(threads=False).batch_size
+
+
+def test_a_loader_that_names_no_batch_size_is_refused_unless_one_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "sampled.py").write_text(
+        "from torch.utils.data import DataLoader\n"
+        "loader = DataLoader(range(100), batch_sampler=[list(range(50)), list(range(50, 100))])\n"
+    )
+    with pytest.raises(InputError, match="its batch sampler names no batch_size; say --batch-size"):
+        WorkloadSpec(f"{tmp_path}/sampled.py:loader").build()
+    assert WorkloadSpec(f"{tmp_path}/sampled.py:loader", batch_size=50).build().batch_size == 50
 
 
 @pytest.mark.slow

@@ -294,7 +294,7 @@ def test_write_report_refuses_an_unknown_format(answer, tmp_path):
 SCENARIO = '[workload]\nbatch_size = 8\npreprocess = "4 ms"\n[accelerator]\nstep = "12 ms"\n'
 
 
-@pytest.mark.parametrize(("more", "code"), [([], 0), (["--max-cores", "1"], 4)])
+@pytest.mark.parametrize(("more", "code"), [([], 0), pytest.param(["--max-cores", "1"], 4, marks=pytest.mark.slow)])
 def test_the_verb_writes_the_file_and_says_whether_cores_suffice(tmp_path, capsys, more, code):
     source, out = tmp_path / "job.toml", tmp_path / "plan.html"
     source.write_text(SCENARIO)

@@ -74,8 +74,11 @@ def small(answer: Any) -> tuple[str, Surface]:
         patch.setattr("coresim.advise.surface.FACTORS", (0.5, 1.0, 2.0))
         table = surface_of(answer.result, simulate)
         assert table is not None
-        patch.setattr("coresim.report.plan.surface_of", lambda *asked: table)
-        return report_html(plan_report(answer, simulate, {})), table
+        asked: list[Any] = []
+        patch.setattr("coresim.report.plan.surface_of", lambda *args: asked.append(args) or table)
+        text = report_html(plan_report(answer, simulate, {}))
+    assert asked == [(answer.result, simulate)]
+    return text, table
 
 
 # The table

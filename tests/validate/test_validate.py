@@ -452,7 +452,7 @@ def test_batches_are_those_of_the_loader_that_is_named(
     assert main(arguments) == 0
     found = load_ledger("own.json")
     assert {point.setting.batch_size for point in found.points} == {8}
-    assert {job.costs.scenario.workload.batch_size for job in found.jobs} == {8}
+    assert {job.costs.scenario.workload.batch_size for job in found.jobs} == {8} and len(found.points) == 3
     assert main([*arguments, "--time", "1 ms"]) == 5
     assert "a finished validation; kept as" in capsys.readouterr().err
 
@@ -514,6 +514,9 @@ def test_a_setting_whose_batches_are_the_loader_s_own_is_done_with_the_size_that
     grid = Grid("g", "f", (replace(SETTING, batch_size=0), replace(SETTING, batch_size=0, workers=3)))
     assert unsettled(grid, ledger(point(SETTING, 0.3, 0.3))) == [grid.settings[1]]
     assert unsettled(Grid("g", "f", (replace(SETTING, batch_size=7),)), ledger(point(SETTING, 0.3, 0.3)))
+    # Half-done points of such a setting are dropped, whatever size ran; others stay.
+    half = ledger(point(SETTING, 0.3, 0.3), point(replace(SETTING, workers=5), 0.3, 0.3))
+    assert half.without(grid.settings).points == half.points[1:]
 
 
 def test_who_interrupts_is_told_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
