@@ -167,9 +167,10 @@ def _own_costs(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) ->
     ]
     text = (
         "### Structure and machine\n\nWhat was predicted ahead stands as it was written before the trials, by the"
-        " coresim of that day, or as it was converted (see the head); all other rows are by today's. The last row feeds the simulation what each trial's own"
-        " workers noted. It is no prediction; what it misses is the model's structure, and the difference is what the"
-        " machine's changing pace and unmodelled contention did between the calibration and the trial.\n\n"
+        " coresim of that day, or as it was converted (see the head); all other rows are by today's. The last row feeds"
+        " the simulation what each trial's own workers noted. It is no prediction; what it misses is the model's"
+        " structure, and the difference is what the machine's changing pace and unmodelled contention did between the"
+        " calibration and the trial.\n\n"
     )
     least = points(by_chance(ledger, simulate))
     least = (
