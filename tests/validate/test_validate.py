@@ -434,21 +434,27 @@ def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_sto
     assert list((tmp_path / "state" / "coresim" / "ledgers").iterdir())
 
 
+@pytest.fixture
+def a_user_s_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder from which modules are imported; the command runs there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+BRIEFLY = ("--quick", "--trial-time", "0.2 s", "--max-error", "1", "-o", "own.json")
+
+
 @needs_torch
 @pytest.mark.usefixtures("in_a_hurry")
-def test_batches_are_those_of_the_loader_that_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_batches_are_those_of_the_loader_that_is_named(a_user_s_folder: Path, capsys: pytest.CaptureFixture[str]):
     from coresim.cli.main import main
 
-    (tmp_path / "loader_of_a_user.py").write_text(
+    (a_user_s_folder / "loader_of_a_user.py").write_text(
         "import torch\nfrom torch.utils.data import DataLoader\n"
         "def make():\n    return DataLoader([torch.zeros(4) for _ in range(50)], batch_size=8)\n"
     )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    flags = ["--quick", "--step-time", "5 ms", "--trial-time", "0.2 s", "--max-error", "1", "-o", "own.json"]
-    arguments = ["validate", "--dataset", "loader_of_a_user:make", *flags]
+    arguments = ["validate", "--dataset", "loader_of_a_user:make", "--step-time", "5 ms", *BRIEFLY]
     assert main(arguments) == 0
     found = load_ledger("own.json")
     assert {point.setting.batch_size for point in found.points} == {8}
@@ -459,21 +465,16 @@ def test_batches_are_those_of_the_loader_that_is_named(
 
 @needs_torch
 @pytest.mark.usefixtures("in_a_hurry")
-def test_validate_trains_with_the_user_s_own_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_validate_trains_with_the_user_s_own_step(a_user_s_folder: Path, capsys: pytest.CaptureFixture[str]):
     from coresim.cli.main import main
 
-    (tmp_path / "job_of_a_user.py").write_text(
+    (a_user_s_folder / "job_of_a_user.py").write_text(
         "import time, torch\n"
         "def data():\n    return [torch.zeros(4) for _ in range(50)]\n"
         "def train_step(batch):\n    assert batch.shape == (8, 4)\n    time.sleep(0.002)\n"
     )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
     job = ["--dataset", "job_of_a_user:data", "--step", "job_of_a_user:train_step", "--batch-size", "8"]
-    flags = ["--quick", "--device", "cpu", "--trial-time", "0.2 s", "--max-error", "1", "-o", "own.json"]
-    assert main(["validate", *job, *flags]) == 0
+    assert main(["validate", *job, "--device", "cpu", *BRIEFLY]) == 0
     found = load_ledger("own.json")
     assert found.accelerator == "training job_of_a_user:train_step on cpu"
     assert {p.setting.model for p in found.points} == {"job_of_a_user:train_step"}
