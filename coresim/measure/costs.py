@@ -6,6 +6,9 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, LEAST_SENT, pickled, pinning, waits_by_state
@@ -21,6 +24,8 @@ from coresim.model.rebatch import RELEASED
 
 #: Values that are kept of one round.
 MOST_VALUES = 400
+#: Share of the other workers that count as all of them while a batch is made.
+ALL = 0.9
 
 
 def measurements(found: Calibration) -> list[Measurement]:
@@ -30,8 +35,8 @@ def measurements(found: Calibration) -> list[Measurement]:
     """
     lone, waits, runs = _telling(found)
     parts = (_samples(found, runs, waits), _batches(found, runs), _receiving(found, runs), _speeds(found))
-    lost = () if waits else _lost(found)  # workers that wait leave CPUs to rest
-    return [*itertools.chain.from_iterable(parts), *lost, *_workers(found, lone), *_machine(found)]
+    used = () if waits else _used(found)  # workers that wait leave CPUs to rest
+    return [*itertools.chain.from_iterable(parts), *used, *_workers(found, lone), *_machine(found)]
 
 
 def usual_paces(found: Calibration) -> Mapping[int, float]:
@@ -186,7 +191,7 @@ def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]
 
 
 def _speeds(found: Calibration) -> Iterator[Measurement]:
-    """s(k) as the CPU time of the same work, samples and collation, with k workers that never pause.
+    """s(k) as the CPU time of the same work, samples and collation, while all of k workers are at work.
 
     Threads also wait for the interpreter's lock, which is no CPU time, so for them the samples that they finish count.
     """
@@ -196,29 +201,29 @@ def _speeds(found: Calibration) -> Iterator[Measurement]:
         runs = found.of(count)
         measure = thread_time if found.subject.threads else _busy_cpu
         values = tuple((measure(run) / found.slower(run),) for run in runs)
-        how = f"{found.subject.loader}, {count} workers without a pause; per sample, with its part of the collation"
+        how = f"{found.subject.loader}, {count} workers at work; per sample, with its part of the collation"
         yield Measurement(f"scaling.{count}", "s/sample", values, how)
     if found.subject.threads:
         yield from lock_share(found)
 
 
-def _lost(found: Calibration) -> Iterator[Measurement]:
-    """The share of the CPUs' time that the job did not get while it wanted all of them.
+def _used(found: Calibration) -> Iterator[Measurement]:
+    """The share of the CPUs' time that the job had while it wanted all of them; with few batches it may exceed 1.
 
     A CPU rests until the scheduler moves a task to it, other programs run, and a hypervisor takes turns.
     """
     counts = [count for count in found.counts if count >= found.cpus > 1 and not found.subject.threads]
     rounds: dict[int, list[float]] = {}
     for run in (run for count in counts for run in found.of(count) if not found.disturbed(run)):
-        if (share := _lost_share(run, found)) is not None:
+        if (share := _used_share(run, found)) is not None:
             rounds.setdefault(run.round, []).append(share)
     if rounds:
         how = f"{found.subject.loader}, as many workers as CPUs, or more, without a pause; share of the CPUs' time"
-        yield Measurement("cores.lost", "share", tuple(map(tuple, rounds.values())), f"{how} that no task of it got")
+        yield Measurement("cores.used", "share", tuple(map(tuple, rounds.values())), f"{how} that its tasks had")
 
 
-def _lost_share(run: CalibrationRun, found: Calibration) -> float | None:
-    """What neither workers nor the trainer nor the sampler had; None where a worker made fewer than two batches."""
+def _used_share(run: CalibrationRun, found: Calibration) -> float | None:
+    """What workers, trainer and sampler had; None where a worker made fewer than two batches."""
     streamed = [number for number, kind in enumerate(run.kinds) if kind == STREAMED]
     steps, notes = [run.trial.steps[number] for number in streamed], [run.trial.notes[number] for number in streamed]
     made: dict[int, list[Note]] = {}
@@ -230,13 +235,22 @@ def _lost_share(run: CalibrationRun, found: Calibration) -> float | None:
     # The trainer receives, its thread may pin, and it may read; its very first batch is no step of the trial.
     trainer = [step.cpu for step in steps[1:]] + [cpu for cpu, _ in pinning(run.trial, notes[1:])]
     trainer += [run.pages[number + 1] for number in streamed[1:]] if run.pages else []
-    return 1.0 - (used + sum(trainer) / (steps[-1].end - steps[0].end)) / found.cpus - found.sampled
+    return (used + sum(trainer) / (steps[-1].end - steps[0].end)) / found.cpus + found.sampled
 
 
 def _busy_cpu(run: CalibrationRun) -> float:
-    # With steps in between, some workers rest, and the others have the memory to themselves.
-    notes = [note for note, kind in zip(run.trial.notes, run.kinds, strict=True) if kind == STREAMED] or run.later
-    return stats.mean([(sum(note.cpu) + note.collate) / len(note.cpu) for note in notes])
+    # While some workers rest, the others have the memory to themselves.
+    notes = [note for note, others in zip(run.later, _beside(run), strict=True) if others >= ALL * (run.workers - 1)]
+    return stats.mean([(sum(note.cpu) + note.collate) / len(note.cpu) for note in notes or run.later])
+
+
+def _beside(run: CalibrationRun) -> NDArray[np.float64]:
+    """How many other workers, on average, were making batches while each later batch was made."""
+    began, made = np.array([(note.began, note.made) for note in (*run.trial.warm_up, *run.trial.notes)]).T
+    first, last = np.array([(note.began, note.made) for note in run.later]).T
+    together = np.minimum.outer(last, made) - np.maximum.outer(first, began)
+    found: NDArray[np.float64] = np.maximum(0.0, together).sum(axis=1) / np.maximum(last - first, 1e-12) - 1.0
+    return found
 
 
 def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:

@@ -14,14 +14,13 @@ measurement          what it is
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from coresim import stats
 from coresim.errors import InputError
 from coresim.model.host import HostFacts
-from coresim.model.machines import Machine, load_machines
+from coresim.model.machines import channels_of
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import relative_error
 from coresim.model.speed import SpeedTable, fit
@@ -85,28 +84,11 @@ def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float 
         droop=(_ratios(_named(found, "spin."), 1, faster=True) or _clocks(host)) if not host.hypervisor else (),
         pressure=tuple(pressure),
         sibling=tuple(p._replace(value=2.0 / p.value) for p in _ratios(_named(found, "sibling."), 1)),
-        channels=channels_of(host) if whole else None,
+        channels=channels_of(host.cpu_model, host.sockets) if whole else None,
         moved=sample_bytes / alone if sample_bytes else None,
         cores=host.physical_cores if whole else None,
         threads_per_core=host.threads_per_core or 1,
     )
-
-
-def channels_of(host: HostFacts, machines: Sequence[Machine] | None = None) -> float | None:
-    """Bytes per second of all memory channels, where a known machine has this processor; None where none has."""
-    if host.cpu_model is None or host.sockets is None:
-        return None
-    words = _words(host.cpu_model)
-    for machine in load_machines() if machines is None else machines:
-        if machine.cpu and machine.bandwidth_gb_s_per_socket and _words(machine.cpu) <= words:
-            return machine.bandwidth_gb_s_per_socket * host.sockets * 1e9
-    return None
-
-
-def _words(cpu: str) -> frozenset[str]:
-    """A processor's name without what vendors write around it: ``AMD EPYC 7742 64-Core Processor``."""
-    text = re.sub(r"\((r|tm)\)|\(.*|@.*|\d+-core", " ", cpu.lower())
-    return frozenset(text.split()) - {"amd", "intel", "cpu", "processor", "gold", "silver", "platinum"}
 
 
 def _named(found: Sequence[Measurement], prefix: str) -> dict[int, Measurement]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from typing import Any
@@ -231,6 +232,23 @@ def find_machine(name: str, machines: Iterable[Machine]) -> Machine:
         return found[0]
     near = ", ".join(machine.id for machine in found) or nearest(name, table)
     raise InputError(f"machine {name!r}: unknown; nearest known: {near}; coresim machines lists all")
+
+
+def channels_of(cpu: str | None, sockets: int | None, machines: Sequence[Machine] | None = None) -> float | None:
+    """Bytes per second of all memory channels, where a known machine has this processor; None where none has."""
+    if cpu is None or sockets is None:
+        return None
+    words = _words(cpu)
+    for machine in load_machines() if machines is None else machines:
+        if machine.cpu and machine.bandwidth_gb_s_per_socket and _words(machine.cpu) <= words:
+            return machine.bandwidth_gb_s_per_socket * sockets * 1e9
+    return None
+
+
+def _words(cpu: str) -> frozenset[str]:
+    """A processor's name without what vendors write around it: ``AMD EPYC 7742 64-Core Processor``."""
+    text = re.sub(r"\((r|tm)\)|\(.*|@.*|\d+-core", " ", cpu.lower())
+    return frozenset(text.split()) - {"amd", "intel", "cpu", "processor", "gold", "silver", "platinum"}
 
 
 def _check_known(what: str, asked: str | None, known: set[str], same: Callable[[str, str], bool]) -> None:

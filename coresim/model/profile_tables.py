@@ -268,8 +268,10 @@ def _host(profile: Profile, cold: bool) -> dict[str, Any]:
 
 def _lost(profile: Profile) -> float:
     """The share that is lost of all cores' time, if the loader ran on so many CPUs: by no quota, one for each core."""
-    lost, facts = _mean(profile, "cores.lost"), profile.host
-    return min(MOST_LOST, max(0.0, lost or 0.0)) if facts.usable_cores == facts.affinity_cpus else 0.0
+    used, facts = _mean(profile, "cores.used"), profile.host
+    if used is None or facts.usable_cores != facts.affinity_cpus:
+        return 0.0
+    return min(MOST_LOST, max(0.0, 1.0 - used))
 
 
 def _mean(profile: Profile, name: str) -> float | None:

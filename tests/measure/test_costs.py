@@ -104,24 +104,24 @@ def test_time_that_no_process_of_the_job_had_is_lost_where_it_wanted_all_cpus() 
     kinds = (*(STREAMED,) * 9, DRAINED, DRAINED)
     full = run(*notes, workers=2, kinds=kinds)
     found = named(calibration(run(), full, replace(full, round=1)))
-    assert found["cores.lost"].process_means == pytest.approx((0.07, 0.07))
+    assert found["cores.used"].process_means == pytest.approx((0.93, 0.93))
     found = named(calibration(run(), full))
-    assert found["cores.lost"].flat == pytest.approx((1.0 - 0.9 - 0.01 - 0.02,))
+    assert found["cores.used"].flat == pytest.approx((0.9 + 0.01 + 0.02,))
     # A trainer that reads its batches, or whose thread pins them, has that time too: 0.05 s a batch of 0.5 s.
     reads = run(*notes, workers=2, kinds=kinds, pages=(0.05,) * 12)
-    assert named(calibration(reads))["cores.lost"].flat == pytest.approx((0.07 - 0.05,))
+    assert named(calibration(reads))["cores.used"].flat == pytest.approx((0.93 + 0.05,))
     pinned = [one._replace(pinned=one.made + n / 100, pin_clock=0.05 * n) for n, one in enumerate(notes)]
     pins = named(calibration(run(*pinned, workers=2, kinds=kinds)))
-    assert pins["cores.lost"].flat == pytest.approx((0.07 - 0.05,))
+    assert pins["cores.used"].flat == pytest.approx((0.93 + 0.05,))
     # One worker on two CPUs, more CPUs than workers, or one CPU: nobody wanted all of several.
-    assert "cores.lost" not in named(calibration(run()))
-    assert "cores.lost" not in named(calibration(full, cpus=3))
-    assert "cores.lost" not in named(calibration(full, cpus=1))
+    assert "cores.used" not in named(calibration(run()))
+    assert "cores.used" not in named(calibration(full, cpus=3))
+    assert "cores.used" not in named(calibration(full, cpus=1))
     # Of workers whose samples wait, nobody knows what they wanted.
     waits = [one._replace(wall=(1.3, 1.3), queued=0.0, waited=0.0) for one in notes]
-    assert "cores.lost" not in named(calibration(run(*waits, workers=2, kinds=kinds)))
+    assert "cores.used" not in named(calibration(run(*waits, workers=2, kinds=kinds)))
     # Other programs had part of the time while a run was disturbed.
-    assert "cores.lost" not in named(calibration(replace(full, others=1.0)))
+    assert "cores.used" not in named(calibration(replace(full, others=1.0)))
 
 
 def test_the_threads_of_several_workers_are_told_apart() -> None:
@@ -220,20 +220,22 @@ def test_sending_is_what_is_between_batches_of_a_worker_that_had_the_next_to_mak
     assert max(found["prepare.send"].flat) == pytest.approx(0.2)
 
 
-def test_scaling_is_work_without_a_pause_up_to_the_cores() -> None:
-    def crowd(workers: int, cpu: float) -> CalibrationRun:
-        notes = [note(n, worker=n % workers, cpu=(cpu, cpu)) for n in range(8)]
-        # In front of it and behind it are batches without a pause; these follow a step, and a rest.
-        paused = [note._replace(cpu=(9.0, 9.0), collate=9.0) for note in notes[4:6]]
-        return run(*notes[:4], *paused, *notes[6:], workers=workers, kinds=kinds)
+def test_scaling_is_work_beside_all_others_up_to_the_cores() -> None:
+    def crowd(workers: int, cpu: float, alone: float) -> CalibrationRun:
+        """All workers make four batches each at the same time; then the first makes two more while the others rest."""
+        notes = [note(n // workers, worker=n % workers, cpu=(cpu, cpu)) for n in range(4 * workers)]
+        notes += [note(n, cpu=(alone, alone)) for n in (4, 5)]
+        return run(*notes, workers=workers, kinds=(*(FIRST,) * (workers - 1), *(PACED_STEP,) * (3 * workers + 2)))
 
-    kinds = (FIRST, STREAMED, STREAMED, PACED_STEP, RESTED, STREAMED, STREAMED)
-
-    found = named(calibration(crowd(1, 0.3), crowd(2, 0.4), crowd(3, 0.9)))
-    # Two samples, which take so long each, and 0.2 s of collation.
-    assert found["scaling.1"].mean == pytest.approx(0.4) and found["scaling.2"].mean == pytest.approx(0.5)
+    found = named(calibration(crowd(1, 0.3, 0.5), crowd(2, 0.4, 9.0), crowd(3, 0.9, 9.0)))
+    # Two samples, which take so long each, and 0.2 s of collation; the first batch of each worker does not count.
+    assert found["scaling.1"].mean == pytest.approx(0.4 + 2 / 5 * 0.2)
+    assert found["scaling.2"].mean == pytest.approx(0.5)
     assert "scaling.3" not in found  # more than there are cores
     assert {"receive.cpu", "receive.cpu.2", "receive.cpu.3"} <= set(found)
+    # Where no batch was made beside all others, all later ones count.
+    lone = [note(n, worker=n % 2) for n in range(8)]
+    assert named(calibration(run(*lone, workers=2)))["scaling.2"].mean == pytest.approx(0.4)
 
 
 def test_waiting_for_hand_overs_is_told_by_its_state_where_it_was_seen_often() -> None:

@@ -20,13 +20,11 @@ from coresim.measure.speed import (
     BANDWIDTH_DEVIATION,
     PLACED_BANDWIDTH,
     PLACED_PRESSURE,
-    channels_of,
     evidence,
     speed_table,
 )
 from coresim.measure.system_root import SystemRoot
 from coresim.model.host import CoreTerm, HostFacts
-from coresim.model.machines import Machine
 from coresim.model.measurement import Measurement
 from coresim.model.profile_tables import relative_error
 
@@ -137,21 +135,6 @@ def test_a_table_needs_one_core() -> None:
     with pytest.raises(InputError, match=r"scaling\.1"):
         speed_table(measured("scaling.", {2: 0.01}), HOST)
     assert len(speed_table(measured("scaling.", {1: 0.01, 80: 0.02}), HOST).values) == 80
-
-
-@pytest.mark.parametrize(
-    ("cpu", "expected"),
-    [
-        ("AMD EPYC 7742 64-Core Processor", 100e9), ("Intel(R) Xeon(R) Platinum 8480+ CPU @ 2.00GHz", 400e9),
-        ("Intel(R) Xeon(R) Processor", None), ("AMD EPYC 77421", None), (None, None),
-    ],
-)  # fmt: skip
-def test_channels_of_a_known_processor(cpu: str | None, expected: float | None) -> None:
-    known = [
-        Machine("a", "g", 1, 64, cpu="EPYC 7742", bandwidth_gb_s_per_socket=50.0),
-        Machine("b", "g", 1, 56, cpu="Xeon Platinum 8480+", bandwidth_gb_s_per_socket=200.0),
-    ]
-    assert channels_of(replace(HOST, cpu_model=cpu), known) == expected
 
 
 def test_the_clock_range_of_the_first_cpu_that_tells(tmp_path: Path) -> None:

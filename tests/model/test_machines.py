@@ -15,6 +15,7 @@ from coresim.model.machines import (
     CERTAINTIES,
     Filter,
     Machine,
+    channels_of,
     find_machine,
     load_machines,
     parse_machines,
@@ -139,3 +140,19 @@ def test_the_verb(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert {m.gpu for m in parse_machines(capsys.readouterr().out, "out")} == {"NVIDIA T4"}
     assert main(["machines", "--gpu", "nope"]) == 2
     assert capsys.readouterr().err.startswith("coresim: unknown GPU 'nope'")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "expected"),
+    [
+        ("AMD EPYC 7742 64-Core Processor", 100e9), ("Intel(R) Xeon(R) Platinum 8480+ CPU @ 2.00GHz", 400e9),
+        ("Intel(R) Xeon(R) Processor", None), ("AMD EPYC 77421", None), (None, None),
+    ],
+)  # fmt: skip
+def test_channels_of_a_known_processor(cpu: str | None, expected: float | None) -> None:
+    known = [
+        Machine("a", "g", 1, 64, cpu="EPYC 7742", bandwidth_gb_s_per_socket=50.0),
+        Machine("b", "g", 1, 56, cpu="Xeon Platinum 8480+", bandwidth_gb_s_per_socket=200.0),
+    ]
+    assert channels_of(cpu, 2, known) == expected
+    assert channels_of(cpu, None, known) is None

@@ -124,17 +124,17 @@ def test_batches_that_vary_as_a_whole_do_so_in_the_scenario() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "host", "share"),
+    ("used", "host", "share"),
     [
-        ((0.02, 0.04), {}, 0.03),
-        ((0.02, -0.04), {}, 0.0),  # less than nothing cannot be lost
-        ((0.9, 0.9), {}, 0.25),
-        ((0.02, 0.04), {"terms": (CoreTerm("affinity", 2.0, ""), CoreTerm("quota", 1.5, ""))}, 0.0),  # by the quota
-        ((0.02, 0.04), {"terms": (CoreTerm("affinity", 1.0, ""),)}, 0.0),  # two threads of one core
+        ((0.98, 0.96), {}, 0.03),
+        ((0.98, 1.04), {}, 0.0),  # less than nothing cannot be lost
+        ((0.1, 0.1), {}, 0.25),
+        ((0.98, 0.96), {"terms": (CoreTerm("affinity", 2.0, ""), CoreTerm("quota", 1.5, ""))}, 0.0),  # by the quota
+        ((0.98, 0.96), {"terms": (CoreTerm("affinity", 1.0, ""),)}, 0.0),  # two threads of one core
     ],
 )
-def test_time_lost_is_known_where_each_cpu_that_ran_is_a_core(lost: Any, host: Any, share: float) -> None:
-    made = profile(cores__lost=tuple((value,) for value in lost))
+def test_time_lost_is_known_where_each_cpu_that_ran_is_a_core(used: Any, host: Any, share: float) -> None:
+    made = profile(cores__used=tuple((value,) for value in used))
     terms = (CoreTerm("affinity", 2.0, ""),)
     tables = replace(made, host=replace(made.host, **{"terms": terms, "affinity_cpus": 2} | host)).scenario_tables()
     assert tables["host"].get("sharing_loss", 0.0) == pytest.approx(share)
