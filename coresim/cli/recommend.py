@@ -32,6 +32,7 @@ _MEASURING = (
     "save", "workload", "dataset", "batch_size", "collate", "worker_init", "step", "step_time", "gpu", "model",
     "precision", "device", "cpu_step", "quick", "budget",
 )  # fmt: skip
+NOT_VALIDATED = "not validated here: coresim validate runs the real loader beside this"
 #: What says the same of a file that is given.
 _RECORDED = "--set 'accelerator.step=98 ms' with your step (coresim catalogue lists recorded ones)"
 _INSTEAD = {
@@ -114,41 +115,36 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, check
     from coresim.report.document import RECOMMENDATION
     from coresim.report.today import TODAY
 
-    today = TODAY.write(checked) if checked else None
-    document = RECOMMENDATION.write(answer, metadata=_about(args, profile), today=today)
+    today, validated = TODAY.write(checked) if checked else None, _validated(profile)
+    document = RECOMMENDATION.write(answer, metadata=_about(args, profile, validated), today=today)
     told = answer_of(answer, profile, source_of(args), args.settings, checked)
-    show(args, document, replace(told, provenance=(*told.provenance, *_checked(profile))).text(args.verbose))
+    proof = () if profile is None else (validated or NOT_VALIDATED,)
+    show(args, document, replace(told, provenance=(*told.provenance, *proof)).text(args.verbose))
 
 
 def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> None:
     from coresim.report.provenance import profile_notes
     from coresim.report.steps import STEPS, ForSteps
 
-    notes, provenance = profile_notes(profile, args.settings)
-    text = str(ForSteps(answer, notes, (*provenance, *_checked(profile)), profile.settings))
-    show(args, STEPS.write(answer, metadata=_about(args, profile)), text)
+    (notes, provenance), validated = profile_notes(profile, args.settings), _validated(profile)
+    text = str(ForSteps(answer, notes, (*provenance, validated or NOT_VALIDATED), profile.settings))
+    show(args, STEPS.write(answer, metadata=_about(args, profile, validated)), text)
 
 
-def _about(args: argparse.Namespace, profile: Profile | None) -> dict[str, Any]:
+def _about(args: argparse.Namespace, profile: Profile | None, validated: str | None) -> dict[str, Any]:
     from coresim.report.provenance import batch_provenance, step_provenance
 
     about = metadata(args.seed, source_of(args), step_provenance(profile, None, args.settings), profile)
     about["loader"] = profile.loader if profile else None
     about["batch_basis"] = batch_provenance(profile, args.settings) if profile else None
-    about["validation"] = _validated(profile) if profile else None
+    about["validation"] = validated
     about["cautions"] = [caution._asdict() for caution in profile.cautions] if profile else []
     return about
 
 
-def _checked(profile: Profile | None) -> tuple[str, ...]:
-    if profile is None:
-        return ()
-    return (_validated(profile) or "not validated here: coresim validate runs the real loader beside this",)
-
-
-def _validated(profile: Profile) -> str | None:
+def _validated(profile: Profile | None) -> str | None:
     """What the latest validation of this host and workload said, or None."""
-    found = latest(profile.host.fingerprint, profile.workload)
+    found = latest(profile.host.fingerprint, profile.workload) if profile else None
     if found is None:
         return None
     from coresim.report.validation import one_line

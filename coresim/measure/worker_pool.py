@@ -13,7 +13,8 @@ from coresim.measure.protocol import Clocks, Context, Timing, cleaned, repeated
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
 
-ROUNDS = 5
+#: At the least, whatever the budget, and at the most.
+LEAST_ROUNDS, ROUNDS = 3, 5
 
 
 def physical_cpus(root: Path = Path("/")) -> tuple[int, ...]:
@@ -74,10 +75,10 @@ def rounds(
     name: str,
     doing: str,
 ) -> list[tuple[int, dict[int, list[Timing]]]]:
-    """Let 1, 2, ... workers work at once, five times over, other workers each time.
+    """Let 1, 2, ... workers work at once, up to `ROUNDS` times over, other workers each time.
 
-    The rounds alternate between the counts, so that a slow drift of the machine touches all alike. After the
-    first, a round begins only while the budget is not used up. ``name`` is what cautions call the measurement.
+    The rounds alternate between the counts, so that a slow drift of the machine touches all alike. After
+    `LEAST_ROUNDS`, a round begins only while the budget is not used up. ``name`` is what cautions call the measurement.
 
     Returns:
         For each turn the number at work, and each worker's clean timings by its place in the pool.
@@ -86,7 +87,7 @@ def rounds(
     with worker_pool(job, *args, cpus=cpus, doing=doing) as children:
         started = time.monotonic()
         for number in range(ROUNDS):
-            if number > 0 and time.monotonic() - started > context.budget_s:
+            if number >= LEAST_ROUNDS and time.monotonic() - started > context.budget_s:
                 break
             for turn, count in enumerate(counts):
                 context.progress((number + turn / len(counts)) / ROUNDS)

@@ -9,8 +9,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import count
 from multiprocessing.connection import Listener
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -48,15 +50,17 @@ def by_name(measurements: list[Measurement]) -> dict[str, Measurement]:
     return named
 
 
-def test_bandwidth_of_every_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bandwidth_of_every_count_whatever_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = count()
+    monkeypatch.setattr(worker_pool, "time", SimpleNamespace(monotonic=lambda: 3600.0 * next(hours)))
     cpus = worker_pool.physical_cpus()[:2]
     monkeypatch.setattr(bandwidth, "physical_cpus", lambda: cpus)
     monkeypatch.setattr(bandwidth, "cache_size", lambda: 2**20)
     told: list[float] = []
     found = bandwidth.measure_bandwidth(Context(0.3, told.append))
-    counts = range(1, len(cpus) + 1)
-    assert set(by_name(found)) == {f"bandwidth.triad.{k}" for k in counts}
+    assert set(by_name(found)) == {f"bandwidth.triad.{k}" for k in range(1, len(cpus) + 1)}
     assert all(value > 1e8 for m in found for value in m.flat)
+    assert {len(m.flat) for m in found} == {worker_pool.LEAST_ROUNDS}
     assert told == sorted(told) and told[0] == 0.0 and 0.5 <= told[-1] < 1.0
 
 
