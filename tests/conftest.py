@@ -7,6 +7,7 @@ take longest are begun first, so that all processes end at about the same time.
 
 from __future__ import annotations
 
+import gc
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -48,6 +49,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end, so the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
