@@ -32,13 +32,13 @@ _MEASURING = (
     "save", "workload", "dataset", "batch_size", "collate", "worker_init", "step", "step_time", "gpu", "model",
     "precision", "device", "cpu_step", "quick", "budget",
 )  # fmt: skip
-NOT_VALIDATED = "not validated here: coresim validate runs the real loader beside this"
 #: What says the same of a file that is given.
 _RECORDED = "--set 'accelerator.step=98 ms' with your step (coresim catalogue lists recorded ones)"
 _INSTEAD = {
     "batch_size": "--set workload.batch_size=128", "step_time": "--set 'accelerator.step=98 ms'", "gpu": _RECORDED,
     "model": _RECORDED, "precision": _RECORDED,
 }  # fmt: skip
+_NOT_VALIDATED = "not validated here: coresim validate runs the real loader beside this"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -118,7 +118,7 @@ def _print(args: argparse.Namespace, answer: Any, profile: Profile | None, check
     today, validated = TODAY.write(checked) if checked else None, _validated(profile)
     document = RECOMMENDATION.write(answer, metadata=_about(args, profile, validated), today=today)
     told = answer_of(answer, profile, source_of(args), args.settings, checked)
-    proof = () if profile is None else (validated or NOT_VALIDATED,)
+    proof = () if profile is None else (validated or _NOT_VALIDATED,)
     show(args, document, replace(told, provenance=(*told.provenance, *proof)).text(args.verbose))
 
 
@@ -127,7 +127,7 @@ def _print_steps(args: argparse.Namespace, answer: Any, profile: Profile) -> Non
     from coresim.report.steps import STEPS, ForSteps
 
     (notes, provenance), validated = profile_notes(profile, args.settings), _validated(profile)
-    text = str(ForSteps(answer, notes, (*provenance, validated or NOT_VALIDATED), profile.settings))
+    text = str(ForSteps(answer, notes, (*provenance, validated or _NOT_VALIDATED), profile.settings))
     show(args, STEPS.write(answer, metadata=_about(args, profile, validated)), text)
 
 

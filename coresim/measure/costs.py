@@ -6,26 +6,21 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, LEAST_SENT, pickled, pinning, waits_by_state
 from coresim.measure.machine_speed import shared_cv
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
+from coresim.measure.scaling import speeds
 from coresim.measure.sending import overlap, sending
 from coresim.measure.subject import Layout
-from coresim.measure.threads import lock_share, thread_time
 from coresim.measure.waits import HOW, busiest, waits_of
 from coresim.model.measurement import Measurement
 from coresim.model.rebatch import RELEASED
 
 #: Values that are kept of one round.
 MOST_VALUES = 400
-#: Share of the other workers that count as all of them while a batch is made.
-ALL = 0.9
 
 
 def measurements(found: Calibration) -> list[Measurement]:
@@ -34,7 +29,7 @@ def measurements(found: Calibration) -> list[Measurement]:
     Times are CPU seconds at the calibration's usual machine speed, but for waits and starts, which are wall seconds.
     """
     lone, waits, runs = _telling(found)
-    parts = (_samples(found, runs, waits), _batches(found, runs), _receiving(found, runs), _speeds(found))
+    parts = (_samples(found, runs, waits), _batches(found, runs), _receiving(found, runs), speeds(found, _most(found)))
     used = () if waits else _used(found)  # workers that wait leave CPUs to rest
     return [*itertools.chain.from_iterable(parts), *used, *_workers(found, lone), *_machine(found)]
 
@@ -190,23 +185,6 @@ def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]
     return {state: list(rounds.values()) for state, rounds in states.items()}
 
 
-def _speeds(found: Calibration) -> Iterator[Measurement]:
-    """s(k) as the CPU time of the same work, samples and collation, while all of k workers are at work.
-
-    Threads also wait for the interpreter's lock, which is no CPU time, so for them the samples that they finish count.
-    """
-    for count in found.counts:
-        if not count or (count > _most(found) and not found.subject.threads):
-            continue
-        runs = found.of(count)
-        measure = thread_time if found.subject.threads else _busy_cpu
-        values = tuple((measure(run) / found.slower(run),) for run in runs)
-        how = f"{found.subject.loader}, {count} workers at work; per sample, with its part of the collation"
-        yield Measurement(f"scaling.{count}", "s/sample", values, how)
-    if found.subject.threads:
-        yield from lock_share(found)
-
-
 def _used(found: Calibration) -> Iterator[Measurement]:
     """The share of the CPUs' time that the job had while it wanted all of them; with few batches it may exceed 1.
 
@@ -236,21 +214,6 @@ def _used_share(run: CalibrationRun, found: Calibration) -> float | None:
     trainer = [step.cpu for step in steps[1:]] + [cpu for cpu, _ in pinning(run.trial, notes[1:])]
     trainer += [run.pages[number + 1] for number in streamed[1:]] if run.pages else []
     return (used + sum(trainer) / (steps[-1].end - steps[0].end)) / found.cpus + found.sampled
-
-
-def _busy_cpu(run: CalibrationRun) -> float:
-    # While some workers rest, the others have the memory to themselves.
-    notes = [note for note, others in zip(run.later, _beside(run), strict=True) if others >= ALL * (run.workers - 1)]
-    return stats.mean([(sum(note.cpu) + note.collate) / len(note.cpu) for note in notes or run.later])
-
-
-def _beside(run: CalibrationRun) -> NDArray[np.float64]:
-    """How many other workers, on average, were making batches while each later batch was made."""
-    began, made = np.array([(note.began, note.made) for note in (*run.trial.warm_up, *run.trial.notes)]).T
-    first, last = np.array([(note.began, note.made) for note in run.later]).T
-    together = np.minimum.outer(last, made) - np.maximum.outer(first, began)
-    found: NDArray[np.float64] = np.maximum(0.0, together).sum(axis=1) / np.maximum(last - first, 1e-12) - 1.0
-    return found
 
 
 def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:

@@ -13,8 +13,8 @@ from coresim.measure.protocol import Clocks, Context, Timing, cleaned, repeated
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
 
-#: At the least, whatever the budget, and at the most.
-LEAST_ROUNDS, ROUNDS = 3, 5
+#: Rounds at the least, even if they take `LONGER` times the budget, and at the most.
+LEAST_ROUNDS, ROUNDS, LONGER = 3, 5, 3.0
 
 
 def physical_cpus(root: Path = Path("/")) -> tuple[int, ...]:
@@ -77,8 +77,8 @@ def rounds(
 ) -> list[tuple[int, dict[int, list[Timing]]]]:
     """Let 1, 2, ... workers work at once, up to `ROUNDS` times over, other workers each time.
 
-    The rounds alternate between the counts, so that a slow drift of the machine touches all alike. After
-    `LEAST_ROUNDS`, a round begins only while the budget is not used up. ``name`` is what cautions call the measurement.
+    The rounds alternate between the counts, so that a slow drift of the machine touches all alike. They end with the
+    budget, the first `LEAST_ROUNDS` with `LONGER` times the budget. ``name`` is what cautions call the measurement.
 
     Returns:
         For each turn the number at work, and each worker's clean timings by its place in the pool.
@@ -87,7 +87,7 @@ def rounds(
     with worker_pool(job, *args, cpus=cpus, doing=doing) as children:
         started = time.monotonic()
         for number in range(ROUNDS):
-            if number >= LEAST_ROUNDS and time.monotonic() - started > context.budget_s:
+            if number and time.monotonic() - started > context.budget_s * (LONGER if number < LEAST_ROUNDS else 1.0):
                 break
             for turn, count in enumerate(counts):
                 context.progress((number + turn / len(counts)) / ROUNDS)

@@ -36,8 +36,8 @@ from coresim.model.speed_draws import (
 )
 
 #: Kinds of jobs: their share, and the standard deviation of the logarithm by which they leave the model at a number of
-#: cores that was measured. Of the eight jobs of ``calibration/grid.toml`` seven keep within 5 %. In the eighth,
-#: memory-bound, two cores lost 10 to 50 % in 18 recordings, where the model expects 4 %.
+#: cores that was measured. A judgement by the eight jobs of ``calibration/grid.toml``: worker processes of seven mostly
+#: keep near the model. In the eighth, memory-bound, two cores lost 10 to 50 % in 18 recordings; the model expects 4 %.
 JOBS = ((7 / 8, 0.05), (1 / 8, 0.25))
 
 

@@ -61,7 +61,8 @@ class Assumed(NamedTuple):
         sibling: what a second hardware thread adds; published: 0 to 25 % of a core.
         cores: of a host that does not say (a virtual machine shows its own share), a ratio: middle and spread of the
             cores per socket of the same processors.
-        misfit: standard deviation of the logarithm by which a real curve leaves the model.
+        misfit: standard deviation of the logarithm by which a real curve leaves the model
+            (where it was measured, see `coresim.model.speed.JOBS`).
         kept: correlation of these misfits at two core counts. The more it is, the better the published curves are
             predicted from two given values; with more than 0.6 the interval holds fewer of them.
         bytes_known: how exactly counted bytes give the memory fraction at the least, a ratio.

@@ -233,9 +233,30 @@ def test_scaling_is_work_beside_all_others_up_to_the_cores() -> None:
     assert found["scaling.2"].mean == pytest.approx(0.5)
     assert "scaling.3" not in found  # more than there are cores
     assert {"receive.cpu", "receive.cpu.2", "receive.cpu.3"} <= set(found)
-    # Where no batch was made beside all others, all later ones count.
-    lone = [note(n, worker=n % 2) for n in range(8)]
-    assert named(calibration(run(*lone, workers=2)))["scaling.2"].mean == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("late", "cost"), [(0.06, 0.9), (0.1, 0.5)])
+def test_a_batch_counts_where_all_others_work_nearly_all_the_time(late: float, cost: float) -> None:
+    """One of six pairs, of 0.8 s each, begins at times that are so far apart, and is dear."""
+    notes = [note(n // 2, worker=n % 2, cpu=(0.4, 0.4)) for n in range(12)]
+    second = note(3 + late, worker=1, cpu=(2.6, 2.6))  # of the six later pairs' twelve batches
+    notes[6:8] = [notes[6]._replace(cpu=(2.6, 2.6)), second]
+    kinds = (FIRST, *(PACED_STEP,) * 10)
+    assert named(calibration(run(*notes, workers=2, kinds=kinds)))["scaling.2"].mean == pytest.approx(cost, abs=0.05)
+
+
+def test_a_long_batch_counts_though_the_others_rest_in_the_end() -> None:
+    notes = [note(n // 2, worker=n % 2, cpu=(0.4, 0.4)) for n in range(12)]
+    notes[11] = notes[11]._replace(made=notes[11].made + 5.0, cpu=(2.4, 2.4))
+    kinds = (FIRST, *(PACED_STEP,) * 10)
+    found = named(calibration(run(*notes, workers=2, kinds=kinds)))
+    assert found["scaling.2"].mean == pytest.approx(0.5 + 2.0 / 10)
+
+
+def test_where_few_batches_are_made_beside_all_others_those_without_a_pause_count() -> None:
+    notes = [note(n, worker=n % 2, cpu=(0.3 + n / 10, 0.3)) for n in range(8)]
+    found = named(calibration(run(*notes, workers=2)))  # the second to the fourth are streamed
+    assert found["scaling.2"].mean == pytest.approx(0.4 + 0.2 / 2)
 
 
 def test_waiting_for_hand_overs_is_told_by_its_state_where_it_was_seen_often() -> None:

@@ -74,14 +74,14 @@ def test_two_measured_cores_count() -> None:
 
 
 def test_a_job_bound_by_memory_keeps_what_was_measured_of_it() -> None:
-    """Measured within 4 %: what most jobs lose is noise of 2 points at the most; a loss of 30 % is none."""
+    """Measured within 4 %: a loss of 8 % is noise in part, one of 30 % is none."""
     noise = 0.04
 
     def second(value: float) -> float:
         return fit(Evidence(speeds=(SpeedPoint(1, 1.0, noise), SpeedPoint(2, value, noise)))).values[1]
 
     assert second(0.7) == pytest.approx(0.7, abs=0.02)
-    assert 0.93 < second(0.92) < second(0.98) < 0.98
+    assert 0.93 < second(0.92) < 0.95 < second(0.98) < 0.98
 
 
 def test_the_unit_of_the_speeds_does_not_matter() -> None:

@@ -1,8 +1,11 @@
-"""How much threads of one interpreter get done together, and so for which share of their work they hold its lock."""
+"""What a sample costs beside other workers, and for which share of their work threads hold the interpreter's lock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration, CalibrationRun
@@ -10,12 +13,49 @@ from coresim.measure.pacing import STREAMED
 from coresim.model import lock
 from coresim.model.measurement import Measurement
 
+#: Share of the other workers that count as all of them while a batch is made.
+ALL = 0.9
 #: Two cores cannot tell the lock from memory that both wait for.
 LEAST_CORES = 4
 #: If the lock is taken all the time, twice as many threads get at most this factor more done.
 GAIN = 1.1
 #: They then wait for at least this share of their time with a sample.
 WAITED = 0.25
+
+
+def speeds(found: Calibration, most: int) -> Iterator[Measurement]:
+    """``scaling.K``: the same work, samples and collation, beside K - 1 other workers; processes up to ``most``.
+
+    Threads also wait for the interpreter's lock, which is no CPU time, so of them the samples that they finish count.
+    """
+    threads = found.subject.threads
+    measure, what = (thread_time, "thread seconds") if threads else (busy_cpu, "CPU time")
+    for count in (count for count in found.counts if count and (threads or count <= most)):
+        values = tuple((measure(run) / found.slower(run),) for run in found.of(count))
+        how = f"{found.subject.loader}, {count} workers at work; {what} per sample, with its part of the collation"
+        yield Measurement(f"scaling.{count}", "s/sample", values, how)
+    if threads:
+        yield from lock_share(found)
+
+
+def busy_cpu(run: CalibrationRun) -> float:
+    """CPU seconds per sample, with its part of the collation, while no worker rests: the others slow it down."""
+    notes = [note for note, others in zip(run.later, _beside(run), strict=True) if others >= ALL * (run.workers - 1)]
+    if len(notes) < 2 * run.workers:
+        notes = [note for note, kind in zip(run.trial.notes, run.kinds, strict=True) if kind == STREAMED] or run.later
+    return stats.mean([(sum(note.cpu) + note.collate) / len(note.cpu) for note in notes])
+
+
+def _beside(run: CalibrationRun) -> NDArray[np.float64]:
+    """How many other workers, on average, were making batches while each later batch was made.
+
+    Of a batch that takes long, the usual time from its beginning counts: its length must not decide whether it counts.
+    """
+    began, made = np.array([(note.began, note.made) for note in (*run.trial.warm_up, *run.trial.notes)]).T
+    first, last = np.array([(note.began, note.made) for note in run.later]).T
+    last = np.minimum(last, first + np.median(last - first))
+    together = np.minimum.outer(last, made) - np.maximum.outer(first, began)
+    return np.asarray(np.maximum(0.0, together).sum(axis=1) / np.maximum(last - first, 1e-12) - 1.0)
 
 
 def thread_time(run: CalibrationRun) -> float:
