@@ -103,7 +103,8 @@ def _stall_period(case: Case, run: str) -> float:
     pipeline = _pipeline(case, run)
     trace = simulate(pipeline, draw(pipeline, case.steps, seed=1), RunLength(case.steps, trace=True)).traces[0]
     waits = [start - end for end, start in zip(trace.end, trace.start[1:], strict=False)][case.steps // 4 :]
-    stalls = [step for step, wait in enumerate(waits) if wait > max(waits) / 2]
+    longest = max(waits)
+    stalls = [step for step, wait in enumerate(waits) if wait > longest / 2]
     periods = {after - before for before, after in pairwise(stalls)}
     return periods.pop() if len(periods) == 1 else math.nan
 

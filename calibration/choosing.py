@@ -102,7 +102,7 @@ def choices_of_rules(points: Iterable[RecordedPoint], cores: int) -> dict[str, l
         for scan in scans:
             if any(point.setting.workers == workers for point in scan):
                 chosen = choice_of(scan, {workers: 0.0})
-                found.setdefault(rule, []).append(replace(chosen, rule=rule))
+                found.setdefault(rule, []).append(chosen)
     return found
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from coresim.advise.candidates import JobSetting, beyond_memory, ladder, widest
@@ -64,19 +64,19 @@ class Study:
         """The same with changes of its plan."""
         return replace(self, plan=replace(self.plan, **changes))
 
-    @property
+    @cached_property
     def rough(self) -> Study:
         """With a cheaper plan, to choose between settings that are then simulated in full."""
         steps, scatter = max(60, self.plan.steps // 3), 2 * self.plan.scatter
         return self.planned(steps=steps, least=1, most=1, inputs=0, scatter=scatter, cycles=ROUGH_CYCLES, settle=False)
 
-    @property
+    @cached_property
     def brief(self) -> Study:
         """With a few full runs of the inputs as they are, which a longer look goes on from."""
         few = min(FEW, self.plan.least)
         return self.planned(least=few, most=few, inputs=0)
 
-    @property
+    @cached_property
     def first_look(self) -> Study:
         """With as few full runs as will do, and no more than a longer look begins with."""
         # Where they may stop the intervals of four hold less often than they say (`tests/sim/test_coverage.py`).

@@ -182,7 +182,7 @@ def source_of(args: argparse.Namespace) -> str:
 
 def another_step(args: argparse.Namespace, profile: Profile) -> tuple[Profile, list[str]]:
     """The profile with the step of ``--gpu`` for the program's own; and overrides: ``--step-time``, its device's."""
-    from coresim.measure.step_time import recorded_source
+    from coresim.model.catalogue import recorded_source
 
     if args.step_time:
         return profile, [f"accelerator.step={parse_duration(args.step_time, '--step-time')!r} s", *_DEVICE]

@@ -9,6 +9,7 @@ import importlib
 import os
 import re
 import sys
+from functools import cache
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -54,6 +55,7 @@ class Parser(argparse.ArgumentParser):
         print(message, end="", file=file or sys.stderr)
 
 
+@cache
 def build_parser() -> argparse.ArgumentParser:
     """The parser with every verb."""
     parser = Parser(

@@ -286,7 +286,8 @@ class _Maker:
         if self.crowded is None:
             wanted = int(least / max(0.01, duty_of(run.trial.notes)))
             room = worker.room_for(run.memory, Layout.prefetch_factor * self.batch_facts[0])
-            self.crowded = max(least, min(self.waiting, wanted, room))
-        taken = stats.mean([step.got - max(step.asked, step.ready) for step in run.trial.steps])
-        period = stats.mean([note.made - note.began for note in run.trial.notes]) / run.workers
-        return self.crowded if self.crowded > least or taken > NOTABLE_HANDOVER * period else None
+            taken = stats.mean([step.got - max(step.asked, step.ready) for step in run.trial.steps])
+            period = stats.mean([note.made - note.began for note in run.trial.notes]) / run.workers
+            crowd = max(least, min(self.waiting, wanted, room))
+            self.crowded = crowd if crowd > least or taken > NOTABLE_HANDOVER * period else 0
+        return self.crowded or None

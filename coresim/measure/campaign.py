@@ -31,6 +31,7 @@ from coresim.measure.protocol import Context
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import BUILDING, IMPORTING, Ask, Calibrated, Server
 from coresim.measure.speed import speed_table
+from coresim.measure.stand_in import StandInSubject
 from coresim.measure.step_time import SECONDS, StepRequest, find_step_time, measure_cpu_step
 from coresim.measure.storage import measure_storage
 from coresim.measure.system_root import check_proc
@@ -57,6 +58,9 @@ NO_FILES = HostWarning(
     "storage was not measured",
     "the dataset names no files",
     "samples were timed as they came, mostly from the page cache; name the files in a Workload's files()",
+)
+NO_TORCH = HostWarning(
+    "no DataLoader was measured", f"{StandInSubject.loader}, ran instead", "install torch and measure again"
 )
 #: Fresh processes that time a step, the independent repeats.
 PROCESSES = 3
@@ -167,7 +171,7 @@ class _Campaign:
             self._tell("loader", 0.0)
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
         self._found += loader.measurements
-        self._cautions += loader.cautions
+        self._cautions += [*loader.cautions, *([NO_TORCH] if facts.loader == StandInSubject.loader else [])]
         # What says why a cost is what it is, and carries it beyond what was run.
         if not host.hypervisor:  # what other guests do changes the clock too
             self._measure("spin", measure_droop)

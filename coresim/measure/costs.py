@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from coresim import stats
-from coresim.measure.calibrate import Calibration, CalibrationRun
+from coresim.measure.calibrate import ROUNDS, Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, LEAST_SENT, pickled, pinning, waits_by_state
 from coresim.measure.machine_speed import shared_cv
 from coresim.measure.notes import Note
@@ -195,7 +195,7 @@ def _used(found: Calibration) -> Iterator[Measurement]:
     for run in (run for count in counts for run in found.of(count) if not found.disturbed(run)):
         if (share := _used_share(run, found)) is not None:
             rounds.setdefault(run.round, []).append(share)
-    if rounds:
+    if len(rounds) >= ROUNDS:
         how = f"{found.subject.loader}, as many workers as CPUs, or more, without a pause; share of the CPUs' time"
         yield Measurement("cores.used", "share", tuple(map(tuple, rounds.values())), f"{how} that its tasks had")
 

@@ -16,7 +16,7 @@ from coresim.device.models import NETS
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
 from coresim.measure.parts import optional_parts
-from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepChoice, StepRow, find_step, precision_family
+from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family, recorded_source
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource
@@ -33,8 +33,6 @@ PROPORTION = 0.1
 #: A step of the whole batch that takes the CPU so long at the most, s, is timed itself.
 CPU_STEP_S = 0.3
 _TORCH_PRECISIONS = {"mixed": "bf16", "fp32": "fp32", "tf32": "fp32"}
-# A judged "within ±x" is read as about 95 %: twice the standard uncertainty.
-_DEVIATIONS = 2.0
 
 
 @dataclass(frozen=True)
@@ -185,17 +183,6 @@ def _recorded(request: StepRequest, batch_size: int, instead: str | None = None)
         basis = f"not known; in its place the catalogue's {found.provenance}"
         source = replace(source, kind="unknown", basis=basis)
     return StepTime(source, (), tuple(_stand_in_cautions(request, found.row, instead)))
-
-
-def recorded_source(found: StepChoice) -> AcceleratorSource:
-    """What a profile says of a step that is a record of the catalogue."""
-    return AcceleratorSource(
-        kind="catalogue",
-        basis=f"catalogue: {found.provenance}",
-        uncertainty=found.uncertainty / _DEVIATIONS,
-        step_time_s=found.step_time_s,
-        name=found.row.gpu,
-    )
 
 
 def _stand_in_cautions(request: StepRequest, row: StepRow, instead: str | None) -> Iterator[HostWarning]:

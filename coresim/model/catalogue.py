@@ -20,12 +20,15 @@ from typing import Any
 
 from coresim.errors import InputError
 from coresim.files import DATA, read_text
+from coresim.model.profile import AcceleratorSource
 from coresim.units import format_duration
 
 DEFAULT_GPU = "A100-SXM4-80GB"
 DEFAULT_MODEL = "ResNet-50 v1.5"
 
 LOADER_BOUND = "loader_bound"
+# A judged "within ±x" is read as about 95 %: twice the standard uncertainty.
+_DEVIATIONS = 2.0
 #: Kind -> judged relative uncertainty of its step time on another stack; best first. For one net and GPU, published
 #: GPU-bound stacks differ by 1.3x to 1.5x, host-limited ones by 2x or more, storage stand-ins by 3x to 4x.
 KINDS = {
@@ -149,6 +152,17 @@ def find_step(
         what = f"{model!r} on {gpu!r} in precision {precision or 'any'!r}"
         raise InputError(f"every record of {what} is limited by its loader; name another one, or time a step")
     return _scaled(min(usable, key=lambda row: _rank(row, gpu, batch_size)), gpu, batch_size)
+
+
+def recorded_source(found: StepChoice) -> AcceleratorSource:
+    """What a profile says of a step that is a record of the catalogue."""
+    return AcceleratorSource(
+        kind="catalogue",
+        basis=f"catalogue: {found.provenance}",
+        uncertainty=found.uncertainty / _DEVIATIONS,
+        step_time_s=found.step_time_s,
+        name=found.row.gpu,
+    )
 
 
 def _of_precision(rows: list[StepRow], precision: str | None) -> list[StepRow]:

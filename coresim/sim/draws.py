@@ -7,7 +7,7 @@ import threading
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from coresim import stats
 from coresim.model.pipeline import Phase, Pipeline
-from coresim.model.service import ZERO, Service
+from coresim.model.service import Service
 from coresim.sim.kernel import COMPILED, pools
 
 #: Rows of times that are kept of a phase; a longer run starts them again, so memory does not grow with the steps.
@@ -139,20 +139,28 @@ class _Stream:
     """The times of a phase in one replication, drawn as far as any run has needed: a longer one draws the rest."""
 
     def __init__(self, phase: Phase, seed: int, replication: int, resampled: int) -> None:
-        self._phase, self._lock = phase, threading.Lock()
+        self._phase, self._lock, self._drawn_for = phase, threading.Lock(), (seed, replication)
         self._constant = phase.service.distribution == "constant" and phase.split == phase.pooled == 1
         self._constant &= not phase.shared_cv
-        self._generator = np.random.default_rng([seed, replication, zlib.crc32(phase.name.encode())])
         self._times = np.empty((0, phase.split))
-        # The factors have a stream of their own, so that no time depends on how far others were drawn before.
-        self._factor = Service(1.0, phase.shared_cv, "lognormal") if phase.shared_cv else ZERO
-        self._factors = np.random.default_rng([seed, replication, zlib.crc32(f"{phase.name} together".encode())])
         # The servers of a pool go on from batch to batch.
         self._free, self._completed = np.zeros(phase.pooled), 0.0
         if resampled:
             # In a bootstrap times come from values that are drawn themselves.
             values = self._generator.choice(np.asarray(phase.service.values), len(phase.service.values))
             self._phase = replace(phase, service=replace(phase.service, values=tuple(values.tolist())))
+
+    @cached_property
+    def _generator(self) -> np.random.Generator:
+        return self._new_generator(self._phase.name)
+
+    @cached_property
+    def _factors(self) -> np.random.Generator:
+        # The factors have a stream of their own, so that no time depends on how far others were drawn before.
+        return self._new_generator(f"{self._phase.name} together")
+
+    def _new_generator(self, name: str) -> np.random.Generator:
+        return np.random.default_rng([*self._drawn_for, zlib.crc32(name.encode())])
 
     def first(self, count: int) -> NDArray[np.float64]:
         """The first rows, so many; of a constant a single one."""
@@ -162,7 +170,8 @@ class _Stream:
             if len(self._times) < count:
                 more = self._more(count - len(self._times))
                 if self._phase.shared_cv:
-                    more = more * draw_sums(self._factor, len(more), 1, self._factors)[:, None]
+                    factor = Service(1.0, self._phase.shared_cv, "lognormal")
+                    more = more * draw_sums(factor, len(more), 1, self._factors)[:, None]
                 self._times = np.concatenate([self._times, more])
             return self._times[:count]
 

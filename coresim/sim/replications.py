@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from coresim.model.pipeline import Pipeline
@@ -55,6 +56,9 @@ class Replications:
         return idle
 
     def _simulated(self, pipeline: Pipeline, draws: Draws, rows: int, length: RunLength) -> Run:
+        return self.engine(pipeline, under_way(pipeline, draws, rows) if self._begun else draws, length)
+
+    @cached_property
+    def _begun(self) -> bool:
         # Where no time varies, workers keep for ever the beat in which they begin.
-        begun = self.under_way and is_random(pipeline)
-        return self.engine(pipeline, under_way(pipeline, draws, rows) if begun else draws, length)
+        return self.under_way and is_random(self.pipeline)

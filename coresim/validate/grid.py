@@ -92,7 +92,12 @@ class Setting:
     def job(self) -> tuple[object, ...]:
         """What is calibrated together: a loader in the trainer is the same loader as one with workers."""
         threads = self.option == Option.STAGED
-        return self.workload, self.batch_size, threads, self.model, self.precision, self.device, self.pin_memory
+        return self.data_set, threads, self.pin_memory
+
+    @property
+    def data_set(self) -> tuple[object, ...]:
+        """What is run by one process, which builds the data set once: one batch size, and one training if any."""
+        return self.workload, self.batch_size, self.model, self.precision, self.device
 
 
 @dataclass(frozen=True)

@@ -179,9 +179,9 @@ class Ledger:
         """The calibration that a point's prediction rests on."""
         return self.jobs[point.job]
 
-    def with_job(self, job: RecordedJob, points: Sequence[RecordedPoint]) -> Ledger:
-        """The ledger with one more job and those of its points that have trials."""
-        return replace(self, jobs=(*self.jobs, job), points=(*self.points, *(p for p in points if p.trials)))
+    def with_jobs(self, jobs: Sequence[RecordedJob], points: Sequence[RecordedPoint]) -> Ledger:
+        """The ledger with more jobs and those of their points that have trials."""
+        return replace(self, jobs=(*self.jobs, *jobs), points=(*self.points, *(p for p in points if p.trials)))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -194,6 +194,8 @@ class Ledger:
 
 def empty_ledger(host: HostFacts, grid: Grid, command: str, device: str = "cuda") -> Ledger:
     """A ledger of this host, now, without points; ``device``: where the grid's models train."""
+    emulated = "emulated (blocks for the step time)"
+    trained = (f"training {s.trains} on {s.device or device}" if s.trains else emulated for s in grid.settings)
     return Ledger(
         tool_version=__version__,
         command=command,
@@ -201,7 +203,7 @@ def empty_ledger(host: HostFacts, grid: Grid, command: str, device: str = "cuda"
         host_fingerprint=host.fingerprint,
         cpu_model=host.cpu_model or "unknown",
         cpus=round(host.usable_cores),
-        accelerator=_accelerators(grid, device),
+        accelerator=", ".join(dict.fromkeys(trained)),
         grid=grid.name,
         grid_sha256=grid.sha256,
         grid_trials=grid.trials,
@@ -215,12 +217,6 @@ def _code_digest() -> str:
     folder = Path(__file__).parents[1]
     modules = sorted(folder.rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()[:12]
-
-
-def _accelerators(grid: Grid, device: str) -> str:
-    emulated = "emulated (blocks for the step time)"
-    told = (f"training {s.trains} on {s.device or device}" if s.trains else emulated for s in grid.settings)
-    return ", ".join(dict.fromkeys(told))
 
 
 def load_ledger(path: str | os.PathLike[str]) -> Ledger:

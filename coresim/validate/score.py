@@ -165,7 +165,6 @@ class Choice:
         deviation: the standard deviation of such a difference, from the repeats of the whole scan.
         degrees: degrees of freedom that it rests on.
         others: the numbers of workers that could have measured better.
-        rule: what chose, such as "recommended".
     """
 
     setting: Setting
@@ -175,7 +174,6 @@ class Choice:
     deviation: float
     degrees: int
     others: int
-    rule: str = "recommended"
 
     @property
     def noise(self) -> float:

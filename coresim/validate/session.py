@@ -1,6 +1,6 @@
 """A validation: for each job calibrate, predict, and only then run the real thing at the declared settings.
 
-All that measures happens in one fresh process per job, which forks the loader's workers; this one never does.
+All that measures happens in one fresh process per data set, which forks the loader's workers; this one never does.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from functools import partial
 
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.calibrate import BUDGET_S
-from coresim.measure.campaign import Progress, assemble
+from coresim.measure.campaign import SHARES, Progress, assemble
 from coresim.measure.host import read_host
+from coresim.measure.neighbours import measure_droop
 from coresim.measure.protocol import Context
 from coresim.measure.server import Ask, Calibrated, Server
 from coresim.measure.system_root import check_proc
@@ -91,10 +92,10 @@ def validate(
             left = [setting for setting in left if setting.limit != "quota"]
         total = sum(setting.repeats for setting in left) or 1
         made = 0
-        bandwidth = measure_bandwidth(Context(BANDWIDTH_S)) if left else []
-        maker = _Maker(engine, device, trial_s, until, build_timeout, save, group, bandwidth)
-        for job in dict.fromkeys(setting.job for setting in left):
-            settings = [setting for setting in left if setting.job == job]
+        machine = _machine() if left else []
+        maker = _Maker(engine, device, trial_s, until, build_timeout, save, group, machine)
+        for data_set in dict.fromkeys(setting.data_set for setting in left):
+            settings = [setting for setting in left if setting.data_set == data_set]
             if time.monotonic() > until:
                 break
             name = settings[0].workload
@@ -104,6 +105,13 @@ def validate(
             ledger = maker.run(spec, settings, ledger.without(settings), tell)
             made += sum(setting.repeats for setting in settings)
     return ledger
+
+
+def _machine() -> list[Measurement]:
+    """What says of the machine how costs go on beyond what is run, as `measure` measures it."""
+    # What other guests do changes the clock of a virtual machine, too.
+    droop = [] if read_host(load_window=0.0).hypervisor else measure_droop(Context(BANDWIDTH_S / 3))
+    return [*droop, *measure_bandwidth(Context(BANDWIDTH_S))]
 
 
 def unsettled(grid: Grid, ledger: Ledger) -> list[Setting]:
@@ -128,7 +136,7 @@ def _tell(progress: Progress, name: str, before: int, total: int, what: str, tri
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes the trials of one job after the other; see `validate`."""
+    """Makes the trials of one data set after the other; see `validate`."""
 
     engine: Engine
     device: str
@@ -137,28 +145,34 @@ class _Maker:
     build_timeout: float | None
     save: Callable[[Ledger], None]
     group: QuotaGroup | None
-    bandwidth: Sequence[Measurement]
+    machine: Sequence[Measurement]
 
     def run(
         self, spec: WorkloadSpec, settings: Sequence[Setting], base: Ledger, tell: Callable[[str, int], None]
     ) -> Ledger:
         """Calibrate, predict all of the settings, then let the same process make their trials, each kept at once."""
-        began = time.monotonic()
+        began, jobs, paces, points = time.monotonic(), list[RecordedJob](), [], list[RecordedPoint]()
         with Server(spec, build_timeout=self.build_timeout, more=Trials(), tell=lambda what: tell(what, 0)) as server:
             settings = [replace(setting, batch_size=server.facts.batch_size) for setting in settings]
-            job, paces = self._calibrated(server, settings[0], tell)
-            points = [self._predicted(len(base.jobs), job.costs, setting) for setting in settings]
-            job = replace(job, seconds=time.monotonic() - began)
-            self.save(ledger := base.with_job(job, points))
-            turns = deque(_turns(settings))
+            for name in dict.fromkeys(setting.job for setting in settings):
+                alike = [setting for setting in settings if setting.job == name]
+                job, pace = self._calibrated(server, alike[0], tell)
+                points += [self._predicted(len(base.jobs) + len(jobs), job.costs, setting) for setting in alike]
+                jobs.append(replace(job, seconds=time.monotonic() - began))
+                paces.append(pace)
+                self.save(ledger := base.with_jobs(jobs, points))
+                began = time.monotonic()
+            turns = deque(place for place, point in enumerate(points) for _ in range(point.setting.repeats))
+            random.Random(1).shuffle(turns)  # so that the machine's drift favours none
             trials = len(turns)
             while turns and time.monotonic() < self.until:
                 place = turns.popleft()
                 made = sum(len(point.trials) for point in points)
                 # Disturbed trials are made again, so there may be more trials than declared.
                 tell(f"running the real pipeline, {min(100, 10 * (10 * made // trials))} %", made)
-                points[place] = _attempt(server, points[place], paces, self.group)
-                self.save(ledger := base.with_job(job, points))
+                pace = paces[points[place].job - len(base.jobs)]
+                points[place] = _attempt(server, points[place], pace, self.group)
+                self.save(ledger := base.with_jobs(jobs, points))
                 if place not in turns and not settled(points[place]):
                     turns.append(place)
         return ledger
@@ -173,14 +187,15 @@ class _Maker:
             device, training = server.ask(Train(first, first.device or self.device))
         tell("calibrating", 0)
         staged, reads = first.option == Option.STAGED, bool(first.model) and not first.pin_memory
-        ask = Ask(staged, BUDGET_S, pin_memory=first.pin_memory, reads=reads and not staged)
+        pressure_s = 0.0 if staged else BUDGET_S * SHARES["pressure"] / SHARES["loader"]
+        ask = Ask(staged, BUDGET_S, first.pin_memory, reads and not staged, pressure_s=pressure_s)
         running = partial(server.calibrate, ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %", 0))
         found = quiet_calibration(running, self.until, tell)
         if training is not None:  # launches once more, at another moment than before the calibration
             tell("timing the training step again", 0)
             device, training = server.ask(Train(first, device, again=training))
         host = read_host(load_window=0.0)
-        profile = assemble(server.facts, found, host, NO_STEP, [*found.measurements, *self.bandwidth], ())
+        profile = assemble(server.facts, found, host, NO_STEP, [*found.measurements, *self.machine], ())
         tables = profile.scenario_tables()
         costs = Costs(tables, found.sampled, training, spread=speed_spread(profile), drift=DRIFT)
         warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
@@ -211,13 +226,6 @@ def quiet_calibration(
         tell("calibrating again, because other programs were busy", 0)
         found = calibrate()
     return found
-
-
-def _turns(settings: Sequence[Setting]) -> list[int]:
-    """Every setting as often as it is repeated, in random order, so that the machine's drift favours none."""
-    turns = [place for place, setting in enumerate(settings) for _ in range(setting.repeats)]
-    random.Random(1).shuffle(turns)
-    return turns
 
 
 def settled(point: RecordedPoint) -> bool:

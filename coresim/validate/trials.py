@@ -84,14 +84,14 @@ class Trials:
             link.send("measured", _trial(rig, order, self._training, self._sampler))
 
     def _train(self, rig: Rig, ask: Train) -> tuple[str, StepCost]:
-        if self._training is not None and ask.again is not None:
-            return self._training.device.name(), self._training.relaunched(ask.again)
-        setting, encoded = ask.setting, isinstance(rig.workload, EncodedImageWorkload)
-        batch = rig.batch() if encoded or is_own(setting.model) else None
-        self._training = Training(setting.model, setting.precision, ask.device, setting.batch_size, batch, encoded)
-        # From here on the loader's own thread pins for this device, in the calibration and in every trial.
-        self._open.enter_context(self._training.device.loading())
-        return self._training.device.name(), self._training.cost()
+        if self._training is None:
+            setting, encoded = ask.setting, isinstance(rig.workload, EncodedImageWorkload)
+            batch = rig.batch() if encoded or is_own(setting.model) else None
+            self._training = Training(setting.model, setting.precision, ask.device, setting.batch_size, batch, encoded)
+            # From here on the loader's own thread pins for this device, in the calibrations and in every trial.
+            self._open.enter_context(self._training.device.loading())
+        training = self._training
+        return training.device.name(), training.relaunched(ask.again) if ask.again else training.cost()
 
 
 def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSampler) -> MeasuredTrial:

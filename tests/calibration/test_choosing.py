@@ -19,7 +19,6 @@ def test_what_a_child_would_choose_stands_beside_the_recommendation():
         "always 1": [(1, 5, False)], "always 2": [(2, 5, True)], "workers = cores (5)": [(5, 5, True)],
     }  # fmt: skip
     assert found["always 1"][0].lost == pytest.approx(0.405)
-    assert {c.rule for made in found.values() for c in made} == set(found)
 
 
 def test_a_sweep_s_own_choice_is_judged_by_its_other_pass():

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -531,6 +532,7 @@ def test_a_real_quick_run(measured: tuple[Profile, list[Path]], tmp_path: Path) 
     expected = {"prepare.sample", "prepare.collate", "prepare.send", "receive.cpu", "worker.start", "worker.first"}
     assert names >= expected | {"worker.private", "machine.speed", "scaling.1", "bandwidth.triad.1"}
     assert made.batch_size == 4 and made.bytes_per_batch > 0
+    assert (campaign.NO_TORCH in made.cautions) == (find_spec("torch") is None)
     repeated = [m for m in made.measurements if m.name in expected | {"scaling.1", "worker.private"}]
     assert min(len(m.values) for m in repeated) >= 3
     made.save(tmp_path / "p.json")

@@ -7,6 +7,8 @@ import random
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from accuracy import headline, is_calibrated, near_knee, repredict
@@ -370,6 +372,17 @@ def test_recommend_shows_the_latest_ledger_of_its_host_and_workload(
     assert "1.0 points" in json.loads(capsys.readouterr().out)["metadata"]["validation"]
 
 
+def test_the_clock_is_measured_where_no_other_guests_change_it(monkeypatch: pytest.MonkeyPatch):
+    from coresim.validate import session
+
+    monkeypatch.setattr(session, "measure_droop", lambda context: ["clock"])
+    monkeypatch.setattr(session, "measure_bandwidth", lambda context: ["bandwidth"])
+    monkeypatch.setattr(session, "read_host", lambda load_window: SimpleNamespace(hypervisor=True))
+    assert session._machine() == ["bandwidth"]
+    monkeypatch.setattr(session, "read_host", lambda load_window: SimpleNamespace(hypervisor=False))
+    assert session._machine() == ["clock", "bandwidth"]
+
+
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is measured in no time, and nothing is too disturbed to count."""
@@ -432,6 +445,27 @@ def test_validate_from_the_command_line_writes_a_ledger_and_goes_on_where_it_sto
     assert "finished validation; kept as" in capsys.readouterr().err
     assert load_ledger(f"{output}.old") == found and not load_ledger(output).points
     assert list((tmp_path / "state" / "coresim" / "ledgers").iterdir())
+
+
+@needs_torch
+@pytest.mark.usefixtures("in_a_hurry")
+def test_the_process_that_built_a_data_set_makes_all_of_its_calibrations_and_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from coresim.cli.main import main
+    from coresim.measure.server import Server
+    from coresim.validate import session
+
+    built: list[Any] = []
+    monkeypatch.setattr(session, "Server", lambda *given, **named: built.append(given) or Server(*given, **named))
+    grid, output = tmp_path / "grid.toml", tmp_path / "ledger.json"
+    grid.write_text('[[block]]\nworkload = "tiny"\nbatch_size = 64\nworkers = [1]\noption = [2, 3]\nratio = [1.0]\n')
+    arguments = ["validate", "--grid", str(grid), "-o", str(output), "--max-error", "1", "--trial-time", "0.2 s"]
+    assert main(arguments) == 0
+    found = load_ledger(output)
+    assert len(built) == 1 and len(found.jobs) == 2
+    assert {point.job: point.setting.option for point in found.points} == {0: 2, 1: 3}
+    assert all(point.trials for point in found.points) and all(job.seconds > 0 for job in found.jobs)
 
 
 @pytest.fixture
