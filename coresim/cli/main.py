@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
         print(message, end="", file=file or sys.stderr)
 
 
-@cache
+@cache  # whoever runs many commands in one process, as tests do, need not wait for it each time
 def build_parser() -> argparse.ArgumentParser:
     """The parser with every verb."""
     parser = Parser(

@@ -281,9 +281,9 @@ class _Maker:
         wait, many workers also show more of the waits. With slow batches a crowd takes longer than all other runs.
         """
         run = self.runs[-1]
-        if self.slow:
-            return None
-        if self.crowded is None:
+        if self.crowded is None and self.slow:
+            self.crowded = 0
+        elif self.crowded is None:
             wanted = int(least / max(0.01, duty_of(run.trial.notes)))
             room = worker.room_for(run.memory, Layout.prefetch_factor * self.batch_facts[0])
             taken = stats.mean([step.got - max(step.asked, step.ready) for step in run.trial.steps])

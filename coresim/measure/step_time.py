@@ -188,9 +188,8 @@ def _recorded(request: StepRequest, batch_size: int, instead: str | None = None)
 def _stand_in_cautions(request: StepRequest, row: StepRow, instead: str | None) -> Iterator[HostWarning]:
     remedy = "time your own with --step, or give --step-time; --gpu and --model choose another record"
     if instead:
-        yield HostWarning(
-            "the CUDA device here was not measured", instead, f"a record of {row.gpu} stands in: {remedy}"
-        )
+        stands_in = f"a record of {row.gpu} stands in: {remedy}"
+        yield HostWarning("the CUDA device here was not measured", instead, stands_in)
     if request.dataset is not None and request.gpu is not None and request.model is None:
         yield HostWarning("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
 

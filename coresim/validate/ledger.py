@@ -132,7 +132,8 @@ class RecordedJob:
     """One calibration: of an organisation, for a workload and batch size.
 
     ``title`` is what a profile of the workload calls it; ``device``: what trains, or "" where it is emulated.
-    ``seconds``: wall time of the calibration and of all predictions from it. ``cautions``: what it warned of.
+    ``seconds``: wall time of the calibration, of all predictions from it, and of building the data set if it was built
+    for it. ``cautions``: what it warned of.
     """
 
     workload: str
@@ -179,9 +180,9 @@ class Ledger:
         """The calibration that a point's prediction rests on."""
         return self.jobs[point.job]
 
-    def with_jobs(self, jobs: Sequence[RecordedJob], points: Sequence[RecordedPoint]) -> Ledger:
-        """The ledger with more jobs and those of their points that have trials."""
-        return replace(self, jobs=(*self.jobs, *jobs), points=(*self.points, *(p for p in points if p.trials)))
+    def with_job(self, job: RecordedJob, points: Sequence[RecordedPoint]) -> Ledger:
+        """The ledger with one more job and those of its points that have trials."""
+        return replace(self, jobs=(*self.jobs, job), points=(*self.points, *(p for p in points if p.trials)))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""

@@ -16,9 +16,8 @@ from functools import partial
 
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.calibrate import BUDGET_S
-from coresim.measure.campaign import SHARES, Progress, assemble
+from coresim.measure.campaign import Progress, assemble
 from coresim.measure.host import read_host
-from coresim.measure.neighbours import measure_droop
 from coresim.measure.protocol import Context
 from coresim.measure.server import Ask, Calibrated, Server
 from coresim.measure.system_root import check_proc
@@ -31,7 +30,7 @@ from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
 from coresim.validate.limits import QuotaGroup
 from coresim.validate.predict import Costs, by_buffer, by_rates, long_enough, predict, step_time, trial_length
-from coresim.validate.trials import TRIAL_S, Order, Train, Trials
+from coresim.validate.trials import REST, TRIAL_S, Order, Train, Trials
 from coresim.workloads.named import WorkloadSpec
 
 #: Share of the machine's cores that other programs may use before a trial does not count.
@@ -90,28 +89,9 @@ def validate(
         if group is None and (barred := [setting for setting in left if setting.limit == "quota"]):
             notice(f"no CPU control group may be written here: {len(barred)} settings with a quota are left out")
             left = [setting for setting in left if setting.limit != "quota"]
-        total = sum(setting.repeats for setting in left) or 1
-        made = 0
-        machine = _machine() if left else []
-        maker = _Maker(engine, device, trial_s, until, build_timeout, save, group, machine)
-        for data_set in dict.fromkeys(setting.data_set for setting in left):
-            settings = [setting for setting in left if setting.data_set == data_set]
-            if time.monotonic() > until:
-                break
-            name = settings[0].workload
-            tell = partial(_tell, progress, name, made, total)
-            spec = replace(specs[name], batch_size=settings[0].batch_size or None)
-            # Drop an interrupted validation's trials of these settings: they belong to another calibration.
-            ledger = maker.run(spec, settings, ledger.without(settings), tell)
-            made += sum(setting.repeats for setting in settings)
-    return ledger
-
-
-def _machine() -> list[Measurement]:
-    """What says of the machine how costs go on beyond what is run, as `measure` measures it."""
-    # What other guests do changes the clock of a virtual machine, too.
-    droop = [] if read_host(load_window=0.0).hypervisor else measure_droop(Context(BANDWIDTH_S / 3))
-    return [*droop, *measure_bandwidth(Context(BANDWIDTH_S))]
+        bandwidth = measure_bandwidth(Context(BANDWIDTH_S)) if left else []
+        maker = _Maker(engine, device, trial_s, until, build_timeout, save, group, bandwidth)
+        return maker.run(left, specs, ledger, progress)
 
 
 def unsettled(grid: Grid, ledger: Ledger) -> list[Setting]:
@@ -130,13 +110,13 @@ def fitting(settings: Sequence[Setting], notice: Callable[[str], None] = lambda 
     return found
 
 
-def _tell(progress: Progress, name: str, before: int, total: int, what: str, trials: int) -> None:
+def _tell(progress: Progress, name: str, total: int, before: int, trials: int, what: str) -> None:
     progress(f"{name}: {what}", (before + trials) / total)
 
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes the trials of one data set after the other; see `validate`."""
+    """Makes the trials of one job after the other; see `validate`."""
 
     engine: Engine
     device: str
@@ -145,57 +125,71 @@ class _Maker:
     build_timeout: float | None
     save: Callable[[Ledger], None]
     group: QuotaGroup | None
-    machine: Sequence[Measurement]
+    bandwidth: Sequence[Measurement]
 
-    def run(
-        self, spec: WorkloadSpec, settings: Sequence[Setting], base: Ledger, tell: Callable[[str, int], None]
+    def run(self, left: list[Setting], specs: Mapping[str, WorkloadSpec], ledger: Ledger, say: Progress) -> Ledger:
+        """The ledger with the trials of these settings: one process for each data set, which builds it once."""
+        total, made = sum(setting.repeats for setting in left), 0
+        # Threads prepare samples in the process that forks workers, and workers that it forks later would be faster.
+        left = sorted(left, key=lambda setting: setting.option == Option.STAGED)
+        for data_set in dict.fromkeys(setting.data_set for setting in left):
+            settings, began = [setting for setting in left if setting.data_set == data_set], time.monotonic()
+            if began > self.until:
+                break
+            spec = replace(specs[settings[0].workload], batch_size=settings[0].batch_size or None)
+            said = partial(_tell, say, settings[0].workload, total)
+            with Server(spec, build_timeout=self.build_timeout, more=Trials(), tell=partial(said, made, 0)) as server:
+                settings = [replace(setting, batch_size=server.facts.batch_size) for setting in settings]
+                for job in dict.fromkeys(setting.job for setting in settings):
+                    if began > self.until:
+                        break
+                    alike = [setting for setting in settings if setting.job == job]
+                    # Drop an interrupted validation's trials of these settings: they belong to another calibration.
+                    ledger = self._run(server, alike, ledger.without(alike), began, partial(said, made))
+                    made, began = made + sum(setting.repeats for setting in alike), time.monotonic()
+        return ledger
+
+    def _run(
+        self, server: Server, settings: Sequence[Setting], base: Ledger, began: float, tell: Callable[[int, str], None]
     ) -> Ledger:
         """Calibrate, predict all of the settings, then let the same process make their trials, each kept at once."""
-        began, jobs, paces, points = time.monotonic(), list[RecordedJob](), [], list[RecordedPoint]()
-        with Server(spec, build_timeout=self.build_timeout, more=Trials(), tell=lambda what: tell(what, 0)) as server:
-            settings = [replace(setting, batch_size=server.facts.batch_size) for setting in settings]
-            for name in dict.fromkeys(setting.job for setting in settings):
-                alike = [setting for setting in settings if setting.job == name]
-                job, pace = self._calibrated(server, alike[0], tell)
-                points += [self._predicted(len(base.jobs) + len(jobs), job.costs, setting) for setting in alike]
-                jobs.append(replace(job, seconds=time.monotonic() - began))
-                paces.append(pace)
-                self.save(ledger := base.with_jobs(jobs, points))
-                began = time.monotonic()
-            turns = deque(place for place, point in enumerate(points) for _ in range(point.setting.repeats))
-            random.Random(1).shuffle(turns)  # so that the machine's drift favours none
-            trials = len(turns)
-            while turns and time.monotonic() < self.until:
-                place = turns.popleft()
-                made = sum(len(point.trials) for point in points)
-                # Disturbed trials are made again, so there may be more trials than declared.
-                tell(f"running the real pipeline, {min(100, 10 * (10 * made // trials))} %", made)
-                pace = paces[points[place].job - len(base.jobs)]
-                points[place] = _attempt(server, points[place], pace, self.group)
-                self.save(ledger := base.with_jobs(jobs, points))
-                if place not in turns and not settled(points[place]):
-                    turns.append(place)
+        server.ask(REST)
+        job, paces = self._calibrated(server, settings[0], partial(tell, 0))
+        points = [self._predicted(len(base.jobs), job.costs, setting) for setting in settings]
+        job = replace(job, seconds=time.monotonic() - began)
+        self.save(ledger := base.with_job(job, points))
+        turns = deque(place for place, setting in enumerate(settings) for _ in range(setting.repeats))
+        random.Random(1).shuffle(turns)  # so that the machine's drift favours none
+        trials = len(turns)
+        while turns and time.monotonic() < self.until:
+            place = turns.popleft()
+            made = sum(len(point.trials) for point in points)
+            # Disturbed trials are made again, so there may be more trials than declared.
+            tell(made, f"running the real pipeline, {min(100, 10 * (10 * made // trials))} %")
+            points[place] = _attempt(server, points[place], paces, self.group)
+            self.save(ledger := base.with_job(job, points))
+            if place not in turns and not settled(points[place]):
+                turns.append(place)
         return ledger
 
     def _calibrated(
-        self, server: Server, first: Setting, tell: Callable[[str, int], None]
+        self, server: Server, first: Setting, tell: Callable[[str], None]
     ) -> tuple[RecordedJob, Mapping[int, float]]:
         """The job's costs, as a profile of it has them, and the usual paces of the calibration."""
         device, training = "", None
         if first.model:
-            tell("timing the training step", 0)
+            tell("timing the training step")
             device, training = server.ask(Train(first, first.device or self.device))
-        tell("calibrating", 0)
+        tell("calibrating")
         staged, reads = first.option == Option.STAGED, bool(first.model) and not first.pin_memory
-        pressure_s = 0.0 if staged else BUDGET_S * SHARES["pressure"] / SHARES["loader"]
-        ask = Ask(staged, BUDGET_S, first.pin_memory, reads and not staged, pressure_s=pressure_s)
-        running = partial(server.calibrate, ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %", 0))
+        ask = Ask(staged, BUDGET_S, pin_memory=first.pin_memory, reads=reads and not staged)
+        running = partial(server.calibrate, ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %"))
         found = quiet_calibration(running, self.until, tell)
         if training is not None:  # launches once more, at another moment than before the calibration
-            tell("timing the training step again", 0)
+            tell("timing the training step again")
             device, training = server.ask(Train(first, device, again=training))
         host = read_host(load_window=0.0)
-        profile = assemble(server.facts, found, host, NO_STEP, [*found.measurements, *self.machine], ())
+        profile = assemble(server.facts, found, host, NO_STEP, [*found.measurements, *self.bandwidth], ())
         tables = profile.scenario_tables()
         costs = Costs(tables, found.sampled, training, spread=speed_spread(profile), drift=DRIFT)
         warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
@@ -215,15 +209,13 @@ class _Maker:
         )
 
 
-def quiet_calibration(
-    calibrate: Callable[[], Calibrated], until: float, tell: Callable[[str, int], None]
-) -> Calibrated:
+def quiet_calibration(calibrate: Callable[[], Calibrated], until: float, tell: Callable[[str], None]) -> Calibrated:
     """A calibration, made again while other programs are busy: all trials are compared with it."""
     found = calibrate()
     for _ in range(ATTEMPTS):
         if not found.busy or time.monotonic() > until:
             break
-        tell("calibrating again, because other programs were busy", 0)
+        tell("calibrating again, because other programs were busy")
         found = calibrate()
     return found
 

@@ -37,6 +37,8 @@ from coresim.validate.predict import idle_share
 from coresim.validate.training import StepCost, Training, is_own, run_training
 from coresim.workloads.images import EncodedImageWorkload
 
+#: The message before a calibration, which samples the machine's speed itself.
+REST = "rest"
 #: Seconds of a trial.
 TRIAL_S = 2.5
 
@@ -54,7 +56,7 @@ class Order(NamedTuple):
 class Train(NamedTuple):
     """The model that the trials train; the process answers with the device's name and what a step costs.
 
-    ``again``: a cost that it has told before, now with more launches.
+    A process trains one model on one device. ``again``: a cost that it has told before, now with more launches.
     """
 
     setting: Setting
@@ -68,16 +70,21 @@ class Trials:
     def __init__(self) -> None:
         self._training: Training | None = None
         self._sampler: SpeedSampler | None = None
-        self._open = ExitStack()
+        self._open, self._sampled = ExitStack(), ExitStack()
 
     def __call__(self, link: Link, rig: Rig, message: Any) -> None:
         """Do what the message says, and answer it."""
         if isinstance(message, Train):
             link.send("trained", self._train(rig, message))
             return
+        if message == REST:
+            self._sampled.close()
+            self._sampler = None
+            link.send("rests")
+            return
         order: Order = message
         if self._sampler is None:
-            self._sampler = self._open.enter_context(SpeedSampler(rig.subject(threads=False)))
+            self._sampler = self._sampled.enter_context(SpeedSampler(rig.subject(threads=False)))
         cores = order.setting.cores
         # By a quota over all CPUs, or to as many CPUs as the trial has cores.
         with order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores]):
