@@ -216,6 +216,28 @@ class OneReader(torch.utils.data.IterableDataset[Any]):
         return iter(range(10**6))
 
 
+def test_a_program_s_loader_whose_parts_contradict_its_batches_is_run_again_and_the_better_run_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from coresim.measure import calibrate as measuring
+    from coresim.measure import cautions, costs
+
+    ran, kept, usual = [], [], measuring.calibrate
+    loader = torch.utils.data.DataLoader(torch.zeros(512, 4), 4)
+
+    def calibrated(*given: Any, **named: Any) -> Any:
+        ran.append(usual(*given, **named))
+        return ran[-1]
+
+    monkeypatch.setattr(measuring, "calibrate", calibrated)
+    monkeypatch.setattr(costs, "measurements", lambda found: kept.append(found) or [])
+    for missed, times, best in ((0.2, 1, 0), (0.9, 2, 1), (-0.3, 2, 0)):
+        ran.clear()
+        monkeypatch.setattr(cautions, "contradiction", lambda found, missed=missed: missed if found is ran[0] else -0.4)
+        calibrate(loader, workers=1, pin_memory=False, budget_s=0.3)
+        assert len(ran) == times and kept[-1] is ran[best]
+
+
 def test_a_stream_that_takes_no_more_workers_is_run_with_those_that_it_has() -> None:
     loader = torch.utils.data.DataLoader(OneReader(), 4)
     found = calibrate(loader, workers=1, pin_memory=False, budget_s=0.5)
