@@ -34,7 +34,7 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     """
     from coresim.measure import calibrate as instrument  # noqa: PLC0415 (see the module's text)
     from coresim.measure import costs  # noqa: PLC0415
-    from coresim.measure.cautions import CONTRADICTION, cautions_of, contradiction  # noqa: PLC0415
+    from coresim.measure.cautions import agreeing, cautions_of  # noqa: PLC0415
     from coresim.measure.torch_loader import TorchSubject  # noqa: PLC0415
 
     subject = TorchSubject(loader, skips=True)
@@ -43,10 +43,9 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     failure: InputError | None = None
     for counts in (usual, *fallbacks(usual, workers or 0, cpus)):
         run = partial(instrument.calibrate, subject, budget_s=budget_s, pin_memory=pin_memory, counts=counts)
+        run = partial(run, reads=not pin_memory)
         try:
-            found = run(reads=not pin_memory)
-            if abs(contradiction(found)) > CONTRADICTION:
-                found = min(found, run(reads=not pin_memory), key=lambda one: abs(contradiction(one)))
+            found = agreeing(run)
             break
         except InputError as error:
             failure = failure or error

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from coresim import stats
 from coresim.device import models
 from coresim.device.emulated import open_device
 from coresim.device.interface import Device, batch_bytes, to_device
@@ -102,14 +103,17 @@ def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
         MissingPartError: no torch, or no CUDA device.
         CoresimError: out of memory, a crash, or no end within `TIMEOUT` seconds.
     """
-    others = others_meter()
-    found = merge([_in_fresh_process(config) for _ in range(config.processes)])
+    return merge([_in_fresh_process(config) for _ in range(config.processes)])
+
+
+def measure_here(config: AcceleratorConfig, repeats: int = 1) -> AcceleratorResult:
+    """All measurements so many times in this process; `measure_accelerator` repeats them in fresh ones."""
+    others, prepared = others_meter(), _prepare(config)
+    found = merge([_measured(config, *prepared) for _ in range(repeats)])
     return replace(found, others=others())
 
 
-def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
-    """All measurements once, in this process; ``measure_accelerator`` is the way to repeat them."""
-    step, host_batch, device = _prepare(config)
+def _measured(config: AcceleratorConfig, step: models.Step, host_batch: Any, device: Device) -> AcceleratorResult:
     batch = to_device(host_batch, device)
     levels = training_step.busy_levels(len(os.sched_getaffinity(0))) if config.busy is None else config.busy
     warm, _, found = training_step.measure_training(
@@ -135,7 +139,8 @@ def merge(results: Sequence[AcceleratorResult]) -> AcceleratorResult:
         joined.append(replace(measurement, values=values, how=how))
     waits = 2 * sum(result.synchronises for result in results) > len(results)
     settled = all(result.settled for result in results)
-    return AcceleratorResult(tuple(joined), waits, settled, results[0].provenance)
+    others = stats.mean([result.others for result in results])
+    return AcceleratorResult(tuple(joined), waits, settled, results[0].provenance, others)
 
 
 def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
@@ -153,24 +158,30 @@ def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
 
 
 def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
-    with Child(_job, config, limited=False) as child:
-        try:
-            result: AcceleratorResult = child.receive(TIMEOUT)[1]
-        except HangError as error:
-            raise CoresimError(
-                f"measuring the training step did not end within {TIMEOUT:g} s: use a smaller --batch-size"
-            ) from error
-        except DeathError as error:
-            raise _crash(error) from error
+    with Child(step_job, config, limited=False) as child:
+        result = result_of(child, TIMEOUT)
         child.finish()
     return result
 
 
-def _job(_: Link, config: AcceleratorConfig) -> AcceleratorResult:
-    """Body of a fresh process; what fails is told in words that name the user's part in it."""
+def result_of(child: Child, seconds: float) -> AcceleratorResult:
+    """What the process answers that does `step_job`, within so many seconds."""
+    try:
+        result: AcceleratorResult = child.receive(seconds)[1]
+    except HangError as error:
+        raise CoresimError(
+            f"measuring the training step did not end within {seconds:g} s: use a smaller --batch-size"
+        ) from error
+    except DeathError as error:
+        raise _crash(error) from error
+    return result
+
+
+def step_job(_: Link, config: AcceleratorConfig, repeats: int = 1) -> AcceleratorResult:
+    """As `measure_here`, in a process of its own; what fails is told in words that name the user's part in it."""
     try:
         models.load_torch()
-        return measure_here(config)
+        return measure_here(config, repeats)
     except CoresimError:
         raise
     except Exception as error:

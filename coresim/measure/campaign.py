@@ -21,23 +21,23 @@ import numpy as np
 from coresim import __version__
 from coresim.errors import InputError
 from coresim.files import utc_now
-from coresim.measure.accelerator import AcceleratorConfig
+from coresim.measure.accelerator import AcceleratorConfig, measure_accelerator
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.host import read_host
 from coresim.measure.neighbours import measure_droop
-from coresim.measure.parts import version_of
+from coresim.measure.parts import optional_parts, version_of
 from coresim.measure.processes import Child, Link
 from coresim.measure.protocol import Context
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import BUILDING, IMPORTING, Ask, Calibrated, Server
-from coresim.measure.speed import speed_table
 from coresim.measure.stand_in import StandInSubject
-from coresim.measure.step_time import SECONDS, StepRequest, find_step_time, measure_cpu_step
+from coresim.measure.step_time import SECONDS, StepRequest, Timer, find_step_time, has_cuda, measure_cpu_step
 from coresim.measure.storage import measure_storage
 from coresim.measure.system_root import check_proc
 from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
+from coresim.model.speed_evidence import speed_table
 from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 from coresim.workloads.registry import DEFAULT, target_of
@@ -48,7 +48,6 @@ LEAST_BUDGET = 2.0
 SHARES = {"loader": 0.7, "pressure": 0.07, "spin": 0.03, "bandwidth": 0.1, "storage": 0.1}
 #: What each part is called, and where it begins and ends, as fractions of all that is done.
 PARTS = {
-    "step": ("finding the step time", 0.08, 0.12),
     "loader": ("running the loader", 0.12, 0.79),
     "spin": ("spinning on all cores", 0.79, 0.82),
     "bandwidth": ("memory bandwidth", 0.82, 0.92),
@@ -64,6 +63,9 @@ NO_TORCH = HostWarning(
 )
 #: Fresh processes that time a step, the independent repeats.
 PROCESSES = 3
+#: Longer than that, s, the data set is built once only: the user's step, whose module may build it too, is then timed
+#: in the process that has it, after the loader has run.
+QUICK_BUILD_S = 10.0
 SILENCE = 180.0
 
 #: Told the part that is going on, and the fraction of all that is done.
@@ -150,6 +152,7 @@ def _make(_: Link, spec: WorkloadSpec) -> None:
 class _Campaign:
     def __init__(self, request: Request, spec: WorkloadSpec, progress: Progress) -> None:
         self._request, self._spec, self._progress = request, spec, progress
+        self._done = 0.0
         self._found: list[Measurement] = []
         self._cautions: list[HostWarning] = []
 
@@ -163,13 +166,15 @@ class _Campaign:
             make_data(self._spec)
         with Server(self._spec, build_timeout=request.build_timeout, tell=self._say) as server:
             facts = server.facts
-            source = self._step(facts, server)
+            later = self._spec.is_own and request.step is not None and server.built_s > QUICK_BUILD_S
+            source = None if later else self._step(facts, server, measure_accelerator)
             loader_s, pressure_s = SHARES["loader"] * request.seconds, SHARES["pressure"] * request.seconds
-            pins = any(measurement.name == "copy.pinned" for measurement in self._found)
+            pins = self._pins(source)
             device = (request.device or "cuda") if pins else ""
             ask = Ask(budget_s=loader_s, pin_memory=pins, device=device, pressure_s=pressure_s)
             self._tell("loader", 0.0)
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
+            source = source or self._step(facts, server, server.step)
         self._found += loader.measurements
         self._cautions += [*loader.cautions, *([NO_TORCH] if facts.loader == StandInSubject.loader else [])]
         # What says why a cost is what it is, and carries it beyond what was run.
@@ -184,16 +189,24 @@ class _Campaign:
         return assemble(facts, loader, host, source, self._found, self._cautions, command, began)
 
     def _say(self, what: str) -> None:
-        self._progress(what, 0.0)
+        self._progress(what, self._done)
 
     def _tell(self, name: str, done: float) -> None:
         label, begin, end = PARTS[name]
-        self._progress(label, begin + (end - begin) * done)
+        self._done = begin + (end - begin) * done
+        self._progress(label, self._done)
 
-    def _step(self, facts: DatasetFacts, server: Server) -> AcceleratorSource:
+    def _pins(self, source: AcceleratorSource | None) -> bool:
+        """Whether a loader here can pin memory for a device: the one that a step was timed on, or any that is here."""
+        if source is not None and source.kind == "measured":
+            return any(measurement.name == "copy.pinned" for measurement in self._found)
+        # To ask torch takes seconds.
+        return self._request.device != "cpu" and has_cuda(optional_parts()) and has_cuda(optional_parts(deep=True))
+
+    def _step(self, facts: DatasetFacts, server: Server, timer: Timer) -> AcceleratorSource:
         """The step; the user's own takes a batch of the data set, which the one process that has it gives."""
         request = self._request
-        self._tell("step", 0.0)
+        self._say("finding the step time")
         job = AcceleratorConfig(
             batch_size=facts.batch_size,
             step=request.step,
@@ -203,11 +216,11 @@ class _Campaign:
         if request.step is not None and request.dataset is not None:
             job = replace(job, batch=Path(self._spec.folder, "batch.pt"))
             server.ask(job.batch)
-        found = find_step_time(request, job)
+        found = find_step_time(request, job, timer)
         self._found += found.measurements
         self._cautions += found.cautions
         if request.cpu_step:
-            step, cautions = measure_cpu_step(request, job)
+            step, cautions = measure_cpu_step(request, job, timer)
             self._found.append(step)
             self._cautions += cautions
         return found.source

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coresim.device.emulated import open_device
+from coresim.device.models import load_torch
 from coresim.errors import InputError
 from coresim.measure import costs
+from coresim.measure.accelerator import TIMEOUT, AcceleratorConfig, AcceleratorResult, result_of, step_job
 from coresim.measure.calibrate import BUDGET_S, calibrate
-from coresim.measure.cautions import CONTRADICTION, cautions_of, contradiction
+from coresim.measure.cautions import agreeing, cautions_of
 from coresim.measure.forked import run_forked
 from coresim.measure.handover import of_small
 from coresim.measure.machine_speed import OWN_WORK
@@ -96,11 +98,12 @@ class Server:
         self._spec = spec
 
     def __enter__(self) -> Server:
-        began, took = time.monotonic(), "building took"
+        began = time.monotonic()
         try:
-            self._wait(IMPORTING if self._spec.is_own else BUILDING, began, self._timeout, took)
+            self._wait(IMPORTING if self._spec.is_own else BUILDING, began, self._timeout)
             self._tell(BUILDING)
-            self.facts: DatasetFacts = self._wait(BUILDING, began, self._timeout, took)[1]
+            self.facts: DatasetFacts = self._wait(BUILDING, began, self._timeout)[1]
+            self.built_s = time.monotonic() - began
         except BaseException:
             self._child.__exit__()
             raise
@@ -109,7 +112,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._child.__exit__()
 
-    def _wait(self, what: str, began: float, most: float | None, took: str) -> tuple[str, Any]:
+    def _wait(self, what: str, began: float, most: float | None) -> tuple[str, Any]:
         """The process's next message. How long it takes is told as progress; too long is an error."""
         while True:
             try:
@@ -119,8 +122,9 @@ class Server:
             if seconds > QUIET_S:
                 self._tell(f"{what}, {seconds:.0f} s")
             if most is not None and seconds > most:
-                remedy = "make it answer (a lock, a network read, a full disk?), or give it longer with --build-timeout"
-                raise InputError(f"{self._spec.target}: {took} more than {most:g} s; {remedy}")
+                longer = ", or give it longer with --build-timeout" if most is self._timeout else ""
+                remedy = f"make it answer (a lock, a network read, a full disk?){longer}"
+                raise InputError(f"{self._spec.target}: {what} took more than {most:g} s; {remedy}")
 
     def calibrate(self, ask: Ask, progress: Progress) -> Calibrated:
         """As `coresim.measure.calibrate.calibrate`; ``progress`` is told the fraction done."""
@@ -129,6 +133,14 @@ class Server:
             progress(message[1])
         found: Calibrated = message[1]
         return found
+
+    def step(self, config: AcceleratorConfig) -> AcceleratorResult:
+        """As `measure_accelerator`, but in the process that has imported and built what the step's module may use.
+
+        Ask it last: the process's later workers would not be those of one that has prepared and trained nothing.
+        """
+        self._child.send(config)
+        return result_of(self._child, config.processes * TIMEOUT)
 
     def ask(self, message: Any, doing: str = WAITING) -> Any:
         """What the process answers to a message; ``doing``: what it does meanwhile.
@@ -140,12 +152,13 @@ class Server:
 
     def _receive(self, doing: str = WAITING) -> tuple[str, Any]:
         """What the process says next; it may be silent for as long as a batch may take."""
-        return self._wait(doing, time.monotonic(), START_TIMEOUT + PATIENCE, "one batch took")
+        return self._wait(doing, time.monotonic(), START_TIMEOUT + PATIENCE)
 
 
 def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None] | None) -> None:
     spec.load()
     link.send("imported")
+    threads = load_torch().get_num_threads() if importlib.util.find_spec("torch") else 1
     rig = Rig(spec)
     link.send("built", rig.facts())
     while True:
@@ -153,6 +166,9 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
         if isinstance(message, Ask):
             with open_device(message.device).loading() if message.device else nullcontext():
                 link.send("calibrated", _calibrated(link, rig, message))
+        elif isinstance(message, AcceleratorConfig):
+            load_torch().set_num_threads(threads)  # the loader was limited to one
+            link.send("stepped", step_job(link, message, message.processes))
         elif isinstance(message, Path):
             # In a fork: a batch that this process prepared itself would make its later workers faster.
             run_forked([partial(_store, rig, message)], "the data set")
@@ -164,10 +180,7 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
 def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     subject, small = (rig.subject(threads=True), None) if ask.threads else rig.light_subjects()
     run = partial(calibrate, pin_memory=ask.pin_memory, reads=ask.reads)
-    usual = partial(run, subject, budget_s=ask.budget_s, progress=lambda done: link.send("running", done))
-    found = usual()
-    if abs(contradiction(found)) > CONTRADICTION:
-        found = min(found, usual(), key=lambda one: abs(contradiction(one)))
+    found = agreeing(partial(run, subject, budget_s=ask.budget_s, progress=lambda done: link.send("running", done)))
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]
     if small is not None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from coresim.device.models import NETS
 from coresim.errors import InputError, MissingPartError
-from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult, measure_accelerator
-from coresim.measure.parts import optional_parts
+from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.parts import NO_DEVICE, optional_parts
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family, recorded_source
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
@@ -32,6 +32,8 @@ CPU_BATCH, CPU_SECONDS = 4, 2.0
 PROPORTION = 0.1
 #: A step of the whole batch that takes the CPU so long at the most, s, is timed itself.
 CPU_STEP_S = 0.3
+#: What times a step: `coresim.measure.accelerator.measure_accelerator`, or `coresim.measure.server.Server.step`.
+Timer = Callable[[AcceleratorConfig], AcceleratorResult]
 _TORCH_PRECISIONS = {"mixed": "bf16", "fp32": "fp32", "tf32": "fp32"}
 
 
@@ -104,10 +106,10 @@ class StepTime:
     cautions: tuple[HostWarning, ...] = ()
 
 
-def find_step_time(request: StepRequest, job: AcceleratorConfig) -> StepTime:
+def find_step_time(request: StepRequest, job: AcceleratorConfig, timer: Timer) -> StepTime:
     """The step time of the first source that applies; see the module's text.
 
-    ``job``: how a step is measured, if one is; the device, a net and its precision are those that the request says.
+    ``job``: how ``timer`` measures a step, if it does; the device, a net and its precision are what the request says.
 
     Raises:
         InputError: an unknown name, or the user's step fails.
@@ -118,7 +120,7 @@ def find_step_time(request: StepRequest, job: AcceleratorConfig) -> StepTime:
         return StepTime(AcceleratorSource(kind="given", basis=basis, uncertainty=0.0, step_time_s=request.step_time))
     if request.step is not None or request.device is not None:
         try:
-            return _measured(request, job)
+            return _measured(request, job, timer)
         except MissingPartError as error:
             remedy = "" if request.device == "cpu" else ", or time the step on the CPU with --device cpu"
             raise MissingPartError(f"{error}{remedy}") from None
@@ -127,46 +129,49 @@ def find_step_time(request: StepRequest, job: AcceleratorConfig) -> StepTime:
     if request.net is None:
         return _recorded(request, job.batch_size, f"only {', '.join(NETS)} can be, without --step")
     try:
-        return _measured(request, job)
+        return _measured(request, job, timer)
     except MissingPartError as error:
         return _recorded(request, job.batch_size, str(error))
 
 
 def has_cuda(parts: Sequence[Part]) -> bool:
-    """Whether torch and a CUDA device are here."""
-    return {part.name for part in parts if part.present} >= {"torch", "CUDA device"}
+    """Whether torch and a CUDA device are here, which torch sees, as far as the parts tell."""
+    here = {part.name for part in parts if part.present and NO_DEVICE not in part.detail}
+    return here >= {"torch", "CUDA device"}
 
 
-def measure_cpu_step(request: StepRequest, job: AcceleratorConfig) -> tuple[Measurement, list[HostWarning]]:
+def measure_cpu_step(
+    request: StepRequest, job: AcceleratorConfig, timer: Timer
+) -> tuple[Measurement, list[HostWarning]]:
     """Measure ``accelerator.cpu_step`` (s/step): what the job would do without a GPU, on all cores of this process.
 
     The user's own step is timed with its own batch, a net as `_timed` says. Reasons to trust it less come along.
 
     Raises:
         InputError: the net cannot be measured.
-        MissingPartError, CoresimError: as `coresim.measure.accelerator.measure_accelerator`.
+        MissingPartError, CoresimError: as ``timer``.
     """
     if request.step is None and request.net is None:
         raise InputError(f"--cpu-step: {request.model} cannot be measured; use one of {', '.join(NETS)}, or --step")
     config = replace(job, device="cpu", model=request.net or NETS[0], processes=1, seconds=CPU_SECONDS, busy=())
-    result = _timed(config)
+    result = _timed(config, timer)
     step = result["accelerator.step"]
     step = replace(step, name="accelerator.cpu_step", how=f"the step on the CPU, all cores; {step.how}")
     return step, result.busy_warnings()
 
 
-def _timed(config: AcceleratorConfig) -> AcceleratorResult:
+def _timed(config: AcceleratorConfig, timer: Timer) -> AcceleratorResult:
     """Time a step; of a net on the CPU only a few samples, which it is taken to need time in proportion to.
 
     That is near the truth where a sample alone keeps all cores busy, and a batch of 256 may take a CPU minutes. Where
     the whole batch would take `CPU_STEP_S` at the most, that is timed instead.
     """
     size = config.batch_size if config.step or config.device != "cpu" else min(CPU_BATCH, config.batch_size)
-    found, factor = measure_accelerator(replace(config, batch_size=size)), config.batch_size / size
+    found, factor = timer(replace(config, batch_size=size)), config.batch_size / size
     if factor == 1:
         return found
     if factor * found["accelerator.step"].mean <= CPU_STEP_S:
-        return measure_accelerator(config)
+        return timer(config)
     proportion = f"of {size} samples, in proportion to {config.batch_size}"
     measurements = tuple(replace(m.scaled(factor), how=f"{proportion}; {m.how}") for m in found.measurements)
     step = f"{found.provenance['step']} {proportion}"
@@ -194,12 +199,12 @@ def _stand_in_cautions(request: StepRequest, row: StepRow, instead: str | None) 
         yield HostWarning("a recorded step stands in for the one of your dataset", f"{row.model} on {row.gpu}", remedy)
 
 
-def _measured(request: StepRequest, job: AcceleratorConfig) -> StepTime:
+def _measured(request: StepRequest, job: AcceleratorConfig, timer: Timer) -> StepTime:
     config = replace(job, device=request.device or "cuda")
     if request.step is None:  # a step of the user's own has its own precision
         model, precision = request.trained
         config = replace(config, model=model, precision=precision)
-    result = _timed(config)
+    result = _timed(config, timer)
     step, facts = result["accelerator.step"], result.provenance
     error = relative_error(step.values)
     error = math.hypot(error, PROPORTION) if "in proportion" in facts["step"] else error

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from coresim import stats
-from coresim.measure.calibrate import Calibration, CalibrationRun
+from coresim.measure.calibrate import ROUNDS, Calibration, CalibrationRun
 from coresim.measure.notes import Note, duty_of
 from coresim.measure.pacing import FIRST
 
@@ -44,13 +44,12 @@ def busiest(found: Calibration, lone: Sequence[CalibrationRun]) -> list[Calibrat
     """The runs that CPU times come from if samples wait: with the most workers that together want one core at most.
 
     More workers slow one another down. Each worker made a batch after its first. All runs have the same number of
-    workers, and there are two at least if there are two with the fewest workers; else those with the fewest count.
+    workers, and they are as many as a cost rests on; else those with the fewest workers count.
     """
     for count in sorted(found.counts, reverse=True):
-        runs = [run for run in found.runs if run.workers == count and len(run.later) > count]
-        able = [run for run in runs if not found.disturbed(run) and count * duty_of(run.later) <= 1.0]
-        if count > lone[0].workers and len(able) >= min(2, len(lone)):
-            return able
+        runs = [run for run in found.of(count) if len(run.later) > count and count * duty_of(run.later) <= 1.0]
+        if count > lone[0].workers and len(runs) >= min(ROUNDS, len(lone)):
+            return runs
     return list(lone)
 
 

@@ -537,7 +537,7 @@ def test_user_step_in_a_fresh_process(user):
 def test_what_fails_in_the_fresh_process_is_one_line(user, step, batch, error, words):
     config = replace(CPU, step=f"mytraining:{step}", batch=batch and user / batch)
     with pytest.raises(error, match=words) as caught:
-        accelerator._job(None, config)
+        accelerator.step_job(None, config)
     assert "\n" not in str(caught.value)
 
 

@@ -305,6 +305,14 @@ def test_where_samples_wait_a_crowd_is_as_many_as_want_one_core_more_than_there_
     assert sum(run.workers == crowd for run in found.runs) == (0 if crowd is None else 2)
 
 
+def test_a_crowd_is_decided_once_for_all_rounds(bench_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    free = iter([1 << 40])  # and then there is no room for any
+    monkeypatch.setattr(module.worker, "available_memory", lambda: next(free, 0))
+    monkeypatch.setattr(module.worker, "shared_memory", lambda: (1 << 40, 1 << 40))
+    found = calibrate(bench_of(cpus=2, sample=lambda call: 0.01, wait=0.01, handover=0.0, receive=0.0), budget_s=1500.0)
+    assert Counter(run.workers for run in found.runs) == {1: ROUNDS, 2: ROUNDS, 5: ROUNDS}
+
+
 def test_a_crowd_is_no_larger_where_the_loader_may_not_run_with_more(bench_of: Make) -> None:  # noqa: F811
     line = bench_of(cpus=2, sample=lambda call: 0.01, wait=1.0, handover=1.0)
     assert calibrate(line, budget_s=1500.0, rounds=1, counts=(1, 2, 4)).counts == (1, 2, 4)

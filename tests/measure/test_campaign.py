@@ -25,15 +25,17 @@ from coresim.errors import InputError, MissingPartError
 from coresim.measure import campaign, step_time
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
 from coresim.measure.calibrate import BUDGET_S
-from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, run_campaign
+from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, QUICK_BUILD_S, Request, run_campaign
+from coresim.measure.parts import NO_DEVICE
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
-from coresim.measure.speed import speed_table
+from coresim.measure.stand_in import StandInSubject
 from coresim.measure.step_time import StepRequest
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_document
 from coresim.model.scenario import read_scenario
+from coresim.model.speed_evidence import speed_table
 from coresim.model.warning import HostWarning
 from coresim.workloads.named import WorkloadSpec
 
@@ -53,7 +55,7 @@ class FakeServer:
     def __init__(
         self, fakes: Fakes, spec: WorkloadSpec, *, build_timeout: float | None, tell: Callable[[str], None]
     ) -> None:
-        self._fakes, self.facts = fakes, fakes.facts
+        self._fakes, self.facts, self.built_s = fakes, fakes.facts, fakes.built_s
         fakes.arguments["server"] = (spec, build_timeout)
         fakes.folder = Path(spec.folder)
         assert fakes.folder.is_dir()
@@ -82,19 +84,23 @@ class FakeServer:
         self._fakes.note("batch", None)
         path.write_text("a batch")
 
+    def step(self, config: AcceleratorConfig) -> AcceleratorResult:
+        assert self._fakes.is_open
+        return self._fakes.accelerator(config, "step here")
+
 
 class Fakes:
     """Measuring functions that note who was called with what."""
 
     def __init__(self, facts: DatasetFacts = FACTS) -> None:
-        self.facts, self.is_open = facts, False
+        self.facts, self.is_open, self.built_s = facts, False, 1.0
         self.calls: list[str] = []
         self.asked: list[Ask] = []
         self.seconds: dict[str, float] = {}
         self.arguments: dict[str, Any] = {}
         self.fail: dict[str, BaseException] = {}
         self.parts: tuple[Part, ...] = ()
-        self.settled = True
+        self.settled = self.torch_sees = True
         self.others = 0.0
         self.ran: int | None = None
         self.folder = Path()
@@ -110,9 +116,10 @@ class Fakes:
             patch.setattr(campaign, place, self._measuring(name, found))
         patch.setattr(campaign, "make_data", write_data)
         patch.setattr(campaign, "read_host", lambda: self.note("host", SMALL_SHM))
-        patch.setattr(step_time, "optional_parts", lambda: self.parts)
+        for module in (step_time, campaign):
+            patch.setattr(module, "optional_parts", lambda deep=False: self.seen if deep else self.parts)
         patch.setattr(campaign, "Server", partial(FakeServer, self))
-        patch.setattr(step_time, "measure_accelerator", self._accelerator)
+        patch.setattr(campaign, "measure_accelerator", self.accelerator)
 
     def note(self, name: str, result: Any) -> Any:
         self.calls.append(name)
@@ -120,13 +127,16 @@ class Fakes:
             raise self.fail[name]
         return result
 
-    def _accelerator(self, config: AcceleratorConfig) -> AcceleratorResult:
+    @property
+    def seen(self) -> tuple[Part, ...]:
+        """The parts as torch itself sees them."""
+        return self.parts if self.torch_sees else tuple(replace(part, detail=NO_DEVICE) for part in self.parts)
+
+    def accelerator(self, config: AcceleratorConfig, name: str = "accelerator") -> AcceleratorResult:
         self.arguments["accelerator"] = (config,)
         about = {"step": config.model, "device": "Fake 9000", "precision": config.precision, "torch": "2"}
         found = (one("accelerator.step", 0.1, "s/step"), one("copy.pinned", 0.004, "s/batch"))
-        result: AcceleratorResult = self.note(
-            "accelerator", AcceleratorResult(found, False, self.settled, about, self.others)
-        )
+        result: AcceleratorResult = self.note(name, AcceleratorResult(found, False, self.settled, about, self.others))
         return result
 
     def _measuring(self, name: str, found: list[Measurement]) -> Callable[..., list[Measurement]]:
@@ -203,6 +213,11 @@ def test_cautions_come_from_everywhere() -> None:
     assert whats[1:] == ["loader", "spin", "bandwidth", "storage"]
 
 
+def test_without_a_dataloader_the_answer_says_so() -> None:
+    for loader, said in ((StandInSubject.loader, True), ("DataLoader", False)):
+        assert (campaign.NO_TORCH in run(Fakes(replace(FACTS, loader=loader))).cautions) == said
+
+
 def test_without_files_there_is_no_storage_and_it_is_said() -> None:
     fakes = Fakes(replace(FACTS, files=(), samples=sys.maxsize))
     made = run(fakes)
@@ -267,9 +282,36 @@ def test_the_loader_pins_for_the_device_that_was_measured(device: str | None, pi
     fakes.parts = GPU_PARTS
     run(fakes, device=device)
     assert (fakes.asked[0].pin_memory, fakes.asked[0].device) == (True, pins_for)
-    given = Fakes()
-    run(given, step_time=0.25)
-    assert (given.asked[0].pin_memory, given.asked[0].device) == (False, "")
+
+
+def test_with_a_step_that_was_not_measured_the_loader_pins_where_torch_sees_a_device() -> None:
+    for parts, sees, given, pins in (
+        (GPU_PARTS, True, {"step_time": 0.25}, True),
+        (GPU_PARTS, True, {"gpu": "a100"}, True),
+        (GPU_PARTS, False, {"step_time": 0.25}, False),
+        ((), True, {"step_time": 0.25}, False),
+    ):
+        fakes = Fakes()
+        fakes.parts, fakes.torch_sees = parts, sees
+        run(fakes, **given)
+        assert (fakes.asked[0].pin_memory, fakes.asked[0].device) == (pins, "cuda" if pins else "")
+
+
+def test_where_building_took_long_the_step_is_timed_in_the_process_that_built() -> None:
+    """Its module may build the data set too, and each fresh process would import it."""
+    fakes = Fakes()
+    fakes.built_s = 2.0 * QUICK_BUILD_S
+    made = run(fakes, step="my:step", dataset="my:data", device="cpu", cpu_step=True)
+    assert fakes.calls[1:6] == ["build", "loader", "batch", "step here", "step here"]
+    assert made.accelerator.kind == "measured" and not fakes.asked[0].pin_memory
+    fakes.parts, fakes.calls[:] = GPU_PARTS, []
+    run(fakes, step="my:step", dataset="my:data")
+    assert fakes.asked[1].pin_memory and "accelerator" not in fakes.calls
+    # A built-in workload has no module that builds it, nor does a net.
+    for other in ({"step": "my:step", "device": "cpu"}, {"dataset": "my:data", "device": "cpu"}):
+        fakes.calls.clear()
+        run(fakes, **other)
+        assert fakes.calls[1:].index("accelerator") < fakes.calls[1:].index("loader")
 
 
 def test_an_unsettled_step_is_said() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,8 @@ import pytest
 from kit import running
 
 from coresim.errors import InputError
-from coresim.measure import rig, server
+from coresim.measure import cautions, rig, server
+from coresim.measure.accelerator import AcceleratorConfig
 from coresim.measure.rig import LEAST_BATCH, LIGHT_S, SMALLER, WAITING_S, Rig
 from coresim.measure.server import Ask, Server
 from coresim.workloads.base import default_collate
@@ -154,11 +156,62 @@ def test_a_calibration_whose_parts_contradict_a_batch_is_made_again_and_the_bett
         )
 
     monkeypatch.setattr(server, "calibrate", calibrated)
-    monkeypatch.setattr(server, "contradiction", lambda found: found.missed)
+    monkeypatch.setattr(cautions, "contradiction", lambda found: found.missed)
     monkeypatch.setattr(server, "cautions_of", lambda found: [])
     monkeypatch.setattr(server, "costs", SimpleNamespace(measurements=lambda found: [], usual_paces=lambda found: {}))
     found = server._calibrated(None, rig_of("Numbers", 4), Ask(budget_s=1.0))  # type: ignore[arg-type]
     assert made == counts and found.batch_bytes == (2 if missed == 2.0 else 1)
+
+
+IMPORTED = """
+import os, numpy
+with open(__file__ + ".imports", "a") as log:
+    print(os.getpid(), file=log)
+
+class Numbers:
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        return numpy.full(3, index, dtype=numpy.float32)
+
+data = Numbers()
+
+def step(batch):
+    with open(__file__ + ".steps", "a") as log:
+        print(os.getpid(), len(batch), file=log)
+"""
+
+
+@pytest.mark.torch
+def test_a_step_timed_where_the_data_set_is_imports_its_module_no_second_time(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    module = tmp_path / "once.py"
+    module.write_text(IMPORTED)
+    config = AcceleratorConfig(device="cpu", step=f"{module}:step", batch=tmp_path / "batch.pt", seconds=0.01, busy=())
+    with Server(WorkloadSpec(f"{module}:data", batch_size=4)) as built:
+        assert built.built_s > 0.0
+        built.ask(config.batch)
+        built.calibrate(Ask(budget_s=0.5), progress=lambda done: None)
+        found = built.step(config)
+        [importer] = Path(f"{module}.imports").read_text().split()
+    steps = [line.split() for line in Path(f"{module}.steps").read_text().splitlines()]
+    assert {tuple(step) for step in steps} == {(importer, "4")} and importer != str(os.getpid())
+    assert len(found["accelerator.step"].values) == config.processes and found.provenance["device"] == "cpu"
+    assert torch.__version__ in found.provenance["torch"]
+
+
+@pytest.mark.torch
+def test_a_step_that_fails_where_the_data_set_is_says_which(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    module = tmp_path / "fails.py"
+    module.write_text(
+        IMPORTED.replace("        print(os.getpid(), len(batch), file=log)", "        raise ValueError(7)")
+    )
+    config = AcceleratorConfig(device="cpu", step=f"{module}:step", batch=tmp_path / "batch.pt")
+    with Server(WorkloadSpec(f"{module}:data", batch_size=4)) as built:
+        built.ask(config.batch)
+        with pytest.raises(InputError, match=r"training step .*fails.py:step failed: ValueError: 7"):
+            built.step(config)
 
 
 class Late(Numbers):
@@ -168,7 +221,10 @@ class Late(Numbers):
 
 def test_a_data_set_that_takes_too_long_to_build_is_given_up() -> None:
     began, late = time.monotonic(), Server(WorkloadSpec(f"{__file__}:Late"), build_timeout=0.5)
-    with pytest.raises(InputError, match=r"building took more than 0\.5 s; .*longer with --build-timeout"), late:
+    with (
+        pytest.raises(InputError, match=r"took more than 0\.5 s; .*longer with --build-timeout"),
+        late,
+    ):
         raise AssertionError
     assert time.monotonic() - began < 30.0
 

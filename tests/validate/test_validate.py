@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import random
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -405,7 +407,7 @@ def test_validate_gives_up_a_data_set_that_takes_too_long(tmp_path: Path, capsys
 
     flags = ["--dataset", f"{__file__}:Late", "--build-timeout", "1 s", "-o", str(tmp_path / "ledger.json")]
     assert main(["validate", "--quick", *flags]) == 2
-    assert "Late: building took more than 1 s" in capsys.readouterr().err
+    assert "took more than 1 s; " in capsys.readouterr().err
 
 
 @needs_torch
@@ -454,6 +456,35 @@ def test_the_process_that_built_a_data_set_makes_all_of_its_calibrations_and_tri
     assert len(built) == 1 and len(found.jobs) == 2
     assert {point.job: point.setting.option for point in found.points} == {0: 2, 1: 3}
     assert all(job.seconds > 0 for job in found.jobs)
+    # Interrupted before the second calibration: it goes on with that one alone.
+    replace(found, jobs=found.jobs[:1], points=found.points[:1]).save(output)
+    assert main(arguments) == 0
+    again = load_ledger(output)
+    assert again.jobs[0] == found.jobs[0] and again.points[0] == found.points[0] and len(built) == len(again.jobs) == 2
+    assert {point.job: point.setting.option for point in again.points} == {0: 2, 1: 3}
+
+
+def test_a_process_trains_one_model_whichever_job_asks(monkeypatch: pytest.MonkeyPatch):
+    from coresim.validate import trials
+
+    made: list[Any] = []
+
+    class Trained:
+        device = SimpleNamespace(name=lambda: "a device", loading=contextlib.nullcontext)
+
+        def __init__(self, *given: Any) -> None:
+            made.append(given)
+
+        cost, relaunched = staticmethod(lambda: "new"), staticmethod(lambda told: f"{told} again")
+
+    monkeypatch.setattr(trials, "Training", Trained)
+    setting, told = job_grid("tiny", 4, 2).settings[0], list[Any]()
+    link, rig = SimpleNamespace(send=lambda *said: told.append(said)), SimpleNamespace(workload=None)
+    asked = trials.Trials()
+    for again in (None, "new", None):
+        asked(link, rig, trials.Train(replace(setting, model="tiny"), "cpu", again))  # type: ignore[arg-type]
+    assert len(made) == 1
+    assert told == [("trained", ("a device", cost)) for cost in ("new", "new again", "new")]
 
 
 @pytest.fixture
