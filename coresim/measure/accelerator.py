@@ -42,6 +42,7 @@ class AcceleratorConfig:
         step: ``package.module:name`` of the user's step or of a factory of one, see ``models.as_step``.
         batch: the file of a collated host batch, as tensors, for it; absent, a synthetic image batch.
         processes: fresh processes, the independent repeats.
+        repeats: how many times each of them measures all.
         steps: steps timed for each quantity in each process.
         seconds: time allowed for each quantity in each process; fewer steps are timed where they are long,
             but never fewer than `coresim.measure.training_step.FEWEST_STEPS`.
@@ -56,6 +57,7 @@ class AcceleratorConfig:
     step: str | None = None
     batch: Path | None = None
     processes: int = 3
+    repeats: int = 1
     steps: int = 30
     seconds: float = 5.0
     busy: tuple[int, ...] | None = None
@@ -106,10 +108,10 @@ def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
     return merge([_in_fresh_process(config) for _ in range(config.processes)])
 
 
-def measure_here(config: AcceleratorConfig, repeats: int = 1) -> AcceleratorResult:
-    """All measurements so many times in this process; `measure_accelerator` repeats them in fresh ones."""
+def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
+    """All measurements in this process; `measure_accelerator` repeats them in fresh ones."""
     others, prepared = others_meter(), _prepare(config)
-    found = merge([_measured(config, *prepared) for _ in range(repeats)])
+    found = merge([_measured(config, *prepared) for _ in range(config.repeats)])
     return replace(found, others=others())
 
 
@@ -159,7 +161,7 @@ def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
 
 def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
     with Child(step_job, config, limited=False) as child:
-        result = result_of(child, TIMEOUT)
+        result = result_of(child, config.repeats * TIMEOUT)
         child.finish()
     return result
 
@@ -177,11 +179,11 @@ def result_of(child: Child, seconds: float) -> AcceleratorResult:
     return result
 
 
-def step_job(_: Link, config: AcceleratorConfig, repeats: int = 1) -> AcceleratorResult:
+def step_job(_: Link, config: AcceleratorConfig) -> AcceleratorResult:
     """As `measure_here`, in a process of its own; what fails is told in words that name the user's part in it."""
     try:
         models.load_torch()
-        return measure_here(config, repeats)
+        return measure_here(config)
     except CoresimError:
         raise
     except Exception as error:

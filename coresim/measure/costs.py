@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from coresim import stats
 from coresim.measure.calibrate import ROUNDS, Calibration, CalibrationRun
@@ -150,7 +151,8 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
     # Without a step in between, the trainer asks before the maker's sending thread gets the interpreter's lock from the
     # next samples. The wait then includes sending: up to three times as long as in a training (docs/frameworks.md).
     seen = _seen(found)
-    for state, rounds in ({**_often(seen), **_often(_seen(found, paced=True))} or seen).items():
+    often = partial(_often, rounds=min(ROUNDS, len({run.round for run in found.runs})))
+    for state, rounds in ({**often(seen), **often(_seen(found, paced=True))} or seen).items():
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
     if pages := [[value / found.slower(run) for value in run.pages[1:]] for run in telling if run.pages[1:]]:
@@ -164,9 +166,10 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         yield Measurement("receive.pin", "s/batch", waits, f"{how}; wall seconds beyond them")
 
 
-def _often(seen: Mapping[str, list[list[float]]]) -> dict[str, list[list[float]]]:
+def _often(seen: Mapping[str, list[list[float]]], rounds: int) -> dict[str, list[list[float]]]:
+    """The states that were seen often, and in so many rounds."""
     least = {state: LEAST_SENT if state.startswith("send") else LEAST_SEEN for state in seen}
-    return {state: rounds for state, rounds in seen.items() if sum(map(len, rounds)) >= least[state]}
+    return {name: own for name, own in seen.items() if len(own) >= rounds and sum(map(len, own)) >= least[name]}
 
 
 def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]]]:

@@ -10,7 +10,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -139,8 +139,9 @@ class Server:
 
         Ask it last: the process's later workers would not be those of one that has prepared and trained nothing.
         """
-        self._child.send(config)
-        return result_of(self._child, config.processes * TIMEOUT)
+        repeats = config.processes * config.repeats
+        self._child.send(replace(config, repeats=repeats))
+        return result_of(self._child, repeats * TIMEOUT)
 
     def ask(self, message: Any, doing: str = WAITING) -> Any:
         """What the process answers to a message; ``doing``: what it does meanwhile.
@@ -168,7 +169,7 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
                 link.send("calibrated", _calibrated(link, rig, message))
         elif isinstance(message, AcceleratorConfig):
             load_torch().set_num_threads(threads)  # the loader was limited to one
-            link.send("stepped", step_job(link, message, message.processes))
+            link.send("stepped", step_job(link, message))
         elif isinstance(message, Path):
             # In a fork: a batch that this process prepared itself would make its later workers faster.
             run_forked([partial(_store, rig, message)], "the data set")

@@ -26,8 +26,8 @@ from coresim.units import format_duration
 
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.
 SECONDS = 5.0
-#: Samples and seconds of a built-in network's step that is timed on the CPU, where a large batch takes minutes.
-CPU_BATCH, CPU_SECONDS = 4, 2.0
+#: Samples, seconds and repeats (in one process) of a built-in network's step on the CPU: large batches take minutes.
+CPU_BATCH, CPU_SECONDS, CPU_REPEATS = 4, 2.0, 3
 #: Relative standard uncertainty of that: 16 to 32 samples took 1.1 to 1.2 times as long (ResNets and ViT, one thread).
 PROPORTION = 0.1
 #: A step of the whole batch that takes the CPU so long at the most, s, is timed itself.
@@ -153,7 +153,9 @@ def measure_cpu_step(
     """
     if request.step is None and request.net is None:
         raise InputError(f"--cpu-step: {request.model} cannot be measured; use one of {', '.join(NETS)}, or --step")
-    config = replace(job, device="cpu", model=request.net or NETS[0], processes=1, seconds=CPU_SECONDS, busy=())
+    config = replace(
+        job, device="cpu", model=request.net or NETS[0], processes=1, repeats=CPU_REPEATS, seconds=CPU_SECONDS, busy=()
+    )
     result = _timed(config, timer)
     step = result["accelerator.step"]
     step = replace(step, name="accelerator.cpu_step", how=f"the step on the CPU, all cores; {step.how}")

@@ -270,6 +270,18 @@ def test_waiting_for_hand_overs_is_told_by_its_state_where_it_was_seen_often() -
     assert set(waits["receive.begin_free"].flat) == {0.0}  # all of it was the trainer's own CPU time
 
 
+def test_a_state_of_hand_overs_counts_where_every_round_has_seen_it() -> None:
+    """Many batches of one round are no repeats; three batches are few."""
+    seen = {
+        "begin_free": [[0.1] * 2] * 3,
+        "rest_free": [[0.1] * 20] * 2,
+        "work_free": [[0.1]] * 3,
+        "send_free": [[0.1]] * 3,
+    }
+    assert set(costs._often(seen, rounds=3)) == {"begin_free", "send_free"}
+    assert set(costs._often(seen, rounds=2)) == {"begin_free", "rest_free", "send_free"}
+
+
 def test_what_frees_the_batch_before_is_a_part_of_receiving_with_the_fewest_workers() -> None:
     def freeing(share: float, **other: Any) -> CalibrationRun:
         made = run(**other)
