@@ -1,7 +1,7 @@
 """How far recommendations of one job on one machine are apart: ``python benchmarks/repeat.py``.
 
 Runs ``coresim recommend --step-time 75ms --batch-size 256`` five times in a row, each with its own measurement, and
-prints each one's cores with its interval, how far it is from the median, and whether its interval holds the others.
+prints each one's cores with its interval, how far all are from the median, and how many intervals hold the others.
 """
 
 # ruff: noqa: T201
@@ -33,6 +33,7 @@ def main() -> int:
     median = sorted(cores)[len(cores) // 2]
     near = [abs(count - median) <= max(1, NEAR * median) for count in cores]
     held = [all(low <= count <= high for count in cores) for low, high in map(interval, found)]
+    print(f"from the median: {', '.join(f'{count / median - 1:+.0%}' for count in cores)}")
     print(f"median {median} cores; {sum(near)} of {len(near)} within {NEAR:.0%} of it (a core at least);")
     print(f"the interval of {sum(held)} of {len(held)} holds all the others' answers")
     return 0 if all(near) and all(held) else 1
@@ -50,6 +51,8 @@ def answer(flags: list[str]) -> dict[str, Any]:
 def interval(found: dict[str, Any]) -> tuple[float, float]:
     """The stated interval of the cores per GPU."""
     low, high = found["cores_low"], found["cores_high"]
+    if low is None and high is None:  # it states none, so it holds nothing
+        return float("inf"), float("-inf")
     return low or 0.0, float("inf") if high is None else high
 
 

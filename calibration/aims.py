@@ -41,6 +41,8 @@ CUDA_BOUNDS = (
     ("GPU idle, mean error", "idle_mean", 0.03),
     ("GPU idle, 95th percentile", "idle_p95", 0.08),
 )
+#: No prediction of one trial can be closer than another trial is: so many times what repeats differ by is allowed.
+NOISY = 1.15
 #: Share of the jobs whose recommended cores are near the measured optimum, at least; and too few, at most.
 CORES_AGREE, CORES_TOO_FEW = 0.95, 0.02
 BOUNDS_TEXT = (
@@ -85,7 +87,7 @@ def bounds(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str
         what = f"recommended workers best, or within the noise ({len(scans[0])} scans)"
         rows.append([what, "95 %", *(f"{percent(share)} {_met(share >= 0.95)}" for share in shares)])
     rows += _cores(seen)
-    notes = [text for text in (_repeats(ledger.scored), rules_of(ledger)) if text]
+    notes = [text for text in (_repeats(ledger.scored, [most for *_, most in held_to[:2]]), rules_of(ledger)) if text]
     if cost := spent(ledger):
         share = cost.answer_s / cost.sweep_s
         what = f"the answers' cost, over the scans' own {cost.sweep_s:.0f} s"
@@ -94,16 +96,24 @@ def bounds(ledger: Ledger, seen_by: dict[str, tuple[RecordedPoint, ...]]) -> str
     return "\n\n".join(["### Bounds", BOUNDS_TEXT, table(["what", "bound", *seen_by], rows), *notes])
 
 
-def _repeats(found: Sequence[RecordedPoint]) -> str:
-    """What repeats of one setting differ by, beside the errors of the same settings; "" without repeats."""
+def _repeats(found: Sequence[RecordedPoint], most: Sequence[float]) -> str:
+    """What repeats of one setting differ by, beside the errors of the same settings; "" without repeats.
+
+    ``most``: what the mean and the 95th percentile of the errors are held to.
+    """
     repeated = [point for point in headline(found) if point.spread is not None]
     if not repeated:
         return ""
-    spreads, errors = [point.spread or 0.0 for point in repeated], score(repeated)
+    spreads, errors, whole = [point.spread or 0.0 for point in repeated], score(repeated), score(headline(found))
+    allowed = NOISY * stats.mean(spreads), NOISY * stats.quantile(spreads, 0.95)
     return (
         f"Repeats: of the {len(repeated)} settings that ran more than once, the largest and the smallest idle differ by"
         f" {_points(stats.mean(spreads))} on average and {_points(stats.quantile(spreads, 0.95))} at the 95th"
         f" percentile; the errors of these settings are {_points(errors.idle_mean)} and {_points(errors.idle_p95)}."
+        f" {NOISY:g} times these differences is {_points(allowed[0])} and {_points(allowed[1])}. Where that is more"
+        f" than the bound, it is what all settings may be held to: mean {_points(whole.idle_mean)}"
+        f" {_met(whole.idle_mean <= max(most[0], allowed[0]))}, 95th percentile {_points(whole.idle_p95)}"
+        f" {_met(whole.idle_p95 <= max(most[1], allowed[1]))}."
     )
 
 

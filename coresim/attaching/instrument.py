@@ -42,8 +42,8 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     usual = instrument.worker_counts(cpus, subject)
     failure: InputError | None = None
     for counts in (usual, *fallbacks(usual, workers or 0, cpus)):
-        run = partial(instrument.calibrate, subject, budget_s=budget_s, pin_memory=pin_memory, counts=counts)
-        run = partial(run, reads=not pin_memory)
+        run = partial(instrument.calibrate, subject, budget_s=budget_s, counts=counts)
+        run = partial(run, pin_memory=pin_memory, reads=not pin_memory)
         try:
             found = agreeing(run)
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -36,9 +37,15 @@ def loader_of(iterator: Any) -> Any:
         collate_fn=iterator._collate_fn,
         timeout=iterator._timeout,
         worker_init_fn=getattr(iterator, "_worker_init_fn", None),
-        multiprocessing_context=None,
+        multiprocessing_context=_context(iterator),
         generator=None,
     )
+
+
+def _context(iterator: Any) -> Any:
+    """That which starts its workers as the iterator's own were; None: as usual, or it has none."""
+    method = next((worker._start_method for worker in getattr(iterator, "_workers", ())), None)
+    return multiprocessing.get_context(method) if method else None
 
 
 class Endless:

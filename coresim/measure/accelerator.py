@@ -1,13 +1,15 @@
 """How long the accelerator takes for one training step, and what that asks of the host's cores.
 
-Every repeat runs in a fresh Python process, so that start-up state (allocator, autotuning, memory placement) is
-sampled and a crash or an out-of-memory kill ends in one message here. No process outlives the call.
+It is timed in a fresh Python process, so that a crash or an out-of-memory kill ends in one message here, and mostly in
+several, one after the other, so that their start-up state (allocator, autotuning, memory placement) is sampled. No
+process outlives the call.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +27,10 @@ from coresim.measure.protocol import others_meter
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
-#: Seconds after which a process is given up.
+#: Seconds to import a module, or to make the step, from which on one process makes all repeats. Three would take longer
+#: than all other measurements, and their modules may build a data set.
+SLOW_S = 10.0
+#: Seconds for each repeat after which a process is given up.
 TIMEOUT = 300.0
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "MemoryError")
 
@@ -42,9 +47,9 @@ class AcceleratorConfig:
         step: ``package.module:name`` of the user's step or of a factory of one, see ``models.as_step``.
         batch: the file of a collated host batch, as tensors, for it; absent, a synthetic image batch.
         processes: fresh processes, the independent repeats.
-        repeats: how many times each of them measures all.
-        steps: steps timed for each quantity in each process.
-        seconds: time allowed for each quantity in each process; fewer steps are timed where they are long,
+        repeats: how many times each process measures everything.
+        steps: steps timed for each quantity in each repeat.
+        seconds: time allowed for each quantity in each repeat; fewer steps are timed where they are long,
             but never fewer than `coresim.measure.training_step.FEWEST_STEPS`.
         busy: numbers of busy processes; absent, a few up to all cores of this process's affinity.
     """
@@ -98,20 +103,24 @@ class AcceleratorResult:
 
 
 def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
-    """Measure in ``config.processes`` fresh processes, one after the other, and join their values.
+    """Measure in ``config.processes`` fresh processes, one after the other, or in one if that needs `SLOW_S` to begin.
 
     Raises:
         InputError: the step cannot be imported, or it fails.
         MissingPartError: no torch, or no CUDA device.
-        CoresimError: out of memory, a crash, or no end within `TIMEOUT` seconds.
+        CoresimError: out of memory, a crash, or no end in time.
     """
-    return merge([_in_fresh_process(config) for _ in range(config.processes)])
+    found = [_in_fresh_process(config)]
+    while sum(len(result.measurements[0].values) for result in found) < config.processes * config.repeats:
+        found.append(_in_fresh_process(config))
+    return merge(found)
 
 
 def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
-    """All measurements in this process; `measure_accelerator` repeats them in fresh ones."""
-    others, prepared = others_meter(), _prepare(config)
-    found = merge([_measured(config, *prepared) for _ in range(config.repeats)])
+    """All measurements in this process, so many times; `measure_accelerator` takes fresh ones, which differ more."""
+    began, others, prepared = time.monotonic(), others_meter(), _prepare(config)
+    repeats = config.repeats * (config.processes if time.monotonic() - began > SLOW_S else 1)
+    found = merge([_measured(config, *prepared) for _ in range(repeats)])
     return replace(found, others=others())
 
 
@@ -161,7 +170,7 @@ def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
 
 def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
     with Child(step_job, config, limited=False) as child:
-        result = result_of(child, config.repeats * TIMEOUT)
+        result = result_of(child, config.processes * config.repeats * TIMEOUT)
         child.finish()
     return result
 

@@ -53,6 +53,7 @@ class CalibrationRun:
         trial: all steps but the very first.
         kinds: what each step's batch was taken for.
         start_s: wall seconds of the trainer to start all workers.
+        started: when it had, by `time.perf_counter`.
         pace: CPU seconds of the sampler's work meanwhile.
         others: cores that other programs kept busy meanwhile.
         memory: what a worker held at the end, by worker; empty where the system does not tell.
@@ -70,6 +71,7 @@ class CalibrationRun:
     memory: tuple[worker.WorkerMemory, ...] = ()
     threads: tuple[int, float] | None = None
     pages: tuple[float, ...] = ()
+    started: float = math.inf
 
     @property
     def later(self) -> list[Note]:
@@ -245,7 +247,8 @@ class _Maker:
         return replace(run, pace=self.sampler.seen(run.trial.notes))
 
     def _ran(self, workers: int, number: int, seconds: float, progress: Progress = lambda done: None) -> CalibrationRun:
-        layout = Layout(workers, pin_memory=self.pin_memory)
+        # A trainer that prepares does so in a fork, where no device can be used.
+        layout = Layout(workers, pin_memory=self.pin_memory and workers > 0)
         others, began = others_meter(lambda: self.sampler.cpu_s), time.perf_counter()
         pipe = self.subject.open(layout, seed=number)
         start_s = time.perf_counter() - began
@@ -258,7 +261,8 @@ class _Maker:
         finally:
             pipe.close()
         kinds, threads, pages_s = tuple(pacing.kinds[1:]), pacing.threads(), tuple(pages)
-        return CalibrationRun(workers, number, trial, kinds, start_s, math.nan, others(), memory, threads, pages_s)
+        of_workers = memory, threads, pages_s, began + start_s
+        return CalibrationRun(workers, number, trial, kinds, start_s, math.nan, others(), *of_workers)
 
     def take(self, pages: list[float], batch: Any) -> None:
         """Note the bytes and the arrays of the very first batch, and what it costs to map each that is read."""

@@ -21,7 +21,7 @@ import numpy as np
 from coresim import __version__
 from coresim.errors import InputError
 from coresim.files import utc_now
-from coresim.measure.accelerator import AcceleratorConfig, measure_accelerator
+from coresim.measure.accelerator import SLOW_S, AcceleratorConfig, measure_accelerator
 from coresim.measure.bandwidth import measure_bandwidth
 from coresim.measure.host import read_host
 from coresim.measure.neighbours import measure_droop
@@ -48,7 +48,7 @@ LEAST_BUDGET = 2.0
 SHARES = {"loader": 0.7, "pressure": 0.07, "spin": 0.03, "bandwidth": 0.1, "storage": 0.1}
 #: What each part is called, and where it begins and ends, as fractions of all that is done.
 PARTS = {
-    "loader": ("running the loader", 0.12, 0.79),
+    "loader": ("running the loader", 0.0, 0.79),
     "spin": ("spinning on all cores", 0.79, 0.82),
     "bandwidth": ("memory bandwidth", 0.82, 0.92),
     "storage": ("reading files", 0.92, 1.0),
@@ -63,9 +63,6 @@ NO_TORCH = HostWarning(
 )
 #: Fresh processes that time a step, the independent repeats.
 PROCESSES = 3
-#: Longer than that, s, the data set is built once only: the user's step, whose module may build it too, is then timed
-#: in the process that has it, after the loader has run.
-QUICK_BUILD_S = 10.0
 SILENCE = 180.0
 
 #: Told the part that is going on, and the fraction of all that is done.
@@ -157,7 +154,7 @@ class _Campaign:
         self._cautions: list[HostWarning] = []
 
     def run(self, command: str, began: str) -> Profile:
-        """The order matters: what may be wrong with the request is found before minutes of measuring."""
+        """What may be wrong with the request is found first, but for a step whose module takes long to import."""
         request = self._request
         host = read_host()
         self._cautions += host.warnings
@@ -166,7 +163,8 @@ class _Campaign:
             make_data(self._spec)
         with Server(self._spec, build_timeout=request.build_timeout, tell=self._say) as server:
             facts = server.facts
-            later = self._spec.is_own and request.step is not None and server.built_s > QUICK_BUILD_S
+            # A module that takes long to import may build the data set, which is built once.
+            later = self._spec.is_own and request.step is not None and server.import_s > SLOW_S
             source = None if later else self._step(facts, server, measure_accelerator)
             loader_s, pressure_s = SHARES["loader"] * request.seconds, SHARES["pressure"] * request.seconds
             pins = self._pins(source)
@@ -174,7 +172,7 @@ class _Campaign:
             ask = Ask(budget_s=loader_s, pin_memory=pins, device=device, pressure_s=pressure_s)
             self._tell("loader", 0.0)
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
-            source = source or self._step(facts, server, server.step)
+            source = source or self._step(facts, server, server.time_step)
         self._found += loader.measurements
         self._cautions += [*loader.cautions, *([NO_TORCH] if facts.loader == StandInSubject.loader else [])]
         # What says why a cost is what it is, and carries it beyond what was run.
@@ -197,11 +195,12 @@ class _Campaign:
         self._progress(label, self._done)
 
     def _pins(self, source: AcceleratorSource | None) -> bool:
-        """Whether a loader here can pin memory for a device: the one that a step was timed on, or any that is here."""
+        """Whether the loader is to pin: for the device that a step was timed on, that is named, or that is here."""
         if source is not None and source.kind == "measured":
             return any(measurement.name == "copy.pinned" for measurement in self._found)
-        # To ask torch takes seconds.
-        return self._request.device != "cpu" and has_cuda(optional_parts()) and has_cuda(optional_parts(deep=True))
+        if self._request.device is not None:
+            return not self._request.device.startswith("cpu")
+        return has_cuda(optional_parts())
 
     def _step(self, facts: DatasetFacts, server: Server, timer: Timer) -> AcceleratorSource:
         """The step; the user's own takes a batch of the data set, which the one process that has it gives."""

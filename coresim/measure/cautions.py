@@ -49,7 +49,7 @@ def cautions_of(found: Calibration) -> list[HostWarning]:
 
 
 def agreeing(run: Callable[[], Calibration]) -> Calibration:
-    """A calibration; where its parts contradict one another a second one is made, and the better of both is taken."""
+    """What ``run`` measures, again if its parts contradict one another; then the better of both counts."""
     found = run()
     return min(found, run(), key=_missed) if _missed(found) > CONTRADICTION else found
 

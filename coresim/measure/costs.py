@@ -22,6 +22,8 @@ from coresim.model.rebatch import RELEASED
 
 #: Values that are kept of one round.
 MOST_VALUES = 400
+#: Seconds without a core until a worker's first batch from which on they are told; built-in jobs showed 5 ms of noise.
+NOTABLE_START_S = 0.05
 
 
 def measurements(found: Calibration) -> list[Measurement]:
@@ -151,7 +153,7 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
     # Without a step in between, the trainer asks before the maker's sending thread gets the interpreter's lock from the
     # next samples. The wait then includes sending: up to three times as long as in a training (docs/frameworks.md).
     seen = _seen(found)
-    often = partial(_often, rounds=min(ROUNDS, len({run.round for run in found.runs})))
+    often = partial(_often, least_rounds=min(ROUNDS, len({run.round for run in found.runs})))
     for state, rounds in ({**often(seen), **often(_seen(found, paced=True))} or seen).items():
         text = f"{how}; waiting for a batch that is ready, beyond the trainer's CPU time, its state {state}"
         yield Measurement(f"receive.{state}", "s/batch", _kept(rounds), text)
@@ -166,10 +168,11 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         yield Measurement("receive.pin", "s/batch", waits, f"{how}; wall seconds beyond them")
 
 
-def _often(seen: Mapping[str, list[list[float]]], rounds: int) -> dict[str, list[list[float]]]:
-    """The states that were seen often, and in so many rounds."""
+def _often(seen: Mapping[str, list[list[float]]], least_rounds: int) -> dict[str, list[list[float]]]:
+    """The states that were seen often, and in so many rounds at least."""
     least = {state: LEAST_SENT if state.startswith("send") else LEAST_SEEN for state in seen}
-    return {name: own for name, own in seen.items() if len(own) >= rounds and sum(map(len, own)) >= least[name]}
+    enough = {state for state, rounds in seen.items() if sum(map(len, rounds)) >= least[state]}
+    return {state: seen[state] for state in seen if state in enough and len(seen[state]) >= least_rounds}
 
 
 def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]]]:
@@ -230,6 +233,10 @@ def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Mea
     yield Measurement(
         "worker.first", "s/worker", first, f"{how}; CPU seconds until the first batch, and what its first calls add"
     )
+    waits = tuple((_start_wait(run),) for run in lone)
+    if all(wait for (wait,) in waits):
+        text = f"{how}; wall seconds without a core until the first batch is made, beyond what later ones wait"
+        yield Measurement("worker.wait", "s/worker", waits, text)
     for part in ("private", "shared"):
         sizes = [[float(getattr(memory, part)) for memory in run.memory] for run in most if run.memory]
         if sizes:
@@ -248,6 +255,18 @@ def _first(run: CalibrationRun) -> float:
     note = run.trial.warm_up[0]
     usual = [sum(one.cpu) + one.collate for one in run.later]
     return float(note.process + sum(note.cpu) + note.collate - stats.mean(usual))
+
+
+def _start_wait(run: CalibrationRun) -> float:
+    """Seconds that the first worker neither worked nor queued for a core until its first batch was made.
+
+    They are beyond what later batches wait, and 0 where that is not notable: of a job whose samples wait it is chance.
+    """
+    note, began = run.trial.warm_up[0], run.started - run.start_s * (1.0 - 1.0 / max(1, run.workers))
+    usual = max(0.0, stats.mean([sum(one.wall) - sum(one.cpu) - (one.queued or 0.0) for one in run.later]))
+    spent = note.process + sum(note.cpu) + note.collate + (note.waited or 0.0) + (note.queued or 0.0)
+    wait = float(note.made - began - spent) - usual
+    return wait if wait > NOTABLE_START_S + usual else 0.0
 
 
 def _kept(rounds: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:

@@ -20,7 +20,6 @@ cuda = torch.cuda
 names = [cuda.get_device_name(i) for i in range(cuda.device_count())] if cuda.is_available() else []
 print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "devices": names}))
 """
-NO_DEVICE = "no CUDA device"
 Runner = Callable[[Sequence[str], float], str | None]
 
 
@@ -62,7 +61,7 @@ def _torch_part(deep: bool, run: Runner) -> Part:
         found = None
     if not isinstance(found, dict):
         return Part("torch", False, version, "installed, but its import failed or hung", "reinstall torch")
-    devices = ", ".join(map(str, found.get("devices") or [])) or NO_DEVICE
+    devices = ", ".join(map(str, found.get("devices") or [])) or "no CUDA device"
     return Part("torch", True, version, f"built for CUDA {found.get('cuda') or 'none'}; sees {devices}", "")
 
 

@@ -6,6 +6,7 @@ started threads there. `Server` is the other end, in the process that asks.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import time
 from collections.abc import Callable, Mapping
@@ -16,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coresim.device.emulated import open_device
-from coresim.device.models import load_torch
-from coresim.errors import InputError
+from coresim.device.models import load_torch, one_line
+from coresim.errors import CoresimError, InputError
 from coresim.measure import costs
 from coresim.measure.accelerator import TIMEOUT, AcceleratorConfig, AcceleratorResult, result_of, step_job
 from coresim.measure.calibrate import BUDGET_S, calibrate
@@ -101,9 +102,9 @@ class Server:
         began = time.monotonic()
         try:
             self._wait(IMPORTING if self._spec.is_own else BUILDING, began, self._timeout)
+            self.import_s = time.monotonic() - began
             self._tell(BUILDING)
             self.facts: DatasetFacts = self._wait(BUILDING, began, self._timeout)[1]
-            self.built_s = time.monotonic() - began
         except BaseException:
             self._child.__exit__()
             raise
@@ -122,7 +123,7 @@ class Server:
             if seconds > QUIET_S:
                 self._tell(f"{what}, {seconds:.0f} s")
             if most is not None and seconds > most:
-                longer = ", or give it longer with --build-timeout" if most is self._timeout else ""
+                longer = "" if what == WAITING else ", or give it longer with --build-timeout"
                 remedy = f"make it answer (a lock, a network read, a full disk?){longer}"
                 raise InputError(f"{self._spec.target}: {what} took more than {most:g} s; {remedy}")
 
@@ -134,13 +135,13 @@ class Server:
         found: Calibrated = message[1]
         return found
 
-    def step(self, config: AcceleratorConfig) -> AcceleratorResult:
-        """As `measure_accelerator`, but in the process that has imported and built what the step's module may use.
+    def time_step(self, config: AcceleratorConfig) -> AcceleratorResult:
+        """As `measure_accelerator`, but in the process that has imported what the step's module may build.
 
-        Ask it last: the process's later workers would not be those of one that has prepared and trained nothing.
+        Call it after all calibrations: a process that has prepared samples forks workers that prepare faster.
         """
         repeats = config.processes * config.repeats
-        self._child.send(replace(config, repeats=repeats))
+        self._child.send(replace(config, processes=1, repeats=repeats))
         return result_of(self._child, repeats * TIMEOUT)
 
     def ask(self, message: Any, doing: str = WAITING) -> Any:
@@ -159,29 +160,46 @@ class Server:
 def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None] | None) -> None:
     spec.load()
     link.send("imported")
-    threads = load_torch().get_num_threads() if importlib.util.find_spec("torch") else 1
+    threads = importlib.import_module("torch").get_num_threads() if importlib.util.find_spec("torch") else 0
     rig = Rig(spec)
     link.send("built", rig.facts())
     while True:
         message = link.receive()
         if isinstance(message, Ask):
-            with open_device(message.device).loading() if message.device else nullcontext():
-                link.send("calibrated", _calibrated(link, rig, message))
+            link.send("calibrated", _pinning(link, rig, message))
         elif isinstance(message, AcceleratorConfig):
-            load_torch().set_num_threads(threads)  # the loader was limited to one
+            if threads:  # the loader was limited to one
+                load_torch().set_num_threads(threads)
+                threads = 0  # from here on the step's module may say how many
             link.send("stepped", step_job(link, message))
         elif isinstance(message, Path):
             # In a fork: a batch that this process prepared itself would make its later workers faster.
-            run_forked([partial(_store, rig, message)], "the data set")
+            run_forked([partial(store, rig, message)], "the data set")
             link.send("stored")
         elif more is not None:
             more(link, rig, message)
 
 
+def _pinning(link: Link, rig: Rig, ask: Ask) -> Calibrated:
+    """The calibration around which the device is open that it pins for; nothing is pinned where it does not open."""
+    try:
+        device = open_device(ask.device) if ask.device else None
+    except (CoresimError, RuntimeError) as error:  # there is none, or another program has taken it
+        found = _calibrated(link, rig, replace(ask, pin_memory=False))
+        found.cautions.append(HostWarning("no memory was pinned", one_line(error), "cure that and measure again"))
+        return found
+    with device.loading() if device else nullcontext():
+        return _calibrated(link, rig, ask)
+
+
 def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     subject, small = (rig.subject(threads=True), None) if ask.threads else rig.light_subjects()
+    # Lighter batches have the same samples, so one of them shows the machine's speed in all calibrations and trials.
+    usual = rig.subject(threads=False)
+    subject.timed_sample = usual.timed_sample
     run = partial(calibrate, pin_memory=ask.pin_memory, reads=ask.reads)
     found = agreeing(partial(run, subject, budget_s=ask.budget_s, progress=lambda done: link.send("running", done)))
+    usual.timed_sample = subject.timed_sample
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]
     if small is not None:
@@ -211,7 +229,8 @@ def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> l
     return [*measure_pressure(work, Context(seconds - shared_s, cautions=cautions)), *shared]
 
 
-def _store(rig: Rig, path: Path) -> None:
+def store(rig: Rig, path: Path) -> None:
+    """Write one collated batch, as tensors where torch is; nothing without torch."""
     if importlib.util.find_spec("torch") is not None:
         import torch  # noqa: PLC0415 (torch is optional and heavy)
         from torch.utils.data import default_convert  # noqa: PLC0415

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from coresim.device.models import NETS
 from coresim.errors import InputError, MissingPartError
 from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
-from coresim.measure.parts import NO_DEVICE, optional_parts
+from coresim.measure.parts import optional_parts
 from coresim.model.catalogue import DEFAULT_GPU, DEFAULT_MODEL, StepRow, find_step, precision_family, recorded_source
 from coresim.model.host import Part
 from coresim.model.measurement import Measurement
@@ -26,7 +26,8 @@ from coresim.units import format_duration
 
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.
 SECONDS = 5.0
-#: Samples, seconds and repeats (in one process) of a built-in network's step on the CPU: large batches take minutes.
+#: Samples of a built-in network's step that is timed on the CPU, where a large batch takes minutes. Of any step for
+#: ``--cpu-step``: seconds, and repeats, which are made in one process because a second one would have to start anew.
 CPU_BATCH, CPU_SECONDS, CPU_REPEATS = 4, 2.0, 3
 #: Relative standard uncertainty of that: 16 to 32 samples took 1.1 to 1.2 times as long (ResNets and ViT, one thread).
 PROPORTION = 0.1
@@ -135,9 +136,8 @@ def find_step_time(request: StepRequest, job: AcceleratorConfig, timer: Timer) -
 
 
 def has_cuda(parts: Sequence[Part]) -> bool:
-    """Whether torch and a CUDA device are here, which torch sees, as far as the parts tell."""
-    here = {part.name for part in parts if part.present and NO_DEVICE not in part.detail}
-    return here >= {"torch", "CUDA device"}
+    """Whether torch and a CUDA device are here."""
+    return {part.name for part in parts if part.present} >= {"torch", "CUDA device"}
 
 
 def measure_cpu_step(
@@ -157,6 +157,8 @@ def measure_cpu_step(
         job, device="cpu", model=request.net or NETS[0], processes=1, repeats=CPU_REPEATS, seconds=CPU_SECONDS, busy=()
     )
     result = _timed(config, timer)
+    if (device := result.provenance["device"]) != "cpu":
+        raise InputError(f"--cpu-step: {request.step} runs on {device}, as its own attribute says; leave the flag out")
     step = result["accelerator.step"]
     step = replace(step, name="accelerator.cpu_step", how=f"the step on the CPU, all cores; {step.how}")
     return step, result.busy_warnings()

@@ -44,7 +44,8 @@ def busiest(found: Calibration, lone: Sequence[CalibrationRun]) -> list[Calibrat
     """The runs that CPU times come from if samples wait: with the most workers that together want one core at most.
 
     More workers slow one another down. Each worker made a batch after its first. All runs have the same number of
-    workers, and they are as many as a cost rests on; else those with the fewest workers count.
+    workers, and they are `ROUNDS` at least, disturbed ones included if there are too few others, or as many as there
+    are with the fewest workers; else those with the fewest count.
     """
     for count in sorted(found.counts, reverse=True):
         runs = [run for run in found.of(count) if len(run.later) > count and count * duty_of(run.later) <= 1.0]

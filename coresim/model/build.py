@@ -61,7 +61,8 @@ def build(
         allreduce=device.allreduce if device.total > 1 else 0.0,
         epoch_batches=scenario.batches_per_epoch,
         persistent=scenario.loader.persistent_workers,
-        startup=workload.startup * workers if starts else 0.0,
+        # The trainer starts one worker after the other; then all of them wait at the same time.
+        startup=workload.startup * workers + workload.worker_wait if starts else 0.0,
         worker_startup=workload.worker_startup if starts else 0.0,
         speed_uncertainty=host.speed_uncertainty_at(host.width(cores)),
     )

@@ -12,6 +12,7 @@ What is decided here, and why:
   cold, the share of the step ``fetch`` is left out, because the cold read already includes it.
 * ``worker.first`` is what a new worker needs before its first batch and what its first calls add, which all workers do
   at the same time: ``worker_startup``. ``worker.start`` is the trainer's part, one worker after the other: ``startup``.
+  ``worker.wait``, which needs no core, passes once: ``worker_wait``.
 * A step that waits for the device spins meanwhile; that is in its launch time and in the step time as well, so
   only a step that does not wait has a ``launch``.
 * Being handed a batch takes the trainer's own CPU time, ``consumer``, and a wait, ``handover``. That depends on whether
@@ -150,6 +151,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         "in_process_collate": inline / collate if inline and collate else None,
         "startup": _duration(profile, "worker.start"),
         "worker_startup": _duration(profile, "worker.first"),
+        "worker_wait": _duration(profile, "worker.wait"),
         "batch_bytes": profile.bytes_per_batch,
         "worker_bytes": _mean(profile, "worker.private"),
         "sample_bytes": profile.bytes_per_sample,

@@ -61,14 +61,13 @@ class WorkloadCosts:
     samples_per_epoch: int | None = key(COUNT, "samples in the dataset; absent: one endless epoch", None)
     startup: float = key(DURATION, "time to start one worker, serial, in the trainer", 0.0)
     worker_startup: float = key(DURATION, "CPU time that a new worker needs before its first batch", 0.0)
+    worker_wait: float = key(DURATION, "time that a new worker waits without a core before its first batch", 0.0)
     batch_bytes: float | None = key(POSITIVE, "bytes of one collated batch, for the memory estimate", None)
     worker_bytes: float | None = key(POSITIVE, "private bytes of one worker process, for the memory estimate", None)
     sample_bytes: float | None = key(POSITIVE, "bytes of one stored sample, to price storage and caching", None)
     dataset_bytes: float | None = key(POSITIVE, "bytes of the stored set; else samples_per_epoch x sample_bytes", None)
     device_preprocess: float = key(DURATION, "accelerator time to preprocess one batch, added to each step", 0.0)
-    decode_share: float | None = key(
-        FRACTION, "share of preprocess that decodes, to price other decoders; 0: none is known to", None
-    )
+    decode_share: float | None = key(FRACTION, "share of preprocess that decodes, for other decoders' prices", None)
 
 
 @dataclass(frozen=True)

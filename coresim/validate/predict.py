@@ -137,7 +137,7 @@ def scenario_of(costs: Costs, setting: Setting) -> Scenario:
         pin_memory=setting.pin_memory,
     )
     # A trial is one endless epoch that starts with a warm-up.
-    workload = replace(scenario.workload, samples_per_epoch=None, startup=0.0, worker_startup=0.0)
+    workload = replace(scenario.workload, samples_per_epoch=None, startup=0.0, worker_startup=0.0, worker_wait=0.0)
     host = scenario.host
     if setting.limit == "quota":  # its processes may run on all cores
         host = replace(host, machine_cores=host.cores)

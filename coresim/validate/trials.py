@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coresim.device.models import load_torch
 from coresim.errors import InputError
 from coresim.measure.forked import run_forked
 from coresim.measure.handover import pinning
@@ -25,6 +26,7 @@ from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.processes import Link
 from coresim.measure.protocol import others_meter
 from coresim.measure.rig import Rig
+from coresim.measure.server import store
 from coresim.measure.subject import PATIENCE, Layout
 from coresim.measure.topology import on_cpus
 from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
@@ -93,12 +95,20 @@ class Trials:
     def _train(self, rig: Rig, ask: Train) -> tuple[str, StepCost]:
         if self._training is None:
             setting, encoded = ask.setting, isinstance(rig.workload, EncodedImageWorkload)
-            batch = rig.batch() if encoded or is_own(setting.model) else None
+            batch = _batch(rig) if encoded or is_own(setting.model) else None
             self._training = Training(setting.model, setting.precision, ask.device, setting.batch_size, batch, encoded)
             # From here on the loader's own thread pins for this device, in the calibrations and in every trial.
             self._open.enter_context(self._training.device.loading())
         training = self._training
         return training.device.name(), training.relaunched(ask.again) if ask.again else training.cost()
+
+
+def _batch(rig: Rig) -> Any:
+    """One batch, prepared in a fork: it must not make the workers that this process forks later faster."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "batch.pt")
+        run_forked([partial(store, rig, path)], "the data set")
+        return load_torch().load(path, weights_only=False)
 
 
 def _trial(rig: Rig, order: Order, training: Training | None, sampler: SpeedSampler) -> MeasuredTrial:

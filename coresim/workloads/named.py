@@ -62,6 +62,11 @@ class WorkloadSpec:
             TrainsError: it iterates a DataLoader.
         """
         found = self.load()
+        for flag, value in {"--collate": self.collate, "--worker-init": self.worker_init}.items():
+            if value is not None and _is_workload(found):
+                raise InputError(
+                    f"{flag} {value}: it goes with a data set, and {found.__name__} is a workload; leave it out"
+                )
         workload = found(Path(self.folder)) if _is_workload(found) else self._dataset(found)
         if self.batch_size is not None:
             if self.batch_size < 1:

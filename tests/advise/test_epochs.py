@@ -45,6 +45,13 @@ def test_starting_workers_anew_costs_their_start():
     assert saved(start(scenario, workers=4)) > saved(found)
 
 
+def test_new_workers_wait_at_the_same_time():
+    # 400 ms of each of two workers, which need no core for it, before the first sample of 10 ms each.
+    for workers in (2, 4):
+        found = start(job(worker_wait="400 ms"), workers=workers)
+        assert found.respawned_s == pytest.approx(0.1 + 0.4, abs=0.01)
+
+
 def test_the_answer_says_so():
     answer = recommend(job(worker_startup="2 s"), options=(2,), max_cores=4)
     assert "without persistent workers" in str(answer)

@@ -23,14 +23,13 @@ from coresim.device import models
 from coresim.device.models import NETS
 from coresim.errors import InputError, MissingPartError
 from coresim.measure import campaign, step_time
-from coresim.measure.accelerator import AcceleratorConfig, AcceleratorResult
+from coresim.measure.accelerator import SLOW_S, AcceleratorConfig, AcceleratorResult
 from coresim.measure.calibrate import BUDGET_S
-from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, QUICK_BUILD_S, Request, run_campaign
-from coresim.measure.parts import NO_DEVICE
+from coresim.measure.campaign import BUDGET, BUILDING, QUICK_BUDGET, Request, run_campaign
 from coresim.measure.rig import DatasetFacts
 from coresim.measure.server import Ask, Calibrated
 from coresim.measure.stand_in import StandInSubject
-from coresim.measure.step_time import StepRequest
+from coresim.measure.step_time import CPU_REPEATS, StepRequest
 from coresim.model.host import CoreTerm, HostFacts, Part
 from coresim.model.measurement import Measurement
 from coresim.model.profile import Profile, load_document
@@ -55,7 +54,7 @@ class FakeServer:
     def __init__(
         self, fakes: Fakes, spec: WorkloadSpec, *, build_timeout: float | None, tell: Callable[[str], None]
     ) -> None:
-        self._fakes, self.facts, self.built_s = fakes, fakes.facts, fakes.built_s
+        self._fakes, self.facts, self.import_s = fakes, fakes.facts, fakes.import_s
         fakes.arguments["server"] = (spec, build_timeout)
         fakes.folder = Path(spec.folder)
         assert fakes.folder.is_dir()
@@ -84,7 +83,7 @@ class FakeServer:
         self._fakes.note("batch", None)
         path.write_text("a batch")
 
-    def step(self, config: AcceleratorConfig) -> AcceleratorResult:
+    def time_step(self, config: AcceleratorConfig) -> AcceleratorResult:
         assert self._fakes.is_open
         return self._fakes.accelerator(config, "step here")
 
@@ -93,16 +92,18 @@ class Fakes:
     """Measuring functions that note who was called with what."""
 
     def __init__(self, facts: DatasetFacts = FACTS) -> None:
-        self.facts, self.is_open, self.built_s = facts, False, 1.0
+        self.facts, self.is_open, self.import_s = facts, False, 1.0
         self.calls: list[str] = []
         self.asked: list[Ask] = []
+        self.configs: list[AcceleratorConfig] = []
         self.seconds: dict[str, float] = {}
         self.arguments: dict[str, Any] = {}
         self.fail: dict[str, BaseException] = {}
         self.parts: tuple[Part, ...] = ()
-        self.settled = self.torch_sees = True
+        self.settled = True
         self.others = 0.0
         self.ran: int | None = None
+        self.own_device = ""
         self.folder = Path()
 
     def stand_in(self, patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +118,7 @@ class Fakes:
         patch.setattr(campaign, "make_data", write_data)
         patch.setattr(campaign, "read_host", lambda: self.note("host", SMALL_SHM))
         for module in (step_time, campaign):
-            patch.setattr(module, "optional_parts", lambda deep=False: self.seen if deep else self.parts)
+            patch.setattr(module, "optional_parts", lambda: self.parts)
         patch.setattr(campaign, "Server", partial(FakeServer, self))
         patch.setattr(campaign, "measure_accelerator", self.accelerator)
 
@@ -127,14 +128,15 @@ class Fakes:
             raise self.fail[name]
         return result
 
-    @property
-    def seen(self) -> tuple[Part, ...]:
-        """The parts as torch itself sees them."""
-        return self.parts if self.torch_sees else tuple(replace(part, detail=NO_DEVICE) for part in self.parts)
-
     def accelerator(self, config: AcceleratorConfig, name: str = "accelerator") -> AcceleratorResult:
         self.arguments["accelerator"] = (config,)
-        about = {"step": config.model, "device": "Fake 9000", "precision": config.precision, "torch": "2"}
+        self.configs.append(config)
+        about = {
+            "step": config.model,
+            "device": self.own_device or ("cpu" if config.device == "cpu" else "Fake 9000"),
+            "precision": config.precision,
+            "torch": "2",
+        }
         found = (one("accelerator.step", 0.1, "s/step"), one("copy.pinned", 0.004, "s/batch"))
         result: AcceleratorResult = self.note(name, AcceleratorResult(found, False, self.settled, about, self.others))
         return result
@@ -284,26 +286,30 @@ def test_the_loader_pins_for_the_device_that_was_measured(device: str | None, pi
     assert (fakes.asked[0].pin_memory, fakes.asked[0].device) == (True, pins_for)
 
 
-def test_with_a_step_that_was_not_measured_the_loader_pins_where_torch_sees_a_device() -> None:
-    for parts, sees, given, pins in (
-        (GPU_PARTS, True, {"step_time": 0.25}, True),
-        (GPU_PARTS, True, {"gpu": "a100"}, True),
-        (GPU_PARTS, False, {"step_time": 0.25}, False),
-        ((), True, {"step_time": 0.25}, False),
-    ):
+def test_with_a_step_that_was_not_measured_the_loader_pins_where_there_is_a_device() -> None:
+    for parts, given in ((GPU_PARTS, {"step_time": 0.25}), (GPU_PARTS, {"gpu": "a100"}), ((), {"step_time": 0.25})):
         fakes = Fakes()
-        fakes.parts, fakes.torch_sees = parts, sees
+        fakes.parts = parts
         run(fakes, **given)
-        assert (fakes.asked[0].pin_memory, fakes.asked[0].device) == (pins, "cuda" if pins else "")
+        assert (fakes.asked[0].pin_memory, fakes.asked[0].device) == ((True, "cuda") if parts else (False, ""))
 
 
-def test_where_building_took_long_the_step_is_timed_in_the_process_that_built() -> None:
+def test_a_step_timed_later_has_the_loader_pin_for_the_device_that_is_named() -> None:
+    for device, pins in (("cpu", False), ("cpu:0", False), ("cuda:1", True), ("emulated:step=9ms", True)):
+        fakes = Fakes()
+        fakes.import_s = 2.0 * SLOW_S
+        run(fakes, step="my:step", dataset="my:data", device=device)
+        assert (fakes.asked[0].pin_memory, fakes.asked[0].device) == (pins, device if pins else "")
+
+
+def test_where_importing_took_long_the_step_is_timed_in_the_process_that_has_the_data_set() -> None:
     """Its module may build the data set too, and each fresh process would import it."""
     fakes = Fakes()
-    fakes.built_s = 2.0 * QUICK_BUILD_S
+    fakes.import_s = 2.0 * SLOW_S
     made = run(fakes, step="my:step", dataset="my:data", device="cpu", cpu_step=True)
     assert fakes.calls[1:6] == ["build", "loader", "batch", "step here", "step here"]
     assert made.accelerator.kind == "measured" and not fakes.asked[0].pin_memory
+    assert [config.repeats for config in fakes.configs] == [1, CPU_REPEATS]
     fakes.parts, fakes.calls[:] = GPU_PARTS, []
     run(fakes, step="my:step", dataset="my:data")
     assert fakes.asked[1].pin_memory and "accelerator" not in fakes.calls
@@ -400,6 +406,14 @@ def test_a_step_of_the_user_on_the_cpu() -> None:
     built_in = Fakes()
     run(built_in, step="my:step", device="cpu")
     assert built_in.arguments["accelerator"][0].batch is None
+
+
+def test_a_step_with_a_device_of_its_own_has_no_time_on_the_cpu() -> None:
+    """`AcceleratorConfig`'s device is what a step without one gets."""
+    fakes = Fakes()
+    fakes.own_device = "cuda:0"
+    with pytest.raises(InputError, match="--cpu-step: my:step runs on cuda:0, as its own attribute says; leave"):
+        run(fakes, step="my:step", device="cuda", cpu_step=True)
 
 
 @pytest.mark.torch
@@ -627,7 +641,7 @@ def test_a_net_on_the_cpu_is_timed_with_few_samples_and_taken_in_proportion() ->
     step = made["accelerator.step"]
     assert step.flat == pytest.approx([4 * seconds for seconds in one("accelerator.step", 0.1, "s/step").flat])
     assert step.how.startswith("of 4 samples, in proportion to 16; ")
-    assert "resnet18 of 4 samples, in proportion to 16 on Fake 9000" in made.accelerator.basis
+    assert "resnet18 of 4 samples, in proportion to 16 on cpu" in made.accelerator.basis
     assert made.accelerator.uncertainty > step_time.PROPORTION
 
 

@@ -152,6 +152,34 @@ def test_first_batches_are_no_cost_but_a_start() -> None:
     assert found["worker.first"].flat == pytest.approx((0.5 + 3.5 - 0.8,))
 
 
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ({}, None),
+        ({"began": 2.0, "made": 2.8}, 2.0),  # as a worker_init_fn that connects
+        ({"made": 2.8, "wall": (2.3, 0.3)}, 2.0),  # as a first sample that does
+        ({"began": 2.0, "made": 2.8, "process": 1.0, "waited": 0.5}, 0.5),  # it worked, and queued for a core
+        ({"began": 0.04, "made": 0.84}, None),
+    ],
+)
+def test_what_a_new_worker_waits_without_a_core_is_told(first: dict[str, Any], told: float | None) -> None:
+    """The trainer had started it at 0."""
+    notes = [note(0)._replace(**first), *(note(number) for number in range(1, 8))]
+    found = named(calibration(run(*notes, started=0.0), run(*notes, started=0.0, round=1)))
+    assert ("worker.wait" in found) == (told is not None)
+    assert told is None or found["worker.wait"].values == (pytest.approx((told,)),) * 2
+    once = named(calibration(run(*notes, started=0.0), run(started=0.0, round=1)))
+    assert "worker.wait" not in once  # the other worker did not wait
+
+
+def test_where_samples_wait_a_first_batch_that_waits_as_long_says_nothing_of_the_start() -> None:
+    waits = {"wall": (1.3, 1.3), "cpu": (0.3, 0.3)}
+    notes = [note(n, **waits)._replace(made=n + 2.8) for n in range(8)]
+    for more, told in ((0.0, False), (1.9, False), (2.2, True)):
+        late = [notes[0]._replace(made=2.8 + more), *notes[1:]]
+        assert ("worker.wait" in named(calibration(run(*late, started=0.0)))) == told
+
+
 def test_costs_are_told_at_the_usual_speed_of_the_machine() -> None:
     slow = [note(n, cpu=(0.6, 0.6), collate=0.4) for n in range(8)]
     found = named(calibration(run(), run(*slow, round=1, pace=2.0, receive=0.02)))
@@ -278,8 +306,8 @@ def test_a_state_of_hand_overs_counts_where_every_round_has_seen_it() -> None:
         "work_free": [[0.1]] * 3,
         "send_free": [[0.1]] * 3,
     }
-    assert set(costs._often(seen, rounds=3)) == {"begin_free", "send_free"}
-    assert set(costs._often(seen, rounds=2)) == {"begin_free", "rest_free", "send_free"}
+    assert set(costs._often(seen, least_rounds=3)) == {"begin_free", "send_free"}
+    assert set(costs._often(seen, least_rounds=2)) == {"begin_free", "rest_free", "send_free"}
 
 
 def test_what_frees_the_batch_before_is_a_part_of_receiving_with_the_fewest_workers() -> None:

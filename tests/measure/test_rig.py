@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +15,7 @@ import numpy as np
 import pytest
 from kit import running
 
-from coresim.errors import InputError
+from coresim.errors import InputError, MissingPartError
 from coresim.measure import cautions, rig, server
 from coresim.measure.accelerator import AcceleratorConfig
 from coresim.measure.rig import LEAST_BATCH, LIGHT_S, SMALLER, WAITING_S, Rig
@@ -177,25 +180,32 @@ class Numbers:
 data = Numbers()
 
 def step(batch):
+    import torch
     with open(__file__ + ".steps", "a") as log:
-        print(os.getpid(), len(batch), file=log)
+        print(os.getpid(), len(batch), torch.get_num_threads(), file=log)
+    torch.set_num_threads(7)
 """
 
 
 @pytest.mark.torch
 def test_a_step_timed_where_the_data_set_is_imports_its_module_no_second_time(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
+    ask = "import torch; print(torch.get_num_threads())"  # in this process other tests may have limited it
+    usual = int(subprocess.run([sys.executable, "-c", ask], stdout=subprocess.PIPE, check=True).stdout)
     module = tmp_path / "once.py"
     module.write_text(IMPORTED)
     config = AcceleratorConfig(device="cpu", step=f"{module}:step", batch=tmp_path / "batch.pt", seconds=0.01, busy=())
     with Server(WorkloadSpec(f"{module}:data", batch_size=4)) as built:
-        assert built.built_s > 0.0
+        assert built.import_s > 0.0
         built.ask(config.batch)
         built.calibrate(Ask(budget_s=0.5), progress=lambda done: None)
-        found = built.step(config)
+        found, again = built.time_step(config), built.time_step(replace(config, processes=1))
         [importer] = Path(f"{module}.imports").read_text().split()
     steps = [line.split() for line in Path(f"{module}.steps").read_text().splitlines()]
-    assert {tuple(step) for step in steps} == {(importer, "4")} and importer != str(os.getpid())
+    assert {tuple(step[:2]) for step in steps} == {(importer, "4")} and importer != str(os.getpid())
+    # As many threads as torch takes by itself, and from then on as many as the step says.
+    assert int(steps[0][2]) == usual and {step[2] for step in steps[1:]} == {"7"}
+    assert again["accelerator.step"].values and 0.0 <= found.others < 2.0 * (os.cpu_count() or 1)
     assert len(found["accelerator.step"].values) == config.processes and found.provenance["device"] == "cpu"
     assert torch.__version__ in found.provenance["torch"]
 
@@ -204,14 +214,44 @@ def test_a_step_timed_where_the_data_set_is_imports_its_module_no_second_time(tm
 def test_a_step_that_fails_where_the_data_set_is_says_which(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     module = tmp_path / "fails.py"
-    module.write_text(
-        IMPORTED.replace("        print(os.getpid(), len(batch), file=log)", "        raise ValueError(7)")
-    )
+    module.write_text(IMPORTED.replace("    import torch", "    raise ValueError(7)"))
     config = AcceleratorConfig(device="cpu", step=f"{module}:step", batch=tmp_path / "batch.pt")
     with Server(WorkloadSpec(f"{module}:data", batch_size=4)) as built:
         built.ask(config.batch)
         with pytest.raises(InputError, match=r"training step .*fails.py:step failed: ValueError: 7"):
-            built.step(config)
+            built.time_step(config)
+
+
+def test_a_device_that_does_not_open_pins_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(name: str) -> Any:
+        raise (RuntimeError if name == "cuda" else MissingPartError)("the device is taken")
+
+    asked = list[Ask]()
+    calibrated = SimpleNamespace(cautions=[])
+    monkeypatch.setattr(server, "open_device", refused)
+    monkeypatch.setattr(server, "_calibrated", lambda link, rig, ask: asked.append(ask) or calibrated)
+    for name in ("cuda", "cuda:9"):
+        server._pinning(None, None, Ask(pin_memory=True, device=name))  # type: ignore[arg-type]
+    server._pinning(None, None, Ask())  # type: ignore[arg-type]
+    assert [ask.pin_memory for ask in asked] == [False] * 3
+    assert [caution.what for caution in calibrated.cautions] == ["no memory was pinned"] * 2
+    assert "the device is taken" in calibrated.cautions[0].value
+
+
+def test_lighter_batches_show_the_machine_s_speed_by_the_sample_of_the_whole_ones() -> None:
+    with Server(WorkloadSpec(f"{__file__}:Slow", batch_size=2 * LEAST_BATCH), more=tell_timed) as made:
+        assert made.ask("timed") is None
+        made.calibrate(Ask(budget_s=0.5), progress=lambda done: None)
+        chosen = made.ask("timed")
+        made.calibrate(Ask(budget_s=0.5), progress=lambda done: None)
+        assert chosen is not None and made.ask("timed") == chosen
+
+
+def tell_timed(link: Any, made: Rig, message: Any) -> None:
+    link.send("timed", made.subject(threads=False).timed_sample)
+
+
+TOO_LONG = r"(importing your module|building the data set) took more than 0\.5 s; .*longer with --build-timeout"
 
 
 class Late(Numbers):
@@ -222,7 +262,10 @@ class Late(Numbers):
 def test_a_data_set_that_takes_too_long_to_build_is_given_up() -> None:
     began, late = time.monotonic(), Server(WorkloadSpec(f"{__file__}:Late"), build_timeout=0.5)
     with (
-        pytest.raises(InputError, match=r"took more than 0\.5 s; .*longer with --build-timeout"),
+        pytest.raises(
+            InputError,
+            match=TOO_LONG,
+        ),
         late,
     ):
         raise AssertionError

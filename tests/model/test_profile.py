@@ -313,7 +313,7 @@ def test_tables_of_a_given_step() -> None:
     assert work.handover.rest_free is not None and work.handover.rest_free.values == (0.001, 0.003)
     assert [item.name for item in fields(work.handover) if getattr(work.handover, item.name)] == ["rest_free"]
     assert (work.batch_size, work.batch_bytes, work.worker_bytes) == (8, 4096, 6e6)
-    assert (work.startup, work.worker_startup) == (pytest.approx(0.03), pytest.approx(0.3))
+    assert (work.startup, work.worker_startup, work.worker_wait) == (pytest.approx(0.03), pytest.approx(0.3), 0.0)
     assert work.decode_share == pytest.approx(0.016 / 0.021)
     assert (device.step.mean, device.step.uncertainty, device.run_ahead) == (0.05, 0.0, 1)
     assert device.launch.is_zero and device.slowdown == (1.0,) and device.name is None

@@ -36,7 +36,8 @@ from coresim.units import short
 #: Every key of every section, each away from its default.
 FULL: dict[str, Any] = {
     "workload": {
-        "batch_size": 4, "samples_per_epoch": 240, "startup": "30 ms", "worker_startup": "0.1 s", "batch_bytes": 1e6,
+        "batch_size": 4, "samples_per_epoch": 240, "startup": "30 ms", "worker_startup": "0.1 s",
+        "worker_wait": "0.2 s", "batch_bytes": 1e6,
         "worker_bytes": 5e8, "pin": {"mean": "1 ms", "cv": 0.5, "distribution": "gamma", "uncertainty": 0.02},
         "pin_wait": "2 ms", "pages": "1 ms", "shared_cv": 0.1, "send_overlap": 0.5,
         "preprocess": {"values": [3, 5, 11, 7, 0.1], "unit": "ms", "mean": "5.1 ms", "uncertainty": 0.1},

@@ -43,10 +43,12 @@ def test_a_benchmark_imports_what_it_needs(path: Path) -> None:
 def test_repeated_answers_are_read(answer: dict[str, Any]) -> None:
     repeat, found = benchmark("repeat"), answer["recommendation"]
     asked([*repeat.COMMAND, "--quick"])
-    low, high = repeat.interval(found)
-    assert 0 <= low <= found["cores_per_gpu"] <= high
-    assert repeat.line(found).startswith(f"{found['cores_per_gpu']} cores ({low:g} to ")
-    assert repeat.interval(found | {"cores_low": None, "cores_high": None}) == (0.0, float("inf"))
+    for low, high, told in ((2, 5, (2, 5)), (None, 5, (0.0, 5)), (2, None, (2, float("inf")))):
+        stated = found | {"cores_low": low, "cores_high": high}
+        assert repeat.interval(stated) == told
+        assert repeat.line(stated).startswith(f"{found['cores_per_gpu']} cores ({told[0]:g} to ")
+    low, high = repeat.interval(found | {"cores_low": None, "cores_high": None})
+    assert not low <= found["cores_per_gpu"] <= high  # it states nothing, so it holds nothing
 
 
 @torch_is_here
