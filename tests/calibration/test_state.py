@@ -108,6 +108,12 @@ def test_what_repeats_differ_by_stands_beside_the_errors_of_the_same_settings_an
     assert "of the 1 settings that ran more than once" in text and "differ by 3.00 % on average and 3.00 % at" in text
     assert "the errors of these settings are 1.50 % and 1.50 %." in text
     assert "| GPU idle, 95th percentile | 6.00 % | " in text
+    # Errors of 1.5, 4 and 0 points; 1.15 times 3 points is more than the mean's 2 and less than the percentile's 6.
+    assert "1.15 times these differences is 3.45 % and 3.45 %" in text
+    assert "mean 1.83 % (met), 95th percentile 3.75 % (met)." in text
+    louder = replace(loud, points=(*loud.points, at(16, 2, 0.5, 0.3), at(16, 3, 0.1, 0.1)))
+    text = aims.bounds(louder, {"predicted ahead": louder.scored})
+    assert "mean 5.10 % **(not met)**, 95th percentile 16.80 % **(not met)**." in text
     once = replace(loud, points=loud.points[1:])
     assert "Repeats:" not in aims.bounds(once, {"predicted ahead": once.scored})
 
