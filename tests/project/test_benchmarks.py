@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,10 @@ def test_a_figure_is_the_median_of_what_each_run_adds_to_the_bare_one() -> None:
     lines = overhead.table({"bare": bare, "coresim": ours})
     assert len(lines) == 1 + len(steps)
     assert lines[1].split() == ["1", "ms", "2.000", "ms", "+20", "us", "=", "+1.00%"]
+
+
+def test_a_data_set_that_is_built_once_is_asked_for_and_measured() -> None:
+    once = benchmark("built_once")
+    assert asked(list(once.COMMAND)).dataset == "samples.py:Samples"
+    assert once.memory_of(os.getpid()) > 1e6 and once.memory_of(2**30) == 0.0
+    assert "built 2 times, 1.50 GB" in once.line(once.Answer(3.0, 2, 1.5e9))
