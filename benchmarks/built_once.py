@@ -1,8 +1,8 @@
 """What a data set that is large and slow to build costs an answer: ``python benchmarks/built_once.py``.
 
-Asks ``coresim recommend`` twice for the same samples: of a data set that is built at once and holds nothing, and of one
-that takes ``--seconds`` to build and holds ``--gigabytes``. Prints for each how long the answer took, how often the data
-set was built, and the most memory that all processes of the answer had together, shared pages counted once (PSS).
+Asks ``coresim recommend`` twice for the same samples: of a data set that is built at once and holds nothing, and of
+one that takes ``--seconds`` to build and holds ``--gigabytes``. Prints for each how long the answer took, how often the
+data set was built, and the most memory that all its processes had together, shared pages counted once (PSS).
 """
 
 # ruff: noqa: T201
