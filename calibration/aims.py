@@ -41,7 +41,7 @@ CUDA_BOUNDS = (
     ("GPU idle, mean error", "idle_mean", 0.03),
     ("GPU idle, 95th percentile", "idle_p95", 0.08),
 )
-#: No prediction of one trial can be closer than another trial is: so many times what repeats differ by is allowed.
+#: Where repeats of one setting differ by more than the bound, so many times that difference is what the errors may be.
 NOISY = 1.15
 #: Share of the jobs whose recommended cores are near the measured optimum, at least; and too few, at most.
 CORES_AGREE, CORES_TOO_FEW = 0.95, 0.02

@@ -44,7 +44,7 @@ def loader_of(iterator: Any) -> Any:
 
 def _context(iterator: Any) -> Any:
     """That which starts its workers as the iterator's own were; None: as usual, or it has none."""
-    method = next((worker._start_method for worker in getattr(iterator, "_workers", ())), None)
+    method = next((getattr(worker, "_start_method", None) for worker in getattr(iterator, "_workers", ())), None)
     return multiprocessing.get_context(method) if method else None
 
 

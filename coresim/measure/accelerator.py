@@ -27,10 +27,10 @@ from coresim.measure.protocol import others_meter
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
-#: Seconds to import a module, or to make the step, from which on one process makes all repeats. Three would take longer
-#: than all other measurements, and their modules may build a data set.
+#: Seconds to import the user's module from which on one process makes all repeats. Three would take longer than all
+#: other measurements, and the module may build a data set.
 SLOW_S = 10.0
-#: Seconds for each repeat after which a process is given up.
+#: Seconds for each repeat after which a process is given up; of the user's own step one may make all repeats.
 TIMEOUT = 300.0
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "MemoryError")
 
@@ -118,8 +118,10 @@ def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
 
 def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
     """All measurements in this process, so many times; `measure_accelerator` takes fresh ones, which differ more."""
-    began, others, prepared = time.monotonic(), others_meter(), _prepare(config)
+    began, others = time.monotonic(), others_meter()
+    step = models.user_step(config.step) if config.step else None
     repeats = config.repeats * (config.processes if time.monotonic() - began > SLOW_S else 1)
+    prepared = _prepare(config, step)
     found = merge([_measured(config, *prepared) for _ in range(repeats)])
     return replace(found, others=others())
 
@@ -154,8 +156,7 @@ def merge(results: Sequence[AcceleratorResult]) -> AcceleratorResult:
     return AcceleratorResult(tuple(joined), waits, settled, results[0].provenance, others)
 
 
-def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
-    step = models.user_step(config.step) if config.step else None
+def _prepare(config: AcceleratorConfig, step: models.Step | None) -> tuple[models.Step, Any, Device]:
     device = open_device(str(getattr(step, "device", None) or config.device))
     if step is None:
         step = device.step(config.model, config.precision)
@@ -170,7 +171,7 @@ def _prepare(config: AcceleratorConfig) -> tuple[models.Step, Any, Device]:
 
 def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
     with Child(step_job, config, limited=False) as child:
-        result = result_of(child, config.processes * config.repeats * TIMEOUT)
+        result = result_of(child, (config.processes if config.step else 1) * config.repeats * TIMEOUT)
         child.finish()
     return result
 

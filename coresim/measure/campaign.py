@@ -198,9 +198,8 @@ class _Campaign:
         """Whether the loader is to pin: for the device that a step was timed on, that is named, or that is here."""
         if source is not None and source.kind == "measured":
             return any(measurement.name == "copy.pinned" for measurement in self._found)
-        if self._request.device is not None:
-            return not self._request.device.startswith("cpu")
-        return has_cuda(optional_parts())
+        named = self._request.device
+        return has_cuda(optional_parts()) if named is None else not named.startswith("cpu")
 
     def _step(self, facts: DatasetFacts, server: Server, timer: Timer) -> AcceleratorSource:
         """The step; the user's own takes a batch of the data set, which the one process that has it gives."""

@@ -258,15 +258,16 @@ def _first(run: CalibrationRun) -> float:
 
 
 def _start_wait(run: CalibrationRun) -> float:
-    """Seconds that the first worker neither worked nor queued for a core until its first batch was made.
+    """Seconds that the first worker neither worked nor queued for a core, until its first batch and in its samples.
 
-    They are beyond what later batches wait, and 0 where that is not notable: of a job whose samples wait it is chance.
+    Later batches' waits are taken off. It is 0 unless it is notable, because waits of samples vary by chance.
     """
-    note, began = run.trial.warm_up[0], run.started - run.start_s * (1.0 - 1.0 / max(1, run.workers))
-    usual = max(0.0, stats.mean([sum(one.wall) - sum(one.cpu) - (one.queued or 0.0) for one in run.later]))
-    spent = note.process + sum(note.cpu) + note.collate + (note.waited or 0.0) + (note.queued or 0.0)
-    wait = float(note.made - began - spent) - usual
-    return wait if wait > NOTABLE_START_S + usual else 0.0
+    note = run.trial.warm_up[0]
+    if note.waited is None or note.queued is None:
+        return 0.0
+    first, *later = (float(sum(one.wall) - sum(one.cpu) - (one.queued or 0.0)) for one in (note, *run.later))
+    wait = note.began - run.started - note.process - note.waited + first - stats.mean(later)
+    return wait if wait > NOTABLE_START_S + max(0.0, stats.mean(later)) else 0.0
 
 
 def _kept(rounds: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:

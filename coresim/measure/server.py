@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 from coresim.device.emulated import open_device
 from coresim.device.models import load_torch, one_line
-from coresim.errors import CoresimError, InputError
+from coresim.errors import InputError, MissingPartError
 from coresim.measure import costs
 from coresim.measure.accelerator import TIMEOUT, AcceleratorConfig, AcceleratorResult, result_of, step_job
 from coresim.measure.calibrate import BUDGET_S, calibrate
@@ -123,7 +122,7 @@ class Server:
             if seconds > QUIET_S:
                 self._tell(f"{what}, {seconds:.0f} s")
             if most is not None and seconds > most:
-                longer = "" if what == WAITING else ", or give it longer with --build-timeout"
+                longer = ", or give it longer with --build-timeout" if what in (IMPORTING, BUILDING) else ""
                 remedy = f"make it answer (a lock, a network read, a full disk?){longer}"
                 raise InputError(f"{self._spec.target}: {what} took more than {most:g} s; {remedy}")
 
@@ -174,7 +173,7 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
             link.send("stepped", step_job(link, message))
         elif isinstance(message, Path):
             # In a fork: a batch that this process prepared itself would make its later workers faster.
-            run_forked([partial(store, rig, message)], "the data set")
+            run_forked([partial(_store, rig, message)], "the data set")
             link.send("stored")
         elif more is not None:
             more(link, rig, message)
@@ -182,14 +181,21 @@ def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None
 
 def _pinning(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     """The calibration around which the device is open that it pins for; nothing is pinned where it does not open."""
-    try:
-        device = open_device(ask.device) if ask.device else None
-    except (CoresimError, RuntimeError) as error:  # there is none, or another program has taken it
-        found = _calibrated(link, rig, replace(ask, pin_memory=False))
-        found.cautions.append(HostWarning("no memory was pinned", one_line(error), "cure that and measure again"))
-        return found
-    with device.loading() if device else nullcontext():
+    if not ask.device:
         return _calibrated(link, rig, ask)
+    try:
+        device = open_device(ask.device)
+        device.pin(load_torch().zeros(1))
+    except MissingPartError:
+        reason = f"torch sees no device {ask.device}"
+    except RuntimeError as error:  # as if another program has taken it
+        reason = one_line(error)
+    else:
+        with device.loading():
+            return _calibrated(link, rig, ask)
+    found = _calibrated(link, rig, replace(ask, pin_memory=False))
+    found.cautions.append(HostWarning("no memory was pinned", reason, "cure that and measure again"))
+    return found
 
 
 def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
@@ -203,6 +209,7 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]
     if small is not None:
+        small.timed_sample = subject.timed_sample
         least = costs.measurements(run(small, budget_s=SMALL_SHARE * ask.budget_s, counts=(1,)))
         measurements += of_small(least, small.batch_size)
     paces = costs.usual_paces(found)
@@ -229,8 +236,7 @@ def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> l
     return [*measure_pressure(work, Context(seconds - shared_s, cautions=cautions)), *shared]
 
 
-def store(rig: Rig, path: Path) -> None:
-    """Write one collated batch, as tensors where torch is; nothing without torch."""
+def _store(rig: Rig, path: Path) -> None:
     if importlib.util.find_spec("torch") is not None:
         import torch  # noqa: PLC0415 (torch is optional and heavy)
         from torch.utils.data import default_convert  # noqa: PLC0415

@@ -27,13 +27,13 @@ from coresim.units import format_duration
 #: Seconds per quantity and process with the default budget: three processes then take about 90 s.
 SECONDS = 5.0
 #: Samples of a built-in network's step that is timed on the CPU, where a large batch takes minutes. Of any step for
-#: ``--cpu-step``: seconds, and repeats, which are made in one process because a second one would have to start anew.
+#: ``--cpu-step``: seconds, and repeats, all in one process, because each more would import the user's module again.
 CPU_BATCH, CPU_SECONDS, CPU_REPEATS = 4, 2.0, 3
 #: Relative standard uncertainty of that: 16 to 32 samples took 1.1 to 1.2 times as long (ResNets and ViT, one thread).
 PROPORTION = 0.1
 #: A step of the whole batch that takes the CPU so long at the most, s, is timed itself.
 CPU_STEP_S = 0.3
-#: What times a step: `coresim.measure.accelerator.measure_accelerator`, or `coresim.measure.server.Server.step`.
+#: What times a step: `coresim.measure.accelerator.measure_accelerator`, or `coresim.measure.server.Server.time_step`.
 Timer = Callable[[AcceleratorConfig], AcceleratorResult]
 _TORCH_PRECISIONS = {"mixed": "bf16", "fp32": "fp32", "tf32": "fp32"}
 

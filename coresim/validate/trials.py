@@ -26,7 +26,6 @@ from coresim.measure.machine_speed import SpeedSampler
 from coresim.measure.processes import Link
 from coresim.measure.protocol import others_meter
 from coresim.measure.rig import Rig
-from coresim.measure.server import store
 from coresim.measure.subject import PATIENCE, Layout
 from coresim.measure.topology import on_cpus
 from coresim.measure.trial import Trial, run_trial, sleep_until, spin_until
@@ -107,7 +106,7 @@ def _batch(rig: Rig) -> Any:
     """One batch, prepared in a fork: it must not make the workers that this process forks later faster."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "batch.pt")
-        run_forked([partial(store, rig, path)], "the data set")
+        run_forked([lambda: load_torch().save(rig.batch(), path)], "the data set")
         return load_torch().load(path, weights_only=False)
 
 

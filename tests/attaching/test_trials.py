@@ -8,12 +8,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from attach_kit import ENVIRON, NEED, SAMPLE_S, TIMES, answer, left_behind, profile_in, run, script, speeds
 
-from coresim.attaching import conduct, instrument
+from coresim.attaching import conduct, instrument, trials
 from coresim.attaching.conduct import AttachRequest
 from coresim.attaching.instrument import as_of_one, calibrate, fallbacks
 from coresim.attaching.today import Checked
@@ -263,3 +264,16 @@ def test_where_all_others_failed_todays_own_number_is_judged() -> None:
         pytest.approx(0.07),
         False,
     )
+
+
+def test_workers_of_an_iterator_that_began_before_start_as_they_did() -> None:
+    method = SimpleNamespace(_start_method="spawn")
+    for workers, told in (
+        ([method], "spawn"),
+        ([SimpleNamespace(_start_method=None)], None),
+        ([object()], None),
+        ([], None),
+    ):
+        context = trials._context(SimpleNamespace(_workers=workers))
+        assert (context and context.get_start_method()) == told
+    assert trials._context(SimpleNamespace()) is None

@@ -551,6 +551,24 @@ def test_long_steps_are_timed_fewer_times(monkeypatch):
         assert len(accelerator.measure_here(config)["accelerator.step"].flat) == count
 
 
+@pytest.mark.parametrize(("slow_s", "processes"), [(1e9, 3), (-1.0, 1)])
+def test_a_step_whose_module_takes_long_to_import_is_repeated_in_one_process(monkeypatch, slow_s, processes):
+    pytest.importorskip("torch")
+    device, _host = still()
+    monkeypatch.setattr(accelerator, "open_device", lambda _: device)
+    monkeypatch.setattr(accelerator.models, "user_step", lambda _: stepper(device, 1.0, 1.0))
+    monkeypatch.setattr(accelerator, "SLOW_S", slow_s)
+    made = []
+
+    def in_fresh_process(config):
+        made.append(accelerator.measure_here(config))
+        return made[-1]
+
+    monkeypatch.setattr(accelerator, "_in_fresh_process", in_fresh_process)
+    found = accelerator.measure_accelerator(replace(CPU, step="a:b", processes=3, seconds=1.0))
+    assert len(made) == processes and len(found["accelerator.step"].values) == 3
+
+
 def test_merge_joins_processes_by_name():
     def result(value: float, waits: bool, settled: bool, how: str) -> AcceleratorResult:
         return AcceleratorResult((Measurement("a", "s", ((value,),), how),), waits, settled, {"device": how})

@@ -320,6 +320,21 @@ def test_a_crowd_is_no_larger_where_the_loader_may_not_run_with_more(bench_of: M
     assert calibrate(line, budget_s=1500.0, rounds=1).counts == (1, 2, 3)
 
 
+def test_a_trainer_that_prepares_pins_nothing(bench_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """It does so in a fork, where no device can be used."""
+    line, opened = bench_of(cpus=2), list[tuple[int, bool]]()
+    usual = line.open
+
+    def noted(layout: Any, seed: int) -> Any:
+        opened.append((layout.workers, layout.pin_memory))
+        return usual(layout, seed)
+
+    monkeypatch.setattr(line, "open", noted)
+    monkeypatch.setattr(module, "run_forked", lambda calls, name: [call() for call in calls])
+    calibrate(line, budget_s=60.0, pin_memory=True)
+    assert set(opened) == {(0, False), (1, True), (2, True), (3, True)}
+
+
 def test_it_tells_how_far_it_is(bench_of: Make) -> None:  # noqa: F811
     told: list[float] = []
     line = bench_of(cpus=2)

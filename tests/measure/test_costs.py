@@ -158,25 +158,31 @@ def test_first_batches_are_no_cost_but_a_start() -> None:
         ({}, None),
         ({"began": 2.0, "made": 2.8}, 2.0),  # as a worker_init_fn that connects
         ({"made": 2.8, "wall": (2.3, 0.3)}, 2.0),  # as a first sample that does
+        ({"made": 2.8}, None),  # it copied the batch into new memory
+        ({"began": 2.0, "made": 2.8, "waited": None}, None),  # the system does not tell what was a queue
         ({"began": 2.0, "made": 2.8, "process": 1.0, "waited": 0.5}, 0.5),  # it worked, and queued for a core
         ({"began": 0.04, "made": 0.84}, None),
     ],
 )
 def test_what_a_new_worker_waits_without_a_core_is_told(first: dict[str, Any], told: float | None) -> None:
     """The trainer had started it at 0."""
-    notes = [note(0)._replace(**first), *(note(number) for number in range(1, 8))]
+    told_by_system = {"queued": 0.0, "waited": 0.0}
+    notes = [note(0)._replace(**(told_by_system | first)), *(note(number) for number in range(1, 8))]
     found = named(calibration(run(*notes, started=0.0), run(*notes, started=0.0, round=1)))
     assert ("worker.wait" in found) == (told is not None)
     assert told is None or found["worker.wait"].values == (pytest.approx((told,)),) * 2
     once = named(calibration(run(*notes, started=0.0), run(started=0.0, round=1)))
     assert "worker.wait" not in once  # the other worker did not wait
+    # Of several, all are started before the first one gets what to do: that is no wait.
+    several = run(*notes, workers=2, started=2.0, start_s=2.0, kinds=(FIRST, *KINDS[1:]))
+    assert "worker.wait" not in named(calibration(several))
 
 
 def test_where_samples_wait_a_first_batch_that_waits_as_long_says_nothing_of_the_start() -> None:
-    waits = {"wall": (1.3, 1.3), "cpu": (0.3, 0.3)}
+    waits = {"wall": (1.3, 1.3), "cpu": (0.3, 0.3), "queued": 0.0, "waited": 0.0}
     notes = [note(n, **waits)._replace(made=n + 2.8) for n in range(8)]
     for more, told in ((0.0, False), (1.9, False), (2.2, True)):
-        late = [notes[0]._replace(made=2.8 + more), *notes[1:]]
+        late = [notes[0]._replace(wall=(1.3 + more, 1.3)), *notes[1:]]
         assert ("worker.wait" in named(calibration(run(*late, started=0.0)))) == told
 
 

@@ -135,6 +135,17 @@ def test_a_loader_that_names_no_batch_size_is_refused_unless_one_is_said(tmp_pat
     assert WorkloadSpec(f"{tmp_path}/sampled.py:loader", batch_size=50).build().batch_size == 50
 
 
+@pytest.mark.parametrize(
+    ("flag", "given"), [("--collate", {"collate": "a:b"}), ("--worker-init", {"worker_init": "a:b"})]
+)
+def test_a_workload_has_a_collate_function_and_workers_of_its_own(flag: str, given: dict[str, str]) -> None:
+    spec = WorkloadSpec("coresim.workloads.images:ImageWorkload", **given)  # type: ignore[arg-type]
+    with pytest.raises(
+        InputError, match=f"{flag} a:b: it goes with a data set, and ImageWorkload is a workload; leave"
+    ):
+        spec.build()
+
+
 @pytest.mark.slow
 def test_a_calibration_runs_slow_batches_smaller_and_some_much_smaller() -> None:
     with Server(WorkloadSpec(f"{__file__}:Slow", batch_size=2 * LEAST_BATCH)) as server:
@@ -236,6 +247,7 @@ def test_a_device_that_does_not_open_pins_nothing_and_says_so(monkeypatch: pytes
     assert [ask.pin_memory for ask in asked] == [False] * 3
     assert [caution.what for caution in calibrated.cautions] == ["no memory was pinned"] * 2
     assert "the device is taken" in calibrated.cautions[0].value
+    assert calibrated.cautions[1].value == "torch sees no device cuda:9"
 
 
 def test_lighter_batches_show_the_machine_s_speed_by_the_sample_of_the_whole_ones() -> None:
