@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from coresim.errors import InputError
 from coresim.model import lock
-from coresim.model.crowding import on_cores
+from coresim.model.crowding import on_cores, time_lost
 from coresim.model.dispatch import deals_after_receipt, has_pin_thread, wait_for_deal, waits_before_deal
 from coresim.model.handover import EVENED_OUT_S, STATES, after_spinning, receiving, state_of, usual
 from coresim.model.option import Option, read_option
@@ -50,8 +50,7 @@ def build(
         credits=credits,
         speed=host.speed,
         siblings=host.siblings,
-        # One core is never idle while tasks wait; so that more cores do no less, it grows up to two.
-        sharing_loss=host.sharing_loss * min(1.0, max(0.0, host.width(cores) - 1.0)),
+        sharing_loss=time_lost(scenario, workers, cores),
         storage_streams=host.storage_streams,
         # It is measured beside other processes: a core on which a trainer spins is none of theirs.
         slowdown=device.slowdown[:1] * (device.count if device.sync == "spin" else 0) + device.slowdown,

@@ -66,6 +66,18 @@ def on_cores(scenario: Scenario, workers: int, cores: float) -> Scenario:
     return _sent_beside(scenario, taken)
 
 
+def time_lost(scenario: Scenario, workers: int, cores: float) -> float:
+    """The share of the host's ``cores`` that is lost while all are wanted, with ``workers`` workers per accelerator.
+
+    None is lost on one core, which never rests while tasks wait; so that more cores do no less, the share grows up to
+    two. Nor is any while fewer workers than cores leave one for the trainer: what is lost is time in which a worker
+    that is ahead waits for one that shares its core with the trainer (`calibration/epyc-2cpu-fast.note.md`).
+    """
+    width = scenario.host.width(cores)
+    wanted = min(1.0, max(0.0, scenario.accelerator.count * workers + 1.0 - width))
+    return scenario.host.sharing_loss * min(1.0, max(0.0, width - 1.0)) * wanted
+
+
 @lru_cache(maxsize=64)
 def _sent_beside(scenario: Scenario, taken: float) -> Scenario:
     """Kept, so that settings of one job share a scenario and what is made of it."""

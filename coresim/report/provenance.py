@@ -85,7 +85,7 @@ def input_lines(
     seen = given if profile is None else "measured in the running loader"
     if host.sharing_loss and host.width(answer.point.cores * answer.scenario.accelerator.count) > 1:
         known = after("host.sharing_loss", seen)
-        yield f"where all of several cores are wanted, {100 * host.sharing_loss:.2g} % of their time is lost: {known}"
+        yield f"where workers want all of several cores, {100 * host.sharing_loss:.2g} % of their time is lost: {known}"
     if workload.shared_cv and loader.grain in ("batch", "split") and not answer.scenario.stages:
         known = after("workload.shared_cv", seen)
         yield f"batches vary by {100 * workload.shared_cv:.2g} % as a whole, beyond what their samples do: {known}"

@@ -151,6 +151,14 @@ def test_more_cores_do_no_less_where_some_of_their_time_is_lost() -> None:
     assert work == sorted(work) and lines[4].sharing_loss == 0.0
 
 
+@pytest.mark.parametrize(("workers", "ranks", "share"), [(1, 1, 0.0), (2, 1, 0.25), (1, 2, 0.25), (3, 1, 0.25)])
+def test_no_time_is_lost_while_workers_leave_a_core_for_the_trainer(workers: int, ranks: int, share: float) -> None:
+    found = read_scenario(profile().scenario_tables())
+    found = replace(found, host=replace(found.host, sharing_loss=0.25))
+    found = replace(found, accelerator=replace(found.accelerator, count=ranks))
+    assert build(found, Option.OVERLAPPED, 2.0, workers).sharing_loss == share
+
+
 def test_a_free_core_takes_its_share_of_sending() -> None:
     """Beside two workers a third core is free, unless the trainer spins on it or there is a second job."""
     found = read_scenario(profile(prepare__send=((0.04,),), prepare__send_overlap=((0.75,),)).scenario_tables())

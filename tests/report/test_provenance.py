@@ -100,7 +100,7 @@ def test_siblings_are_named() -> None:
 
 def test_time_lost_on_busy_cores_is_named() -> None:
     found = provenance(tomllib.loads(JOB), "host.sharing_loss=0.025")
-    line = "where all of several cores are wanted, 2.5 % of their time is lost: given by the setting"
+    line = "where workers want all of several cores, 2.5 % of their time is lost: given by the setting"
     assert any(one.startswith(line) for one in found)
 
 
