@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,19 +87,15 @@ class AcceleratorResult:
     others: float = 0.0
 
     def __getitem__(self, name: str) -> Measurement:
-        """The measurement of that name; CoresimError where it was not taken."""
-        for measurement in self.measurements:
-            if measurement.name == name:
-                return measurement
-        raise CoresimError(f"{name} was not measured; there are {', '.join(m.name for m in self.measurements)}")
+        """The measurement of that name, which was taken."""
+        return next(measurement for measurement in self.measurements if measurement.name == name)
 
-    def busy_warnings(self) -> list[HostWarning]:
+    def busy_warnings(self) -> Iterator[HostWarning]:
         """A warning where other programs had some of the cores; it matters to a step that runs on the CPU."""
-        if self.others <= MOST_OTHERS * len(os.sched_getaffinity(0)):
-            return []
-        value = f"other programs used {self.others:.1f} cores"
-        remedy = "close other programs and measure again; threads of a step wait long for one that has no core"
-        return [HostWarning("the machine was busy while the step was timed", value, remedy)]
+        if self.others > MOST_OTHERS * len(os.sched_getaffinity(0)):
+            value = f"other programs used {self.others:.1f} cores"
+            remedy = "close other programs and measure again; threads of a step wait long for one that has no core"
+            yield HostWarning("the machine was busy while the step was timed", value, remedy)
 
 
 def measure_accelerator(config: AcceleratorConfig) -> AcceleratorResult:
@@ -121,8 +117,15 @@ def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
     began, others = time.monotonic(), others_meter()
     step = models.user_step(config.step) if config.step else None
     repeats = config.repeats * (config.processes if time.monotonic() - began > SLOW_S else 1)
-    prepared = _prepare(config, step)
-    found = merge([_measured(config, *prepared) for _ in range(repeats)])
+    device = open_device(str(getattr(step, "device", None) or config.device))
+    step = step or device.step(config.model, config.precision)
+    if config.batch is None:
+        batch = models.synthetic_batch(config.batch_size, config.image_size)
+    else:
+        batch = models.load_torch().load(config.batch, weights_only=False)
+    if batch_bytes(batch) == 0:
+        raise InputError(f"the batch ({type(batch).__name__}) holds no tensors: collate it before it is measured")
+    found = merge([_measured(config, step, batch, device) for _ in range(repeats)])
     return replace(found, others=others())
 
 
@@ -145,28 +148,13 @@ def _measured(config: AcceleratorConfig, step: models.Step, host_batch: Any, dev
 def merge(results: Sequence[AcceleratorResult]) -> AcceleratorResult:
     """Join the results of several processes: one inner tuple of values each; the step waits if most say so."""
     joined = []
-    for measurement in results[0].measurements:
-        parts = [result[measurement.name] for result in results]
+    for parts in zip(*(result.measurements for result in results), strict=True):
         how = "; ".join(dict.fromkeys(part.how for part in parts))
-        values = tuple(values for part in parts for values in part.values)
-        joined.append(replace(measurement, values=values, how=how))
+        joined.append(replace(parts[0], values=tuple(values for part in parts for values in part.values), how=how))
     waits = 2 * sum(result.synchronises for result in results) > len(results)
     settled = all(result.settled for result in results)
     others = stats.mean([result.others for result in results])
     return AcceleratorResult(tuple(joined), waits, settled, results[0].provenance, others)
-
-
-def _prepare(config: AcceleratorConfig, step: models.Step | None) -> tuple[models.Step, Any, Device]:
-    device = open_device(str(getattr(step, "device", None) or config.device))
-    if step is None:
-        step = device.step(config.model, config.precision)
-    if config.batch is None:
-        batch = models.synthetic_batch(config.batch_size, config.image_size)
-    else:
-        batch = models.load_torch().load(config.batch, weights_only=False)
-    if batch_bytes(batch) == 0:
-        raise InputError(f"the batch ({type(batch).__name__}) holds no tensors: collate it before it is measured")
-    return step, batch, device
 
 
 def _in_fresh_process(config: AcceleratorConfig) -> AcceleratorResult:
@@ -185,7 +173,12 @@ def result_of(child: Child, seconds: float) -> AcceleratorResult:
             f"measuring the training step did not end within {seconds:g} s: use a smaller --batch-size"
         ) from error
     except DeathError as error:
-        raise _crash(error) from error
+        if error.code == -signal.SIGKILL:
+            raise _out_of_memory("the system killed the process") from error
+        raise CoresimError(
+            f"the process that measured the training step died (exit status {error.code}: "
+            f"{error.last or 'no message'}): run the step by itself, or use a smaller --batch-size"
+        ) from error
     return result
 
 
@@ -197,26 +190,13 @@ def step_job(_: Link, config: AcceleratorConfig) -> AcceleratorResult:
     except CoresimError:
         raise
     except Exception as error:
-        raise _explained(error, config) from error
-
-
-def _explained(error: Exception, config: AcceleratorConfig) -> CoresimError:
-    words = models.one_line(error)
-    if any(sign in words for sign in _OUT_OF_MEMORY):
-        return _out_of_memory(f"{config.device}, batch size {config.batch_size}: {words}")
-    if config.step is None:
-        return CoresimError(f"the {config.model} step failed on {config.device}: {words}")
-    return InputError(f"training step {config.step} failed: {words}; run it once in Python by itself")
+        words = models.one_line(error)
+        if any(sign in words for sign in _OUT_OF_MEMORY):
+            raise _out_of_memory(f"{config.device}, batch size {config.batch_size}: {words}") from error
+        if config.step is None:
+            raise CoresimError(f"the {config.model} step failed on {config.device}: {words}") from error
+        raise InputError(f"training step {config.step} failed: {words}; run it once in Python by itself") from error
 
 
 def _out_of_memory(where: str) -> CoresimError:
     return CoresimError(f"out of memory while measuring the training step ({where}): use a smaller --batch-size")
-
-
-def _crash(death: DeathError) -> CoresimError:
-    if death.code == -signal.SIGKILL:
-        return _out_of_memory("the system killed the process")
-    return CoresimError(
-        f"the process that measured the training step died (exit status {death.code}: {death.last or 'no message'}): "
-        "run the step by itself, or use a smaller --batch-size"
-    )

@@ -16,11 +16,10 @@ import numpy as np
 import psutil
 
 from coresim import stats
-from coresim.measure.processes import Link
 from coresim.measure.protocol import Context
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import last_level_cache
-from coresim.measure.worker_pool import levels, physical_cpus, rounds, serve
+from coresim.measure.worker_pool import levels, physical_cpus, rounds
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
 
@@ -45,7 +44,7 @@ def measure_bandwidth(context: Context) -> list[Measurement]:
         remedy = "free memory and measure again"
         context.cautions.append(HostWarning("memory is short for the bandwidth test", value, remedy))
     turns = rounds(
-        _triad_job, size, cpus=cpus, counts=levels(len(cpus)), context=context,
+        triad, size, cpus=cpus, counts=levels(len(cpus)), context=context,
         name="memory bandwidth", doing="measuring memory bandwidth",
     )  # fmt: skip
     sums: dict[int, list[float]] = {}
@@ -55,10 +54,6 @@ def measure_bandwidth(context: Context) -> list[Measurement]:
         sums.setdefault(count, []).append(sum(rates))
     how = f"numpy triad, {MOVED} B counted per element, arrays of {size} B; one value per round, summed"
     return [Measurement(f"bandwidth.triad.{count}", "B/s", (tuple(found),), how) for count, found in sums.items()]
-
-
-def _triad_job(link: Link, size: int) -> None:
-    serve(link, triad(size))
 
 
 def triad(size: int) -> Callable[..., None]:

@@ -17,6 +17,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -146,10 +147,9 @@ class Calibration:
 
 def worker_counts(cpus: int, subject: Subject) -> tuple[int, ...]:
     """The numbers of workers to run: 1, 2, 4, ... up to the cores; for processes also one more than the cores."""
-    counts = [1 << power for power in range(cpus.bit_length()) if 1 << power <= cpus]
-    counts += [cpus] if counts[-1] < cpus else []
+    counts = [*(1 << power for power in range(cpus.bit_length())), cpus]
     # Two threads show how they take turns, even on one core.
-    return tuple(dict.fromkeys([*counts, 2] if subject.threads else [*counts, cpus + 1]))
+    return tuple(dict.fromkeys([*counts, 2 if subject.threads else cpus + 1]))
 
 
 def calibrate(
@@ -250,17 +250,15 @@ class _Maker:
         # A trainer that prepares does so in a fork, where no device can be used.
         layout = Layout(workers, pin_memory=self.pin_memory and workers > 0)
         others, began = others_meter(lambda: self.sampler.cpu_s), time.perf_counter()
-        pipe = self.subject.open(layout, seed=number)
-        start_s = time.perf_counter() - began
-        try:
+        with closing(self.subject.open(layout, seed=number)) as pipe:
+            start_s = time.perf_counter() - began
             ratios = RATIOS[number % len(RATIOS)]
             pacing = Pacing(max(1, workers), seconds, self._batch_s(), ratios, progress, pipe)
             pages: list[float] = []
             trial = run_trial(pipe, pacing, warm_up=1, take=partial(self.take, pages))
             memory = tuple(filter(None, map(worker.memory_of, pipe.pids())))
-        finally:
-            pipe.close()
-        kinds, threads, pages_s = tuple(pacing.kinds[1:]), pacing.threads(), tuple(pages)
+        threads = worker.worked(pacing.before, pacing.after) if pacing.after else None
+        kinds, pages_s = tuple(pacing.kinds[1:]), tuple(pages)
         of_workers = memory, threads, pages_s, began + start_s
         return CalibrationRun(workers, number, trial, kinds, start_s, math.nan, others(), *of_workers)
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from coresim import stats
 from coresim.measure.calibrate import Calibration
-from coresim.measure.handover import pickled
+from coresim.measure.handover import beyond, pickled
 from coresim.measure.pacing import STREAMED
-from coresim.measure.sending import beyond
 from coresim.model.crowding import CURE, SPREAD
 from coresim.model.warning import HostWarning
 from coresim.units import format_bytes, format_duration
@@ -66,7 +65,7 @@ def contradiction(found: Calibration) -> float:
     missed = []
     for run in found.of(1):
         streamed = [step.got for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
-        if len(streamed) > 2 and run.workers:
+        if len(streamed) > 2:
             parts = [sum(note.wall) + note.collate for note in run.later]
             took = (streamed[-1] - streamed[0]) / (len(streamed) - 1)
             missed.append(took / (stats.mean(parts) + stats.mean(beyond(run) or [0.0])) - 1.0)

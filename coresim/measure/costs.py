@@ -9,12 +9,11 @@ from functools import partial
 
 from coresim import stats
 from coresim.measure.calibrate import ROUNDS, Calibration, CalibrationRun
-from coresim.measure.handover import LEAST_SEEN, LEAST_SENT, pickled, pinning, waits_by_state
+from coresim.measure.handover import LEAST_SEEN, LEAST_SENT, overlap, pickled, pinning, sending, waits_by_state
 from coresim.measure.machine_speed import shared_cv
 from coresim.measure.notes import Note
 from coresim.measure.pacing import STREAMED, UNUSUAL
 from coresim.measure.scaling import speeds
-from coresim.measure.sending import overlap, sending
 from coresim.measure.subject import Layout
 from coresim.measure.waits import HOW, busiest, waits_of
 from coresim.model.measurement import Measurement
@@ -54,8 +53,8 @@ def _telling(found: Calibration) -> tuple[list[CalibrationRun], list[list[float]
 
 
 def _fewest(found: Calibration) -> int:
-    """The fewest workers that ran; they show what a sample costs. 0 if the trainer prepared everything itself."""
-    return min((count for count in found.counts if count), default=0)
+    """The fewest workers that ran; they show what a sample costs."""
+    return min(found.counts)
 
 
 def _most(found: Calibration) -> int:
@@ -122,7 +121,7 @@ def _batches(found: Calibration, runs: Sequence[CalibrationRun]) -> Iterator[Mea
         alone = [[max(0.0, step.cpu - float(sum(note.cpu))) for step, note in pairs] for pairs in told]
         text = f"{found.subject.loader}, no worker; CPU seconds of the trainer per batch beyond its samples: collation"
         yield Measurement("inline.collate", "s/batch", _kept(alone), text)
-    if found.subject.threads or not runs[0].workers:
+    if found.subject.threads:
         return
     send = [[value / found.slower(run) for value in sending(run)] for run in runs]
     text = "time of a worker without a pause, or of all its threads, per batch beyond samples and collation: sending it"
@@ -138,8 +137,6 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         yield Measurement(
             "receive.cpu", "s/batch", _kept(copies), "CPU seconds to copy a batch, in a thread of its own"
         )
-        return
-    if not any(found.counts):
         return
     how = f"{found.subject.loader}; per batch, in the trainer"
     for count in found.counts:
@@ -223,7 +220,7 @@ def _used_share(run: CalibrationRun, found: Calibration) -> float | None:
 
 
 def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Measurement]:
-    if found.subject.threads or not lone[0].workers:
+    if found.subject.threads:
         return
     how = f"{found.subject.loader}, new workers"
     most = found.of(max(count for count in found.counts if count <= _most(found)))

@@ -10,7 +10,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from coresim.measure.system_root import SystemRoot, cpu_list, whole
@@ -48,15 +47,15 @@ def read_host(
     shm_bytes, shm_free_bytes = shared_memory(statvfs, root)
     other_load, steal = _load(system, allowed, sleep, load_window)
     clock_base_hz, clock_max_hz = clock_range(system, topology.online)
-    nodes = numa_cpus(system)
+    nodes, cores = numa_cpus(system), list(topology.cores.values())
     return HostFacts(
         terms=_terms(topology, allowed, cpu_quota(system, cpu_groups)),
         logical_cpus=len(topology.online) or None,
         affinity_cpus=len(allowed),
         affinity_cores=covered,
         physical_cores=topology.count_cores(topology.online),
-        threads_per_core=topology.threads_per_core,
-        sockets=topology.sockets,
+        threads_per_core=max(map(cores.count, set(cores)), default=None),
+        sockets=len({package for package, _ in cores}) or None,
         numa_nodes=len(nodes) or None,
         numa_cpus=nodes,
         cpuset_cpus=cpuset(system),
@@ -121,17 +120,8 @@ def _hints(system: SystemRoot, environ: Mapping[str, str]) -> dict[str, str]:
     return hints | ({"container": container} if container else {})
 
 
-@dataclass(frozen=True)
-class _Ticks:
-    """Clock ticks since boot, summed over some CPUs, and this process's own."""
-
-    busy: int
-    stolen: int
-    total: int
-    own: int
-
-
-def _ticks(system: SystemRoot, cpus: Collection[int]) -> _Ticks | None:
+def _ticks(system: SystemRoot, cpus: Collection[int]) -> tuple[int, int, int, int] | None:
+    """Clock ticks since boot of some CPUs: busy, stolen, and all; and this process's own."""
     rows = {line.split()[0]: [whole(text) for text in line.split()[1:9]] for line in system.lines("proc/stat") if line}
     picked = [rows.get(f"cpu{cpu}", []) for cpu in cpus]
     # After the command's name, which may hold spaces, utime and stime are the 12th and 13th fields.
@@ -141,7 +131,7 @@ def _ticks(system: SystemRoot, cpus: Collection[int]) -> _Ticks | None:
         return None
     user, nice, kernel, idle, wait, irq, softirq, stolen = (sum(flat[column:-2:8]) for column in range(8))
     busy = user + nice + kernel + irq + softirq
-    return _Ticks(busy, stolen, busy + idle + wait + stolen, sum(flat[-2:]))
+    return busy, stolen, busy + idle + wait + stolen, sum(flat[-2:])
 
 
 def _load(
@@ -151,12 +141,11 @@ def _load(
     before = _ticks(system, cpus)
     sleep(window)
     after = _ticks(system, cpus)
-    if before is None or after is None or after.total <= before.total:
+    if before is None or after is None or after[2] <= before[2]:
         return None, None
-    others = (after.busy - before.busy) - (after.own - before.own)
-    wanted = after.busy + after.stolen
-    cores = max(0.0, others / (after.total - before.total) * len(cpus))
-    return cores, after.stolen / wanted if wanted else None
+    busy, _, total, own = (late - early for late, early in zip(after, before, strict=True))
+    wanted, stolen = after[0] + after[1], after[1]
+    return max(0.0, (busy - own) / total * len(cpus)), stolen / wanted if wanted else None
 
 
 def group_folders(system: SystemRoot, controller: str) -> list[str]:

@@ -64,13 +64,12 @@ class SpeedSampler(AbstractContextManager["SpeedSampler"]):
         self._cpus = sorted(os.sched_getaffinity(0))
         self._share = share
         width = 1 + len(self._cpus)
-        memory = mmap.mmap(-1, 8 * (5 + ROWS * width))
+        shared = np.frombuffer(mmap.mmap(-1, 8 * (5 + ROWS * width)), np.float64)
         # The head: rounds made, the sampler's own CPU seconds, the sample that it prepares and how many times over.
         # Each row: when a round ended, and the seconds of each CPU.
-        self._head = np.frombuffer(memory, np.float64, 4)
-        self._rows = np.frombuffer(memory, np.float64, ROWS * width, 32).reshape(ROWS, width)
+        self._head, self._rows = shared[:4], shared[5:].reshape(ROWS, width)
         # Counts on between samples: if it does not change for long, a sample hangs; a long pause changes it.
-        self._signs = np.frombuffer(memory, np.float64, 1, 32 + 8 * ROWS * width)
+        self._signs = shared[4:5]
         self._subject = subject
         # It is told who its parent is: if it asked after that one's death, it would serve another process for ever.
         self._parent = os.getpid()

@@ -26,7 +26,7 @@ from coresim.measure.processes import Link, single_threaded
 from coresim.measure.protocol import Clocks, Context, Timing
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores, on_cpus
-from coresim.measure.worker_pool import ROUNDS, physical_cpus, rounds, serve, worker_pool
+from coresim.measure.worker_pool import ROUNDS, physical_cpus, rounds, worker_pool
 from coresim.model.measurement import Measurement
 
 #: Turns of the loop that spins: about a millisecond, so that a change of the clock within it does not matter.
@@ -60,12 +60,12 @@ def measure_droop(context: Context) -> list[Measurement]:
     return [Measurement(f"spin.{count}", "s", tuple(map(tuple, own.values())), how) for count, own in found.items()]
 
 
-def _spin(link: Link) -> None:
+def _spin() -> Callable[[], None]:
     def turn() -> None:
         for _ in range(TURNS):
             pass
 
-    serve(link, turn)
+    return turn
 
 
 def measure_pressure(work: Callable[[], object], context: Context) -> list[Measurement]:
@@ -122,11 +122,11 @@ def _stream(link: Link, size: int) -> None:
     """STREAM's triad over arrays larger than the last-level cache, for a share of the time."""
     run, step = triad(size), SLICE_BYTES // 8
     pieces = itertools.cycle([slice(begin, begin + step) for begin in range(0, size // 8, step)])
-    link.send("ready")
+    link.send(("ready", None))
     while True:
-        rate: float = link.receive()
-        link.send("pressing")
-        while rate > 0 and not link.waiting():
+        rate: float = link.recv()
+        link.send(("pressing", None))
+        while rate > 0 and not link.poll():
             began = time.perf_counter()
             run(next(pieces))
             if rate < 1:
@@ -177,15 +177,12 @@ def _beside(
     name: str,
 ) -> dict[int, list[float]]:
     """CPU seconds of the undisturbed calls of ``work``, by the name of the level at which others work meanwhile."""
-    turns: list[tuple[int, list[Timing]]] = []
-    for turn in range(ROUNDS):
-        for place, (number, others_at_work) in enumerate(levels.items()):
-            context.progress((turn + place / len(levels)) / ROUNDS)
-            with others_at_work():
-                seconds = context.budget_s / (ROUNDS * len(levels))
-                turns.append((number, protocol.repeated(work, Clocks(), seconds)))
-    kept = protocol.cleaned([timings for _, timings in turns], name, context.cautions)
+    numbers, turns = list(levels) * ROUNDS, list[list[Timing]]()
+    for done, number in enumerate(numbers):
+        context.progress(done / len(numbers))
+        with levels[number]():
+            turns.append(protocol.repeated(work, Clocks(), context.budget_s / len(numbers)))
     found: dict[int, list[float]] = {number: [] for number in levels}
-    for (number, _), timings in zip(turns, kept, strict=True):
+    for number, timings in zip(numbers, protocol.cleaned(turns, name, context.cautions), strict=True):
         found[number] += [timing.cpu for timing in timings]
     return found

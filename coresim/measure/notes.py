@@ -11,6 +11,7 @@ import os
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -259,11 +260,9 @@ class Reader:
     def fetch(self, index: Any) -> tuple[Any, Note]:
         """One batch with its note."""
         process, before = time.process_time(), queued_seconds()
-        if not self._batched:
-            samples = [self._one(index)]
-        else:
-            at_once = not self._iterable and getattr(self._dataset, "__getitems__", None)
-            samples = self._together(index) if at_once else [self._one(place) for place in index]
+        at_once = self._batched and not self._iterable and getattr(self._dataset, "__getitems__", None)
+        places = index if self._batched else [index]
+        samples = self._together(index) if at_once else [timed(partial(self._value, place)) for place in places]
         after = queued_seconds()
         batch, note = noted(samples, self._join, self._take_steps() if self._batched else (), process)
         if before is None or after is None:
@@ -272,9 +271,6 @@ class Reader:
 
     def _join(self, values: list[Any]) -> Any:
         return self._collate(values if self._batched else values[0])
-
-    def _one(self, index: Any) -> Sample:
-        return timed(lambda: self._value(index))
 
     def _value(self, index: Any) -> Any:
         return self._next() if self._iterable else self._dataset[index]

@@ -51,10 +51,6 @@ class Pacing:
     before: dict[int, float] = field(default_factory=dict)
     after: dict[int, float] = field(default_factory=dict)
 
-    def threads(self) -> tuple[int, float] | None:
-        """Threads at work in the first worker, and all their work over that of the busiest."""
-        return worker.worked(self.before, self.after) if self.after else None
-
     def __iter__(self) -> Iterator[float]:
         self.began = time.perf_counter()
         # With slow batches, those count that the loader deals at its start: two for each worker.
@@ -62,21 +58,16 @@ class Pacing:
             yield from self._steps(FIRST, self.workers)
         self.before = self._task_times()
         if SLOW * self._spent() < 1.0 and self.kinds:
-            yield from self._while_cold()
+            # Until the memory of batches is used again, each takes new memory from the system, and perhaps from the
+            # hypervisor, which takes up to four times as long: those that wait ahead, one in the trainer's hands, one
+            # more.
+            while len(self.kinds) < Layout.prefetch_factor * self.workers + 2 and SLOW * self._spent() < 1.0:
+                yield from self._steps(COLD, 1)
             yield from self._batches(1.0 - self._spent())
         # Stages in threads and a trainer by itself do not stop dealing; they make as few slow batches as a loader.
         out = 0 if self.pipe.inline else self.pipe.stop()
         yield from self._steps(DRAINED, out or max(0, 2 * self.workers - len(self.kinds)))
         self.after = self._task_times()
-
-    def _while_cold(self) -> Iterator[float]:
-        """Take batches until their memory is used again: those that wait ahead, one in the trainer's hands, one more.
-
-        Until then every batch takes new memory from the system, and perhaps from the hypervisor. That takes up to four
-        times as long as memory that an earlier batch left.
-        """
-        while len(self.kinds) < Layout.prefetch_factor * self.workers + 2 and SLOW * self._spent() < 1.0:
-            yield from self._steps(COLD, 1)
 
     def _batches(self, left: float) -> Iterator[float]:
         """All later batches, in the share of the run's time that is left."""

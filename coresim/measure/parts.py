@@ -37,7 +37,10 @@ def optional_parts(deep: bool = False, root: Path = Path("/"), run: Runner = out
 
     ``deep``: import torch, in a process of its own, to name its CUDA devices (seconds). ``run`` is as `output_of`.
     """
-    return (_torch_part(deep, run), _cuda_part(SystemRoot(root), run), _python_part())
+    free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    detail = "threads run Python code in parallel" if free else "threads share one GIL, as in most builds"
+    python = Part("free-threaded Python", free, sysconfig.get_python_version(), detail, "")
+    return (_torch_part(deep, run), _cuda_part(SystemRoot(root), run), python)
 
 
 def version_of(distribution: str) -> str | None:
@@ -74,9 +77,3 @@ def _cuda_part(system: SystemRoot, run: Runner) -> Part:
     if not names:
         return Part("CUDA device", False, None, "needed to time a training step here", "use a recorded step time")
     return Part("CUDA device", True, rows[0][2].strip() if rows else None, ", ".join(names), "")
-
-
-def _python_part() -> Part:
-    free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-    detail = "threads run Python code in parallel" if free else "threads share one GIL, as in most builds"
-    return Part("free-threaded Python", free, sysconfig.get_python_version(), detail, "")

@@ -27,13 +27,13 @@ from coresim.workloads.base import describe
 
 TIMEOUT = 60.0
 START_TIMEOUT = 120.0
-LIMITED = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
-ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in LIMITED}
+ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")}
 _BOOT = (
     "import sys; sys.path[:] = {path!r}; from coresim.measure import processes; processes.child_main({link}, {life})"
 )
 
-ChildJob = Callable[..., Any]
+#: The child's end of the pipe: ``(tag, value)`` out, plain messages in.
+Link = Connection
 
 #: The longest path of a Unix socket, bytes (sun_path in linux/un.h, less its end), and what the names of our folder
 #: and of the folder and the socket of multiprocessing in it take.
@@ -88,7 +88,7 @@ class Child(contextlib.AbstractContextManager["Child"]):
 
     def __init__(
         self,
-        job: ChildJob,
+        job: Callable[..., Any],
         *args: Any,
         cpu: int | None = None,
         doing: str = "measuring",
@@ -99,7 +99,6 @@ class Child(contextlib.AbstractContextManager["Child"]):
         self._link, theirs = Pipe()
         life, self._life = Pipe(duplex=False)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
-        self._read = 0
         # The files of multiprocessing (sockets of a loader's workers) must not outlive a process that is killed.
         self._room = _room() if own_files else None
         files = {"TMPDIR": self._room.name, _COMPILED: _compiled()} if self._room else {}
@@ -172,10 +171,6 @@ class Child(contextlib.AbstractContextManager["Child"]):
 
     def _check_pickled(self) -> None:
         """A queue of multiprocessing drops what it cannot pickle: its reader waits without end, and stderr says why."""
-        size = os.fstat(self._said.fileno()).st_size
-        if size == self._read:
-            return
-        self._read = size
         what = next((found for line in self._last_lines() if (found := _UNPICKLED.match(line))), None)
         if what is not None:
             raise InputError(
@@ -219,25 +214,6 @@ def _room() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="coresim-", dir=usual if short else "/tmp", ignore_cleanup_errors=True)
 
 
-class Link:
-    """The child's end: tagged messages out, plain messages in."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def send(self, tag: str, value: Any = None) -> None:
-        """Send ``(tag, value)`` to the parent."""
-        self._connection.send((tag, value))
-
-    def receive(self) -> Any:
-        """Wait for the parent's next message."""
-        return self._connection.recv()
-
-    def waiting(self) -> bool:
-        """Whether a message from the parent is there."""
-        return self._connection.poll(0)
-
-
 def child_main(link: int, life: int) -> None:
     """What a fresh process runs: its job, with any error sent home as one line."""
     threading.Thread(target=_end_with_parent, args=(life,), daemon=True).start()
@@ -246,7 +222,7 @@ def child_main(link: int, life: int) -> None:
         job, args, cpu = connection.recv()
         if cpu is not None:
             os.sched_setaffinity(0, {cpu})
-        connection.send(("done", job(Link(connection), *args)))
+        connection.send(("done", job(connection, *args)))
     except CoresimError as error:
         connection.send(("error", type(error)(str(error))))
     except Exception as error:

@@ -30,7 +30,7 @@ def speeds(found: Calibration, most: int) -> Iterator[Measurement]:
     """
     threads = found.subject.threads
     measure, what = (thread_time, "thread seconds") if threads else (busy_cpu, "CPU time")
-    for count in (count for count in found.counts if count and (threads or count <= most)):
+    for count in (count for count in found.counts if threads or count <= most):
         values = tuple((measure(run) / found.slower(run),) for run in found.of(count))
         how = f"{found.subject.loader}, {count} workers at work; {what} per sample, with its part of the collation"
         yield Measurement(f"scaling.{count}", "s/sample", values, how)
@@ -74,7 +74,7 @@ def lock_share(found: Calibration) -> Iterator[Measurement]:
     law). That limit is reached if more threads get no more done although cores are free: they wait. h includes what
     passing the lock between so many threads adds (`coresim.model.lock`).
     """
-    counts = sorted(count for count in found.counts if 0 < count <= found.cpus)
+    counts = sorted(count for count in found.counts if count <= found.cpus)
     if not counts or counts[-1] < LEAST_CORES:
         return
     most, fewer = counts[-1], max(count for count in counts if 2 * count <= counts[-1])

@@ -158,23 +158,23 @@ class Server:
 
 def _serve(link: Link, spec: WorkloadSpec, more: Callable[[Link, Rig, Any], None] | None) -> None:
     spec.load()
-    link.send("imported")
+    link.send(("imported", None))
     threads = importlib.import_module("torch").get_num_threads() if importlib.util.find_spec("torch") else 0
     rig = Rig(spec)
-    link.send("built", rig.facts())
+    link.send(("built", rig.facts()))
     while True:
-        message = link.receive()
+        message = link.recv()
         if isinstance(message, Ask):
-            link.send("calibrated", _pinning(link, rig, message))
+            link.send(("calibrated", _pinning(link, rig, message)))
         elif isinstance(message, AcceleratorConfig):
             if threads:  # the loader was limited to one
                 load_torch().set_num_threads(threads)
                 threads = 0  # from here on the step's module may say how many
-            link.send("stepped", step_job(link, message))
+            link.send(("stepped", step_job(link, message)))
         elif isinstance(message, Path):
             # In a fork: a batch that this process prepared itself would make its later workers faster.
             run_forked([partial(_store, rig, message)], "the data set")
-            link.send("stored")
+            link.send(("stored", None))
         elif more is not None:
             more(link, rig, message)
 
@@ -204,7 +204,8 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     usual = rig.subject(threads=False)
     subject.timed_sample = usual.timed_sample
     run = partial(calibrate, pin_memory=ask.pin_memory, reads=ask.reads)
-    found = agreeing(partial(run, subject, budget_s=ask.budget_s, progress=lambda done: link.send("running", done)))
+    told = partial(run, subject, progress=lambda done: link.send(("running", done)))
+    found = agreeing(partial(told, budget_s=ask.budget_s))
     usual.timed_sample = subject.timed_sample
     cautions = cautions_of(found)
     measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]

@@ -28,16 +28,13 @@ class SkippingReader(Reader):
     raised.
     """
 
-    def __init__(self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any]) -> None:
-        super().__init__(dataset, iterable, batched, collate)
-        self._errors: list[Exception] = []
-        self._last: Exception | None = None
-        #: Samples that could be prepared less those that could not.
-        self._balance = 0
+    _last: Exception | None = None
+    #: Samples that could be prepared less those that could not.
+    _balance = 0
 
     def fetch(self, index: Any) -> tuple[Any, Note]:
         """One batch with its note."""
-        self._errors = []
+        self._errors: list[Exception] = []
         batch, note = super().fetch(index)
         return batch, note._replace(broken=tuple(describe(error)[:MOST_TEXT] for error in self._errors))
 

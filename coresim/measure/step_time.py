@@ -161,7 +161,7 @@ def measure_cpu_step(
         raise InputError(f"--cpu-step: {request.step} runs on {device}, as its own attribute says; leave the flag out")
     step = result["accelerator.step"]
     step = replace(step, name="accelerator.cpu_step", how=f"the step on the CPU, all cores; {step.how}")
-    return step, result.busy_warnings()
+    return step, list(result.busy_warnings())
 
 
 def _timed(config: AcceleratorConfig, timer: Timer) -> AcceleratorResult:
@@ -222,14 +222,12 @@ def _measured(request: StepRequest, job: AcceleratorConfig, timer: Timer) -> Ste
     return StepTime(source, result.measurements, tuple(_cautions(request, result)))
 
 
-def _cautions(request: StepRequest, result: AcceleratorResult) -> list[HostWarning]:
-    found = []
+def _cautions(request: StepRequest, result: AcceleratorResult) -> Iterator[HostWarning]:
     if not result.settled:
         remedy = "give a larger --budget; other programs on the GPU, or heat, do this too"
-        found.append(HostWarning("the training step", "still changing after its warm-up", remedy))
+        yield HostWarning("the training step", "still changing after its warm-up", remedy)
     if request.device == "cpu":
-        found += result.busy_warnings()
+        yield from result.busy_warnings()
     if request.dataset is not None and request.step is None:
         value, remedy = result.provenance["step"], "give your own with --step package.module:name"
-        found.append(HostWarning("a built-in step was timed with your dataset", value, remedy))
-    return found
+        yield HostWarning("a built-in step was timed with your dataset", value, remedy)

@@ -15,7 +15,6 @@ import random
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from coresim import stats
@@ -34,15 +33,6 @@ MOST_PASSES = 5
 DROPPED = "pages dropped before, checked with mincore"
 
 
-@dataclass
-class Reads:
-    """One process's seconds per file, and bytes per second of each pass; ``cached``: the share that stayed cached."""
-
-    seconds: list[float] = field(default_factory=list)
-    rates: list[float] = field(default_factory=list)
-    cached: float = 0.0
-
-
 def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement]:
     """Measure ``storage.cold.read`` and ``storage.cold.bandwidth`` (s/sample, B/s), in one process after another.
 
@@ -53,7 +43,7 @@ def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement
         InputError: a file cannot be read.
         CoresimError: a process died or hangs.
     """
-    found: list[Reads] = []
+    found: list[tuple[Sequence[float], Sequence[float], float]] = []
     for number in range(PROCESSES):
         told = part_of(context.progress, number, PROCESSES)
         told(0.0)
@@ -62,39 +52,44 @@ def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement
             while (message := child.receive())[0] != "done":
                 told(min(1.0, message[1]))
             found.append(message[1])
-    cached = max(reads.cached for reads in found)
-    if cached > STILL_CACHED:
+    seconds, rates, shares = zip(*found, strict=True)
+    if (cached := max(shares)) > STILL_CACHED:
         remedy = "put the data on the storage that training will read; until then it is not known"
         what = "the page cache cannot be emptied of these files"
         context.cautions.append(HostWarning(what, f"{cached:.0%} left", remedy))
         return []
-    seconds, rates = (tuple(map(tuple, values)) for values in zip(*((r.seconds, r.rates) for r in found), strict=True))
     alone = f"open, read whole, close, one file after the other; {DROPPED}"
     together = f"{READERS} threads read whole files; one value per pass; {DROPPED}"
     return [
-        Measurement("storage.cold.read", "s/sample", seconds, alone),
-        Measurement("storage.cold.bandwidth", "B/s", rates, together),
+        Measurement("storage.cold.read", "s/sample", tuple(map(tuple, seconds)), alone),
+        Measurement("storage.cold.bandwidth", "B/s", tuple(map(tuple, rates)), together),
     ]
 
 
-def _reads_job(link: Link, files: Sequence[Path], seed: int, budget: float) -> Reads:
-    """Read pass after pass, within ``budget`` seconds. Slow reads of the storage itself stay in: they are its tail."""
+def _reads_job(
+    link: Link, files: Sequence[Path], seed: int, budget: float
+) -> tuple[Sequence[float], Sequence[float], float]:
+    """Seconds per file, bytes per second of each pass, within ``budget`` seconds, and the share that stayed cached.
+
+    Slow reads of the storage itself stay in: they are its tail.
+    """
     chosen = random.Random(seed).sample(files, min(FILES, len(files)))
-    started, reads = time.perf_counter(), Reads()
+    started, cached = time.perf_counter(), 0.0
+    seconds, rates = list[float](), list[float]()
     try:
         for _ in range(MOST_PASSES):
             before = time.perf_counter()
-            reads.cached = max(reads.cached, drop(chosen))
-            reads.seconds += [protocol.timed(path.read_bytes, Clocks()).wall for path in chosen]
+            cached = max(cached, drop(chosen))
+            seconds += [protocol.timed(path.read_bytes, Clocks()).wall for path in chosen]
             drop(chosen)
-            reads.rates.append(_read_at_once(chosen))
+            rates.append(_read_at_once(chosen))
             used = time.perf_counter() - started
-            link.send("used", used / budget)
-            if reads.cached > STILL_CACHED or used + (time.perf_counter() - before) > budget:
+            link.send(("used", used / budget))
+            if cached > STILL_CACHED or used + (time.perf_counter() - before) > budget:
                 break
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be read: {error.strerror}; check the dataset's files") from None
-    return reads
+    return seconds, rates, cached
 
 
 def _read_at_once(chosen: Sequence[Path]) -> float:
@@ -108,12 +103,9 @@ def _read_at_once(chosen: Sequence[Path]) -> float:
 def drop(paths: Sequence[Path]) -> float:
     """Drop the files' pages from the page cache; the mean fraction that stayed, by `resident_fraction`."""
     for path in paths:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(handle)
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return stats.mean([resident_fraction(path) for path in paths])
 
 

@@ -10,15 +10,14 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from coresim.measure.system_root import SystemRoot, cpu_list, whole
 
 _CPUS = "sys/devices/system/cpu"
 
 
-@dataclass(frozen=True)
-class Topology:
+class Topology(NamedTuple):
     """Online CPUs, and the (package, core) of each; no cores when the machine does not say."""
 
     online: tuple[int, ...]
@@ -31,17 +30,6 @@ class Topology:
         if not cpus or not self.cores.keys() >= set(cpus):
             return None
         return len({self.cores[cpu] for cpu in cpus})
-
-    @property
-    def threads_per_core(self) -> int | None:
-        """The most hardware threads that share a core."""
-        cores = list(self.cores.values())
-        return max((cores.count(core) for core in set(cores)), default=None)
-
-    @property
-    def sockets(self) -> int | None:
-        """Packages of the machine."""
-        return len({package for package, _ in self.cores.values()}) or None
 
 
 def read_topology(system: SystemRoot) -> Topology:

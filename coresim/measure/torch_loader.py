@@ -105,10 +105,8 @@ def of_workload(workload: Workload) -> TorchSubject:
     else:
         dataset = Prepared(workload)
     loader: Any = DataLoader(dataset, batch_size=size, **own)  # type: ignore[arg-type]
-    if isinstance(dataset, data.IterableDataset):
-        made = TorchSubject(loader)
-    else:
-        made = TorchSubject(loader, partial(batches_of, min(len(dataset), 10**6), size))
+    stream = isinstance(dataset, data.IterableDataset)
+    made = TorchSubject(loader, None if stream else partial(batches_of, min(len(dataset), 10**6), size))
     made.loader = "torch's DataLoader"
     return made
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from itertools import cycle, islice, pairwise
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from coresim import stats
 from coresim.device.interface import Device, batch_bytes, map_tensors, to_device
 from coresim.device.models import Step
 from coresim.measure.bandwidth import available_memory
-from coresim.measure.processes import Link
+from coresim.measure.processes import Child, Link
 from coresim.measure.worker_pool import worker_pool
 from coresim.model.measurement import Measurement
 
@@ -37,8 +36,7 @@ COPIES, COPY_WARM_UP = 20, 3
 TURNS_BYTES, TURNS_SHARE = 512 * 2**20, 0.1
 
 
-@dataclass(frozen=True)
-class WarmUp:
+class WarmUp(NamedTuple):
     """Steps run before timing; ``step`` is the last window's median in seconds."""
 
     steps: int
@@ -190,9 +188,8 @@ def busy_levels(cores: int) -> tuple[int, ...]:
     return tuple(sorted({1, max(1, cores // 4), max(1, cores // 2), cores}))
 
 
-@contextmanager
-def busy_processes(count: int) -> Iterator[list[int]]:
-    """``count`` processes that compute and touch memory, pinned to this process's cores in turn; gives their ids.
+def busy_processes(count: int) -> AbstractContextManager[list[Child]]:
+    """``count`` processes that compute and touch memory, pinned to this process's cores in turn.
 
     They run on entry and are gone on exit, whatever ends the block; where this process is killed, they end too.
 
@@ -200,14 +197,13 @@ def busy_processes(count: int) -> Iterator[list[int]]:
         CoresimError: one did not start.
     """
     cpus = list(islice(cycle(sorted(os.sched_getaffinity(0))), count))
-    with worker_pool(_compute, cpus=cpus, doing="keeping cores busy") as children:
-        yield [child.pid for child in children]
+    return worker_pool(_compute, cpus=cpus, doing="keeping cores busy")
 
 
 def _compute(link: Link) -> None:
     """Body of a busy process: never returns."""
     numbers = np.ones(BUSY_BYTES // 8)
-    link.send("ready")
+    link.send(("ready", None))
     while True:
         np.add(numbers, 1.0, out=numbers)
 

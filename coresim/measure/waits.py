@@ -35,7 +35,7 @@ def waits_of(found: Calibration, lone: Sequence[CalibrationRun]) -> list[list[fl
         waited = sum(value for run in lone for note in run.later for value in _waited(note))
     # If the system does not tell them apart, a sample's waits include the turns of other programs and other workers.
     told = all(note.queued is not None for run in lone for note in run.later)
-    crowd = max(0.0, 1.0 - found.cpus / max(1, lone[0].workers))
+    crowd = max(0.0, 1.0 - found.cpus / lone[0].workers)
     turns = 0.0 if told else stats.mean([run.others for run in lone]) / found.cpus + crowd
     return per_run if waited > (NOTABLE_WAIT + turns) * whole else []
 

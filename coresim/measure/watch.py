@@ -14,32 +14,20 @@ from coresim.errors import InputError
 from coresim.model.activity import Process, Tick
 
 
-def watch(
-    pid: int,
-    interval: float = 1.0,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-    gpus: Callable[[], tuple[float, ...]] | None = None,
-) -> Iterator[Tick]:
-    """One tick per ``interval`` seconds until the process ends.
-
-    Args:
-        pid: the job's first process; its children, and theirs, are the job.
-        interval, clock, sleep: seconds between two ticks, by which clock, and what waits for them.
-        gpus: utilisation of each GPU as shares; None: NVML where it is there.
+def watch(pid: int, interval: float = 1.0) -> Iterator[Tick]:
+    """One tick per ``interval`` seconds until the process ends; its children, and theirs, are the job too.
 
     Raises:
         InputError: no such process.
     """
     if not psutil.pid_exists(pid):
         raise InputError(f"--pid {pid}: no such process; name one that runs")
-    read_gpus = open_gpus() if gpus is None else gpus
-    began = before = clock()
+    read_gpus = open_gpus()
+    began = before = time.monotonic()
     tree, host = _tree(pid), psutil.cpu_times()
     while True:
-        sleep(max(0.0, interval - (clock() - before)))
-        now, later, host_now = clock(), _tree(pid), psutil.cpu_times()
+        time.sleep(max(0.0, interval - (time.monotonic() - before)))
+        now, later, host_now = time.monotonic(), _tree(pid), psutil.cpu_times()
         if pid not in later or later[pid].state == "Z":
             return
         span = max(now - before, 1e-9)
@@ -69,7 +57,7 @@ def open_gpus() -> Callable[[], tuple[float, ...]]:
 class _Counters:
     """A process's counters since its start, and the CPUs that it may run on."""
 
-    def __init__(self, seconds: float, state: str, faults: int, cpus: frozenset[int] = frozenset()) -> None:
+    def __init__(self, seconds: float, state: str, faults: int, cpus: frozenset[int]) -> None:
         self.seconds, self.state, self.faults, self.cpus = seconds, state, faults, cpus
 
 
@@ -80,17 +68,13 @@ def _tree(pid: int) -> dict[int, _Counters]:
         root = psutil.Process(pid)
         for process in (root, *root.children(recursive=True)):
             with suppress(psutil.Error, OSError, ValueError, IndexError):
-                found[process.pid] = _counters(process)
+                times = process.cpu_times()
+                # Of ``/proc/PID/stat`` (proc(5)), fields 10 and 12 are minor and major faults, 3 the state.
+                text = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
+                state, *fields = text.rpartition(")")[2].split()
+                faults, cpus = int(fields[6]) + int(fields[8]), frozenset(process.cpu_affinity())
+                found[process.pid] = _Counters(times.user + times.system, state, faults, cpus)
     return found
-
-
-def _counters(process: Any) -> _Counters:
-    """From ``/proc/PID/stat`` (proc(5)): fields 10 and 12 are minor and major faults, 3 the state."""
-    times = process.cpu_times()
-    text = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
-    fields = text.rpartition(")")[2].split()
-    faults = int(fields[7]) + int(fields[9])
-    return _Counters(times.user + times.system, fields[0], faults, frozenset(process.cpu_affinity()))
 
 
 def _process(main: int, pid: int, before: _Counters | None, now: _Counters, span: float) -> Process:

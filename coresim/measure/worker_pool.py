@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, ChildJob, Link
+from coresim.measure.processes import START_TIMEOUT, TIMEOUT, Child, Link
 from coresim.measure.protocol import Clocks, Context, Timing, cleaned, repeated
 from coresim.measure.system_root import SystemRoot
 from coresim.measure.topology import allowed_cores
@@ -31,8 +31,8 @@ def levels(most: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def worker_pool(job: ChildJob, *args: Any, cpus: Sequence[int], doing: str) -> Iterator[list[Child]]:
-    """One pinned process per CPU, each of them ready (see `serve`) and at rest; they use no files."""
+def worker_pool(job: Callable[..., Any], *args: Any, cpus: Sequence[int], doing: str) -> Iterator[list[Child]]:
+    """One pinned process per CPU, each of them ready and at rest; they use no files."""
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(Child(job, *args, cpu=cpu, doing=doing, own_files=False)) for cpu in cpus]
         for child in children:
@@ -40,18 +40,16 @@ def worker_pool(job: ChildJob, *args: Any, cpus: Sequence[int], doing: str) -> I
         yield children
 
 
-def serve(link: Link, work: Callable[[], object]) -> None:
-    """A worker's life: work when told for how long, report, keep working until told to rest.
-
-    ``work`` does one unit of work. The first after a start is not counted: the others may still be starting.
-    """
-    link.send("ready")
-    while (seconds := link.receive()) is not None:
-        link.send("timings", repeated(work, Clocks(), seconds, least=2))
-        while not link.waiting():
+def _serve(link: Link, make: Callable[..., Callable[[], object]], *args: Any) -> None:
+    """A worker's life: work when told for how long, report, keep working until told to rest."""
+    work = make(*args)
+    link.send(("ready", None))
+    while (seconds := link.recv()) is not None:
+        link.send(("timings", repeated(work, Clocks(), seconds, least=2)))
+        while not link.poll():
             work()
-        link.receive()
-        link.send("resting")
+        link.recv()
+        link.send(("resting", None))
 
 
 def _at_once(children: Sequence[Child], seconds: float) -> list[list[Timing]]:
@@ -67,7 +65,7 @@ def _at_once(children: Sequence[Child], seconds: float) -> list[list[Timing]]:
 
 
 def rounds(
-    job: ChildJob,
+    make: Callable[..., Callable[[], object]],
     *args: Any,
     cpus: Sequence[int],
     counts: Sequence[int],
@@ -79,12 +77,13 @@ def rounds(
 
     The rounds alternate between the counts, so that a slow drift of the machine touches all alike. They end with the
     budget, the first `LEAST_ROUNDS` with `LONGER` times the budget. ``name`` is what cautions call the measurement.
+    ``make(*args)`` gives what does one unit of work. The first after a start is not counted: others may be starting.
 
     Returns:
         For each turn the number at work, and each worker's clean timings by its place in the pool.
     """
     found: list[tuple[int, dict[int, list[Timing]]]] = []
-    with worker_pool(job, *args, cpus=cpus, doing=doing) as children:
+    with worker_pool(_serve, make, *args, cpus=cpus, doing=doing) as children:
         started = time.monotonic()
         for number in range(ROUNDS):
             if number and time.monotonic() - started > context.budget_s * (LONGER if number < LEAST_ROUNDS else 1.0):

@@ -12,7 +12,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from coresim.errors import InputError, UnknownKeyError
 from coresim.files import read_text, read_toml
@@ -100,18 +100,12 @@ class Setting:
         return self.workload, self.batch_size, self.model, self.precision, self.device
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """All settings in the order in which they are run, and the hash of the file that declares them."""
 
     name: str
     sha256: str
     settings: tuple[Setting, ...]
-
-    @property
-    def trials(self) -> int:
-        """Trials in all, repeats included."""
-        return sum(setting.repeats for setting in self.settings)
 
 
 def load_grid(path: str | os.PathLike[str]) -> Grid:
@@ -155,23 +149,17 @@ def in_training(grid: Grid, model: str, precision: str, pin_memory: bool, device
 def quick_grid(workload: str, batch_size: int, cores: int) -> Grid:
     """Three points: one worker, one for each core and one more, at a step time near the knee."""
     full = max(2, cores)
-    common: dict[str, Any] = {"workload": workload, "batch_size": batch_size, "prefetch_factor": 2, "cores": cores}
-    common |= {"option": Option.OVERLAPPED, "at": full, "ratio": 0.95, "repeats": 2}
-    settings = [Setting(workers=n, **common) for n in (1, full, full + 1)]
-    return own_grid("quick", tuple(settings))
+    usual = Setting(workload, batch_size, Option.OVERLAPPED, 1, cores, 2, ratio=0.95, at=full, repeats=2)
+    return own_grid("quick", tuple(replace(usual, workers=n) for n in (1, full, full + 1)))
 
 
 def job_grid(workload: str, batch_size: int, cores: int) -> Grid:
     """The grid of one job where none is given: 0 to cores + 1 workers, most points near the knee."""
-    common: dict[str, Any] = {"workload": workload, "batch_size": batch_size, "cores": cores}
+    usual = Setting(workload, batch_size, Option.OVERLAPPED, 1, cores, 2, ratio=1.0, at=max(2, cores))
     most = sorted({1, 2, max(2, cores // 2), cores, cores + 1})
-    loader = [
-        Setting(option=Option.OVERLAPPED, workers=n, prefetch_factor=2, ratio=ratio, at=max(2, cores), **common)
-        for ratio, n in itertools.product((0.5, 0.8, 0.95, 1.1, 1.5), most)
-    ]
-    others = [
-        Setting(option=Option.NO_OVERLAP, workers=0, prefetch_factor=2, ratio=ratio, **common) for ratio in (0.5, 2.0)
-    ]
+    ratios = itertools.product((0.5, 0.8, 0.95, 1.1, 1.5), most)
+    loader = [replace(usual, workers=n, ratio=ratio) for ratio, n in ratios]
+    others = [replace(usual, option=Option.NO_OVERLAP, workers=0, ratio=ratio, at=0) for ratio in (0.5, 2.0)]
     return own_grid("job", (*loader, *others))
 
 

@@ -196,6 +196,9 @@ class Ledger:
 def empty_ledger(host: HostFacts, grid: Grid, command: str, device: str = "cuda") -> Ledger:
     """A ledger of this host, now, without points; ``device``: where the grid's models train."""
     emulated = "emulated (blocks for the step time)"
+    # What tells two states of the same version apart.
+    modules = sorted(Path(__file__).parents[1].rglob("*.py"))
+    code = hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()
     trained = (f"training {s.trains} on {s.device or device}" if s.trains else emulated for s in grid.settings)
     return Ledger(
         tool_version=__version__,
@@ -207,17 +210,9 @@ def empty_ledger(host: HostFacts, grid: Grid, command: str, device: str = "cuda"
         accelerator=", ".join(dict.fromkeys(trained)),
         grid=grid.name,
         grid_sha256=grid.sha256,
-        grid_trials=grid.trials,
-        versions={name: version for name in ("torch", "numpy") if (version := version_of(name))}
-        | {"code": _code_digest()},
+        grid_trials=sum(setting.repeats for setting in grid.settings),
+        versions={name: version for name in ("torch", "numpy") if (version := version_of(name))} | {"code": code[:12]},
     )
-
-
-def _code_digest() -> str:
-    """What tells two states of the same version apart: a digest of the package's modules."""
-    folder = Path(__file__).parents[1]
-    modules = sorted(folder.rglob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()[:12]
 
 
 def load_ledger(path: str | os.PathLike[str]) -> Ledger:

@@ -76,12 +76,12 @@ class Trials:
     def __call__(self, link: Link, rig: Rig, message: Any) -> None:
         """Do what the message says, and answer it."""
         if isinstance(message, Train):
-            link.send("trained", self._train(rig, message))
+            link.send(("trained", self._train(rig, message)))
             return
         if message == REST:
             self._sampled.close()
             self._sampler = None
-            link.send("rests")
+            link.send(("rests", None))
             return
         order: Order = message
         if self._sampler is None:
@@ -89,7 +89,7 @@ class Trials:
         cores = order.setting.cores
         # By a quota over all CPUs, or to as many CPUs as the trial has cores.
         with order.group.cores(cores) if order.group else on_cpus(sorted(os.sched_getaffinity(0))[:cores]):
-            link.send("measured", _trial(rig, order, self._training, self._sampler))
+            link.send(("measured", _trial(rig, order, self._training, self._sampler)))
 
     def _train(self, rig: Rig, ask: Train) -> tuple[str, StepCost]:
         if self._training is None:

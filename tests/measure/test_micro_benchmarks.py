@@ -154,7 +154,7 @@ def test_bandwidth_arrays_leave_memory_to_others(tmp_path: Path) -> None:
 
 
 def sleep_job(link: Link) -> None:
-    link.send("ready")
+    link.send(("ready", None))
     time.sleep(600)
 
 

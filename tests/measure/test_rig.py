@@ -260,7 +260,7 @@ def test_lighter_batches_show_the_machine_s_speed_by_the_sample_of_the_whole_one
 
 
 def tell_timed(link: Any, made: Rig, message: Any) -> None:
-    link.send("timed", made.subject(threads=False).timed_sample)
+    link.send(("timed", made.subject(threads=False).timed_sample))
 
 
 TOO_LONG = r"(importing your module|building the data set) took more than 0\.5 s; .*longer with --build-timeout"
