@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+import pandas as pd
+
 from coresim import stats
 from coresim.model.option import Option
 from coresim.model.service import read_service
@@ -156,6 +158,25 @@ def with_own_costs(ledger: Ledger, engine: Engine) -> tuple[RecordedPoint, ...]:
     that costs differed from the calibration: the machine's speed, or a contention that s(k) does not know.
     """
     return tuple(_with_own_costs(point, ledger.job_of(point).costs, engine) for point in ledger.scored)
+
+
+def ledger_frame(ledger: Ledger) -> pd.DataFrame:
+    """One row for each point of a validation that counts: its setting, idle measured and predicted, in percent."""
+    names = ("workload", "option", "workers", "cores", "prefetch_factor", "sync", "ordered")
+    rows = [
+        {
+            **{name: getattr(point.setting, name) for name in names},
+            "step_ms": 1e3 * point.step_s,
+            "measured_idle_percent": 100 * point.idle,
+            "predicted_idle_percent": 100 * point.prediction.idle,
+            "error_points": 100 * point.error,
+            "rates_idle_percent": 100 * point.rate_idle,
+            "queue_idle_percent": 100 * point.buffer_idle,
+            "covered": point.covered,
+        }
+        for point in ledger.scored
+    ]
+    return pd.DataFrame(rows)
 
 
 def _with_own_costs(point: RecordedPoint, costs: Costs, engine: Engine) -> RecordedPoint:

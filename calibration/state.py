@@ -13,11 +13,11 @@ from pages import table
 
 from coresim.model.profile_tables import DRIFT
 from coresim.report.figures import plot_validation, save_figure
-from coresim.report.validation import label, misses, points
+from coresim.report.validation import label, points
 from coresim.report.words import percent
 from coresim.sim.fast import simulate
 from coresim.validate.ledger import Ledger, RecordedPoint, load_ledger
-from coresim.validate.score import Score, score
+from coresim.validate.score import Score, cause, score
 
 HERE = Path(__file__).parent
 LEAST_MISS = 0.05
@@ -138,13 +138,13 @@ def _about(name: str, ledger: Ledger) -> str:
 
 
 def _misses(ledger: Ledger) -> str:
-    found = misses(ledger, LEAST_MISS)
+    found = sorted((p for p in ledger.scored if abs(p.error) > LEAST_MISS), key=lambda point: -abs(point.error))
     if not found:
         return f"No point misses by more than {points(LEAST_MISS)}."
     rows = [
         [p.setting.workload, label(p), percent(p.idle), percent(p.prediction.idle), f"{100 * p.error:+.1f}",
-         "yes" if p.covered else "no", why]
-        for p, why in found
+         "yes" if p.covered else "no", cause(p, ledger.job_of(p))]
+        for p in found
     ]  # fmt: skip
     head = ["workload", "setting", "measured idle", "predicted", "error, points", "in its interval", "cause"]
     return f"### Misses: {len(found)} points by more than {points(LEAST_MISS)}\n\n{table(head, rows)}"

@@ -14,7 +14,7 @@ from coresim.advise.recommend import recommend as _recommend
 from coresim.advise.refine import CONFIDENCE
 from coresim.advise.steps import for_steps
 from coresim.advise.sweep import Study
-from coresim.attaching import here
+from coresim.attaching.here import attach as attach
 from coresim.attaching.today import check_today, own_options
 from coresim.fleet.description import Fleet, load_fleet
 from coresim.fleet.plan import plan_fleet
@@ -50,17 +50,6 @@ def measure(**request: Any) -> Measured:
         CoresimError: as the command line's ``measure`` does, with the same one-line messages.
     """
     return Measured.of(run_campaign(Request(**request)))
-
-
-def attach(**times: float) -> here.Attached:
-    """Measure the next training loop of this process, as ``coresim recommend -- COMMAND`` measures a program's.
-
-    ``recommend(attached.profile)`` answers for it. The keyword arguments are those of `coresim.attaching.here.attach`.
-
-    Raises:
-        MissingPartError: torch is not installed.
-    """
-    return here.attach(**times)
 
 
 def load(path: str | os.PathLike[str]) -> Scenario | Measured:
@@ -239,10 +228,4 @@ def _resolve(source: Input, settings: Sequence[str], step_needed: bool = True) -
 
 
 def _engine(name: str) -> Engine:
-    engine = engine_named(name)
-    if name == "fast":
-        from coresim.sim.fast import SLOW  # noqa: PLC0415
-
-        if SLOW:
-            logging.getLogger("coresim").warning(SLOW)
-    return engine
+    return engine_named(name, logging.getLogger("coresim").warning)

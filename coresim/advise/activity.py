@@ -87,7 +87,7 @@ def diagnose(ticks: Sequence[Tick], usable_cores: float) -> Activity:
         start_s=everything[first - 1].second if first else 0.0,
         end_s=everything[-1].second - ticks[-1].second,
         gpu=stats.mean(gpus) if gpus else None,
-        zero_runs=zero_runs(everything),
+        zero_runs=_runs(bool(tick.gpus) and max(tick.gpus) <= ZERO for tick in everything),
         trainers=max(len(tick.trainers) for tick in ticks),
         main_cores=stats.mean([tick.main_cores for tick in ticks]),
         worker_cores=tuple(stats.mean([process.cores for process in found]) for found in workers),
@@ -111,11 +111,6 @@ def _at_work(ticks: Sequence[Tick], workers: Sequence[Sequence[Process]]) -> tup
     pids = {process.pid for found in workers for process in found}
     busy = [at for at, tick in enumerate(ticks) if any(p.cores > ZERO and p.pid in pids for p in tick.workers)]
     return (busy[0], busy[-1]) if busy else (0, len(ticks) - 1)
-
-
-def zero_runs(ticks: Sequence[Tick]) -> tuple[int, ...]:
-    """Lengths of the stretches of ticks in which every GPU was idle."""
-    return _runs(bool(tick.gpus) and max(tick.gpus) <= ZERO for tick in ticks)
 
 
 def _runs(holds: Iterable[bool]) -> tuple[int, ...]:

@@ -16,8 +16,8 @@ import numpy as np
 
 from coresim.advise.epochs import endless
 from coresim.advise.recommend import Recommendation
-from coresim.advise.sweep import Point, pipeline_of
-from coresim.model.scenario import Scenario, with_services
+from coresim.advise.sweep import pipeline_of
+from coresim.model.scenario import with_services
 from coresim.sim.estimate import Engine, Estimate, Plan, estimate
 from coresim.sim.variation import held_by
 
@@ -73,9 +73,15 @@ def surface_of(answer: Recommendation, engine: Engine) -> Surface | None:
     counts = chosen_cores(sorted(points), answer.point.cores)
 
     def run(step: float, cost: float, cores: int) -> Estimate:
-        return _run(
-            answer, points[cores], with_services(with_services(scenario, step, "step"), cost, "preprocess"), engine
-        )
+        """A short run of a changed job with the setting of a point."""
+        # As many workers as cores: where the work is dearer, what was enough for it is not.
+        limits = [scenario.loader.max_workers, answer.chosen.capped.workers if answer.chosen.capped else None]
+        workers = min([max(points[cores].workers, cores), *(limit for limit in limits if limit is not None)])
+        # What an epoch's start costs is said elsewhere, and a short run would be all start.
+        changed = with_services(with_services(endless(scenario), step, "step"), cost, "preprocess")
+        line = pipeline_of(replace(points[cores].at(changed), workers=workers))
+        plan = Plan(steps=LEAST_STEPS + 2 * held_by(line), grow=False, least=1, most=1, inputs=0)
+        return estimate(line, plan, engine)
 
     def rate(found: Estimate) -> float:
         return found.throughput_samples_per_s / samples
@@ -103,16 +109,6 @@ def surface_of(answer: Recommendation, engine: Engine) -> Surface | None:
         target=scenario.target.gpu_idle,
         simulations=len(ample) + loader.size + found.size,
     )
-
-
-def _run(answer: Recommendation, point: Point, changed: Scenario, engine: Engine) -> Estimate:
-    """A short run of a changed job with the setting of a point."""
-    # As many workers as cores: where the work is dearer, what was enough for it is not.
-    limits = [changed.loader.max_workers, answer.chosen.capped.workers if answer.chosen.capped else None]
-    workers = min([max(point.workers, point.cores), *(limit for limit in limits if limit is not None)])
-    # What an epoch's start costs is said elsewhere, and a short run would be all start.
-    line = pipeline_of(replace(point.at(endless(changed)), workers=workers))
-    return estimate(line, Plan(steps=LEAST_STEPS + 2 * held_by(line), grow=False, least=1, most=1, inputs=0), engine)
 
 
 def chosen_cores(there: Sequence[int], answer: int) -> tuple[int, ...]:

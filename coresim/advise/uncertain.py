@@ -40,7 +40,7 @@ class PerRate:
 
 
 def per_rate(scenario: Scenario, point: Point) -> PerRate:
-    """Cores for each 1,000 samples/s that are prepared and handed over, at the speed of as many cores as ``point`` has.
+    """Cores for each 1,000 samples/s that are prepared and handed over, with the cores and workers of ``point``.
 
     A trainer that spins while it waits takes one more, however many samples there are.
     """

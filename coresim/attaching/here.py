@@ -86,7 +86,8 @@ def attach(**times: float) -> Attached:
     """Measure the next loop of this process that trains, as ``coresim recommend -- COMMAND`` measures a program's.
 
     The loop is watched, fed with batches kept in memory, and waits while its loader runs alone; then it goes on, having
-    trained on a few hundred repeated batches. Several ranks are for ``coresim recommend -- torchrun ...``.
+    trained on a few hundred repeated batches. `coresim.recommend` answers for its ``profile``. Several ranks are for
+    ``coresim recommend -- torchrun ...``.
 
     Args:
         times: ``watch_s``, ``kept_s`` and ``budget_s`` of `coresim.attaching.session.SessionPlan`, in seconds.

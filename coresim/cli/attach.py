@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from coresim.attaching.written import checkpoint_warning, checkpoints, named_folders
 from coresim.cli.common import (
@@ -31,9 +31,6 @@ from coresim.model.load import check_overrides, scenario_of
 from coresim.model.profile import Profile
 from coresim.model.scenario import Scenario
 from coresim.units import LONG, parse_duration
-
-if TYPE_CHECKING:
-    from coresim.attaching.conduct import AttachRequest
 
 #: Verbs that take a command.
 VERBS = ("recommend", "measure", "validate", "whatif", "report", "watch")
@@ -117,11 +114,21 @@ def attached(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> tuple[Pr
 
 
 def _run(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> list[dict[str, Any]]:
-    from coresim.attaching.conduct import attach
+    from coresim.attaching.conduct import PATIENCE_S, AttachRequest, attach
+    from coresim.attaching.foreign import parts_of
     from coresim.attaching.launch import spoken
 
     check_program(args)
-    request = _request(args, trials)
+    patience = parse_duration(args.patience, "--patience", LONG) if args.patience else PATIENCE_S
+    require(patience > 0, "--patience: must be more than 0")
+    hook = getattr(args, "loader_hook", None)
+    if hook is not None:
+        parts_of(hook)
+    times = dict(_QUICK) if getattr(args, "quick", False) else {}
+    if getattr(args, "budget", None):
+        times["budget_s"] = parse_duration(args.budget, "--budget", LONG)
+        require(times["budget_s"] > 0, "--budget: must be more than 0")
+    request = AttachRequest(tuple(args.command), patience_s=patience, trials=trials, hook=hook, **times)
     print(
         f"coresim: runs {spoken(args.command)} and stops it when all is measured; a few hundred batches are trained"
         " on repeated data, and files that it writes are not removed",
@@ -129,25 +136,6 @@ def _run(args: argparse.Namespace, trials: tuple[int, ...] = ()) -> list[dict[st
     )
     with progress_on_stderr() as progress:
         return attach(request, _forward, progress)
-
-
-def _request(args: argparse.Namespace, trials: tuple[int, ...]) -> AttachRequest:
-    from coresim.attaching.conduct import PATIENCE_S, AttachRequest
-    from coresim.attaching.foreign import parts_of
-
-    patience = parse_duration(args.patience, "--patience", LONG) if args.patience else PATIENCE_S
-    require(patience > 0, "--patience: must be more than 0")
-    hook = getattr(args, "loader_hook", None)
-    if hook is not None:
-        parts_of(hook)
-    request = AttachRequest(tuple(args.command), patience_s=patience, trials=trials, hook=hook)
-    if getattr(args, "quick", False):
-        request = replace(request, **_QUICK)
-    if getattr(args, "budget", None):
-        budget_s = parse_duration(args.budget, "--budget", LONG)
-        require(budget_s > 0, "--budget: must be more than 0")
-        request = replace(request, budget_s=budget_s)
-    return request
 
 
 def read_job(

@@ -125,13 +125,7 @@ def engine_named(name: str) -> Engine:
     """The simulation engine; says so where the fast one is not compiled."""
     from coresim.sim import engines
 
-    engine = engines.engine_named(name)
-    if name == "fast":
-        from coresim.sim.fast import SLOW
-
-        if SLOW:
-            print(f"coresim: {SLOW}", file=sys.stderr)
-    return engine
+    return engines.engine_named(name, lambda slow: print(f"coresim: {slow}", file=sys.stderr))
 
 
 @contextmanager

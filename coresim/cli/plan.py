@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from coresim.report.results import ResultFile, read_results
 
     if args.parquet:
-        from coresim.report.tables import check_parquet
+        from coresim.report.tables import check_parquet, write_parquet
 
         check_parquet()
         check_writable(args.parquet)
@@ -70,8 +70,6 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED
     show(args, PLAN.write(plan, about=metadata(args.seed, args.fleet)), fleet_text(plan, args.top))
     if args.parquet:
-        from coresim.report.tables import write_parquet
-
         write_parquet(plan, args.parquet)
     if results is not None and results.problem is not None:
         count = len(read_results(args.results))

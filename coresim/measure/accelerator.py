@@ -87,8 +87,8 @@ class AcceleratorResult:
     others: float = 0.0
 
     def __getitem__(self, name: str) -> Measurement:
-        """The measurement of that name, which was taken."""
-        return next(measurement for measurement in self.measurements if measurement.name == name)
+        """The measurement of that name; KeyError where it was not taken."""
+        return {measurement.name: measurement for measurement in self.measurements}[name]
 
     def busy_warnings(self) -> Iterator[HostWarning]:
         """A warning where other programs had some of the cores; it matters to a step that runs on the CPU."""
@@ -118,7 +118,7 @@ def measure_here(config: AcceleratorConfig) -> AcceleratorResult:
     step = models.user_step(config.step) if config.step else None
     repeats = config.repeats * (config.processes if time.monotonic() - began > SLOW_S else 1)
     device = open_device(str(getattr(step, "device", None) or config.device))
-    step = step or device.step(config.model, config.precision)
+    step = device.step(config.model, config.precision) if step is None else step
     if config.batch is None:
         batch = models.synthetic_batch(config.batch_size, config.image_size)
     else:
@@ -148,9 +148,11 @@ def _measured(config: AcceleratorConfig, step: models.Step, host_batch: Any, dev
 def merge(results: Sequence[AcceleratorResult]) -> AcceleratorResult:
     """Join the results of several processes: one inner tuple of values each; the step waits if most say so."""
     joined = []
-    for parts in zip(*(result.measurements for result in results), strict=True):
+    for measurement in results[0].measurements:
+        parts = [result[measurement.name] for result in results]
         how = "; ".join(dict.fromkeys(part.how for part in parts))
-        joined.append(replace(parts[0], values=tuple(values for part in parts for values in part.values), how=how))
+        values = tuple(values for part in parts for values in part.values)
+        joined.append(replace(measurement, values=values, how=how))
     waits = 2 * sum(result.synchronises for result in results) > len(results)
     settled = all(result.settled for result in results)
     others = stats.mean([result.others for result in results])

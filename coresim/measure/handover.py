@@ -1,4 +1,4 @@
-"""What handing a batch over costs, from the runs of a calibration: its maker, and the trainer by its state."""
+"""What handing a batch over costs the worker that made it, and how long the trainer waits for it, by its state."""
 
 from __future__ import annotations
 

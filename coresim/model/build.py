@@ -50,7 +50,7 @@ def build(
         credits=credits,
         speed=host.speed,
         siblings=host.siblings,
-        sharing_loss=time_lost(scenario, workers, cores),
+        sharing_loss=time_lost(scenario, option, workers, cores),
         storage_streams=host.storage_streams,
         # It is measured beside other processes: a core on which a trainer spins is none of theirs.
         slowdown=device.slowdown[:1] * (device.count if device.sync == "spin" else 0) + device.slowdown,

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from coresim.model.option import Option
 from coresim.model.scenario import Scenario, with_services
 
 #: Relative growth of the CPU work per thread per core beyond the first: the middle of what is published, and its ends.
@@ -66,16 +67,18 @@ def on_cores(scenario: Scenario, workers: int, cores: float) -> Scenario:
     return _sent_beside(scenario, taken)
 
 
-def time_lost(scenario: Scenario, workers: int, cores: float) -> float:
+def time_lost(scenario: Scenario, option: Option, workers: int, cores: float) -> float:
     """The share of the host's ``cores`` that is lost while all are wanted, with ``workers`` workers per accelerator.
 
     None is lost on one core, which never rests while tasks wait; so that more cores do no less, the share grows up to
-    two. Nor is any while fewer workers than cores leave one for the trainer: what is lost is time in which a worker
-    that is ahead waits for one that shares its core with the trainer (`calibration/epyc-2cpu-fast.note.md`).
+    two. Nor is any where each worker, each of its threads and each trainer has a core of its own: seen with one worker
+    on two cores (`calibration/epyc-2cpu-spare.note.md`), and taken for any number.
     """
-    width = scenario.host.width(cores)
-    wanted = min(1.0, max(0.0, scenario.accelerator.count * workers + 1.0 - width))
-    return scenario.host.sharing_loss * min(1.0, max(0.0, width - 1.0)) * wanted
+    host, width = scenario.host, scenario.host.width(cores)
+    tasks = scenario.accelerator.count * (workers * scenario.loader.split + 1.0)
+    if option == Option.NO_OVERLAP or scenario.stages:  # these have no workers
+        tasks = math.inf
+    return host.sharing_loss * min(1.0, max(0.0, width - 1.0)) * min(1.0, max(0.0, tasks - width))
 
 
 @lru_cache(maxsize=64)

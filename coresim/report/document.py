@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from coresim.advise.recommend import Recommendation
 from coresim.advise.sweep import Point
 from coresim.model.crowding import CURE
 from coresim.model.scenario import Scenario
@@ -15,7 +14,7 @@ from coresim.report.settings import loader_settings, node_of, pins_memory
 from coresim.report.today import TODAY
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """A part of a recommendation with its scenario and, where it has one, its setting."""
 
     scenario: Scenario
@@ -35,7 +34,7 @@ _SETTING = (
 )
 _POINT = Record(Key("cores", "whole", "point.cores"), *_SETTING)
 #: A row of the table of the curves.
-_ROW = Record(
+CURVE_ROW = Record(
     Key("option", "option", "point.option"),
     Key("cores_per_gpu", "whole", "point.cores"),
     *_SETTING,
@@ -75,7 +74,7 @@ SURE = Record(
 )  # fmt: skip
 
 
-def _capped(at: _Part) -> Any:
+def _capped(at: Part) -> Any:
     """What memory keeps from having as many workers as are wanted, if it is known what is short."""
     cap = at.part.capped
     return cap if cap and cap.memory.short_of else None
@@ -97,7 +96,7 @@ _OPTION = Record(
     *keys("whole?", "workers", "prefetch_factor", of="part.answer"),
     # Where it is known what is too small.
     Key("workers_capped", _CAPPED, _capped, null=True),
-    Key("curve", _POINT, lambda at: [_Part(at.scenario, at.part, point) for point in at.part.curve], each=True),
+    Key("curve", _POINT, lambda at: [Part(at.scenario, at.part, point) for point in at.part.curve], each=True),
 )
 #: Of the host's own cores, which may be a fraction for each accelerator.
 _OWN = (Key("cores", "number", "part.cores"), *_SETTING, Key("option", "option", "point.option"))
@@ -140,13 +139,13 @@ RECOMMENDATION = Record(
     Key("cores_per_1000_samples_per_s", PER_RATE, "per_rate"),
     Key("uncertain_inputs", Record(Key("name", "text"), Key("uncertainty", "number"), Key("share", "share")),
         "uncertain", each=True),
-    Key("options", _OPTION, lambda answer: [_Part(answer.scenario, option, answer.point) for option in answer.options],
+    Key("options", _OPTION, lambda answer: [Part(answer.scenario, option, answer.point) for option in answer.options],
         each=True),
     Key("lower_bound_cores", "whole?", "lower_bound.whole"),
     Key("lower_bound", _BOUND),
     Key("saturating_cores", "whole?"),
     Key("rule_of_thumb_cores", "whole"),
-    Key("own_host", _OWN_HOST, lambda a: a.own_host and _Part(a.scenario, a.own_host, a.own_host.point), null=True),
+    Key("own_host", _OWN_HOST, lambda a: a.own_host and Part(a.scenario, a.own_host, a.own_host.point), null=True),
     Key("elasticities", _ELASTICITY, each=True),
     Key("epoch_start", Record(*keys("number", "persistent_s", "respawned_s")), null=True),
     Key("storage", _STORAGE, "scenario"),
@@ -178,9 +177,3 @@ ESTIMATE = Record(
     Key("replications", "whole"),
     Key("metadata", "table"),
 )
-
-
-def curve_rows(answer: Recommendation) -> list[dict[str, Any]]:
-    """What each point of the curves of all options is, takes and gives."""
-    points = (point for option in answer.options for point in option.curve)
-    return [_ROW.write(_Part(answer.scenario, None, point)) for point in points]

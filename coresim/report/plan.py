@@ -183,7 +183,8 @@ def _options(result: Recommendation) -> Table:
 
 def _curve(result: Recommendation) -> Table:
     chosen, at = result.chosen, result.point.cores
-    points = text.thinned(chosen.curve, at)
+    # All points near the answer, and powers of two beyond.
+    points = [one for one in chosen.curve if abs(one.cores - at) <= 3 or one.cores & (one.cores - 1) == 0]
     rows = tuple((f"{found.cores}", *_cells(found), "<-" if found.cores == at else "") for found in points)
     bars = tuple(found.estimate.gpu_idle for found in points)
     title = f"GPU idle over cores per GPU, option {chosen.option} (<-: the answer)"

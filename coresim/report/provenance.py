@@ -8,7 +8,7 @@ from functools import partial
 from coresim.advise.recommend import Recommendation
 from coresim.model import lock
 from coresim.model.build import build
-from coresim.model.crowding import on_cores
+from coresim.model.crowding import on_cores, time_lost
 from coresim.model.handover import AFTER_SPINNING, RELEASE, receiving
 from coresim.model.option import Option
 from coresim.model.overrides import provenance_after
@@ -83,9 +83,10 @@ def input_lines(
             yield f"a second hardware thread adds {gain} where all cores are busy: {known}"
     yield from _cores_lines(answer, after("host.machine_cores", given))
     seen = given if profile is None else "measured in the running loader"
-    if host.sharing_loss and host.width(answer.point.cores * answer.scenario.accelerator.count) > 1:
+    point, cores = answer.point, answer.point.cores * answer.scenario.accelerator.count
+    if lost := time_lost(answer.scenario, point.option, point.workers, cores):
         known = after("host.sharing_loss", seen)
-        yield f"where workers want all of several cores, {100 * host.sharing_loss:.2g} % of their time is lost: {known}"
+        yield f"workers and trainer want all of these cores, so {100 * lost:.2g} % of their time is lost: {known}"
     if workload.shared_cv and loader.grain in ("batch", "split") and not answer.scenario.stages:
         known = after("workload.shared_cv", seen)
         yield f"batches vary by {100 * workload.shared_cv:.2g} % as a whole, beyond what their samples do: {known}"

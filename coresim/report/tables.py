@@ -11,7 +11,7 @@ import pandas as pd
 
 from coresim.errors import MissingPartError
 from coresim.files import write_bytes
-from coresim.report.document import curve_rows
+from coresim.report.document import CURVE_ROW, Part
 from coresim.report.results import COLUMNS, ROW
 from coresim.report.simulated import estimate_shares
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from coresim.fleet.plan import FleetPlan
     from coresim.model.profile import Profile
     from coresim.sim.estimate import Estimate
-    from coresim.validate.ledger import Ledger
 
 
 def curve_frame(answer: Recommendation) -> pd.DataFrame:
     """One row for each option and core count of a recommendation."""
-    return pd.DataFrame(curve_rows(answer))
+    points = (point for option in answer.options for point in option.curve)
+    return pd.DataFrame([CURVE_ROW.write(Part(answer.scenario, None, point)) for point in points])
 
 
 def estimate_frame(estimate: Estimate) -> pd.DataFrame:
@@ -67,27 +67,7 @@ def check_parquet() -> None:
 
 
 def write_parquet(plan: FleetPlan, path: str | os.PathLike[str]) -> None:
-    """Write a fleet plan's table as Parquet; errors are those of `check_parquet` and `write_bytes`."""
-    check_parquet()
+    """Write a fleet plan's table as Parquet, after `check_parquet`; errors are those of `write_bytes`."""
     content = io.BytesIO()
     fleet_frame(plan).to_parquet(content, index=False)
     write_bytes(path, content.getvalue())
-
-
-def ledger_frame(ledger: Ledger) -> pd.DataFrame:
-    """One row for each point of a validation that counts: its setting, idle measured and predicted, in percent."""
-    names = ("workload", "option", "workers", "cores", "prefetch_factor", "sync", "ordered")
-    rows = [
-        {
-            **{name: getattr(point.setting, name) for name in names},
-            "step_ms": 1e3 * point.step_s,
-            "measured_idle_percent": 100 * point.idle,
-            "predicted_idle_percent": 100 * point.prediction.idle,
-            "error_points": 100 * point.error,
-            "rates_idle_percent": 100 * point.rate_idle,
-            "queue_idle_percent": 100 * point.buffer_idle,
-            "covered": point.covered,
-        }
-        for point in ledger.scored
-    ]
-    return pd.DataFrame(rows)

@@ -148,11 +148,6 @@ def loader_text(answer: Recommendation) -> str:
     return "; ".join(parts)
 
 
-def thinned(curve: tuple[Point, ...], at: int) -> list[Point]:
-    """All points near the answer, and powers of two beyond."""
-    return [point for point in curve if abs(point.cores - at) <= 3 or point.cores & (point.cores - 1) == 0]
-
-
 def evidence_lines(answer: Recommendation) -> list[str]:
     """The lower bound, what memory bandwidth allows, and what the rule of thumb says."""
     bound, scenario = answer.lower_bound, answer.scenario

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -207,9 +207,3 @@ def _about(ledger: Ledger) -> str:
         f" ({ledger.grid_sha256[:12]}). {dirty} trials were disturbed and repeated"
         + (f"; {lost} points have no undisturbed one and do not count." if lost else ".")
     )
-
-
-def misses(ledger: Ledger, least: float) -> Sequence[tuple[RecordedPoint, str]]:
-    """Points missed by more than ``least`` (a share), the worst first, each with its cause."""
-    rows = sorted((p for p in ledger.scored if abs(p.error) > least), key=lambda point: -abs(point.error))
-    return [(point, cause(point, ledger.job_of(point))) for point in rows]

@@ -10,7 +10,7 @@ import aims
 import cuda_campaign
 import pytest
 import state
-from accuracy import near_knee
+from accuracy import ledger_frame, near_knee
 from choosing import core_choices
 from made_up import COSTS, SETTING, STEP_S, at, ledger, point
 
@@ -31,6 +31,12 @@ def test_real_training_is_near_the_knee_where_its_own_step_is():
     assert points[0].step_s == STEP_S
     emulated = [point(replace(SETTING, model="", ratio=ratio), 0.1, 0.1) for ratio in (0.5, 1.0)]
     assert [p.setting.ratio for p in near_knee(emulated)] == [1.0]
+
+
+def test_a_ledger_as_a_frame():
+    frame = ledger_frame(ledger(point(SETTING, 0.3, 0.28), point(replace(SETTING, workers=3), 0.3, 0.3)))
+    assert frame["error_points"].round(6).tolist() == [2.0, 0.0]
+    assert frame["workers"].tolist() == [SETTING.workers, 3]
 
 
 def choice(predicted: dict[int, float], measured: dict[int, float], repeat: float = 0.0) -> Any:

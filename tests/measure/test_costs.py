@@ -411,11 +411,6 @@ def test_pages_are_what_reading_a_batch_for_the_first_time_takes() -> None:
     assert "receive.pages" not in named(calibration(run()))
 
 
-def test_a_loader_in_the_trainer_hands_nothing_over() -> None:
-    found = named(calibration(run(workers=0), run(workers=0, round=1)))
-    assert set(found) == {"prepare.sample", "prepare.collate", "machine.speed", "machine.others"}
-
-
 def test_threads_share_the_interpreter_and_copy_themselves() -> None:
     """Two threads get a batch done each second, of two samples that take 0.3 s by the clock; they wait for the lock."""
     notes = [note(n, cpu=(0.1, 0.1), fetch=0.5, copy=0.03) for n in range(8)]
@@ -514,7 +509,6 @@ def test_parts_that_do_not_make_up_a_batch_contradict_it() -> None:
     held_up = replace(starved, trial=replace(starved.trial, steps=steps))
     assert contradiction(calibration(held_up)) == pytest.approx(2.0, rel=0.01) and CONTRADICTION < 2.0
     assert whats(held_up) == ["the parts of a batch contradict what it took"]
-    assert contradiction(calibration(run(workers=0))) == 0.0
 
 
 def waiting(*waits: float, workers: int = 1, round: int = 0, slower: float = 1.0, **other: Any) -> CalibrationRun:

@@ -11,7 +11,7 @@ import types
 
 import pytest
 
-from coresim.advise.activity import UNKNOWN, diagnose, zero_runs
+from coresim.advise.activity import UNKNOWN, diagnose
 from coresim.cli.main import main
 from coresim.errors import InputError
 from coresim.measure.watch import open_gpus, watch
@@ -79,9 +79,9 @@ def test_sleeping_helpers_are_no_workers():
 
 def test_runs_of_zero_utilisation_are_counted():
     shares = (0.0, 0.0, 0.9, 0.0, 0.5, 0.0, 0.0, 0.0)
-    assert zero_runs([tick(n, gpus=(share,)) for n, share in enumerate(shares)]) == (2, 1, 3)
-    assert zero_runs([tick(n, gpus=(0.0, 0.9)) for n in range(3)]) == ()
-    assert zero_runs([tick(n) for n in range(3)]) == ()
+    assert diagnose([tick(n, gpus=(share,)) for n, share in enumerate(shares)], 8).zero_runs == (2, 1, 3)
+    assert diagnose([tick(n, gpus=(0.0, 0.9)) for n in range(3)], 8).zero_runs == ()
+    assert diagnose([tick(n) for n in range(3)], 8).zero_runs == ()
 
 
 def test_events_are_stretches_of_busy_cores_and_of_waiting():

@@ -151,12 +151,31 @@ def test_more_cores_do_no_less_where_some_of_their_time_is_lost() -> None:
     assert work == sorted(work) and lines[4].sharing_loss == 0.0
 
 
-@pytest.mark.parametrize(("workers", "ranks", "share"), [(1, 1, 0.0), (2, 1, 0.25), (1, 2, 0.25), (3, 1, 0.25)])
-def test_no_time_is_lost_while_workers_leave_a_core_for_the_trainer(workers: int, ranks: int, share: float) -> None:
+@pytest.mark.parametrize(
+    ("workers", "ranks", "split", "cores", "share"),
+    [
+        (1, 1, 1, 2.0, 0.0),
+        (2, 1, 1, 2.0, 0.25),
+        (3, 1, 1, 2.0, 0.25),
+        (2, 1, 1, 2.5, 0.125),
+        (1, 2, 1, 3.0, 0.25),  # two workers and two trainers
+        (1, 2, 1, 4.0, 0.0),
+        (2, 1, 4, 8.0, 0.25),  # four threads of each worker
+    ],
+)
+def test_no_time_is_lost_where_each_worker_and_trainer_has_a_core(
+    workers: int, ranks: int, split: int, cores: float, share: float
+) -> None:
     found = read_scenario(profile().scenario_tables())
-    found = replace(found, host=replace(found.host, sharing_loss=0.25))
+    found = replace(found, host=replace(found.host, sharing_loss=0.25), loader=replace(found.loader, split=split))
     found = replace(found, accelerator=replace(found.accelerator, count=ranks))
-    assert build(found, Option.OVERLAPPED, 2.0, workers).sharing_loss == share
+    assert build(found, Option.OVERLAPPED, cores, workers).sharing_loss == share
+
+
+def test_a_trainer_that_splits_its_work_over_all_cores_loses_time_too() -> None:
+    found = read_scenario(profile().scenario_tables())
+    found = replace(found, host=replace(found.host, sharing_loss=0.25), loader=replace(found.loader, split=4))
+    assert [build(found, Option.NO_OVERLAP, 4.0, workers).sharing_loss for workers in (0, 1)] == [0.25, 0.25]
 
 
 def test_a_free_core_takes_its_share_of_sending() -> None:

@@ -99,9 +99,8 @@ def test_siblings_are_named() -> None:
 
 
 def test_time_lost_on_busy_cores_is_named() -> None:
-    found = provenance(tomllib.loads(JOB), "host.sharing_loss=0.025")
-    line = "where workers want all of several cores, 2.5 % of their time is lost: given by the setting"
-    assert any(one.startswith(line) for one in found)
+    line = "workers and trainer want all of these cores, so 2.5 % of their time is lost: given by the setting"
+    assert any(one.startswith(line) for one in provenance(tomllib.loads(JOB), "host.sharing_loss=0.025"))
 
 
 def test_a_quota_is_named_where_the_cores_are_fewer_than_its_cpus() -> None:

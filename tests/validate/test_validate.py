@@ -613,11 +613,3 @@ def test_bad_usage_of_validate_is_one_line(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert len(captured.err.splitlines()) == 1
-
-
-def test_a_ledger_as_a_frame():
-    from coresim.report.tables import ledger_frame
-
-    frame = ledger_frame(ledger(point(SETTING, 0.3, 0.28), point(replace(SETTING, workers=3), 0.3, 0.3)))
-    assert frame["error_points"].round(6).tolist() == [2.0, 0.0]
-    assert frame["workers"].tolist() == [2, 3]
