@@ -101,7 +101,7 @@ def of_workload(workload: Workload) -> TorchSubject:
         if workload.context is not None:  # only a loader with workers may have one
             own |= {"multiprocessing_context": workload.context, "num_workers": 1}
         is_torch = isinstance(workload.dataset, data.IterableDataset)
-        dataset = workload.dataset if workload.is_map or is_torch else _Stream(workload.dataset)
+        dataset: Any = workload.dataset if workload.is_map or is_torch else _Stream(workload.dataset)
     else:
         dataset = Prepared(workload)
     loader: Any = DataLoader(dataset, batch_size=size, **own)  # type: ignore[arg-type]

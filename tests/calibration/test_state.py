@@ -34,9 +34,9 @@ def test_real_training_is_near_the_knee_where_its_own_step_is():
 
 
 def test_a_ledger_as_a_frame():
-    frame = ledger_frame(ledger(point(SETTING, 0.3, 0.28), point(replace(SETTING, workers=3), 0.3, 0.3)))
+    frame = ledger_frame(ledger([at(2, 2, 0.3, 0.28), at(2, 3, 0.3, 0.3)]))
     assert frame["error_points"].round(6).tolist() == [2.0, 0.0]
-    assert frame["workers"].tolist() == [SETTING.workers, 3]
+    assert frame["workers"].tolist() == [2, 3]
 
 
 def choice(predicted: dict[int, float], measured: dict[int, float], repeat: float = 0.0) -> Any:
