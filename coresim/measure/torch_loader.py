@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from threading import Event
 from typing import Any
@@ -217,7 +218,8 @@ class _TorchPipe(Pipe):
     def close(self) -> None:
         """Let torch shut its workers down."""
         if not self.inline:
-            self._batches._shutdown_workers()
+            with suppress(RuntimeError):  # one that dies while it ends, as spawned ones may, has given all that it made
+                self._batches._shutdown_workers()
 
 
 def _over_again(sampler: Any) -> Iterator[Any]:

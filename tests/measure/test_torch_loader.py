@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from kit import Frozen, Lines, numbers, running
 
@@ -207,6 +209,17 @@ def test_a_job_that_spawns_its_workers_is_run_so(collate: Callable[[list[int]], 
         _, note = pipe.next()
     assert len(note.wall) == 2 and note.worker != os.getpid()
     assert built.all() == ["built"]
+
+
+def dies_at_its_end(worker: int) -> None:
+    Finalize(None, os.abort, exitpriority=0)
+
+
+def test_a_worker_that_dies_while_it_ends_fails_nothing() -> None:
+    with running(job(range(8), batch_size=2, worker_init_fn=dies_at_its_end)) as pipe:
+        assert numbers(pipe, 1) == [[0, 1]]
+        pids = pipe.pids()
+    assert len(pids) == 2 and not any(map(psutil.pid_exists, pids))
 
 
 def test_what_goes_wrong_before_the_first_batch_is_one_line_with_its_cause():
