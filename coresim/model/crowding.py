@@ -11,7 +11,7 @@ nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from coresim.model.option import Option
@@ -53,7 +53,13 @@ def on_cores(scenario: Scenario, workers: int, cores: float) -> Scenario:
     core, other threads of a worker send a part of its last batch (``send_overlap``) while it prepares the next one, so
     that this part takes none of the worker's time. With too few free cores it does so in proportion: a worker that
     never pauses needs as much of one core for that part as the part takes of the time between two batches.
+
+    Ranks that meet at a barrier take their batches at once (`coresim.model.handover.Handover.among`).
     """
+    alone = scenario.workload.handover
+    among = alone.among(scenario.accelerator.count, scenario.host.width(cores))
+    if among is not alone:
+        scenario = replace(scenario, workload=replace(scenario.workload, handover=among))
     if (crowded := crowding(scenario, workers, cores)) is not None:
         return with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
     workload, device = scenario.workload, scenario.accelerator

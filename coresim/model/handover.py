@@ -13,9 +13,9 @@ waits for a core where none is free.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from coresim.model.keys import key
 from coresim.model.service import SERVICE, ZERO, Service
@@ -46,6 +46,10 @@ RELEASE = 0.44
 #: thread that slept; with one that spun all takes up to 15 % less time.
 EVENED_OUT_S = 0.04
 
+#: How far the time of a hand-over in a crowd that was not seen may be off, relative (`Handover.among`): a maker's work
+#: is only a part of it, and other workers want cores, too.
+UNSEEN = 0.5
+
 #: What stands for a state that is not known, the best first. Older profiles count makers that only send as ``rest``.
 _LIKE = {
     "rest": ("rest", "work", "send", "begin"), "work": ("work", "rest", "begin", "send"),
@@ -55,8 +59,6 @@ _REST = "the batch was there before and its maker rests, or it is pinned already
 _BEGIN = "the trainer waited for the batch and its maker begins another one, or it is pinned right now"
 _WORK = "the batch was there before, and its maker is at work on another one"
 _SEND = "the trainer waited for the batch, and its maker only sends it"
-
-T = TypeVar("T")
 
 
 def state_of(maker: str, others: int, cores: Any, ranks: int = 1) -> int:
@@ -78,8 +80,8 @@ def resting(state: int) -> int:
     return state - state % len(MAKERS)
 
 
-def nearest(known: Mapping[str, T], state: str) -> T:
-    """What is known of a state, or of the one most like it: first by its maker, then by how crowded the cores are.
+def nearest(known: Iterable[str], state: str) -> str:
+    """Of the states that are known, the one most like this one: first by its maker, then by how crowded cores are.
 
     Raises:
         ValueError: nothing is known.
@@ -89,7 +91,12 @@ def nearest(known: Mapping[str, T], state: str) -> T:
         (crowd, maker), (mine, own) = (divmod(STATES.index(name), len(MAKERS)) for name in (other, state))
         return _LIKE[MAKERS[own]].index(MAKERS[maker]), abs(crowd - mine)
 
-    return known[min(known, key=unlike)]
+    return min(known, key=unlike)
+
+
+def _is_freer(one: str, other: str) -> bool:
+    """Whether cores are less crowded in the first state than in the other."""
+    return STATES.index(one) // len(MAKERS) < STATES.index(other) // len(MAKERS)
 
 
 @dataclass(frozen=True)
@@ -112,11 +119,33 @@ class Handover:
     work_crowded: Service | None = key(SERVICE, f"{_WORK}; two or more want each core", None)
     send_crowded: Service | None = key(SERVICE, f"{_SEND}; two or more want each core", None)
 
+    @property
+    def known(self) -> dict[str, Service]:
+        """The waiting in the states that are given."""
+        return {name: own for name in STATES if (own := getattr(self, name)) is not None}
+
     def services(self) -> tuple[Service, ...]:
         """The waiting in each of `STATES`; empty where none is known or all take no time."""
-        known: dict[str, Service] = {name: own for name in STATES if (own := getattr(self, name)) is not None}
-        found = tuple(nearest(known, state) for state in STATES) if known else ()
+        known = self.known
+        found = tuple(known[nearest(known, state)] for state in STATES) if known else ()
         return () if all(service.is_zero for service in found) else found
+
+    def among(self, ranks: int, cores: float) -> Handover:
+        """The same where a barrier lets so many trainers go at once, which all share ``cores``.
+
+        A hand-over is work of the maker's threads and of the trainer. So many equal tasks that begin at once and share
+        cores in equal parts all end after (trainers + a maker) / cores times their own time, if that is above 1. A
+        state takes so much longer if it was not seen, and none as crowded was that it is most like: a calibration of
+        one rank whose samples wait sees no crowd. ``calibration/ranks-met.note.md`` has the trials for and against it.
+        """
+        crowd, known = (ranks + 1) / cores, self.known
+        if ranks == 1 or crowd <= 1.0 or not known:
+            return self
+        like = {state: nearest(known, state) for state in STATES}
+        return replace(self, **{
+            state: known[one].scaled(crowd, UNSEEN) if _is_freer(one, state) else known[one]
+            for state, one in like.items()
+        })  # fmt: skip
 
 
 NO_HANDOVER = Handover()

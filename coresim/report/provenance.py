@@ -9,7 +9,7 @@ from coresim.advise.recommend import Recommendation
 from coresim.model import lock
 from coresim.model.build import build
 from coresim.model.crowding import on_cores, time_lost
-from coresim.model.handover import AFTER_SPINNING, RELEASE, receiving
+from coresim.model.handover import AFTER_SPINNING, RELEASE, UNSEEN, receiving
 from coresim.model.option import Option
 from coresim.model.overrides import provenance_after
 from coresim.model.profile import Profile
@@ -130,6 +130,13 @@ def _cores_lines(answer: Recommendation, known: str | None) -> Iterator[str]:
     host, count = scenario.host, scenario.accelerator.count
     if host.machine_cores and host.machine_cores > point.cores * count:
         yield f"cores are a quota of CPU time in each 100 ms, on up to {host.machine_cores:g} cores at once: {known}"
+    found, alone = on_cores(scenario, point.workers, point.cores * count), scenario.workload.handover
+    if point.option == Option.OVERLAPPED and found.workload.handover.services() != alone.services():
+        longer = (count + 1) / host.width(point.cores * count)
+        yield (
+            f"{count} trainers take batches at once, so what they wait for in a crowd that was not measured is taken to"
+            f" be {longer:.1f} times as long, \u00b1{200 * UNSEEN:.0f} %: trials of up to 8 ranks in calibration/"
+        )
     line = build(scenario, point.option, point.cores * count, point.workers, point.prefetch_factor)
     if line.trainer.spin and line.trainer.handover and line.busiest() > line.width:
         yield (

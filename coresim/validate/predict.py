@@ -54,6 +54,7 @@ class Costs:
         slower: how many times as much CPU time work takes as in the calibration.
         spread: relative standard uncertainty of the machine's speed in the calibration.
         drift: how many times the speed's own spread in the calibration that is; ledgers that do not say took 2.
+        barriers: CPU seconds of each rank for the barrier of a step, after how many ranks there are.
     """
 
     tables: Mapping[str, Any]
@@ -62,6 +63,7 @@ class Costs:
     slower: float = 1.0
     spread: float = 0.0
     drift: float = 2.0
+    barriers: tuple[tuple[int, float], ...] = ()
 
     @property
     def scenario(self) -> Scenario:
@@ -144,7 +146,10 @@ def scenario_of(costs: Costs, setting: Setting) -> Scenario:
     scenario = replace(scenario, loader=loader, workload=workload, host=host)
     if costs.training is not None:
         return _in_training(scenario, costs, costs.training, setting)
-    device = Accelerator(step=Service(step_time(costs, setting)), sync=setting.sync, count=setting.ranks)
+    # A trial's ranks tell one another when a step will end as it begins, as a launch would.
+    barrier = dict(costs.barriers).get(setting.ranks, 0.0) * costs.slower / (1.0 - costs.sampled)
+    step = Service(step_time(costs, setting))
+    device = Accelerator(step=step, launch=Service(barrier), sync=setting.sync, count=setting.ranks)
     return replace(scenario, accelerator=device)
 
 

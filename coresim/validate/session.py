@@ -30,7 +30,7 @@ from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
 from coresim.validate.limits import QuotaGroup
 from coresim.validate.predict import Costs, by_buffer, by_rates, long_enough, predict, step_time, trial_length
-from coresim.validate.trials import REST, TRIAL_S, Order, Train, Trials
+from coresim.validate.trials import REST, TRIAL_S, Meet, Order, Train, Trials
 from coresim.workloads.named import WorkloadSpec
 
 #: Share of the machine's cores that other programs may use before a trial does not count.
@@ -154,7 +154,8 @@ class _Maker:
     ) -> Ledger:
         """Calibrate, predict all of the settings, then let the same process make their trials, each kept at once."""
         server.ask(REST)
-        job, paces = self._calibrated(server, settings[0], partial(tell, 0))
+        ranks = sorted({setting.ranks for setting in settings if setting.ranks > 1})
+        job, paces = self._calibrated(server, settings[0], ranks, partial(tell, 0))
         points = [self._predicted(len(base.jobs), job.costs, setting) for setting in settings]
         job = replace(job, seconds=time.monotonic() - began)
         self.save(ledger := base.with_job(job, points))
@@ -173,9 +174,12 @@ class _Maker:
         return ledger
 
     def _calibrated(
-        self, server: Server, first: Setting, tell: Callable[[str], None]
+        self, server: Server, first: Setting, ranks: Sequence[int], tell: Callable[[str], None]
     ) -> tuple[RecordedJob, Mapping[int, float]]:
-        """The job's costs, as a profile of it has them, and the usual paces of the calibration."""
+        """The job's costs, as a profile of it has them, and the usual paces of the calibration.
+
+        ``ranks``: how many ranks its settings have, where there are several.
+        """
         device, training = "", None
         if first.model:
             tell("timing the training step")
@@ -188,10 +192,11 @@ class _Maker:
         if training is not None:  # launches once more, at another moment than before the calibration
             tell("timing the training step again")
             device, training = server.ask(Train(first, device, again=training))
+        barriers = tuple((count, float(server.ask(Meet(count)))) for count in ranks)
         host = read_host(load_window=0.0)
         profile = assemble(server.facts, found, host, NO_STEP, [*found.measurements, *self.bandwidth], ())
         tables = profile.scenario_tables()
-        costs = Costs(tables, found.sampled, training, spread=speed_spread(profile), drift=DRIFT)
+        costs = Costs(tables, found.sampled, training, spread=speed_spread(profile), drift=DRIFT, barriers=barriers)
         warned = tuple(f"{caution.what}: {caution.value}" for caution in found.cautions)
         return RecordedJob(first.workload, server.facts.name, costs, device, cautions=warned), found.usual_pace
 

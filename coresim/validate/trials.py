@@ -3,7 +3,8 @@
 A trial runs the same subject as the calibration, with other settings, and feeds an accelerator that blocks for the step
 time, or real training. Several ranks have a loader each, and a barrier of gloo ends every step, as in data-parallel
 training on CPUs: when its step begins, each rank tells the others when its device will be done, and the latest of these
-moments ends the step of all. Passing the barrier delays a rank only if that takes longer than the step.
+moments ends the step of all. Passing the barrier delays a rank only if that takes longer than the step. It takes CPU
+time, while others receive their batches: predictions count it, as timed before among ranks that do nothing else.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coresim import stats
 from coresim.device.models import load_torch
 from coresim.errors import InputError
 from coresim.measure.forked import run_forked
@@ -42,6 +44,8 @@ from coresim.workloads.images import EncodedImageWorkload
 REST = "rest"
 #: Seconds of a trial.
 TRIAL_S = 2.5
+#: Steps in which a barrier is timed, and seconds of each.
+MEETINGS, MEETING_S = 40, 0.03
 
 
 class Order(NamedTuple):
@@ -65,6 +69,12 @@ class Train(NamedTuple):
     again: StepCost | None = None
 
 
+class Meet(NamedTuple):
+    """So many ranks meet, and do nothing else; the process answers with the CPU seconds that a step's barrier takes."""
+
+    ranks: int
+
+
 class Trials:
     """Makes trials in the process that has the data set; `coresim.measure.server.Server` takes it as ``more``."""
 
@@ -77,6 +87,9 @@ class Trials:
         """Do what the message says, and answer it."""
         if isinstance(message, Train):
             link.send(("trained", self._train(rig, message)))
+            return
+        if isinstance(message, Meet):
+            link.send(("met", barrier_cost(message.ranks)))
             return
         if message == REST:
             self._sampled.close()
@@ -166,20 +179,47 @@ def _microseconds(trial: Trial, moments: Sequence[float]) -> tuple[int, ...]:
     return tuple(round((moment - trial.before) * 1e6) for moment in moments)
 
 
-def _rank(rig: Rig, layout: Layout, rank: int, ranks: int, folder: str, straggler: float, **trial: Any) -> Trial:
-    """The trial of one rank; the others find it by a file in the folder."""
+@contextmanager
+def _joined(rank: int, ranks: int, folder: str) -> Iterator[None]:
+    """One of so many ranks; the others find it by a file in the folder."""
     import torch.distributed as dist  # noqa: PLC0415 (torch is optional and heavy)
 
-    if straggler != 1.0:
-        rig.workload.stretch = straggler if rank == 0 else 1.0  # type: ignore[attr-defined]
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", Path(folder, "store").as_uri(), timedelta(seconds=PATIENCE), ranks, rank)
     try:
-        seed = (time.perf_counter_ns() + rank) % 2**32
-        with closing(rig.subject(threads=False).open(layout, seed)) as pipe:
-            return run_trial(pipe, **trial, join=latest)
+        yield
     finally:
         dist.destroy_process_group()
+
+
+def _rank(rig: Rig, layout: Layout, straggler: float, trial: dict[str, Any], rank: int, *joined: Any) -> Trial:
+    """The trial of one rank."""
+    if straggler != 1.0:
+        rig.workload.stretch = straggler if rank == 0 else 1.0  # type: ignore[attr-defined]
+    seed = (time.perf_counter_ns() + rank) % 2**32
+    with _joined(rank, *joined), closing(rig.subject(threads=False).open(layout, seed)) as pipe:
+        return run_trial(pipe, **trial, join=latest)
+
+
+def _meet(*joined: Any) -> float:
+    """CPU seconds of one rank's process for each of `MEETINGS` barriers, of all its threads; gloo has its own."""
+    with _joined(*joined):
+        end = latest(time.perf_counter())  # the first one connects
+        clock = time.process_time()
+        for _ in range(MEETINGS):
+            sleep_until(end := latest(end + MEETING_S))
+        return (time.process_time() - clock) / MEETINGS
+
+
+def barrier_cost(ranks: int) -> float:
+    """CPU seconds of a rank for the barrier of one step, mean of all; only in a process that may fork."""
+    return stats.mean(_run_together(_meet, ranks))
+
+
+def _run_together(call: Callable[..., Any], ranks: int) -> list[Any]:
+    """What the call returns for each rank, told its number, how many there are, and the folder in which they meet."""
+    with tempfile.TemporaryDirectory(prefix="coresim-ranks-") as folder:
+        return run_forked([partial(call, rank, ranks, folder) for rank in range(ranks)], "a rank of the trial")
 
 
 def run_ranks(rig: Rig, layout: Layout, ranks: int, straggler: float = 1.0, **trial: Any) -> list[Trial]:
@@ -193,9 +233,7 @@ def run_ranks(rig: Rig, layout: Layout, ranks: int, straggler: float = 1.0, **tr
     """
     if straggler != 1.0 and not hasattr(rig.workload, "stretch"):
         raise InputError(f"straggler = {straggler:g}: {rig.workload.name} has no waits to stretch; use slow-reads")
-    with tempfile.TemporaryDirectory(prefix="coresim-ranks-") as folder:
-        calls = [partial(_rank, rig, layout, rank, ranks, folder, straggler, **trial) for rank in range(ranks)]
-        return run_forked(calls, "a rank of the trial")
+    return _run_together(partial(_rank, rig, layout, straggler, trial), ranks)
 
 
 def latest(moment: float) -> float:

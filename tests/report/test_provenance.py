@@ -72,6 +72,17 @@ def test_sending_beside_a_free_core_is_named_where_one_is_free() -> None:
     assert few.result.point.workers >= few.result.point.cores and line not in few.provenance
 
 
+def test_hand_overs_of_ranks_at_once_are_named_where_their_crowd_was_not_measured() -> None:
+    line = "2 trainers take batches at once, so what they wait for in a crowd that was not measured is taken to be"
+    tables = tomllib.loads(JOB)
+    tables["accelerator"]["count"] = 2
+    tables["workload"]["handover"] = {"rest_free": "1 ms"}
+    # One core for each: two trainers and a maker on two cores.
+    few = [found for found in provenance(tables, max_cores=1) if found.startswith(line)]
+    assert few == [f"{line} 1.5 times as long, ±100 %: trials of up to 8 ranks in calibration/"]
+    assert not any(found.startswith("2 trainers") for found in provenance(tables, options=(3,), max_cores=1))
+
+
 def test_batches_that_vary_as_a_whole_are_named_where_workers_make_batches() -> None:
     line = "batches vary by 10 % as a whole, beyond what their samples do: as given"
     tables = tomllib.loads(JOB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -11,7 +12,16 @@ import pytest
 
 from coresim.errors import InputError
 from coresim.model.build import build
-from coresim.model.handover import AFTER_SPINNING, EVENED_OUT_S, STATES, Handover, nearest, state_of
+from coresim.model.handover import (
+    AFTER_SPINNING,
+    EVENED_OUT_S,
+    NO_HANDOVER,
+    STATES,
+    UNSEEN,
+    Handover,
+    nearest,
+    state_of,
+)
 from coresim.model.option import Option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import read_scenario
@@ -255,18 +265,51 @@ def test_a_state_is_what_the_maker_does_and_how_many_want_a_core():
 
 
 def test_a_state_that_is_not_known_is_as_the_one_most_like_it():
-    assert nearest({"rest_free": 1, "work_crowded": 2}, "work_shared") == 2
-    assert nearest({"rest_free": 1, "rest_crowded": 2}, "work_free") == 1
+    assert nearest(["rest_free", "work_crowded"], "work_shared") == "work_crowded"
+    assert nearest(["rest_free", "rest_crowded"], "work_free") == "rest_free"
     # A maker at rest answers at once, however crowded the cores are.
-    assert nearest({"rest_free": 1, "begin_shared": 2, "work_crowded": 3}, "rest_crowded") == 1
+    assert nearest(["rest_free", "begin_shared", "work_crowded"], "rest_crowded") == "rest_free"
     # A batch that was there before is handed over sooner than one that is sent now.
-    assert nearest({"begin_free": 1, "rest_crowded": 2}, "work_free") == 2
-    assert nearest({"send_crowded": 1, "rest_free": 2}, "begin_free") == 1
+    assert nearest(["begin_free", "rest_crowded"], "work_free") == "rest_crowded"
+    assert nearest(["send_crowded", "rest_free"], "begin_free") == "send_crowded"
     # In older profiles nobody told whether the trainer had waited for a batch whose maker then rested.
-    assert nearest({"begin_crowded": 1, "rest_free": 2}, "send_free") == 2
+    assert nearest(["begin_crowded", "rest_free"], "send_free") == "rest_free"
     given = Handover(rest_free=Service(0.001), work_shared=Service(0.002))
     assert [service.mean for service in given.services()] == [0.001, 0.002, 0.002, 0.001] * 3
     assert Handover().services() == () and Handover(rest_free=Service(0.0)).services() == ()
+
+
+def test_ranks_that_share_cores_hand_over_at_once():
+    seen = Handover(rest_free=Service(0.001, uncertainty=0.3), work_crowded=Service(0.003))
+    among = seen.among(8, 2.0)  # nine tasks on two cores
+    assert among.rest_free == seen.rest_free and among.work_crowded == seen.work_crowded
+    for unseen in (among.rest_shared, among.rest_crowded):
+        assert unseen.mean == pytest.approx(0.0045) and unseen.uncertainty == pytest.approx(math.hypot(0.3, UNSEEN))
+    # `work_shared` is like a state that is more crowded, and states where cores are free stay what they are.
+    assert [one.mean for one in among.services()[:4]] == [one.mean for one in seen.services()[:4]]
+    assert among.services()[STATES.index("work_shared")].mean == 0.003
+    # One rank, a core for each, and nothing known: as before.
+    assert seen.among(1, 1.0) is seen and seen.among(7, 8.0) is seen and NO_HANDOVER.among(8, 2.0) is NO_HANDOVER
+
+
+def test_a_line_of_ranks_has_their_hand_overs():
+    tables = {
+        "workload": {"batch_size": 4, "preprocess": "1 ms", "handover": {"rest_free": "1 ms"}},
+        "accelerator": {"step": "20 ms", "sync": "block"},
+    }
+    eight = {**tables, "accelerator": {**tables["accelerator"], "count": 8}}
+    names = [f"handover.{state}" for state in STATES]
+
+    def waits(tables, cores):
+        phases = build(read_scenario(tables), Option.OVERLAPPED, cores, 2).trainer.handover
+        return {phase.name: phase.service.mean for phase in phases}
+
+    assert waits(tables, 2.0) == dict.fromkeys(names, 0.001) == waits(eight, 9.0)
+    # Of fewer cores than the machine has: these count.
+    crowd = waits({**eight, "host": {"cores": 64}}, 2.0)
+    assert {name: round(crowd[name], 6) for name in names} == {
+        name: 0.001 if "free" in name else 0.0045 for name in names
+    }
 
 
 def test_a_hand_over_needs_batches_and_all_states():

@@ -28,7 +28,7 @@ from coresim.sim.run import RunLength
 from coresim.validate.grid import Setting, load_grid
 from coresim.validate.ledger import load_ledger
 from coresim.validate.predict import Costs, pipeline_of, predict, rate_period, scenario_of, straggling, trial_length
-from coresim.validate.trials import run_ranks
+from coresim.validate.trials import barrier_cost, run_ranks
 from coresim.workloads.registry import target_of
 from coresim.workloads.waiting import SlowReadsWorkload
 
@@ -90,6 +90,18 @@ def test_ranks_wait_for_the_slowest_of_them() -> None:
     assert idle(replace(fixed, straggler=3.0)) == pytest.approx(2 / 3, abs=0.02)
 
 
+def test_the_barrier_takes_cpu_time_of_each_rank() -> None:
+    costs = replace(COSTS, barriers=((4, 1e-3), (8, 9.0)), slower=1.5, sampled=0.25)
+    assert scenario_of(costs, SETTING).accelerator.launch.mean == pytest.approx(1e-3 * 1.5 / 0.75)
+    for other in (replace(SETTING, ranks=2), replace(SETTING, ranks=1)):
+        assert scenario_of(costs, other).accelerator.launch.is_zero
+    # Four ranks that work for 40 ms on two cores, with steps of 20 ms: the cores bind, and a barrier of 2 ms takes 4.
+    work = Costs({**COSTS.tables, "workload": {"batch_size": 4, "preprocess": "2.5 ms"}}, barriers=((4, 2e-3),))
+    setting = replace(SETTING, step_s=1e-3)
+    period = predict(work, setting, RunLength(120, 20), simulate).seconds_per_step
+    assert period == pytest.approx(20e-3 + 4 * 2e-3 / 2, rel=0.02)
+
+
 def test_one_straggles_and_the_others_do_not() -> None:
     pipeline = pipeline_of(scenario_of(COSTS, SETTING), SETTING)
     draws = draw(pipeline, 50, seed=1)
@@ -147,6 +159,16 @@ def test_real_ranks_end_each_step_together_and_one_waits_longer(tmp_path: Path) 
     # A sleep is never shorter than what it was told.
     assert min(min(note.wall) for note in first.notes) >= 4 * 2e-3
     assert min(min(note.wall) for note in second.notes) >= 2e-3
+    assert not multiprocessing.active_children()
+
+
+@needs_torch
+def test_a_barrier_is_timed_among_ranks_that_do_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    from coresim.validate import trials
+
+    monkeypatch.setattr(trials, "MEETINGS", 10)
+    # It sends and receives messages, which is neither nothing nor what fills a step.
+    assert 1e-5 < barrier_cost(2) < trials.MEETING_S
     assert not multiprocessing.active_children()
 
 
@@ -218,6 +240,9 @@ def test_validate_tries_ranks_and_many_workers(
     found = load_ledger(output)
     settings = {(p.setting.ranks, p.setting.workers, p.setting.straggler) for p in found.points}
     assert settings == {(2, 2, 1.5), (1, 8, 1.0)}
+    # The barrier of two ranks is timed with their job.
+    assert {tuple(ranks for ranks, _ in job.costs.barriers) for job in found.jobs} <= {(2,), ()}
+    assert [ranks for ranks, cost in found.jobs[0].costs.barriers if cost > 0] == [2]
     for point in found.points:
         (trial,) = point.trials
         assert 0 <= trial.idle < 1 and len(trial.step_starts_us) == point.steps
