@@ -48,7 +48,7 @@ IMPORTING, BUILDING, WAITING = "importing your module", "building the data set",
 class Calibrated(NamedTuple):
     """What a calibration found, see `coresim.measure.costs` and `coresim.measure.cautions`.
 
-    ``usual_pace`` is `coresim.measure.costs.usual_paces`; ``sampled`` and ``busy`` are those of
+    ``usual_pace`` is `coresim.measure.costs.usual_paces`; ``sampled`` is that of
     `coresim.measure.calibrate.Calibration`, for the trials that follow. ``batch_size``: samples of a batch that ran.
     """
 
@@ -58,7 +58,6 @@ class Calibrated(NamedTuple):
     sampled: float
     batch_bytes: int
     batch_arrays: int
-    busy: bool = False
     batch_size: int | None = None
 
 
@@ -214,7 +213,7 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
         least = costs.measurements(run(small, budget_s=SMALL_SHARE * ask.budget_s, counts=(1,)))
         measurements += of_small(least, small.batch_size)
     paces = costs.usual_paces(found)
-    return Calibrated(measurements, cautions, paces, found.sampled, *found.batch_facts, found.busy, subject.batch_size)
+    return Calibrated(measurements, cautions, paces, found.sampled, *found.batch_facts, subject.batch_size)
 
 
 def _pressed(subject: Subject, seconds: float, cautions: list[HostWarning]) -> list[Measurement]:

@@ -19,7 +19,7 @@ from coresim.measure.calibrate import BUDGET_S
 from coresim.measure.campaign import Progress, assemble
 from coresim.measure.host import read_host
 from coresim.measure.protocol import Context
-from coresim.measure.server import Ask, Calibrated, Server
+from coresim.measure.server import Ask, Server
 from coresim.measure.system_root import check_proc
 from coresim.model.measurement import Measurement
 from coresim.model.option import Option
@@ -30,7 +30,7 @@ from coresim.validate.grid import Grid, Setting
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint
 from coresim.validate.limits import QuotaGroup
 from coresim.validate.predict import Costs, by_buffer, by_rates, long_enough, predict, step_time, trial_length
-from coresim.validate.trials import REST, TRIAL_S, Meet, Order, Train, Trials
+from coresim.validate.trials import REST, TRIAL_S, Order, Train, Trials, barrier_cost
 from coresim.workloads.named import WorkloadSpec
 
 #: Share of the machine's cores that other programs may use before a trial does not count.
@@ -187,12 +187,11 @@ class _Maker:
         tell("calibrating")
         staged, reads = first.option == Option.STAGED, bool(first.model) and not first.pin_memory
         ask = Ask(staged, BUDGET_S, pin_memory=first.pin_memory, reads=reads and not staged)
-        running = partial(server.calibrate, ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %"))
-        found = quiet_calibration(running, self.until, tell)
+        found = server.calibrate(ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %"))
         if training is not None:  # launches once more, at another moment than before the calibration
             tell("timing the training step again")
             device, training = server.ask(Train(first, device, again=training))
-        barriers = tuple((count, float(server.ask(Meet(count)))) for count in ranks)
+        barriers = tuple((count, float(server.ask(partial(barrier_cost, count)))) for count in ranks)
         host = read_host(load_window=0.0)
         profile = assemble(server.facts, found, host, NO_STEP, [*found.measurements, *self.bandwidth], ())
         tables = profile.scenario_tables()
@@ -212,17 +211,6 @@ class _Maker:
             rate_idle=by_rates(costs, setting),
             buffer_idle=by_buffer(costs, setting),
         )
-
-
-def quiet_calibration(calibrate: Callable[[], Calibrated], until: float, tell: Callable[[str], None]) -> Calibrated:
-    """A calibration, made again while other programs are busy: all trials are compared with it."""
-    found = calibrate()
-    for _ in range(ATTEMPTS):
-        if not found.busy or time.monotonic() > until:
-            break
-        tell("calibrating again, because other programs were busy")
-        found = calibrate()
-    return found
 
 
 def settled(point: RecordedPoint) -> bool:

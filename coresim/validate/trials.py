@@ -69,12 +69,6 @@ class Train(NamedTuple):
     again: StepCost | None = None
 
 
-class Meet(NamedTuple):
-    """So many ranks meet, and do nothing else; the process answers with the CPU seconds that a step's barrier takes."""
-
-    ranks: int
-
-
 class Trials:
     """Makes trials in the process that has the data set; `coresim.measure.server.Server` takes it as ``more``."""
 
@@ -88,8 +82,8 @@ class Trials:
         if isinstance(message, Train):
             link.send(("trained", self._train(rig, message)))
             return
-        if isinstance(message, Meet):
-            link.send(("met", barrier_cost(message.ranks)))
+        if callable(message):  # as a barrier's cost
+            link.send(("called", message()))
             return
         if message == REST:
             self._sampled.close()

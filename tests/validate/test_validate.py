@@ -17,7 +17,6 @@ from effects import effects_of, without, worth
 from made_up import profile, with_work
 
 from coresim.errors import InputError, MissingPartError, NewerFileError, UnknownKeyError
-from coresim.measure.server import Calibrated
 from coresim.report.validation import one_line, trusted, validation_document, validation_text
 from coresim.sim.fast import simulate
 from coresim.stats import t_quantile
@@ -39,7 +38,7 @@ from coresim.validate.score import (
     missing_term,
     score,
 )
-from coresim.validate.session import ATTEMPTS, disturbance, judged, quiet_calibration, unsettled
+from coresim.validate.session import ATTEMPTS, disturbance, judged, unsettled
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the real loader is torch's")
 
@@ -58,15 +57,6 @@ COSTS = Costs(
     }
 )
 SETTING = Setting("images", 10, 2, 2, 2, 2, 0.8)
-
-
-@pytest.mark.parametrize(("busy", "made"), [([False], 1), ([True, False], 2), ([True] * 9, 1 + ATTEMPTS)])
-def test_a_calibration_on_a_busy_machine_is_made_again(busy: list[bool], made: int):
-    results = [Calibrated([], [], {}, 0.0, number, 0, is_busy) for number, is_busy in enumerate(busy)]
-    told: list[str] = []
-    found = quiet_calibration(iter(results).__next__, float("inf"), told.append)
-    assert found is results[made - 1] and len(told) == made - 1
-    assert quiet_calibration(iter(results).__next__, 0.0, told.append) is results[0]
 
 
 def test_the_ratio_fixes_the_step_time_by_rates():
