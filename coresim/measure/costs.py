@@ -12,10 +12,11 @@ from coresim.measure.calibrate import ROUNDS, Calibration, CalibrationRun
 from coresim.measure.handover import LEAST_SEEN, LEAST_SENT, overlap, pickled, pinning, sending, waits_by_state
 from coresim.measure.machine_speed import shared_cv
 from coresim.measure.notes import Note
-from coresim.measure.pacing import STREAMED, UNUSUAL
+from coresim.measure.pacing import PACED_STEP, STREAMED, UNUSUAL
 from coresim.measure.scaling import speeds
 from coresim.measure.subject import Layout
 from coresim.measure.waits import HOW, busiest, waits_of
+from coresim.model.handover import THREADS
 from coresim.model.measurement import Measurement
 from coresim.model.rebatch import RELEASED
 
@@ -137,6 +138,11 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         yield Measurement(
             "receive.cpu", "s/batch", _kept(copies), "CPU seconds to copy a batch, in a thread of its own"
         )
+        how = (
+            f"{found.subject.loader}; wall seconds of the trainer to take a batch that is ready, with steps in between"
+        )
+        taken = _taken(found)
+        yield from (Measurement(f"receive.{state}", "s/batch", _kept(taken[state]), how) for state in taken)
         return
     how = f"{found.subject.loader}; per batch, in the trainer"
     for count in found.counts:
@@ -185,6 +191,18 @@ def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]
         seen = waits_by_state(run.trial, run.workers, Layout.prefetch_factor, found.cpus, others, pickling, wanted)
         for state, values in seen.items():
             states.setdefault(state, {}).setdefault(run.round, []).extend(values)
+    return {state: list(rounds.values()) for state, rounds in states.items()}
+
+
+def _taken(found: Calibration) -> dict[str, list[list[float]]]:
+    """What a trainer whose threads make the batches waits for one that is ready, by state and round."""
+    states: dict[str, dict[int, list[float]]] = {}
+    for run in found.runs:
+        for kind, step in zip(run.kinds, run.trial.steps[1:], strict=False):
+            if kind == PACED_STEP:  # before this one, so the threads had worked meanwhile
+                state = THREADS[step.ready > step.asked]
+                taken = step.got - max(step.asked, step.ready)
+                states.setdefault(state, {}).setdefault(run.round, []).append(taken)
     return {state: list(rounds.values()) for state, rounds in states.items()}
 
 

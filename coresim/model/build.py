@@ -111,7 +111,8 @@ def _organise(
     longer = receiving(workers, workload.consumer_growth, workload.consumer_by_workers)
     scenario = with_services(scenario, longer, "consumer")
     if option == Option.STAGED:
-        return _staged(scenario, workers), _trainer(scenario, receives=False, copies=False), None
+        trainer = _trainer(scenario, receives=False, copies=False)
+        return _staged(scenario, workers), replace(trainer, handover=_handover(workload.handover.of_threads())), None
     stages, copied = _loader(scenario, workers)
     receives = not (copied or scenario.loader.in_process)
     trainer = _trainer(scenario, receives=receives, copies=not copied)

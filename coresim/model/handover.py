@@ -31,6 +31,9 @@ CROWDS = ("free", "shared", "crowded")
 #: A state's number is that of its crowd times the number of `MAKERS`, plus that of its maker.
 STATES = tuple(f"{maker}_{crowd}" for crowd in CROWDS for maker in MAKERS)
 
+#: The states where a thread of the trainer's process makes the batches: see `Handover.of_threads`.
+THREADS = ("thread_rest", "thread_begin")
+
 #: How much longer a hand-over keeps a trainer that has spun, where more want a core than there are: it has used up its
 #: share of the cores, and waits for the turns of others. Median and spread of the rounds of
 #: ``calibration/probe_spinning.py`` with two and three workers on two CPUs.
@@ -58,6 +61,8 @@ _LIKE = {
 _REST = "the batch was there before and its maker rests, or it is pinned already"
 _BEGIN = "the trainer waited for the batch and its maker begins another one, or it is pinned right now"
 _WORK = "the batch was there before, and its maker is at work on another one"
+_READY = "a thread of the trainer's process had made the batch before"
+_AWAITED = "the trainer waited for the batch, which such a thread has made right now"
 _SEND = "the trainer waited for the batch, and its maker only sends it"
 
 
@@ -118,6 +123,8 @@ class Handover:
     begin_crowded: Service | None = key(SERVICE, f"{_BEGIN}; two or more want each core", None)
     work_crowded: Service | None = key(SERVICE, f"{_WORK}; two or more want each core", None)
     send_crowded: Service | None = key(SERVICE, f"{_SEND}; two or more want each core", None)
+    thread_rest: Service | None = key(SERVICE, f"option 3: {_READY}; for the interpreter's lock", None)
+    thread_begin: Service | None = key(SERVICE, f"option 3: {_AWAITED}; for the interpreter's lock", None)
 
     @property
     def known(self) -> dict[str, Service]:
@@ -129,6 +136,16 @@ class Handover:
         known = self.known
         found = tuple(known[nearest(known, state)] for state in STATES) if known else ()
         return () if all(service.is_zero for service in found) else found
+
+    def of_threads(self) -> tuple[Service, ...]:
+        """The same where threads of the trainer's process make the batches: what it waits for the interpreter's lock.
+
+        However crowded the cores are; one of the two that is not known is as the other.
+        """
+        rest, begin = self.thread_rest or self.thread_begin, self.thread_begin or self.thread_rest
+        if rest is None or begin is None or (rest.is_zero and begin.is_zero):
+            return ()
+        return tuple(begin if state.partition("_")[0] in AWAITED else rest for state in STATES)
 
     def among(self, ranks: int, cores: float) -> Handover:
         """The same where a barrier lets so many trainers go at once, which all share ``cores``.

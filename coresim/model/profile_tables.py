@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from coresim import stats
 from coresim.model.crowding import SPREAD
-from coresim.model.handover import STATES
+from coresim.model.handover import STATES, THREADS
 from coresim.model.keys import MOST_LOST
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
@@ -139,7 +139,7 @@ def _workload(profile: Profile, cold: bool, misses: Misses | None) -> dict[str, 
         table["copy"] = service_table(copy.values)
     handover = {
         state: repeated_table(found.values, math.hypot(HANDOVER, spread))
-        for state in STATES
+        for state in (*STATES, *THREADS)
         if (found := profile.get(f"receive.{state}")) is not None
     }
     inline, collate = _mean(profile, "inline.collate"), _mean(profile, MOVED["collate"])

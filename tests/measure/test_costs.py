@@ -424,6 +424,20 @@ def test_threads_share_the_interpreter_and_copy_themselves() -> None:
     assert not {"prepare.send", "worker.first", "worker.start"} & set(found)
 
 
+def test_a_trainer_waits_for_the_threads_lock_when_it_takes_a_batch() -> None:
+    """Only after a step the threads have worked meanwhile; it had waited for the first two of these batches."""
+    paced = run(kinds=(STREAMED, PACED_STEP, PACED_STEP, PACED_STEP, RESTED, DRAINED))
+    early = [step._replace(asked=step.ready + 0.3, got=step.ready + 0.34) for step in paced.trial.steps[4:]]
+    paced = replace(paced, trial=replace(paced.trial, steps=(*paced.trial.steps[:4], *early)))
+    found = named(calibration(paced, replace(paced, round=1), of=subject(threads=True)))
+    assert found["receive.thread_begin"].process_means == pytest.approx([0.01, 0.01])
+    assert [len(values) for values in found["receive.thread_begin"].values] == [2, 2]
+    assert found["receive.thread_rest"].values == (pytest.approx((0.04,)),) * 2
+    assert found["receive.thread_rest"].unit == "s/batch"
+    assert not any(name.startswith("receive.thread") for name in named(calibration(run())))
+    assert not any(name.startswith("receive.rest") for name in found)
+
+
 @pytest.mark.parametrize(
     ("four", "cpu", "cpus", "share"),
     [

@@ -27,7 +27,7 @@ from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import read_scenario
 from coresim.model.service import Service
 from coresim.sim import fast, reference
-from coresim.sim.draws import Draws
+from coresim.sim.draws import Draws, draw
 from coresim.sim.run import RunLength
 
 HANDOVER = tuple(Phase(f"handover.{state}", "wait") for state in STATES)
@@ -310,6 +310,31 @@ def test_a_line_of_ranks_has_their_hand_overs():
     assert {name: round(crowd[name], 6) for name in names} == {
         name: 0.001 if "free" in name else 0.0045 for name in names
     }
+
+
+@pytest.mark.parametrize("engine", [reference.simulate, fast.simulate])
+def test_a_trainer_of_stages_waits_for_the_lock(engine: Any):
+    """A batch takes 5 ms, and 1 ms to copy: the first step begins at 8 ms, and each later one 3 ms after the last."""
+    tables = {
+        "workload": {
+            "batch_size": 1, "preprocess": "5 ms", "copy": "1 ms",
+            "handover": {"thread_rest": "3 ms", "thread_begin": "2 ms"},
+        },
+        "accelerator": {"step": "10 ms", "sync": "block", "run_ahead": 0},
+    }  # fmt: skip
+
+    def starts(tables: dict[str, Any]) -> list[float]:
+        line = build(read_scenario(tables), Option.STAGED, 4.0, 1)
+        [trace] = engine(line, draw(line, 3, 1), RunLength(3, trace=True)).traces
+        return [1e3 * start for start in trace.start]
+
+    assert starts(tables) == pytest.approx([8, 21, 34])
+    tables["workload"]["handover"] = {}
+    assert starts(tables) == pytest.approx([6, 16, 26])
+    # Of one that is not known the other tells.
+    tables["workload"]["handover"] = {"thread_begin": "2 ms"}
+    assert starts(tables) == pytest.approx([8, 20, 32])
+    assert Handover(thread_rest=Service(0.0)).of_threads() == () == NO_HANDOVER.of_threads()
 
 
 def test_a_hand_over_needs_batches_and_all_states():
