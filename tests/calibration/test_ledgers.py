@@ -41,6 +41,9 @@ MOVED |= {"xeon-2cpu-again": 0.011}
 #: Since then that moved jobs whose samples hold the lock of the interpreter, and with one batch out a worker is dealt
 #: the next one later.
 FINISHED, LOCKED, MOST = "2026-11-25T22", ("tiny", "python-bound"), 0.11
+#: Since then ranks that share cores hand over at once, which moved settings of more than two ranks: most where free
+#: hand-overs had been found to take 1 to 2 ms (`ranks-dispatch`).
+AT_ONCE, CROWDED = "2026-11-28T19:30", 0.135
 HELD = "2026-11-26T15:50"
 #: Since then idle is what a step alone does not need, in real training too.
 ALONE = "2026-11-26T21:50"
@@ -72,6 +75,10 @@ def test_recorded_predictions_come_out_again(path: Path):
     again = repredict(replace(recorded, points=points), simulate).points
     most = MOVED.get(path.name.removesuffix(".ledger.json"), SAME)
     pairs = list(zip(points, again, strict=True))
+    if recorded.time_utc < AT_ONCE:
+        crowded = [pair for pair in pairs if pair[0].setting.ranks > 2]
+        assert all(abs(now.prediction.idle - before.prediction.idle) < CROWDED for before, now in crowded)
+        pairs = [pair for pair in pairs if pair[0].setting.ranks <= 2]
     if recorded.time_utc < FINISHED:
         assert all(abs(now.prediction.idle - before.prediction.idle) < MOST for before, now in pairs)
         # Where all points are of that kind, as in the recordings of many workers, nothing moved much.
