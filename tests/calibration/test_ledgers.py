@@ -26,6 +26,8 @@ read = cache(load_ledger)  # they are large
 #: What the model's structure misses, a share: in most ledgers, and where the page says that it is more. In the first
 #: recording of many workers the cost of a hand-over beside free cores holds pauses of the machine: its note says so.
 STRUCTURE, PAUSED = 0.045, "workers.ledger.json"
+#: Where rates alone miss no more: there, and of stages in threads, whose trials do not note what they cost.
+SIMPLE = {PAUSED, "staged-taken.ledger.json"}
 WORSE = {PAUSED: 0.19, "workers-whole.ledger.json": 0.055}
 # Steps that are bound by their launches are taken as the device's own: the note of the first.
 WORSE |= {"h200-nvjpeg.ledger.json": 0.07, "h100-encoded.ledger.json": 0.06}
@@ -101,7 +103,7 @@ def test_fed_with_each_trials_own_costs_the_structure_misses_little(path: Path):
     some = recorded.points[:: max(5, len(recorded.points) // 25)] if len(recorded.points) > FEW else recorded.points
     own = score(with_own_costs(replace(recorded, points=some), simulate))
     assert own.idle_mean < WORSE.get(path.name, STRUCTURE)
-    assert own.idle_mean < own.rate_mean or path.name == PAUSED
+    assert own.idle_mean < own.rate_mean or path.name in SIMPLE
 
 
 @each_ledger
