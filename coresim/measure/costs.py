@@ -141,7 +141,7 @@ def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterato
         how = (
             f"{found.subject.loader}; wall seconds of the trainer to take a batch that is ready, with steps in between"
         )
-        taken = _taken(found)
+        taken = _often(seen := _taken(found), 1) or seen
         yield from (Measurement(f"receive.{state}", "s/batch", _kept(taken[state]), how) for state in taken)
         return
     how = f"{found.subject.loader}; per batch, in the trainer"
@@ -197,7 +197,7 @@ def _seen(found: Calibration, paced: bool = False) -> dict[str, list[list[float]
 def _taken(found: Calibration) -> dict[str, list[list[float]]]:
     """What a trainer whose threads make the batches waits for one that is ready, by state and round."""
     states: dict[str, dict[int, list[float]]] = {}
-    for run in found.runs:
+    for run in (run for count in found.counts for run in found.of(count)):
         for kind, step in zip(run.kinds, run.trial.steps[1:], strict=False):
             if kind == PACED_STEP:  # before this one, so the threads had worked meanwhile
                 state = THREADS[step.ready > step.asked]

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from coresim.model.dispatch import has_pin_thread
 from coresim.model.option import Option
 from coresim.model.scenario import Scenario, with_services
 
@@ -54,12 +55,13 @@ def on_cores(scenario: Scenario, workers: int, cores: float) -> Scenario:
     that this part takes none of the worker's time. With too few free cores it does so in proportion: a worker that
     never pauses needs as much of one core for that part as the part takes of the time between two batches.
 
-    Ranks that meet at a barrier take their batches at once (`coresim.model.handover.Handover.among`).
+    Ranks that meet at a barrier take their batches at once (`coresim.model.handover.Handover.at_once`), those that
+    a thread pins excepted: of these no trial tells.
     """
     alone = scenario.workload.handover
-    among = alone.among(scenario.accelerator.count, scenario.host.width(cores))
-    if among is not alone:
-        scenario = replace(scenario, workload=replace(scenario.workload, handover=among))
+    at_once = alone.at_once(scenario.accelerator.count, scenario.host.width(cores))
+    if at_once is not alone and not has_pin_thread(scenario):
+        scenario = replace(scenario, workload=replace(scenario.workload, handover=at_once))
     if (crowded := crowding(scenario, workers, cores)) is not None:
         return with_services(scenario, crowded.factor, "preprocess", "collate", "send", spread=crowded.uncertainty)
     workload, device = scenario.workload, scenario.accelerator

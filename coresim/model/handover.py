@@ -49,8 +49,8 @@ RELEASE = 0.44
 #: thread that slept; with one that spun all takes up to 15 % less time.
 EVENED_OUT_S = 0.04
 
-#: How far the time of a hand-over in a crowd that was not seen may be off, relative (`Handover.among`): a maker's work
-#: is only a part of it, and other workers want cores, too.
+#: How far the time of a hand-over in a crowd that was not seen may be off, relative (`Handover.at_once`). Assumed: a
+#: maker's work is only a part of it, and other workers want cores, too.
 UNSEEN = 0.5
 
 #: What stands for a state that is not known, the best first. Older profiles count makers that only send as ``rest``.
@@ -61,9 +61,9 @@ _LIKE = {
 _REST = "the batch was there before and its maker rests, or it is pinned already"
 _BEGIN = "the trainer waited for the batch and its maker begins another one, or it is pinned right now"
 _WORK = "the batch was there before, and its maker is at work on another one"
+_SEND = "the trainer waited for the batch, and its maker only sends it"
 _READY = "a thread of the trainer's process had made the batch before"
 _AWAITED = "the trainer waited for the batch, which such a thread has made right now"
-_SEND = "the trainer waited for the batch, and its maker only sends it"
 
 
 def state_of(maker: str, others: int, cores: Any, ranks: int = 1) -> int:
@@ -99,16 +99,17 @@ def nearest(known: Iterable[str], state: str) -> str:
     return min(known, key=unlike)
 
 
-def _is_freer(one: str, other: str) -> bool:
-    """Whether cores are less crowded in the first state than in the other."""
-    return STATES.index(one) // len(MAKERS) < STATES.index(other) // len(MAKERS)
+def _is_free(state: str) -> bool:
+    """Whether cores are free in that state."""
+    return state.endswith(CROWDS[0])
 
 
 @dataclass(frozen=True)
 class Handover:
     """``[workload.handover]``: waiting for a batch that is ready, by state; a state left out is as the nearest given.
 
-    Times in seconds; the trainer holds no core meanwhile.
+    Times in seconds; the trainer holds no core meanwhile. Where several ranks share few cores, a state left out may
+    take longer than the nearest given (`at_once`).
     """
 
     rest_free: Service | None = key(SERVICE, f"{_REST}; cores are free", None)
@@ -128,7 +129,7 @@ class Handover:
 
     @property
     def known(self) -> dict[str, Service]:
-        """The waiting in the states that are given."""
+        """The waiting in those of `STATES` that are given."""
         return {name: own for name in STATES if (own := getattr(self, name)) is not None}
 
     def services(self) -> tuple[Service, ...]:
@@ -147,20 +148,21 @@ class Handover:
             return ()
         return tuple(begin if state.partition("_")[0] in AWAITED else rest for state in STATES)
 
-    def among(self, ranks: int, cores: float) -> Handover:
-        """The same where a barrier lets so many trainers go at once, which all share ``cores``.
+    def at_once(self, ranks: int, cores: float) -> Handover:
+        """The waiting of ``ranks`` trainers that share ``cores`` and that a barrier lets go at the same instant.
 
-        A hand-over is work of the maker's threads and of the trainer. So many equal tasks that begin at once and share
-        cores in equal parts all end after (trainers + a maker) / cores times their own time, if that is above 1. A
-        state takes so much longer if it was not seen, and none as crowded was that it is most like: a calibration of
-        one rank whose samples wait sees no crowd. ``calibration/ranks-met.note.md`` has the trials for and against it.
+        A hand-over is work of the maker's threads and of the trainer. n equal tasks that begin at once and share cores
+        in equal parts all end after n / cores times their own time, if that is above 1; n is the trainers and a maker.
+        A state that is not known takes so much longer than the state most like it if cores were free in that one: the
+        calibration of one rank whose samples wait sees no other. ``calibration/ranks-met.note.md`` has trials beside
+        it; none of them pins, and none has a quota.
         """
         crowd, known = (ranks + 1) / cores, self.known
         if ranks == 1 or crowd <= 1.0 or not known:
             return self
         like = {state: nearest(known, state) for state in STATES}
         return replace(self, **{
-            state: known[one].scaled(crowd, UNSEEN) if _is_freer(one, state) else known[one]
+            state: known[one].scaled(crowd, UNSEEN) if _is_free(one) and not _is_free(state) else known[one]
             for state, one in like.items()
         })  # fmt: skip
 

@@ -130,14 +130,16 @@ def _cores_lines(answer: Recommendation, known: str | None) -> Iterator[str]:
     host, count = scenario.host, scenario.accelerator.count
     if host.machine_cores and host.machine_cores > point.cores * count:
         yield f"cores are a quota of CPU time in each 100 ms, on up to {host.machine_cores:g} cores at once: {known}"
+    line = build(scenario, point.option, point.cores * count, point.workers, point.prefetch_factor)
     found, alone = on_cores(scenario, point.workers, point.cores * count), scenario.workload.handover
-    if point.option == Option.OVERLAPPED and found.workload.handover.services() != alone.services():
+    is_handed = point.option == Option.OVERLAPPED and line.trainer.handover
+    if is_handed and found.workload.handover.services() != alone.services():
         longer = (count + 1) / host.width(point.cores * count)
         yield (
             f"{count} trainers take batches at once, so what they wait for in a crowd that was not measured is taken to"
-            f" be {longer:.1f} times as long, \u00b1{200 * UNSEEN:.0f} %: trials of up to 8 ranks in calibration/"
+            f" be {longer:.1f} times as long: assumed, \u00b1{200 * UNSEEN:.0f} %; beside trials in"
+            " calibration/ranks-met.note.md"
         )
-    line = build(scenario, point.option, point.cores * count, point.workers, point.prefetch_factor)
     if line.trainer.spin and line.trainer.handover and line.busiest() > line.width:
         yield (
             f"a trainer that spins waits {1e3 * AFTER_SPINNING.mean:.1f} ms longer for a batch that is ready where more"

@@ -54,7 +54,7 @@ class Costs:
         slower: how many times as much CPU time work takes as in the calibration.
         spread: relative standard uncertainty of the machine's speed in the calibration.
         drift: how many times the speed's own spread in the calibration that is; ledgers that do not say took 2.
-        barriers: CPU seconds of each rank for the barrier of a step, after how many ranks there are.
+        barriers: pairs of a number of ranks and the CPU seconds of each of them for the barrier of one step.
     """
 
     tables: Mapping[str, Any]
@@ -146,10 +146,12 @@ def scenario_of(costs: Costs, setting: Setting) -> Scenario:
     scenario = replace(scenario, loader=loader, workload=workload, host=host)
     if costs.training is not None:
         return _in_training(scenario, costs, costs.training, setting)
-    # A trial's ranks tell one another when a step will end as it begins, as a launch would.
+    # Each rank passes the barrier when its step begins, so that is simulated as a launch, which waits for turns, too.
     barrier = dict(costs.barriers).get(setting.ranks, 0.0) * costs.slower / (1.0 - costs.sampled)
     step = Service(step_time(costs, setting))
-    device = Accelerator(step=step, launch=Service(barrier), sync=setting.sync, count=setting.ranks)
+    device = Accelerator(
+        step=step, launch=Service(barrier, uncertainty=costs.spread), sync=setting.sync, count=setting.ranks
+    )
     return replace(scenario, accelerator=device)
 
 

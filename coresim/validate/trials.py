@@ -44,7 +44,7 @@ from coresim.workloads.images import EncodedImageWorkload
 REST = "rest"
 #: Seconds of a trial.
 TRIAL_S = 2.5
-#: Steps in which a barrier is timed, and seconds of each.
+#: Steps in which a barrier is timed, and seconds of each, about as long as a trial's: 1.2 s in all.
 MEETINGS, MEETING_S = 40, 0.03
 
 
@@ -70,7 +70,10 @@ class Train(NamedTuple):
 
 
 class Trials:
-    """Makes trials in the process that has the data set; `coresim.measure.server.Server` takes it as ``more``."""
+    """Makes trials in the process that has the data set; `coresim.measure.server.Server` takes it as ``more``.
+
+    It answers an `Order`, a `Train`, `REST`, or a call such as `barrier_cost`, with what that returns.
+    """
 
     def __init__(self) -> None:
         self._training: Training | None = None
@@ -82,7 +85,7 @@ class Trials:
         if isinstance(message, Train):
             link.send(("trained", self._train(rig, message)))
             return
-        if callable(message):  # as a barrier's cost
+        if callable(message):
             link.send(("called", message()))
             return
         if message == REST:
@@ -196,7 +199,7 @@ def _rank(rig: Rig, layout: Layout, straggler: float, trial: dict[str, Any], ran
 
 
 def _meet(*joined: Any) -> float:
-    """CPU seconds of one rank's process for each of `MEETINGS` barriers, of all its threads; gloo has its own."""
+    """CPU seconds of all threads of one rank's process for each of `MEETINGS` barriers: gloo has threads of its own."""
     with _joined(*joined):
         end = latest(time.perf_counter())  # the first one connects
         clock = time.process_time()
@@ -206,7 +209,13 @@ def _meet(*joined: Any) -> float:
 
 
 def barrier_cost(ranks: int) -> float:
-    """CPU seconds of a rank for the barrier of one step, mean of all; only in a process that may fork."""
+    """CPU seconds of a rank for the barrier of one step, mean of all; only in a process that may fork.
+
+    They are at the machine's speed of that moment, on all CPUs.
+
+    Raises:
+        CoresimError: a rank died or hangs.
+    """
     return stats.mean(_run_together(_meet, ranks))
 
 

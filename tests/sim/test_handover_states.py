@@ -281,15 +281,18 @@ def test_a_state_that_is_not_known_is_as_the_one_most_like_it():
 
 def test_ranks_that_share_cores_hand_over_at_once():
     seen = Handover(rest_free=Service(0.001, uncertainty=0.3), work_crowded=Service(0.003))
-    among = seen.among(8, 2.0)  # nine tasks on two cores
-    assert among.rest_free == seen.rest_free and among.work_crowded == seen.work_crowded
-    for unseen in (among.rest_shared, among.rest_crowded):
+    crowd = seen.at_once(8, 2.0)  # nine tasks on two cores
+    assert crowd.rest_free == seen.rest_free and crowd.work_crowded == seen.work_crowded
+    for unseen in (crowd.rest_shared, crowd.rest_crowded):
         assert unseen.mean == pytest.approx(0.0045) and unseen.uncertainty == pytest.approx(math.hypot(0.3, UNSEEN))
     # `work_shared` is like a state that is more crowded, and states where cores are free stay what they are.
-    assert [one.mean for one in among.services()[:4]] == [one.mean for one in seen.services()[:4]]
-    assert among.services()[STATES.index("work_shared")].mean == 0.003
+    assert [one.mean for one in crowd.services()[:4]] == [one.mean for one in seen.services()[:4]]
+    assert crowd.services()[STATES.index("work_shared")].mean == 0.003
+    # Another crowd was seen: it is not known how much of that is sharing already.
+    shared = Handover(rest_shared=Service(0.002)).at_once(8, 2.0)
+    assert shared.rest_crowded == shared.rest_shared == Service(0.002)
     # One rank, a core for each, and nothing known: as before.
-    assert seen.among(1, 1.0) is seen and seen.among(7, 8.0) is seen and NO_HANDOVER.among(8, 2.0) is NO_HANDOVER
+    assert seen.at_once(1, 1.0) is seen and seen.at_once(7, 8.0) is seen and NO_HANDOVER.at_once(8, 2.0) is NO_HANDOVER
 
 
 def test_a_line_of_ranks_has_their_hand_overs():
@@ -305,6 +308,10 @@ def test_a_line_of_ranks_has_their_hand_overs():
         return {phase.name: phase.service.mean for phase in phases}
 
     assert waits(tables, 2.0) == dict.fromkeys(names, 0.001) == waits(eight, 9.0)
+    # A thread that pins waits for the makers, and of it no trial tells.
+    pinned = {"preset": "pytorch", "pin_memory": True}
+    pins = {**eight, "loader": pinned, "workload": {**eight["workload"], "pin": "1 ms"}}
+    assert waits(pins, 2.0) == dict.fromkeys(names, 0.001)
     # Of fewer cores than the machine has: these count.
     crowd = waits({**eight, "host": {"cores": 64}}, 2.0)
     assert {name: round(crowd[name], 6) for name in names} == {
