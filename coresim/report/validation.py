@@ -35,8 +35,13 @@ def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
         Section("", (Facts(tuple(_numbers(score(ledger.scored)))),)),
         Section("", tuple(_table(ledger))),
         _choices(ledger),
+        Section("Warnings of the calibrations", (Items(_warnings(ledger)),)),
         Section("", (Paragraph(_about(ledger)), Paragraph(_STAR))),
     )
+
+
+def _warnings(ledger: Ledger) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"{job.workload}: {caution}" for job in ledger.jobs for caution in job.cautions))
 
 
 def _nothing(ledger: Ledger) -> str:
@@ -65,6 +70,7 @@ def validation_document(ledger: Ledger, most_error: float = MOST_ERROR) -> dict[
         "missing_term": None if not scored or trusted(ledger, most_error) else missing_term(ledger),
         "score": asdict(score(scored)) if scored else None,
         "points": [_point_document(point) for point in scored],
+        "cautions": list(_warnings(ledger)),
         "choices": [asdict(choice) | {"noise": choice.noise, "agrees": choice.agrees} for choice in choices(scored)],
     }
 

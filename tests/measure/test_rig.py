@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from kit import running
 from coresim.errors import InputError, MissingPartError
 from coresim.measure import cautions, rig, server
 from coresim.measure.accelerator import AcceleratorConfig
+from coresim.measure.calibrate import calibrate
 from coresim.measure.rig import LEAST_BATCH, LIGHT_S, SMALLER, WAITING_S, Rig
 from coresim.measure.server import Ask, Server
 from coresim.workloads.base import default_collate
@@ -250,17 +252,18 @@ def test_a_device_that_does_not_open_pins_nothing_and_says_so(monkeypatch: pytes
     assert calibrated.cautions[1].value == "torch sees no device cuda:9"
 
 
-def test_lighter_batches_show_the_machine_s_speed_by_the_sample_of_the_whole_ones() -> None:
-    with Server(WorkloadSpec(f"{__file__}:Slow", batch_size=2 * LEAST_BATCH), more=tell_timed) as made:
-        assert made.ask("timed") is None
-        made.calibrate(Ask(budget_s=0.5), progress=lambda done: None)
-        chosen = made.ask("timed")
-        made.calibrate(Ask(budget_s=0.5), progress=lambda done: None)
-        assert chosen is not None and made.ask("timed") == chosen
-
-
-def tell_timed(link: Any, made: Rig, message: Any) -> None:
-    link.send(("timed", made.subject(threads=False).timed_sample))
+def test_lighter_batches_show_the_machine_s_speed_by_the_sample_of_the_whole_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here one short round with one worker is a calibration."""
+    monkeypatch.setattr(server, "calibrate", partial(calibrate, counts=(1,), rounds=1))
+    made, link = rig_of("Slow", 2 * LEAST_BATCH), SimpleNamespace(send=lambda message: None)
+    whole = made.subject(threads=False)
+    assert whole.timed_sample is None
+    server._calibrated(link, made, Ask(budget_s=0.1))  # type: ignore[arg-type]
+    chosen = whole.timed_sample
+    server._calibrated(link, made, Ask(budget_s=0.1))  # type: ignore[arg-type]
+    assert chosen is not None and whole.timed_sample == chosen
 
 
 TOO_LONG = r"(importing your module|building the data set) took more than 0\.5 s; .*longer with --build-timeout"

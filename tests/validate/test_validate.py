@@ -229,6 +229,16 @@ def test_a_good_ledger_is_trusted_and_is_written_and_read_whole(tmp_path: Path):
     assert document["trusted"] and document["points"][0]["idle_measured"] == pytest.approx(0.29)
 
 
+def test_what_a_calibration_warned_of_is_told_once():
+    quiet = ledger(point(SETTING, 0.3, 0.28))
+    assert "Warnings" not in validation_text(quiet) and validation_document(quiet)["cautions"] == []
+    job = replace(quiet.jobs[0], cautions=("the machine was busy while costs were measured: other programs used 0.9",))
+    busy = replace(quiet, jobs=(job, job))
+    told = "images: the machine was busy while costs were measured: other programs used 0.9"
+    assert validation_text(busy).count(f"Warnings of the calibrations\n  - {told}") == 1
+    assert validation_document(busy)["cautions"] == [told]
+
+
 def test_a_ledger_without_a_clean_trial_says_so_and_shows_what_there_is():
     assert "No trial was made" in validation_text(ledger())
     disturbed = ledger(replace(point(SETTING, 0.3, 0.9), trials=(measured(0.9, dirty="busy"),)))
