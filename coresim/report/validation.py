@@ -41,7 +41,9 @@ def validation_text(ledger: Ledger, most_error: float = MOST_ERROR) -> str:
 
 
 def _warnings(ledger: Ledger) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"{job.workload}: {caution}" for job in ledger.jobs for caution in job.cautions))
+    """Of an interrupted validation the calibrations that no trial rests on are left out."""
+    jobs = [ledger.jobs[number] for number in dict.fromkeys(point.job for point in ledger.points)]
+    return tuple(dict.fromkeys(f"{job.workload}: {caution}" for job in jobs for caution in job.cautions))
 
 
 def _nothing(ledger: Ledger) -> str:

@@ -233,10 +233,12 @@ def test_what_a_calibration_warned_of_is_told_once():
     quiet = ledger(point(SETTING, 0.3, 0.28))
     assert "Warnings" not in validation_text(quiet) and validation_document(quiet)["cautions"] == []
     job = replace(quiet.jobs[0], cautions=("the machine was busy while costs were measured: other programs used 0.9",))
-    busy = replace(quiet, jobs=(job, job))
+    # No point rests on the third one: it was interrupted.
+    busy = replace(quiet, jobs=(job, job, replace(job, workload="text")))
+    busy = replace(busy, points=(*busy.points, replace(busy.points[0], job=1)))
     told = "images: the machine was busy while costs were measured: other programs used 0.9"
     assert validation_text(busy).count(f"Warnings of the calibrations\n  - {told}") == 1
-    assert validation_document(busy)["cautions"] == [told]
+    assert validation_document(busy)["cautions"] == [told] and "text:" not in validation_text(busy)
 
 
 def test_a_ledger_without_a_clean_trial_says_so_and_shows_what_there_is():
