@@ -55,8 +55,8 @@ def on_cores(scenario: Scenario, workers: int, cores: float) -> Scenario:
     that this part takes none of the worker's time. With too few free cores it does so in proportion: a worker that
     never pauses needs as much of one core for that part as the part takes of the time between two batches.
 
-    Ranks that meet at a barrier take their batches at once (`coresim.model.handover.Handover.at_once`), those that
-    a thread pins excepted: of these no trial tells.
+    Ranks that meet at a barrier take their batches at once (`coresim.model.handover.Handover.at_once`). Where a thread
+    pins the batches, nothing is changed: no trial has shown what happens there.
     """
     alone = scenario.workload.handover
     at_once = alone.at_once(scenario.accelerator.count, scenario.host.width(cores))

@@ -137,8 +137,8 @@ def _cores_lines(answer: Recommendation, known: str | None) -> Iterator[str]:
         longer = (count + 1) / host.width(point.cores * count)
         yield (
             f"{count} trainers take batches at once, so what they wait for in a crowd that was not measured is taken to"
-            f" be {longer:.1f} times as long: assumed, \u00b1{200 * UNSEEN:.0f} %; beside trials in"
-            " calibration/ranks-met.note.md"
+            f" be {longer:.1f} times as long: assumed, \u00b1{200 * UNSEEN:.0f} %;"
+            " calibration/ranks-met.note.md compares it with trials"
         )
     if line.trainer.spin and line.trainer.handover and line.busiest() > line.width:
         yield (

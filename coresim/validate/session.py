@@ -191,6 +191,8 @@ class _Maker:
         if training is not None:  # launches once more, at another moment than before the calibration
             tell("timing the training step again")
             device, training = server.ask(Train(first, device, again=training))
+        if ranks:
+            tell("timing the barrier of the ranks")
         barriers = tuple((count, float(server.ask(partial(barrier_cost, count)))) for count in ranks)
         host = read_host(load_window=0.0)
         profile = assemble(server.facts, found, host, NO_STEP, [*found.measurements, *self.bandwidth], ())

@@ -79,7 +79,7 @@ def test_hand_overs_of_ranks_at_once_are_named_where_their_crowd_was_not_measure
     tables["workload"]["handover"] = {"rest_free": "1 ms"}
     # One core for each: two trainers and a maker on two cores.
     few = [found for found in provenance(tables, max_cores=1) if found.startswith(line)]
-    assert few == [f"{line} 1.5 times as long: assumed, ±100 %; beside trials in calibration/ranks-met.note.md"]
+    assert few == [f"{line} 1.5 times as long: assumed, ±100 %; calibration/ranks-met.note.md compares it with trials"]
     assert not any(
         found.startswith("2 trainers") for found in provenance(tables, "loader.in_process=true", max_cores=1)
     )
