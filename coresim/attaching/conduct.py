@@ -15,6 +15,8 @@ from coresim.units import format_duration
 
 PATIENCE_S = 120.0
 POLL_S = 0.05
+#: So long is waited for ranks, s; of one that calibrates its loader, for another batch.
+SILENCE_S = 600.0
 #: A command may end before the program that it started: so long is waited for a rank to show, s.
 LATE_S = 60.0
 _HELD = "while coresim held its loop and ran its loader"
@@ -116,13 +118,22 @@ class _Conductor:
     def _states(self) -> set[str]:
         return {told["state"] for told in self._training().values()}
 
-    def _wait(self, phase: str, check: Callable[[], Any], seconds: float = 600.0) -> None:
+    def _calibrated(self) -> float:
+        """The share of the calibration that is done."""
+        return max((told["calibrated"] for told in self._training().values()), default=0.0)
+
+    def _wait(self, phase: str, check: Callable[[], Any], seconds: float = SILENCE_S) -> None:
+        """Until ``check`` holds, so many seconds at the most; a calibration may take longer while it has news."""
         label, fraction, self._done = PHASES[phase]
         if self._progress:
             self._progress(label, fraction)
-        until = time.monotonic() + seconds
+        seen, until = 0.0, time.monotonic() + seconds
         while not check():
             self._check_alive()
+            if phase == "loader" and (done := self._calibrated()) != seen:
+                seen, until = done, time.monotonic() + seconds
+                if self._progress:
+                    self._progress(label, fraction + (PHASES["trial"][1] - fraction) * done)
             if time.monotonic() >= until:
                 silent = f"{label}: the program did not answer for {format_duration(seconds)}"
                 raise CoresimError(self._untrained() if phase == "start" else silent)

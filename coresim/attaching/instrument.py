@@ -16,9 +16,12 @@ from coresim.model.warning import HostWarning
 
 if TYPE_CHECKING:
     from coresim.measure.calibrate import Calibration
+    from coresim.measure.protocol import Progress
 
 
-def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: float) -> dict[str, Any]:
+def calibrate(
+    loader: Any, *, workers: int | None, pin_memory: bool, budget_s: float, progress: Progress = lambda done: None
+) -> dict[str, Any]:
     """Run the loader with 1, 2, 4, ... workers, and note what each part costs; plain data, to be written to a file.
 
     Args:
@@ -28,6 +31,7 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
         pin_memory: whether a thread copies its batches to pinned memory.
         budget_s: wall seconds; slow batches may take longer, and it runs twice where the parts of a batch contradict
             what it took.
+        progress: told the fraction done after every batch.
 
     Raises:
         InputError: the data set or the collate function failed in a worker.
@@ -43,7 +47,7 @@ def calibrate(loader: Any, *, workers: int | None, pin_memory: bool, budget_s: f
     failure: InputError | None = None
     for counts in (usual, *fallbacks(usual, workers or 0, cpus)):
         run = partial(instrument.calibrate, subject, budget_s=budget_s, counts=counts)
-        run = partial(run, pin_memory=pin_memory, reads=not pin_memory)
+        run = partial(run, pin_memory=pin_memory, reads=not pin_memory, progress=progress)
         try:
             found = agreeing(run)
             break

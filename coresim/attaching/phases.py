@@ -45,7 +45,8 @@ class Phases:
     def __init__(self, rank: AttachedRank, folder: Folder, plan: SessionPlan) -> None:
         self._rank, self._folder, self._plan = rank, folder, plan
         self.found: dict[str, Any] = {}
-        self._status: dict[str, Any] = {"lead": 0, "wait_s": 0.0, "step_s": 0.0, "periods": 0, "error": None}
+        spans = dict.fromkeys(("wait_s", "step_s", "calibrated"), 0.0)
+        self._status: dict[str, Any] = {"lead": 0, "periods": 0, "error": None, **spans}
         self._state, self._since, self._told = WATCH, 0.0, 0.0
         self._usage: observe.Usage | None = None
         self._stopping = False
@@ -219,12 +220,24 @@ class Phases:
         try:
             settings = self.found["settings"]
             pinned = settings["pin_memory"] and settings["cuda"]  # without a device torch pins nothing
-            budget_s = self._plan.budget_s
-            found = calibrate(loop.loader, workers=settings["workers"], pin_memory=pinned, budget_s=budget_s)
+            found = calibrate(
+                loop.loader,
+                workers=settings["workers"],
+                pin_memory=pinned,
+                budget_s=self._plan.budget_s,
+                progress=self._calibrated,
+            )
             self._report("loader", found)
         finally:
             self._rank.aside = False
         self.tell()
+
+    def _calibrated(self, done: float) -> None:
+        """Tell now and then how much of the calibration is done."""
+        now = self._rank.clock()
+        if now - self._told >= TELL_S:
+            self._told = now
+            self.tell(calibrated=done)
 
     def _begin_trial(self, loop: Loop, number: int) -> None:
         """Feed the loop with another number of workers from now on."""

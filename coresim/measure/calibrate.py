@@ -160,6 +160,7 @@ def calibrate(
     pin_memory: bool = False,
     reads: bool = False,
     rounds: int = ROUNDS,
+    seed: int = 0,
     progress: Progress = lambda done: None,
 ) -> Calibration:
     """Run the loader; only in a process that may fork.
@@ -169,6 +170,8 @@ def calibrate(
         counts: numbers of workers; by default `worker_counts`.
         reads: whether the trainer reads every batch, as one does whose loader does not pin.
         rounds: independent repeats; where runs were disturbed, these counts run again, up to `MOST_ROUNDS`, in time.
+        seed: which samples are drawn in the first round; the next round has the next seed. All runs of a round draw the
+            same, so that they can be compared.
         progress: told the fraction done after every batch.
 
     Raises:
@@ -183,7 +186,7 @@ def calibrate(
     most = max(cpus, min(counts))
     share = budget_s / rounds / (len(counts) + alone)
     with SpeedSampler(subject) as sampler:
-        made, began = _Maker(subject, sampler, share, pin_memory, reads, waiting), time.perf_counter()
+        made, began = _Maker(subject, sampler, share, pin_memory, reads, waiting, seed), time.perf_counter()
         number, longest = 0, budget_s * MOST_ROUNDS / rounds
         # Slow batches take all of that time for the rounds that are always made.
         while number < rounds or (number < MOST_ROUNDS and time.perf_counter() - began < longest):
@@ -210,6 +213,7 @@ class _Maker:
     pin_memory: bool
     reads: bool
     waiting: int
+    seed: int
     runs: list[CalibrationRun] = field(default_factory=list)
     batch_facts: tuple[int, int] = (0, 0)
     crowded: int | None = None
@@ -250,7 +254,7 @@ class _Maker:
         # A trainer that prepares does so in a fork, where no device can be used.
         layout = Layout(workers, pin_memory=self.pin_memory and workers > 0)
         others, began = others_meter(lambda: self.sampler.cpu_s), time.perf_counter()
-        with closing(self.subject.open(layout, seed=number)) as pipe:
+        with closing(self.subject.open(layout, self.seed + number)) as pipe:
             start_s = time.perf_counter() - began
             ratios = RATIOS[number % len(RATIOS)]
             pacing = Pacing(max(1, workers), seconds, self._batch_s(), ratios, progress, pipe)

@@ -67,6 +67,7 @@ class Ask:
 
     ``device``: for which the loader's own thread pins, where the process that measures has opened none itself.
     ``pressure_s``: wall seconds of preparing samples beside cores that stream memory; 0: not at all.
+    ``seed``: which samples are drawn; with the same ones two profiles of a job are easier to compare.
     """
 
     threads: bool = False
@@ -75,6 +76,7 @@ class Ask:
     reads: bool = False
     device: str = ""
     pressure_s: float = 0.0
+    seed: int = 0
 
 
 class Server:
@@ -202,7 +204,7 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     # Lighter batches have the same samples, so one of them shows the machine's speed in all calibrations and trials.
     usual = rig.subject(threads=False)
     subject.timed_sample = usual.timed_sample
-    run = partial(calibrate, pin_memory=ask.pin_memory, reads=ask.reads)
+    run = partial(calibrate, pin_memory=ask.pin_memory, reads=ask.reads, seed=ask.seed)
     told = partial(run, subject, progress=lambda done: link.send(("running", done)))
     found = agreeing(partial(told, budget_s=ask.budget_s))
     usual.timed_sample = subject.timed_sample

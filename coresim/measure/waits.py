@@ -57,16 +57,17 @@ def busiest(found: Calibration, lone: Sequence[CalibrationRun]) -> list[Calibrat
 def _longest(found: Calibration, lone: CalibrationRun) -> CalibrationRun:
     """The run of the same round with the most samples: waits differ widely, so more of them tell more.
 
-    It counts only if the batches that both runs made waited equally long; else storage, or a crowd, slows several down.
+    It counts only if the batches that it and the best run with fewer workers made waited equally long; else storage, or
+    a crowd, slows several down. A crowd shares no batch with one worker: of all of its workers the first is left out.
     """
-    best, seen = lone, lone.after_first
+    best = lone
     for run in found.runs:
-        same = run.round == lone.round and run.workers > lone.workers and not found.disturbed(run)
+        same = run.round == lone.round and run.workers > best.workers and not found.disturbed(run)
         if not same or len(run.after_first) <= len(best.after_first):
             continue
-        kinds = zip(lone.trial.notes, run.trial.notes, lone.kinds, run.kinds, strict=False)
+        kinds = zip(best.trial.notes, run.trial.notes, best.kinds, run.kinds, strict=False)
         pairs = [(sum(_waited(a)), sum(_waited(b))) for a, b, *kind in kinds if FIRST not in kind]
-        told = all(note.queued is not None for note in (*seen, *run.after_first))
+        told = all(note.queued is not None for note in (*best.after_first, *run.after_first))
         if told and len(pairs) > 1 and _as_long(pairs):
             best = run
     return best

@@ -8,7 +8,8 @@
   much smaller batches were measured too, those two tell both parts: a straight line. Where they were not: the middle,
   in ratio, between not growing at all and growing in proportion. Both ends are taken as two standard uncertainties
   away.
-* What a step costs to launch, and a worker to start, does not depend on the batch.
+* What a step costs to launch, a worker to start, and how long a trainer waits for the lock of its interpreter, which
+  other threads keep for a sample at the most, does not depend on the batch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from coresim.model.handover import THREADS
 from coresim.model.measurement import Measurement
 from coresim.model.overrides import given
 from coresim.model.service import read_service
@@ -31,6 +33,8 @@ PER_DOUBLING = 0.05
 #: Scenario keys of CPU times per batch, and what is measured for them: those in proportion to it, and those partly so.
 MOVED = {"collate": "prepare.collate", "pin": "prepare.pin", "pages": "receive.pages"}
 PARTLY = {"send": "prepare.send", "consumer": "receive.cpu", "pin_wait": "receive.pin"}
+#: Waits for the interpreter's lock.
+LOCKED = tuple(f"receive.{state}" for state in THREADS)
 #: The measurement of what freeing a batch takes, a part of receiving the next.
 RELEASED = "receive.release"
 #: Ends the name of a measurement with small batches, before their samples.
@@ -77,7 +81,7 @@ def whole(profile: Profile) -> Profile:
         if one.name in (*MOVED.values(), RELEASED, "inline.collate"):
             return own / ran
         partly = one.name == PARTLY["send"] or one.name.startswith("receive.")
-        return growth.of(one.name, one.mean)[0] if partly else 1.0
+        return growth.of(one.name, one.mean)[0] if partly and one.name not in LOCKED else 1.0
 
     kept = [one for one in profile.measurements if SIZE_MARK not in one.name]
     return replace(profile, measured_batch=None, measurements=tuple(one.scaled(factor(one)) for one in kept))
@@ -102,8 +106,10 @@ def rebatched(tables: dict[str, Any], own: int, batch: int, ran: int, small: Map
         workload["release"] *= moved / growth.of(PARTLY["consumer"], received)[0]
     workload |= {key: partly(workload[key], key, name) for key, name in PARTLY.items() if key in workload}
     if "handover" in workload:
-        states = workload["handover"].items()
-        workload["handover"] = {state: partly(table, state, f"receive.{state}") for state, table in states}
+        workload["handover"] = {
+            state: table if state in THREADS else partly(table, state, f"receive.{state}")
+            for state, table in workload["handover"].items()
+        }
     if batch != own:
         device.pop("lead", None)  # known of the step that was measured alone
     steps = [name for name in ("step", "cpu_step") if name in device]

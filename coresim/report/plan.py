@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 ASSUMPTIONS = (
     "Cores are physical cores, for one GPU; where a core has several hardware threads, the answer names both.",
     "Of all jobs on the host only this one is simulated: its GPUs are alike and share cores, bandwidth and storage.",
-    "Storage waits hold no core; tasks that can run share the cores there are; batches arrive in order.",
-    "Threads that fight inside of workers, and a page cache under memory pressure, are not modelled.",
+    "Storage waits hold no core; tasks that can run share the cores there are; batches arrive {}.",
+    "Libraries run as many threads in each worker as loader.library_threads says, one by default; a page cache under"
+    " memory pressure is not modelled.",
 )
 NO_LEDGER = "This report holds no comparison of a prediction with a measured run."
 
@@ -70,9 +71,15 @@ def evidence(answer: Answer, *more: str) -> list[Section]:
     """What stands behind an answer; ``more`` is added to what it rests on."""
     result, warned = answer.result, merged(answer.notes)
     sections = [_curves(result), _time(result.point.estimate), _sensitivity(result)]
-    lines = (*text.provenance_lines(result, answer.step_provenance, answer.provenance), *ASSUMPTIONS, *more)
+    known = text.provenance_lines(result, answer.step_provenance, answer.provenance)
+    lines = (*known, *_assumptions(result.scenario), *more)
     sections += [Section("Rests on", (Items(lines),)), _inputs(result.scenario)]
     return [*sections, *([Section("Warnings", (Items(tuple(warned)),))] if warned else [])]
+
+
+def _assumptions(scenario: Scenario) -> tuple[str, ...]:
+    in_order = all(stage.ordered for stage in scenario.stages) if scenario.stages else scenario.loader.ordered
+    return tuple(line.format("in order" if in_order else "as they are finished") for line in ASSUMPTIONS)
 
 
 def ledger_table(ledger: Ledger) -> Table | None:

@@ -186,7 +186,9 @@ class _Maker:
             device, training = server.ask(Train(first, first.device or self.device))
         tell("calibrating")
         staged, reads = first.option == Option.STAGED, bool(first.model) and not first.pin_memory
-        ask = Ask(staged, BUDGET_S, pin_memory=first.pin_memory, reads=reads and not staged)
+        # As in the trials: what chance adds to one recording is not in the next one, too.
+        seed = time.perf_counter_ns() % 2**32
+        ask = Ask(staged, BUDGET_S, pin_memory=first.pin_memory, reads=reads and not staged, seed=seed)
         found = server.calibrate(ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %"))
         if training is not None:  # launches once more, at another moment than before the calibration
             tell("timing the training step again")

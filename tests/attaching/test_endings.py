@@ -101,6 +101,30 @@ def test_a_program_that_only_evaluates_is_told_too(monkeypatch: pytest.MonkeyPat
     assert not left_behind("never.py")
 
 
+@pytest.mark.parametrize("gives", [True, False])
+def test_a_loader_may_be_calibrated_for_long_while_it_gives_batches(
+    gives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look comes ten minutes less one second after the one before."""
+    now, shares = 0.0, []
+    told = {7: {"rank": 0, "local_world": 1, "calibrated": 0.0, "error": None}}
+
+    def sleep(_: float) -> None:
+        nonlocal now
+        now += conduct.SILENCE_S - 1.0
+        told[7]["calibrated"] += 0.25 if gives else 0.0
+
+    monkeypatch.setattr(conduct, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    folder, program = SimpleNamespace(ranks=lambda: told, notes=lambda kind: {}), SimpleNamespace(exit_code=None)
+    lead = conduct._Conductor(AttachRequest(("train",)), folder, program, lambda label, share: shares.append(share))
+    if gives:
+        lead._wait("loader", lambda: told[7]["calibrated"] == 1.0)
+        assert shares == pytest.approx([0.5, 0.6, 0.7, 0.8])
+    else:
+        with pytest.raises(CoresimError, match=r"^the loader without the step: the program did not answer for 10 min"):
+            lead._wait("loader", lambda: False)
+
+
 def test_a_thread_that_reads_ahead_of_the_one_that_trains_is_told_apart() -> None:
     with pytest.raises(CoresimError, match=r"^one thread of the program reads its loader and another one trains"):
         attach(AttachRequest(script("ahead.py"), patience_s=150.0), bytearray().extend)

@@ -553,6 +553,16 @@ def test_waits_are_those_of_the_run_that_waited_most_often_and_as_long(
     assert found["prepare.sample"].flat == pytest.approx((0.3,) * 8)
 
 
+@pytest.mark.parametrize(("slower", "counted"), [(1.0, 8), (1.3, 5)])
+def test_a_crowd_is_compared_with_the_run_between_it_and_one_worker(slower: float, counted: int) -> None:
+    """Five workers share no batch with one whose run is short: all that it has made are their first ones."""
+    waits = (*MORE, 0.4, 1.1, 0.8, 0.3, 1.2, 0.5)
+    runs = waiting(*waits[:3]), waiting(*waits[:6], workers=2), waiting(*waits, workers=5, slower=slower)
+    [told] = named(calibration(*runs))["prepare.wait"].values
+    assert len(told) == 2 * counted
+    assert told[-2:] == pytest.approx((waits[-1],) * 2 if slower == 1.0 else (waits[5],) * 2)
+
+
 def test_batches_with_new_memory_tell_what_samples_wait_and_not_what_they_cost() -> None:
     waits = (1.0, 0.5, 0.7, 0.9, 0.6, 0.4, 0.8)
     notes = [note(n, cpu=(cpu,) * 2, wall=(cpu + wait,) * 2, queued=0.0)

@@ -448,10 +448,12 @@ def test_a_dataset_with_one_step() -> None:
     assert work.preprocess.uncertainty == pytest.approx(MODEL)  # one round says nothing of the next
 
 
-def test_long_lists_are_thinned_evenly() -> None:
+def test_long_lists_are_thinned_evenly_and_keep_their_mean() -> None:
     many = tuple(float(value) for value in range(3 * MOST_VALUES))
     chosen = service_table((many,))["values"]
-    assert chosen == [float(3 * i) for i in range(MOST_VALUES)]
+    assert sum(chosen) / len(chosen) == pytest.approx(sum(many) / len(many))
+    assert [value / chosen[1] for value in chosen] == pytest.approx([float(i) for i in range(MOST_VALUES)])
+    assert service_table(((0.0,) * (MOST_VALUES + 1),))["values"] == [0.0] * MOST_VALUES
     assert service_table((many[:MOST_VALUES],))["values"] == list(many[:MOST_VALUES])
 
 

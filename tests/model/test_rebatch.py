@@ -106,6 +106,19 @@ def test_freeing_grows_with_the_batch_and_the_rest_of_receiving_partly(small: di
     assert (again.consumer.mean, again.release) == pytest.approx((carried.consumer.mean, carried.release))
 
 
+def test_a_wait_for_the_interpreter_s_lock_does_not_depend_on_the_batch() -> None:
+    wait = Measurement("receive.thread_begin", "s/batch", ((0.002,),), "made up")
+    made = profile(measured_batch=32, measurements=(*profile().measurements, wait))
+    found = []
+    for batch in (32, 256, 512):
+        tables = profile_tables(made, "profile", None, [f"workload.batch_size={batch}"])
+        found.append(read_scenario(tables).workload.handover.thread_begin)
+    assert found[0] == found[1] == found[2]
+    assert found[0] is not None and found[0].mean == pytest.approx(0.002)
+    assert whole(made)["receive.thread_begin"].mean == pytest.approx(0.002)
+    assert whole(made)["receive.rest_free"].mean > made["receive.rest_free"].mean
+
+
 def test_a_copy_was_measured_with_the_step_s_batch() -> None:
     copy = Measurement("copy.pinned", "s/batch", ((0.004,),), "made up")
     made = profile(measured_batch=32, measurements=(*profile().measurements, copy))

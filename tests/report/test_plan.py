@@ -28,7 +28,7 @@ from coresim.report.gantt import rows_of, traced
 from coresim.report.html import report_html
 from coresim.report.markdown import report_markdown
 from coresim.report.pdf import report_pdf
-from coresim.report.plan import ledger_table, one_short, plan_report
+from coresim.report.plan import evidence, ledger_table, one_short, plan_report
 from coresim.report.provenance import provenance_words, subject_of
 from coresim.sim.fast import simulate
 from coresim.validate.grid import Setting
@@ -124,6 +124,15 @@ def test_the_first_screen_says_on_what_it_rests_and_warns(answer, report):
     assert report.subject == (*answer.subject, ("reported", "2027-01-02"))
     recorded = provenance_words(answer.result.scenario, "catalogue: ResNet-50 on A100: 75 ms")
     assert recorded.startswith("step: a record of another machine; ")
+
+
+@pytest.mark.parametrize("loader", [{}, {"ordered": False}])
+def test_the_assumptions_say_in_which_order_batches_arrive(loader, answer):
+    said = "as they are finished" if loader else "in order"
+    found = replace(answer.result, scenario=read_scenario({**TABLES, "loader": loader}))
+    lines = [line for section in evidence(replace(answer, result=found)) for block in section.blocks
+             for line in getattr(block, "lines", ())]  # fmt: skip
+    assert any(line.endswith(f"batches arrive {said}.") for line in lines)
 
 
 def test_the_header_names_data_set_gpu_host_and_date():
