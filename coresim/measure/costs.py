@@ -20,8 +20,8 @@ from coresim.model.handover import THREADS
 from coresim.model.measurement import Measurement
 from coresim.model.rebatch import RELEASED
 
-#: Values that are kept of one round.
-MOST_VALUES = 400
+#: Values that are kept of one round; and of waits, whose longest hold up a loader that keeps its order, or a barrier.
+MOST_VALUES, MOST_WAITS = 400, 2000
 #: Seconds without a core until a worker's first batch from which on they are told; built-in jobs showed 5 ms of noise.
 NOTABLE_START_S = 0.05
 
@@ -92,7 +92,7 @@ def _samples(
         text = f"{_who(found, runs)}; of a batch's samples together, beyond what they vary independently"
         yield Measurement("prepare.shared_cv", "relative", ((cv,),), text)
     if waits:
-        yield Measurement("prepare.wait", "s/sample", _kept(waits), f"{how}; {HOW}")
+        yield Measurement("prepare.wait", "s/sample", _kept(waits, MOST_WAITS), f"{how}; {HOW}")
     yield from _steps(found, runs, how)
 
 
@@ -285,14 +285,14 @@ def _start_wait(run: CalibrationRun) -> float:
     return wait if wait > NOTABLE_START_S + max(0.0, stats.mean(later)) else 0.0
 
 
-def _kept(rounds: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    """At most `MOST_VALUES` of each round, with the same mean and about the same spread."""
-    return tuple(_fewer(values) for values in rounds if values)
+def _kept(rounds: Sequence[Sequence[float]], most: int = MOST_VALUES) -> tuple[tuple[float, ...], ...]:
+    """At most so many of each round, with the same mean and about the same spread."""
+    return tuple(_fewer(values, most) for values in rounds if values)
 
 
-def _fewer(values: Sequence[float]) -> tuple[float, ...]:
+def _fewer(values: Sequence[float], most: int) -> tuple[float, ...]:
     """Means of neighbours in size. To pick one of them instead would let chance decide whether the largest is kept."""
-    ordered, size = sorted(values), math.ceil(len(values) / MOST_VALUES)
+    ordered, size = sorted(values), math.ceil(len(values) / most)
     ends = range(len(ordered) % size or size, len(ordered) + 1, size)  # the least values may have fewer neighbours
     found = [stats.mean(ordered[max(0, end - size) : end]) for end in ends] if size > 1 else list(values)
     scale = stats.mean(values) / stats.mean(found) if stats.mean(found) > 0 else 1.0

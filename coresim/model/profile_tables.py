@@ -45,7 +45,7 @@ from coresim.model.today import CPU
 if TYPE_CHECKING:
     from coresim.model.profile import Profile
 
-MOST_VALUES = 2000
+MOST_VALUES = 6000
 SAMPLE, WAIT, STEP = "prepare.sample", "prepare.wait", "prepare.step."
 #: How far a prediction is off, relatively, where the costs are known: of rates, and of the time of a hand-over, which
 #: has more than one mode. Seen in trials made while the model was built; none of them is in a ledger.
@@ -86,7 +86,7 @@ def scenario_tables(profile: Profile, cold: bool | None = None, batch: int | Non
 
 
 def service_table(values: Values) -> dict[str, Any]:
-    """A service table of the values, at most 2000 of them, evenly chosen, with the mean of all.
+    """A service table of the values, at most 6000 of them, evenly chosen, with the mean of all.
 
     The uncertainty is the relative standard error of the mean: between processes where there are two or more.
     """
