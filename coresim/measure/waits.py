@@ -57,17 +57,19 @@ def busiest(found: Calibration, lone: Sequence[CalibrationRun]) -> list[Calibrat
 def _longest(found: Calibration, lone: CalibrationRun) -> CalibrationRun:
     """The run of the same round with the most samples: waits differ widely, so more of them tell more.
 
-    It counts only if the batches that it and the best run with fewer workers made waited equally long; else storage, or
-    a crowd, slows several down. A crowd shares no batch with one worker: of all of its workers the first is left out.
+    It counts only if the samples that both runs prepared waited equally long; else storage, or a crowd, slows several
+    down. All that a crowd shares with one worker may be its workers' first batches: of these, only the first sample,
+    which may connect or import, is left out.
     """
-    best = lone
+    best, seen = lone, lone.after_first
     for run in found.runs:
-        same = run.round == lone.round and run.workers > best.workers and not found.disturbed(run)
+        same = run.round == lone.round and run.workers > lone.workers and not found.disturbed(run)
         if not same or len(run.after_first) <= len(best.after_first):
             continue
-        kinds = zip(best.trial.notes, run.trial.notes, best.kinds, run.kinds, strict=False)
-        pairs = [(sum(_waited(a)), sum(_waited(b))) for a, b, *kind in kinds if FIRST not in kind]
-        told = all(note.queued is not None for note in (*best.after_first, *run.after_first))
+        kinds = zip(lone.trial.notes, run.trial.notes, lone.kinds, run.kinds, strict=False)
+        shared = [(_waited(a), _waited(b), int(FIRST in kind)) for a, b, *kind in kinds]
+        pairs = [(sum(one[first:]), sum(two[first:])) for one, two, first in shared if len(one) > first]
+        told = all(note.queued is not None for note in (*seen, *run.after_first))
         if told and len(pairs) > 1 and _as_long(pairs):
             best = run
     return best

@@ -554,11 +554,13 @@ def test_waits_are_those_of_the_run_that_waited_most_often_and_as_long(
 
 
 @pytest.mark.parametrize(("slower", "counted"), [(1.0, 8), (1.3, 5)])
-def test_a_crowd_is_compared_with_the_run_between_it_and_one_worker(slower: float, counted: int) -> None:
-    """Five workers share no batch with one whose run is short: all that it has made are their first ones."""
+def test_a_crowd_is_compared_by_the_later_samples_of_its_workers_first_batches(slower: float, counted: int) -> None:
+    """All that five workers share with one, whose run is short, are their first batches; a first sample connects."""
     waits = (*MORE, 0.4, 1.1, 0.8, 0.3, 1.2, 0.5)
-    runs = waiting(*waits[:3]), waiting(*waits[:6], workers=2), waiting(*waits, workers=5, slower=slower)
-    [told] = named(calibration(*runs))["prepare.wait"].values
+    crowd = waiting(*waits, workers=5, slower=slower)
+    notes = [one._replace(wall=(one.wall[0] + 9.0, one.wall[1])) for one in crowd.trial.notes[:4]]
+    crowd = replace(crowd, trial=replace(crowd.trial, notes=(*notes, *crowd.trial.notes[4:])))
+    [told] = named(calibration(waiting(*waits[:3]), waiting(*waits[:6], workers=2), crowd))["prepare.wait"].values
     assert len(told) == 2 * counted
     assert told[-2:] == pytest.approx((waits[-1],) * 2 if slower == 1.0 else (waits[5],) * 2)
 
