@@ -74,7 +74,7 @@ class _Conductor:
     def __init__(self, request: AttachRequest, folder: Folder, program: Program, progress: Progress) -> None:
         self._request, self._folder, self._program, self._progress = request, folder, program, progress
         self._ended: float | None = None
-        self._done = ""
+        self._done, self._shown = "", 0.0
 
     def run(self) -> list[dict[str, Any]]:
         self._wait("start", self._training, self._request.patience_s)
@@ -118,22 +118,20 @@ class _Conductor:
     def _states(self) -> set[str]:
         return {told["state"] for told in self._training().values()}
 
-    def _calibrated(self) -> float:
-        """The share of the calibration that is done."""
-        return max((told["calibrated"] for told in self._training().values()), default=0.0)
-
     def _wait(self, phase: str, check: Callable[[], Any], seconds: float = SILENCE_S) -> None:
-        """Until ``check`` holds, so many seconds at the most; a calibration may take longer while it has news."""
+        """Until ``check`` holds, so many seconds at the most; a calibration may take longer while it has batches."""
         label, fraction, self._done = PHASES[phase]
         if self._progress:
             self._progress(label, fraction)
-        seen, until = 0.0, time.monotonic() + seconds
+        seen, until = dict[int, int](), time.monotonic() + seconds
         while not check():
             self._check_alive()
-            if phase == "loader" and (done := self._calibrated()) != seen:
-                seen, until = done, time.monotonic() + seconds
+            told = self._training() if phase == "loader" else {}
+            if (prepared := {pid: found["prepared"] for pid, found in told.items()}) != seen:
+                seen, until = prepared, time.monotonic() + seconds
+                self._shown = max([self._shown, *(found["calibrated"] for found in told.values())])
                 if self._progress:
-                    self._progress(label, fraction + (PHASES["trial"][1] - fraction) * done)
+                    self._progress(label, fraction + (PHASES["trial"][1] - fraction) * self._shown)
             if time.monotonic() >= until:
                 silent = f"{label}: the program did not answer for {format_duration(seconds)}"
                 raise CoresimError(self._untrained() if phase == "start" else silent)

@@ -46,7 +46,7 @@ class Phases:
         self._rank, self._folder, self._plan = rank, folder, plan
         self.found: dict[str, Any] = {}
         spans = dict.fromkeys(("wait_s", "step_s", "calibrated"), 0.0)
-        self._status: dict[str, Any] = {"lead": 0, "periods": 0, "error": None, **spans}
+        self._status: dict[str, Any] = {"lead": 0, "periods": 0, "prepared": 0, "error": None, **spans}
         self._state, self._since, self._told = WATCH, 0.0, 0.0
         self._usage: observe.Usage | None = None
         self._stopping = False
@@ -233,8 +233,9 @@ class Phases:
         self.tell()
 
     def _calibrated(self, done: float) -> None:
-        """Tell now and then how much of the calibration is done."""
+        """Tell now and then how much of the calibration is done, and how many batches were prepared for it."""
         now = self._rank.clock()
+        self._status["prepared"] += 1
         if now - self._told >= TELL_S:
             self._told = now
             self.tell(calibrated=done)

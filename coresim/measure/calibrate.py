@@ -171,7 +171,7 @@ def calibrate(
         reads: whether the trainer reads every batch, as one does whose loader does not pin.
         rounds: independent repeats; where runs were disturbed, these counts run again, up to `MOST_ROUNDS`, in time.
         seed: which samples are drawn in the first round; the next round has the next seed. All runs of a round draw the
-            same, so that they can be compared.
+            same, so that they can be compared; a program's own sampler draws as it likes.
         progress: told the fraction done after every batch.
 
     Raises:

@@ -68,7 +68,7 @@ def _longest(found: Calibration, lone: CalibrationRun) -> CalibrationRun:
             continue
         kinds = zip(lone.trial.notes, run.trial.notes, lone.kinds, run.kinds, strict=False)
         shared = [(_waited(a), _waited(b), int(FIRST in kind)) for a, b, *kind in kinds]
-        pairs = [(sum(one[first:]), sum(two[first:])) for one, two, first in shared if len(one) > first]
+        pairs = [pair for one, two, first in shared for pair in zip(one[first:], two[first:], strict=False)]
         told = all(note.queued is not None for note in (*seen, *run.after_first))
         if told and len(pairs) > 1 and _as_long(pairs):
             best = run

@@ -8,8 +8,8 @@
   much smaller batches were measured too, those two tell both parts: a straight line. Where they were not: the middle,
   in ratio, between not growing at all and growing in proportion. Both ends are taken as two standard uncertainties
   away.
-* What a step costs to launch, a worker to start, and how long a trainer waits for the lock of its interpreter, which
-  other threads keep for a sample at the most, does not depend on the batch.
+* What a step costs to launch, a worker to start, and how long a trainer waits for the lock of its interpreter (assumed)
+  do not depend on the batch.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coresim.report.answer import Answer
     from coresim.validate.ledger import Ledger
 
-#: What holds for every answer of the model; what holds for this one is listed with it.
+#: What holds for every answer of the model, but for the order; what holds for this one is listed with it.
 ASSUMPTIONS = (
     "Cores are physical cores, for one GPU; where a core has several hardware threads, the answer names both.",
     "Of all jobs on the host only this one is simulated: its GPUs are alike and share cores, bandwidth and storage.",
@@ -78,7 +78,7 @@ def evidence(answer: Answer, *more: str) -> list[Section]:
 
 
 def _assumptions(scenario: Scenario) -> tuple[str, ...]:
-    in_order = all(stage.ordered for stage in scenario.stages) if scenario.stages else scenario.loader.ordered
+    in_order = (scenario.stages[-1] if scenario.stages else scenario.loader).ordered
     return tuple(line.format("in order" if in_order else "as they are finished") for line in ASSUMPTIONS)
 
 

@@ -186,7 +186,7 @@ class _Maker:
             device, training = server.ask(Train(first, first.device or self.device))
         tell("calibrating")
         staged, reads = first.option == Option.STAGED, bool(first.model) and not first.pin_memory
-        # As in the trials: what chance adds to one recording is not in the next one, too.
+        # A new seed each time, as in the trials, so that one recording's chance is not repeated in the next.
         seed = time.perf_counter_ns() % 2**32
         ask = Ask(staged, BUDGET_S, pin_memory=first.pin_memory, reads=reads and not staged, seed=seed)
         found = server.calibrate(ask, lambda done: tell(f"running the loader, {20 * int(5 * done)} %"))

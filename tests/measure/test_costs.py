@@ -565,6 +565,13 @@ def test_a_crowd_is_compared_by_the_later_samples_of_its_workers_first_batches(s
     assert told[-2:] == pytest.approx((waits[-1],) * 2 if slower == 1.0 else (waits[5],) * 2)
 
 
+def test_the_longest_waits_are_kept() -> None:
+    waits = [0.5 + place / 1000 for place in range(800)]
+    [told] = named(calibration(waiting(*waits)))["prepare.wait"].values
+    assert len(told) == 2 * len(waits) > MOST_VALUES
+    assert max(told) == pytest.approx(waits[-1])
+
+
 def test_batches_with_new_memory_tell_what_samples_wait_and_not_what_they_cost() -> None:
     waits = (1.0, 0.5, 0.7, 0.9, 0.6, 0.4, 0.8)
     notes = [note(n, cpu=(cpu,) * 2, wall=(cpu + wait,) * 2, queued=0.0)
