@@ -88,8 +88,8 @@ def speed_wanders(ledgers: Mapping[str, Ledger]) -> str:
     return (
         f"A shared machine changes its speed. After {count} calibrations it was off by {factor:.1f} times what the runs"
         " of the calibration themselves differed by (eight of ten trials are within 1.28 such deviations). Profiles and"
-        f" predictions take it as {DRIFT:g} times as uncertain; ledgers that were recorded before took it once or"
-        " twice, and the intervals of those that took it once hold too few trials in most of them."
+        f" predictions take it as {DRIFT:g} times as uncertain; ledgers that were recorded before took it once, twice"
+        " or 2.7 times, and the intervals of those that took it once hold too few trials in most of them."
     )
 
 

@@ -364,10 +364,10 @@ def test_what_the_machine_did_meanwhile_makes_work_less_certain() -> None:
         return read_scenario(profile(**machine).scenario_tables()).workload.send.uncertainty
 
     changing, beside = ((0.9,), (1.1,), (1.0,)), ((0.1, 0.3),)
-    assert send(machine__speed=changing) == pytest.approx(math.hypot(2.7 * (0.02 / 3) ** 0.5, MODEL))
+    assert send(machine__speed=changing) == pytest.approx(math.hypot(2.3 * (0.02 / 3) ** 0.5, MODEL))
     assert send(machine__others=beside) == pytest.approx(math.hypot(0.2, MODEL))
     assert send(machine__speed=changing, machine__others=beside) == pytest.approx(
-        math.hypot(2.7 * (0.02 / 3) ** 0.5, 0.2, MODEL)
+        math.hypot(2.3 * (0.02 / 3) ** 0.5, 0.2, MODEL)
     )
     assert send(machine__others=((5.0,),)) == pytest.approx(math.hypot(1.0, MODEL))  # no more than all of it
 
