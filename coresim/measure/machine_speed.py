@@ -190,10 +190,13 @@ def mean_paces(runs: Sequence[CalibrationRun], cpus: int) -> dict[int, float]:
 
     A virtual machine's CPUs are at times two hardware threads of one core, and then work takes up to half as long again
     for seconds or minutes. A mean over few runs has the share of such times; a median has one of the two speeds.
+
+    Runs that keep less than half a CPU busy stand for their own number of workers only: work after a rest is slower,
+    and the fewer workers, the longer the rests.
     """
     counts = dict.fromkeys(run.workers for run in runs)
     notes = {count: [note for run in runs if run.workers == count for note in run.trial.notes] for count in counts}
-    busy = {count: min(cpus, round(count * duty_of(notes[count]))) for count in counts}
+    busy = {count: min(cpus, round(count * duty_of(notes[count]))) or -count for count in counts}
     found = {}
     for count in counts:
         alike = [run for run in runs if busy[run.workers] == busy[count]]

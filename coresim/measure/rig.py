@@ -22,9 +22,10 @@ MOST_FILES = 4096
 #: The longest that one worker may work on a light batch, s, and the fewest samples of one. A run of two seconds then
 #: has enough of them to tell the later ones from the first.
 LIGHT_S, LEAST_BATCH = 0.25, 8
-#: The longest that a light batch may take, s, the waits of its samples included. Where samples wait, a run has up to
-#: sixteen workers and so enough batches; and their small hand-over costs cannot be carried to much larger batches.
-WAITING_S = 1.0
+#: The longest that a light batch may take, s, the waits of its samples included. A run of two seconds then has enough
+#: for a crowd, whose workers show what samples cost where CPUs hardly rest. With fewer samples, hand-over costs could
+#: not be carried to much larger batches.
+WAITING_S = 0.5
 #: A small batch has so many times fewer samples than a light one.
 SMALLER = 8
 

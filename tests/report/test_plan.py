@@ -126,10 +126,18 @@ def test_the_first_screen_says_on_what_it_rests_and_warns(answer, report):
     assert recorded.startswith("step: a record of another machine; ")
 
 
-@pytest.mark.parametrize("loader", [{}, {"ordered": False}])
-def test_the_assumptions_say_in_which_order_batches_arrive(loader, answer):
-    said = "as they are finished" if loader else "in order"
-    found = replace(answer.result, scenario=read_scenario({**TABLES, "loader": loader}))
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (TABLES, "in order"),
+        ({**TABLES, "loader": {"ordered": False}}, "as they are finished"),
+        # Stages of a scenario's own: the last one says it, whatever the loader does.
+        ({**STAGES, "loader": {"ordered": False}}, "in order"),
+        ({**STAGES, "stage": [{**STAGES["stage"][0], "ordered": False}]}, "as they are finished"),
+    ],
+)
+def test_the_assumptions_say_in_which_order_batches_arrive(tables, said, answer):
+    found = replace(answer.result, scenario=read_scenario(tables))
     lines = [line for section in evidence(replace(answer, result=found)) for block in section.blocks
              for line in getattr(block, "lines", ())]  # fmt: skip
     assert any(line.endswith(f"batches arrive {said}.") for line in lines)

@@ -17,9 +17,11 @@ from effects import effects_of, without, worth
 from made_up import profile, with_work
 
 from coresim.errors import InputError, MissingPartError, NewerFileError, UnknownKeyError
+from coresim.measure.server import Ask
 from coresim.report.validation import one_line, trusted, validation_document, validation_text
 from coresim.sim.fast import simulate
 from coresim.stats import t_quantile
+from coresim.validate import session
 from coresim.validate.grid import Grid, Setting, fixed_step, job_grid, load_grid, quick_grid
 from coresim.validate.latest import keep, latest
 from coresim.validate.ledger import Ledger, MeasuredTrial, RecordedJob, RecordedPoint, load_ledger
@@ -39,6 +41,7 @@ from coresim.validate.score import (
     score,
 )
 from coresim.validate.session import ATTEMPTS, disturbance, judged, unsettled
+from coresim.workloads.named import WorkloadSpec
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the real loader is torch's")
 
@@ -127,6 +130,37 @@ def test_the_score_counts_what_it_says():
     assert found.noise_median == pytest.approx(0.02)
     assert found.rate_mean == pytest.approx((0.09 + 0.4) / 2)
     assert point(SETTING, 0.5, 0.6).throughput_error == pytest.approx(0.025 / 0.02 - 1)
+
+
+class Asked(Exception):
+    """A measuring process was asked to calibrate, with this seed."""
+
+
+class Rig(contextlib.nullcontext):  # type: ignore[type-arg]
+    """A measuring process that only tells what it is asked."""
+
+    facts = SimpleNamespace(batch_size=10)
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def ask(self, request: object, what: str = "") -> None:
+        """Nothing: a rest before the calibration."""
+
+    def calibrate(self, asked: Ask, progress: object) -> None:
+        raise Asked(asked.seed)
+
+
+def test_every_validation_draws_other_samples(monkeypatch):
+    monkeypatch.setattr(session, "Server", lambda *spec, **settings: Rig())
+    monkeypatch.setattr(session, "measure_bandwidth", lambda context: [])
+    grid = Grid("one", "f" * 64, (SETTING,))
+    seeds = set()
+    for _ in range(2):
+        with pytest.raises(Asked) as asked:
+            session.validate(grid, {SETTING.workload: WorkloadSpec(SETTING.workload)}, ledger(), simulate)
+        seeds |= set(asked.value.args)
+    assert len(seeds) == 2
 
 
 def test_dirty_trials_do_not_count():
