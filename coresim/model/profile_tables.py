@@ -50,7 +50,7 @@ SAMPLE, WAIT, STEP = "prepare.sample", "prepare.wait", "prepare.step."
 #: How far a prediction is off, relatively, where the costs are known: of rates, and of the time of a hand-over, which
 #: has more than one mode. Seen in trials made while the model was built; none of them is in a ledger.
 MODEL, HANDOVER = 0.03, 0.3
-#: How many times as far as in the runs of its calibration a shared machine's speed is off in other minutes. Seen in 621
+#: How many times as far as in the runs of its calibration a shared machine's speed is off in other minutes. Seen in 642
 #: calibrations and the trials after them; `calibration/README.md` begins with what the ledgers there show.
 DRIFT = 2.3
 SPEED, OTHERS, BUSY, SENDERS = "machine.speed", "machine.others", "accelerator.step.busy.", "receive.cpu."

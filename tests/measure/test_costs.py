@@ -14,7 +14,7 @@ from coresim.measure import costs
 from coresim.measure.calibrate import Calibration, CalibrationRun
 from coresim.measure.cautions import CONTRADICTION, cautions_of, contradiction
 from coresim.measure.costs import MOST_VALUES, measurements, usual_paces
-from coresim.measure.machine_speed import shared_cv
+from coresim.measure.machine_speed import mean_paces, shared_cv
 from coresim.measure.notes import Note
 from coresim.measure.pacing import COLD, DRAINED, FIRST, PACED_STEP, RESTED, STREAMED
 from coresim.measure.subject import Subject
@@ -611,6 +611,18 @@ def test_where_samples_wait_work_costs_what_it_does_on_the_busiest_core(
     assert usual_paces(made)[1] == pace
     # A trainer that receives from few workers rests as long in a training.
     assert found["receive.cpu"].mean == pytest.approx(0.04)
+
+
+def test_where_cpus_rest_each_number_of_workers_has_a_pace_of_its_own() -> None:
+    """Three of ten cores' worth of work and less; sixteen and twenty workers want one core and more."""
+    paces = {1: 3.0, 2: 2.0, 8: 1.0}
+    rests = [resting(workers, 0.01, pace=paces[workers] * off) for off in (0.9, 1.1) for workers in paces]
+    busy = [resting(16, 0.015, pace=1.2), resting(20, 0.015, pace=1.6)]
+    assert mean_paces([*rests, *busy], cpus=2) == pytest.approx({**paces, 16: 1.4, 20: 1.4})
+    # What few workers rest is no change of the machine's speed.
+    made = calibration(*rests)
+    speed = named(replace(made, usual_pace=mean_paces(rests, cpus=2)))["machine.speed"]
+    assert speed.flat == pytest.approx([1.0 / off for off in (0.9, 1.1) for _ in range(3)])
 
 
 def test_runs_with_few_workers_and_with_many_are_not_mixed() -> None:
