@@ -614,7 +614,7 @@ def test_where_samples_wait_work_costs_what_it_does_on_the_busiest_core(
 
 
 def test_where_cpus_rest_each_number_of_workers_has_a_pace_of_its_own() -> None:
-    """Three of ten cores' worth of work and less; sixteen and twenty workers want one core and more."""
+    """Up to eight workers keep less than half a CPU busy; sixteen and twenty keep one busy."""
     paces = {1: 3.0, 2: 2.0, 8: 1.0}
     rests = [resting(workers, 0.01, pace=paces[workers] * off) for off in (0.9, 1.1) for workers in paces]
     busy = [resting(16, 0.015, pace=1.2), resting(20, 0.015, pace=1.6)]
