@@ -113,7 +113,6 @@ def _provenance(draws: SpeedDraws, evidence: Evidence) -> tuple[str, ...]:
     """Where each factor comes from, for people."""
     seen = [f"{point.at:g}" for point in evidence.speeds]
     told = {"pressure": "the job under pressure", "moved": "the bytes it moves", "bandwidth": "the bandwidth"}
-    ceiling = len(evidence.bandwidth) > 1 or evidence.channels
     cores = f"{evidence.cores} cores" if evidence.cores else "a host that does not say how many cores it has"
     lines = [
         f"s(k): measured with {' and '.join(seen)} busy on {cores}" if len(seen) > 1 else f"s(k): one core on {cores}",
@@ -121,8 +120,7 @@ def _provenance(draws: SpeedDraws, evidence: Evidence) -> tuple[str, ...]:
         + ("from the clock at work" if evidence.droop else "assumed"),
         f"memory: {_share(draws, draws.memory)} of a sample's time, from "
         + (" and ".join(words for name, words in told.items() if getattr(evidence, name)) or "what is usual"),
-        f"ceiling: the streams of {_share(draws, draws.ceiling, '.2g')} cores fill the memory, "
-        + ("from bandwidth" if ceiling else "assumed from its cores"),
+        f"ceiling: the streams of {_share(draws, draws.ceiling, '.2g')} cores fill the memory, {_ceiling(evidence)}",
         f"overhead: {_share(draws, draws.overhead)} for working beside others, "
         + ("from what two lose" if len(seen) > 1 else "assumed"),
     ]
@@ -130,6 +128,17 @@ def _provenance(draws: SpeedDraws, evidence: Evidence) -> tuple[str, ...]:
         how = "measured" if evidence.sibling else "assumed"
         lines.append(f"siblings: a second thread adds {_share(draws, draws.sibling)} of a core, {how}")
     return tuple(lines)
+
+
+def _ceiling(evidence: Evidence) -> str:
+    """Where the ceiling comes from."""
+    if len(evidence.bandwidth) > 1:
+        return "from bandwidth"
+    if evidence.channels is None:
+        return "assumed from its cores"
+    return "from the processor's memory channels and " + (
+        "one core's bandwidth" if evidence.bandwidth else "what one core usually streams"
+    )
 
 
 def _share(draws: SpeedDraws, values: Array, form: str = ".0%") -> str:

@@ -55,12 +55,17 @@ class Assumed(NamedTuple):
         memory: f, a ratio. Decoding and augmenting touch memory little; held against published curves in
             `calibration/scaling.py`.
         ceiling: c over the host's cores, a ratio. The middle of the 44 processors in ``coresim/data/machines.csv`` has
-            5.9 GB/s a core, of which 80 % arrive; one core alone streams about 11 GB/s, and so c is 0.43. The
-            processors differ by 34 %, but the published curves do not bear out so wide an interval.
+            5.9 GB/s a core, of which 80 % arrive; with one core that streams 11 GB/s alone, c is 0.43. Most cores
+            stream more (see ``stream``), but 0.2 or 0.26 meet the published curves less well. The processors differ by
+            34 %; the curves do not bear out so wide an interval.
         overhead: o, a ratio; from the published curves that begin with one core.
         sibling: what a second hardware thread adds; published: 0 to 25 % of a core.
         cores: of a host that does not say (a virtual machine shows its own share), a ratio: middle and spread of the
             cores per socket of the same processors.
+        stream: bytes per second that one core alone streams, a ratio, where the memory channels are known and no
+            bandwidth was measured. Published of one thread: 12 GB/s (Skylake), 18 (Broadwell, "CPU battle of the
+            decade", AnandTech 2017) and 20 (Haswell, McCalpin in Intel's forum, 2018); measured by this package: 12
+            (Sapphire Rapids) and 44 (Zen 4).
         misfit: standard deviation of the logarithm by which a real curve leaves the model
             (where it was measured, see `coresim.model.speed.JOBS`).
         kept: correlation of these misfits at two core counts. The more it is, the better the published curves are
@@ -74,6 +79,7 @@ class Assumed(NamedTuple):
     overhead: Spread = Spread(0.07, 0.5)
     sibling: Spread = Spread(0.12, 0.10)
     cores: Spread = Spread(48.0, 0.5)
+    stream: Spread = Spread(18e9, 0.5)
     misfit: float = 0.06
     kept: float = 0.6
     bytes_known: float = 0.3
@@ -248,17 +254,17 @@ def _likelihood(draws: SpeedDraws, evidence: Evidence, assumed: Assumed) -> Arra
         found += _normal(np.log(draws.clock(point.at)), math.log(point.value), point.uncertainty)
     for point in evidence.pressure:
         found += _normal(np.log(draws.slowed(1.0 + point.at)), math.log(point.value), point.uncertainty)
-    if evidence.bandwidth:
-        alone = evidence.bandwidth[0]
-        for point in evidence.bandwidth[1:]:
-            stretched = math.log(point.at * alone.value / point.value)
-            exact = math.hypot(point.uncertainty, alone.uncertainty)
-            found += _normal(np.log(draws.stretch(point.at)), stretched, exact)
-        if evidence.channels is not None:
-            full = CHANNELS[0] * evidence.channels / alone.value
-            found += _normal(np.log(draws.ceiling), math.log(full), CHANNELS[1])
-        if evidence.moved is not None:
-            found += _at_least(np.log(draws.memory), math.log(evidence.moved / alone.value), assumed.bytes_known)
+    alone = evidence.bandwidth[0] if evidence.bandwidth else SpeedPoint(1, *assumed.stream)
+    for point in evidence.bandwidth[1:]:
+        stretched = math.log(point.at * alone.value / point.value)
+        exact = math.hypot(point.uncertainty, alone.uncertainty)
+        found += _normal(np.log(draws.stretch(point.at)), stretched, exact)
+    if evidence.channels is not None:
+        full = CHANNELS[0] * evidence.channels / alone.value
+        found += _normal(np.log(draws.ceiling), math.log(full), math.hypot(CHANNELS[1], alone.uncertainty))
+    if evidence.moved is not None:
+        exact = math.hypot(assumed.bytes_known, alone.uncertainty)
+        found += _at_least(np.log(draws.memory), math.log(evidence.moved / alone.value), exact)
     for point in evidence.sibling:
         gained = 1.0 + draws.sibling * (1.0 - draws.memory)
         found += _normal(np.log(gained), math.log(point.value), point.uncertainty)

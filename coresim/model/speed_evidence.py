@@ -81,7 +81,7 @@ def evidence(found: Sequence[Measurement], host: HostFacts, sample_bytes: float 
     return Evidence(
         speeds=tuple(SpeedPoint(k, alone / stats.median(m.flat), noise) for k, m in scaling.items()),
         bandwidth=tuple(bandwidth),
-        droop=(_ratios(_named(found, "spin."), 1, faster=True) or _clocks(host)) if not host.hypervisor else (),
+        droop=() if host.hypervisor else _ratios(_named(found, "spin."), 1, faster=True) or _clocks(host),
         pressure=tuple(pressure),
         sibling=tuple(p._replace(value=2.0 / p.value) for p in _ratios(_named(found, "sibling."), 1)),
         channels=channels_of(host.cpu_model, host.sockets) if whole else None,
@@ -107,11 +107,14 @@ def _ratios(named: Mapping[int, Measurement], base: int, *, faster: bool = False
 
 
 def _clocks(host: HostFacts) -> tuple[SpeedPoint, ...]:
-    """If no spin was measured: all cores together run about half-way between the base clock and the highest."""
+    """If no spin was measured."""
     low, high, cores = host.clock_base_hz, host.clock_max_hz, host.physical_cores
-    if not low or not high or not cores or low >= high:
-        return ()
-    return (SpeedPoint(cores, (1 + low / high) / 2, (1 - low / high) / 4),)
+    return (all_core_clock(low, high, cores),) if low and high and cores and low < high else ()
+
+
+def all_core_clock(low: float, high: float, cores: int) -> SpeedPoint:
+    """All cores together run about half-way between the base clock ``low`` and the highest of one, in one unit."""
+    return SpeedPoint(cores, (1 + low / high) / 2, (1 - low / high) / 4)
 
 
 def _placed(point: SpeedPoint, deviation: float, others: float) -> SpeedPoint:

@@ -97,6 +97,15 @@ def test_every_natural_experiment_is_predicted_or_named_with_its_reason() -> Non
     assert all(f"- {case.case} ({case.machine}): {case.left_out}" in page for case in cases if case.left_out)
 
 
+def test_what_a_named_processor_tells_is_given() -> None:
+    known = {case.case: case for case in node_cases.load()}
+    dgx = known["EfficientNet-B0 AMP, DGX A100"]
+    assert dgx.channels == pytest.approx(2 * 204.8e9) and dgx._replace(machine="not given").channels is None
+    # With fewer channels for as many cores, and a clock that falls further, the workers of a node lack more.
+    bare = dgx._replace(machine="", clocks="")
+    assert node_cases.predicted(dgx, dgx) > node_cases.predicted(bare, bare)
+
+
 def test_the_loss_of_a_node_is_of_its_shared_cores() -> None:
     known = {case.case: case for case in node_cases.load()}
     assert known["ResNet-50 AMP, DGX-1"].loss == pytest.approx(1 - 8322 / 9600)

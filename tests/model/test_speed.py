@@ -135,6 +135,31 @@ def test_memory_channels_give_a_ceiling_to_one_core() -> None:
     assert narrow.values[-1] < wide.values[-1]
 
 
+def test_memory_channels_of_a_known_processor_count_where_no_bandwidth_was_measured() -> None:
+    narrow, wide = (fit(Evidence(channels=c, cores=CORES), CORES) for c in (50e9, 400e9))
+    assumed = fit(Evidence(cores=CORES), CORES)
+    assert narrow.values[-1] < assumed.values[-1] < wide.values[-1]
+    # Known less exactly than where one core's bandwidth was measured, and so nearer to what is assumed.
+    alone = (SpeedPoint(1, ASSUMED.stream.value, 0.02),)
+    assert fit(Evidence(bandwidth=alone, channels=50e9, cores=CORES), CORES).values[-1] < narrow.values[-1]
+
+
+@pytest.mark.parametrize(
+    ("measured", "channels", "told"),
+    [
+        (0, None, "assumed from its cores"),
+        (1, None, "assumed from its cores"),
+        (0, 100e9, "from the processor's memory channels and what one core usually streams"),
+        (1, 100e9, "from the processor's memory channels and one core's bandwidth"),
+        (2, 100e9, "from bandwidth"),
+    ],
+)
+def test_the_provenance_says_where_the_ceiling_comes_from(measured: int, channels: float | None, told: str) -> None:
+    bandwidth = tuple(SpeedPoint(count, 10e9 * count, 0.04) for count in range(1, measured + 1))
+    found = fit(Evidence(bandwidth=bandwidth, channels=channels, cores=CORES), 2)
+    assert next(line for line in found.provenance if line.startswith("ceiling")).endswith(told)
+
+
 def test_siblings_add_what_is_measured_and_nothing_where_there_are_none() -> None:
     assert fit(Evidence(cores=8), 8).sibling == 0.0
     found = fit(Evidence(sibling=(SpeedPoint(2, 1.2, 0.01),), cores=8, threads_per_core=2), 8)
