@@ -42,7 +42,7 @@ INLINE = 0.2
 #: Share of the time between two batches from which on handing them over is notable.
 NOTABLE_HANDOVER = 0.01
 #: The most workers of a crowd whose samples wait, unless there are as many cores.
-MOST_WAITING = 16
+MOST_WAITING = 32
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from coresim.errors import InputError
 from coresim.model import lock
-from coresim.model.crowding import on_cores, time_lost
+from coresim.model.crowding import on_cores, receiving, time_lost
 from coresim.model.dispatch import deals_after_receipt, has_pin_thread, wait_for_deal, waits_before_deal
-from coresim.model.handover import EVENED_OUT_S, STATES, after_spinning, receiving, state_of, usual
+from coresim.model.handover import EVENED_OUT_S, STATES, after_spinning, state_of, usual
 from coresim.model.option import Option, read_option
 from coresim.model.pipeline import Phase, Pipeline, Stage, Trainer
 from coresim.model.scenario import Scenario, StageTable, with_services
@@ -108,7 +108,7 @@ def _organise(
     if option == Option.NO_OVERLAP:
         return (), replace(_trainer(scenario, _preparation(scenario), receives=False), run_ahead=0), None
     workload = scenario.workload
-    longer = receiving(workers, workload.consumer_growth, workload.consumer_by_workers)
+    longer = receiving(workload, workers, scenario.accelerator.count)
     scenario = with_services(scenario, longer, "consumer")
     if option == Option.STAGED:
         trainer = _trainer(scenario, receives=False, copies=False)

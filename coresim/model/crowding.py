@@ -1,7 +1,8 @@
-"""Library threads inside loader workers: when workers x threads exceed the cores, and what that costs.
+"""What costs depend on because others share the cores: other workers, other ranks, and the threads of their libraries.
 
-Sharing cores costs nothing in `coresim.model.pipeline`; threads that spin and wait for one another do. What is
-published bounds the loss per excess thread per core only loosely, so it is a range, which the answer's interval shows.
+Library threads inside loader workers cost more when workers x threads exceed the cores. Sharing costs nothing in
+`coresim.model.pipeline`; threads that spin and wait for one another do. What is published bounds the loss per excess
+thread per core only loosely, so it is a range, which the answer's interval shows.
 Source: https://github.com/open-mmlab/mmdetection/pull/6867 and issues/3306. 8 workers of 64 threads took 2.14 s instead
 of 0.24 s for a batch, 8.9 times as long. 8 workers keep 8 cores busy, so each core had about 64 threads: a loss of
 0.125 for each thread beyond the first. 2048 threads on 64 cores cost a GPU-bound job only 0.019 of 0.213 s: perhaps
@@ -16,7 +17,7 @@ from functools import lru_cache
 
 from coresim.model.dispatch import has_pin_thread
 from coresim.model.option import Option
-from coresim.model.scenario import Scenario, with_services
+from coresim.model.scenario import Scenario, WorkloadCosts, with_services
 
 #: Relative growth of the CPU work per thread per core beyond the first: the middle of what is published, and its ends.
 LOSS, LEAST, MOST = 0.0625, 0.0, 0.125
@@ -87,6 +88,20 @@ def time_lost(scenario: Scenario, option: Option, workers: int, cores: float) ->
     if option == Option.NO_OVERLAP or scenario.stages:  # these have no workers
         tasks = math.inf
     return host.sharing_loss * min(1.0, max(0.0, width - 1.0)) * min(1.0, max(0.0, tasks - width))
+
+
+def receiving(workload: WorkloadCosts, workers: int, ranks: int = 1) -> float:
+    """The trainer's CPU time to receive a batch from one of ``workers`` workers, over that with one worker in all.
+
+    Many senders make it longer: more wake-ups, more open files, colder caches. It is shorter where cores rest less,
+    because work after a rest takes longer. Both show in ``calibration/``. The workers of other ranks keep cores from
+    resting too, for as long as they do not wait (`calibration/ranks-noon.note.md`).
+    """
+    work = workload.batch_size * workload.preprocess.mean + workload.collate.mean
+    period = work + workload.batch_size * workload.fetch.mean
+    busy = int(ranks * workers * work / period) if period > 0 else 0
+    table = workload.consumer_by_workers
+    return (1.0 + workload.consumer_growth * (workers - 1)) * table[min(max(workers, busy), len(table)) - 1]
 
 
 @lru_cache(maxsize=64)

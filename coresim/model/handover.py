@@ -181,20 +181,6 @@ def after_spinning(services: Sequence[Service]) -> tuple[Service, ...]:
     )
 
 
-def receiving(workers: int, growth: float, by_workers: Sequence[float]) -> float:
-    """The trainer's CPU time to receive a batch, over that with one worker.
-
-    Many senders make it longer: more wake-ups, more open files, colder caches. It is shorter where batches come more
-    often: the trainer rests less, and work after a rest takes longer. Both show in ``calibration/``.
-
-    Args:
-        workers: of its loader.
-        growth: share that each of them beyond the first adds.
-        by_workers: measured with 1, 2, ... workers, over that with one; the last holds on.
-    """
-    return (1.0 + growth * (workers - 1)) * by_workers[min(workers, len(by_workers)) - 1]
-
-
 def usual(handover: Handover) -> Service:
     """The waiting where the batch was there, its maker rests and cores are free, or in the known state most like it."""
     return (handover.services() or (ZERO,))[0]

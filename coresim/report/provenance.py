@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from coresim.advise.recommend import Recommendation
 from coresim.model import lock
 from coresim.model.build import build
-from coresim.model.crowding import on_cores, time_lost
-from coresim.model.handover import AFTER_SPINNING, RELEASE, UNSEEN, receiving
+from coresim.model.crowding import on_cores, receiving, time_lost
+from coresim.model.handover import AFTER_SPINNING, RELEASE, UNSEEN
 from coresim.model.option import Option
 from coresim.model.overrides import provenance_after
 from coresim.model.profile import Profile
@@ -102,7 +103,8 @@ def input_lines(
         if workload.consumer_growth:
             known, growth = after("workload.consumer_growth", seen), f"{100 * workload.consumer_growth:.2g} %"
             yield f"each worker beyond the first adds {growth} to the time to receive a batch: {known}"
-        factor = receiving(workers, 0.0, workload.consumer_by_workers)
+        ranks = answer.scenario.accelerator.count
+        factor = receiving(replace(workload, consumer_growth=0.0), workers, ranks)
         if factor != 1.0:
             known = after("workload.consumer_by_workers", seen)
             yield f"receiving a batch from {workers} workers takes {factor:.2f} times as long as from one: {known}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coresim import stats
-from coresim.model.handover import receiving
+from coresim.model.crowding import receiving
 from coresim.model.option import Option
 from coresim.sim.noise import NOISE
 from coresim.validate.grid import Setting
@@ -107,7 +107,7 @@ def cost_changes(point: RecordedPoint, costs: Costs) -> Mapping[str, float]:
         speed = speeds[min(point.setting.busy, len(speeds)) - 1]
         found[WORK] = stats.mean(noted) * speed / work - 1.0
     if point.setting.option == Option.OVERLAPPED and workload.consumer.mean > 0:
-        longer = receiving(point.setting.workers, workload.consumer_growth, workload.consumer_by_workers)
+        longer = receiving(workload, point.setting.workers, point.setting.ranks)
         found[RECEIVING] = stats.mean([t.receive_s for t in trials]) / (longer * workload.consumer.mean) - 1.0
     pins = [t.pin_s for t in trials if t.pin_s is not None]
     if pins and workload.pin.mean > 0:

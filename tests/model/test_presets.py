@@ -17,6 +17,7 @@ from coresim.model.build import build
 from coresim.model.pipeline import Pipeline
 from coresim.model.presets import PRESETS
 from coresim.model.scenario import Scenario, read_scenario
+from coresim.model.service import ZERO
 from coresim.report.settings import loader_settings
 
 
@@ -99,6 +100,17 @@ def test_receiving_takes_as_long_as_it_was_measured_to_with_so_many_workers() ->
     job = replace(job, workload=replace(job.workload, consumer_by_workers=(1.0, 1.5, 0.5), consumer_growth=0.1))
     times = [build(job, 2, 64.0, workers).trainer.consumer.service.mean for workers in (1, 2, 3, 11)]
     assert times == pytest.approx([factor * job.workload.consumer.mean for factor in (1.0, 1.65, 0.6, 1.0)])
+
+
+def test_workers_of_other_ranks_keep_cores_from_resting_unless_they_wait() -> None:
+    job = scenario("pytorch")
+    busy = replace(job.workload, consumer_by_workers=(1.0, 0.9, 0.8, 0.7), fetch=ZERO)
+    waiting = replace(busy, fetch=busy.preprocess.scaled(99.0))
+    for workload, factors in ((busy, (1.0, 0.9, 0.7)), (waiting, (1.0, 1.0, 1.0))):
+        ranks = [replace(job.accelerator, count=count) for count in (1, 2, 8)]
+        jobs = [replace(job, workload=workload, accelerator=device) for device in ranks]
+        times = [build(job, 2, 64.0, 1).trainer.consumer.service.mean for job in jobs]
+        assert times == pytest.approx([factor * job.workload.consumer.mean for factor in factors])
 
 
 def test_dali_s_threads_share_each_batch() -> None:
