@@ -2,8 +2,9 @@
 
 ``node_cases.csv`` holds one published pair of rates per row, of one GPU and of a whole node, or the reason for which it
 is left out. A row is predicted if it has both rates, the host's cores and the loader workers of each GPU; ``not_held``
-says what it lacks to be held to the bound. ``clocks``: base and highest clock of the processor, GHz. *Loss* is 1 - rate
-of n GPUs / (n x rate of one GPU). ``bound`` is what holds the one GPU back by the source:
+says what it lacks to be held to the bound. ``clocks``: base and highest clock of the processor, GHz, by its vendor's
+data sheet. *Loss* is 1 - rate of n GPUs / (n x rate of one GPU). ``bound`` is what holds the one GPU back by the
+source:
 
 * ``loader``: nets of different cost have the same rate, within `PUBLISHED`. The cost of a sample is what makes the
   workers of one GPU as fast as that; the source does not give the step, which is taken as `STEP` of the loader's time

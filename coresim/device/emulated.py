@@ -68,11 +68,15 @@ class EmulatedDevice(Device):
         """An event on the queue of the steps."""
         return self._steps.add(Work(self.host.wall(), self.like.event))
 
+    def query(self, event: Work) -> bool:
+        """Whether the moment at which it ends is known and has passed."""
+        return event.end is not None and event.end <= self.host.wall()
+
     def elapsed(self, start: Work, end: Work) -> float:
         """Device seconds between two events; ValueError where one is not reached."""
-        if start.end is None or end.end is None or max(start.end, end.end) > self.host.wall():
+        if not (self.query(start) and self.query(end)):
             raise ValueError("an event is not reached: synchronise first")
-        return end.end - start.end
+        return end.known() - start.known()
 
     def synchronise(self, event: Work | None = None) -> None:
         """Wait for an event, or for both queues."""

@@ -95,11 +95,12 @@ def receiving(workload: WorkloadCosts, workers: int, ranks: int = 1) -> float:
 
     Many senders make it longer: more wake-ups, more open files, colder caches. It is shorter where cores rest less,
     because work after a rest takes longer. Both show in ``calibration/``. The workers of other ranks keep cores from
-    resting too, for as long as they do not wait (`calibration/ranks-noon.note.md`).
+    resting too, for as long as they do not wait: of all workers so many count, and no fewer than a loader's own
+    (`calibration/ranks-noon.note.md`).
     """
     work = workload.batch_size * workload.preprocess.mean + workload.collate.mean
     period = work + workload.batch_size * workload.fetch.mean
-    busy = int(ranks * workers * work / period) if period > 0 else 0
+    busy = round(ranks * workers * work / period) if period > 0 else 0
     table = workload.consumer_by_workers
     return (1.0 + workload.consumer_growth * (workers - 1)) * table[min(max(workers, busy), len(table)) - 1]
 

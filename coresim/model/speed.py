@@ -6,9 +6,9 @@
   nothing at first, in proportion beyond the c cores whose pure streams the memory can serve. This is the roofline's
   ceiling (Williams, Waterman and Patterson 2009, doi:10.1145/1498765.1498785) with the rounded corner that multicore
   saturation shows (Stengel et al. 2015, doi:10.1145/2751205.2751240). c is known from the bandwidth of several cores
-  together, or from the memory channels over one core's bandwidth. f is known from *pressure*, the job on one core while
-  others stream (Mars et al. 2011, Bubble-Up, doi:10.1145/2155620.2155650), and is at least the share of one core's
-  bandwidth that the job's own bytes take.
+  together, or from the memory channels over one core's bandwidth, measured or usual. f is known from *pressure*, the
+  job on one core while others stream (Mars et al. 2011, Bubble-Up, doi:10.1145/2155620.2155650), and is at least the
+  share of one core's bandwidth that the job's own bytes take.
 * *Overhead*: what working beside others costs at all (waking up, shared queues): 1 / (1 + o (1 - 1 / k)). One of k
   workers meets another in 1 - 1 / k of its turns. Most of it is paid by the second core, so s(2) tells it.
 * *Siblings*: a second hardware thread on a busy core adds a share of that core, of the part that is not memory time.
@@ -117,7 +117,7 @@ def _provenance(draws: SpeedDraws, evidence: Evidence) -> tuple[str, ...]:
     lines = [
         f"s(k): measured with {' and '.join(seen)} busy on {cores}" if len(seen) > 1 else f"s(k): one core on {cores}",
         f"droop: {_share(draws, draws.droop)} slower with all cores busy, "
-        + ("from the clock at work" if evidence.droop else "assumed"),
+        + ("from its clock, at work or as the system states it" if evidence.droop else "assumed"),
         f"memory: {_share(draws, draws.memory)} of a sample's time, from "
         + (" and ".join(words for name, words in told.items() if getattr(evidence, name)) or "what is usual"),
         f"ceiling: the streams of {_share(draws, draws.ceiling, '.2g')} cores fill the memory, {_ceiling(evidence)}",
@@ -132,13 +132,11 @@ def _provenance(draws: SpeedDraws, evidence: Evidence) -> tuple[str, ...]:
 
 def _ceiling(evidence: Evidence) -> str:
     """Where the ceiling comes from."""
-    if len(evidence.bandwidth) > 1:
-        return "from bandwidth"
-    if evidence.channels is None:
+    measured, channels = len(evidence.bandwidth), evidence.channels is not None
+    if measured < 2 and not channels:
         return "assumed from its cores"
-    return "from the processor's memory channels and " + (
-        "one core's bandwidth" if evidence.bandwidth else "what one core usually streams"
-    )
+    usual = "the bandwidth" if measured > 1 else "one core's bandwidth" if measured else "what one core usually streams"
+    return f"from {usual}" + (" and the processor's memory channels" if channels else "")
 
 
 def _share(draws: SpeedDraws, values: Array, form: str = ".0%") -> str:

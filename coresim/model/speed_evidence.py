@@ -107,7 +107,7 @@ def _ratios(named: Mapping[int, Measurement], base: int, *, faster: bool = False
 
 
 def _clocks(host: HostFacts) -> tuple[SpeedPoint, ...]:
-    """If no spin was measured."""
+    """The clock with all cores busy beside that of one, as the system states it; for where no spin was measured."""
     low, high, cores = host.clock_base_hz, host.clock_max_hz, host.physical_cores
     return (all_core_clock(low, high, cores),) if low and high and cores and low < high else ()
 

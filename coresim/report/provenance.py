@@ -107,7 +107,9 @@ def input_lines(
         factor = receiving(replace(workload, consumer_growth=0.0), workers, ranks)
         if factor != 1.0:
             known = after("workload.consumer_by_workers", seen)
-            yield f"receiving a batch from {workers} workers takes {factor:.2f} times as long as from one: {known}"
+            beside = f", beside those of {ranks - 1} other ranks," if ranks > 1 else ""
+            longer = f"{factor:.2f} times as long as from one"
+            yield f"receiving a batch from {workers} workers{beside} takes {longer}: {known}"
     threads = loader.in_process and answer.point.option == Option.OVERLAPPED
     if loader.gil and (threads or answer.point.option == Option.STAGED):
         usual = f"assumed, \u00b1{200 * lock.DEVIATION:.0f} points; calibration/probe_lock.py measures it"

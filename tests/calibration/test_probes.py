@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coresim.model import lock
 from coresim.model.build import build
 from coresim.model.handover import EVENED_OUT_S, RELEASE
 from coresim.model.pipeline import Pipeline
@@ -166,3 +167,19 @@ def test_where_a_core_is_free_a_trainer_has_a_pinned_batch_at_once(run: dict[str
     """Two cores: with one worker one of them is free, with two a trainer that is woken may have to wait for one."""
     assert run["there"]["median"] < 0.05
     assert run["woken"]["most"] < 0.5 if run["workers"] == 1 else run["woken"]["most"] > 1.0
+
+
+@pytest.mark.parametrize("what", ["1.5 MB in 2 tensors", "26 kB of numbers that are no tensors"])
+def test_receiving_takes_no_longer_from_many_senders(what: str) -> None:
+    """So a profile keeps the cost that was measured with the most workers for more of them."""
+    [run] = runs("senders", what)
+    alone, most = (statistics.median(run["cpu_s"][count]) for count in ("1", "64"))
+    assert most < alone and run["growth"] < 2 * run["deviation"]
+
+
+def test_what_passing_the_lock_costs_is_assumed_near_what_was_measured() -> None:
+    for what in ("A loop of the interpreter alone.", "A call into C that keeps the lock."):
+        [run] = runs("lock", what)
+        assert abs(run["passing"] - lock.PASSING) < 2 * lock.DEVIATION
+        alone, many = run["turn_s"]["1"], run["turn_s"]["16"]
+        assert many / alone == pytest.approx(lock.longer(16), abs=lock.DEVIATION)

@@ -89,8 +89,11 @@ def test_what_is_not_reached_cannot_be_timed() -> None:
     start = device.record()
     device.launch(STEP, LAUNCH)
     end = device.record()
+    assert not device.query(end)
     with pytest.raises(ValueError, match="synchronise first"):
         device.elapsed(start, end)
+    device.synchronise(end)
+    assert device.query(start) and device.query(end)
 
 
 def test_a_pinned_copy_waits_its_turn_and_nobody_waits_for_it() -> None:
@@ -336,6 +339,7 @@ def test_the_host_as_its_own_device_is_never_behind() -> None:
     start = device.record()
     device.synchronise(start)
     assert device.elapsed(start, device.record()) >= 0 and not device.asynchronous
+    assert device.query(device.record())
     assert device.copy(torch.ones(2)).sum() == 2 and device.pin(torch.ones(2)).sum() == 2
     assert device.name() == "cpu"
 
@@ -378,6 +382,9 @@ class Event:
     def synchronize(self) -> None:
         self._device.synchronise(self.mark)
 
+    def query(self) -> bool:
+        return self._device.query(self.mark)
+
 
 def test_cuda_events_are_seconds_and_a_hold_is_calibrated_once() -> None:
     below, host = still()
@@ -388,7 +395,9 @@ def test_cuda_events_are_seconds_and_a_hold_is_calibrated_once() -> None:
     device.hold(0.5)
     end = device.record()
     assert cuda.synchronised == readings and end.mark.end > host.now
+    assert not device.query(start) and not device.query(end)
     device.synchronise(end)
+    assert device.query(end)
     assert device.elapsed(start, end) == pytest.approx(0.5)
     device.synchronise()
     assert cuda.synchronised == readings + 1 and device.asynchronous

@@ -105,8 +105,8 @@ def test_receiving_takes_as_long_as_it_was_measured_to_with_so_many_workers() ->
 def test_workers_of_other_ranks_keep_cores_from_resting_unless_they_wait() -> None:
     job = scenario("pytorch")
     busy = replace(job.workload, consumer_by_workers=(1.0, 0.9, 0.8, 0.7), fetch=ZERO)
-    waiting = replace(busy, fetch=busy.preprocess.scaled(99.0))
-    for workload, factors in ((busy, (1.0, 0.9, 0.7)), (waiting, (1.0, 1.0, 1.0))):
+    half, waiting = (replace(busy, fetch=busy.preprocess.scaled(more)) for more in (0.5, 99.0))
+    for workload, factors in ((busy, (1.0, 0.9, 0.7)), (half, (1.0, 1.0, 0.7)), (waiting, (1.0, 1.0, 1.0))):
         ranks = [replace(job.accelerator, count=count) for count in (1, 2, 8)]
         jobs = [replace(job, workload=workload, accelerator=device) for device in ranks]
         times = [build(job, 2, 64.0, 1).trainer.consumer.service.mean for job in jobs]

@@ -119,7 +119,7 @@ def test_the_clock_at_work_replaces_what_is_assumed() -> None:
     falls = fit(Evidence(droop=(SpeedPoint(CORES, 0.8, 0.005),), cores=CORES), CORES)
     # Both at once: the clock falls by a fifth, and less than before is left for nothing.
     assert falls.values[-1] / held.values[-1] == pytest.approx(0.82, abs=0.04)
-    assert "from the clock" in held.provenance[1] and "assumed" in fit(Evidence(cores=4)).provenance[1]
+    assert "from its clock" in held.provenance[1] and "assumed" in fit(Evidence(cores=4)).provenance[1]
 
 
 def test_bytes_that_a_sample_moves_are_memory_time_at_least() -> None:
@@ -149,9 +149,10 @@ def test_memory_channels_of_a_known_processor_count_where_no_bandwidth_was_measu
     [
         (0, None, "assumed from its cores"),
         (1, None, "assumed from its cores"),
-        (0, 100e9, "from the processor's memory channels and what one core usually streams"),
-        (1, 100e9, "from the processor's memory channels and one core's bandwidth"),
-        (2, 100e9, "from bandwidth"),
+        (0, 100e9, "from what one core usually streams and the processor's memory channels"),
+        (1, 100e9, "from one core's bandwidth and the processor's memory channels"),
+        (2, None, "from the bandwidth"),
+        (2, 100e9, "from the bandwidth and the processor's memory channels"),
     ],
 )
 def test_the_provenance_says_where_the_ceiling_comes_from(measured: int, channels: float | None, told: str) -> None:
