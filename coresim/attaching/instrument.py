@@ -29,17 +29,19 @@ def calibrate(
         workers: how many the program has. A data set that cannot be read with more, such as a stream of as many files,
             or with fewer, is not; where it can be read with no fewer than there are CPUs, they share these.
         pin_memory: whether a thread copies its batches to pinned memory.
-        budget_s: wall seconds; slow batches may take longer, and it runs twice where the parts of a batch contradict
+        budget_s: wall seconds; slow batches may take longer, and it runs again where the parts of a batch contradict
             what it took.
         progress: told the fraction done after every batch.
 
     Raises:
         InputError: the data set or the collate function failed in a worker.
+        CoresimError: the parts of a batch contradict what it took.
     """
     from coresim.measure import calibrate as instrument  # noqa: PLC0415 (see the module's text)
     from coresim.measure import costs  # noqa: PLC0415
     from coresim.measure.cautions import agreeing, cautions_of  # noqa: PLC0415
-    from coresim.measure.torch_loader import TorchSubject  # noqa: PLC0415
+    from coresim.measure.senders import SENDERS_SHARE, measure_senders  # noqa: PLC0415
+    from coresim.measure.torch_loader import TorchSubject, of_workload  # noqa: PLC0415
 
     subject = TorchSubject(loader, skips=True)
     cpus = len(os.sched_getaffinity(0))
@@ -56,7 +58,9 @@ def calibrate(
     else:
         assert failure is not None
         raise failure
-    measured, cautions = [asdict(measurement) for measurement in costs.measurements(found)], cautions_of(found)
+    sent = measure_senders(found, subject, of_workload, pin_memory, SENDERS_SHARE * budget_s)
+    measured = [asdict(measurement) for measurement in (*costs.measurements(found), *sent)]
+    cautions = cautions_of(found)
     if failure is not None:
         cautions.insert(0, _failed(failure, counts, cpus))
     if 1 not in counts:

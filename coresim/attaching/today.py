@@ -13,7 +13,7 @@ from typing import NamedTuple
 from coresim.advise.candidates import JobSetting
 from coresim.advise.sweep import Study, predict
 from coresim.advise.verdict import WORK
-from coresim.model.option import Option
+from coresim.model.option import STAGED_LOADER, Option
 from coresim.model.profile import Profile, profile_tables
 from coresim.model.scenario import Scenario, read_scenario, with_services
 from coresim.model.today import Today
@@ -82,11 +82,15 @@ class Checked:
 
 
 def own_options(profile: Profile | None) -> tuple[Option, ...] | None:
-    """What a program that was attached to may be: a loader with workers. Another organisation is another program.
+    """What the program may be that was attached to, a loader with workers, or what was run as stages; None: any.
 
-    None where any may be.
+    Another organisation is another program, and was not measured.
     """
-    return (Option.OVERLAPPED,) if profile is not None and profile.today is not None else None
+    if profile is None:
+        return None
+    if profile.loader == STAGED_LOADER:
+        return (Option.STAGED,)
+    return None if profile.today is None else (Option.OVERLAPPED,)
 
 
 def check_today(profile: Profile | None, study: Study) -> Checked | None:

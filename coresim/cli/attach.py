@@ -36,7 +36,7 @@ from coresim.units import LONG, parse_duration
 VERBS = ("recommend", "measure", "validate", "whatif", "report", "watch")
 #: Flags that say what the program itself says, or how else to measure.
 _PROGRAMS = (
-    "input", "workload", "dataset", "batch_size", "collate", "worker_init", "step", "device", "cpu_step",
+    "input", "workload", "dataset", "batch_size", "collate", "worker_init", "step", "device", "cpu_step", "staged",
     "build_timeout", "grid", "figure", "time", "trial_time", "cold",
 )  # fmt: skip
 #: Flags of another step than the program's own, which `coresim recommend` takes.

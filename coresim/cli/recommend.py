@@ -20,6 +20,7 @@ from coresim.cli.request import add_arguments
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
 from coresim.model.load import scenario_of
+from coresim.model.option import Option
 from coresim.model.profile import Profile, step_is_unknown
 from coresim.model.scenario import Scenario
 from coresim.validate.latest import latest
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 #: Flags that say how to measure; they mean nothing beside a file.
 _MEASURING = (
     "save", "workload", "dataset", "batch_size", "collate", "worker_init", "step", "step_time", "gpu", "model",
-    "precision", "device", "cpu_step", "quick", "budget",
+    "precision", "device", "cpu_step", "staged", "quick", "budget",
 )  # fmt: skip
 #: What says the same of a file that is given.
 _RECORDED = "--set 'accelerator.step=98 ms' with your step (coresim catalogue lists recorded ones)"
@@ -103,6 +104,8 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None, Profi
         return scenario, profile, profile
     if args.command:
         check_program(args)
+    elif args.options == (Option.STAGED,):
+        args.staged = True
     told = profile = measured_and_saved(args, settings, args.storage, args.cold)
     if args.command:
         told, step = another_step(args, profile)

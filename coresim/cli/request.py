@@ -20,6 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(job, "workload", "dataset")
     job.add_argument("--batch-size", type=whole_number(1), metavar="N", help="samples per batch and GPU (images: 256)")
     add_flags(job, "collate", "worker-init")
+    job.add_argument(
+        "--staged", action="store_true",
+        help="run fetch, preprocess and copy as stages in threads, option 3, and not the loader (also --options 3)",
+    )  # fmt: skip
     step = parser.add_argument_group("the training step (measured where there is a CUDA device, else a record)")
     step.add_argument(
         "--step", metavar="MODULE:NAME", help="your own: train_step(batch), or a function that returns one"

@@ -36,6 +36,7 @@ from coresim.measure.storage import measure_storage
 from coresim.measure.system_root import check_proc
 from coresim.model.host import HostFacts
 from coresim.model.measurement import Measurement
+from coresim.model.option import STAGED_LOADER
 from coresim.model.profile import AcceleratorSource, Profile, Provenance
 from coresim.model.speed_evidence import speed_table
 from coresim.model.warning import HostWarning
@@ -79,6 +80,7 @@ class Request(StepRequest):
         collate: ``package.module:name`` of the collate function, or None.
         worker_init: ``package.module:name`` of what each worker calls when it starts, or None.
         quick: `QUICK_BUDGET`: for a first look, and for trying things out.
+        staged: run the steps of a sample as stages in threads (option 3) in the place of the loader.
         budget: wall seconds of all parts but the accelerator; None for the default.
         build_timeout: the longest that building the data set may take, s; None: as long as it takes.
     """
@@ -88,6 +90,7 @@ class Request(StepRequest):
     collate: str | None = None
     worker_init: str | None = None
     cpu_step: bool = False
+    staged: bool = False
     quick: bool = False
     budget: float | None = None
     build_timeout: float | None = None
@@ -162,14 +165,14 @@ class _Campaign:
         if request.dataset is None:
             make_data(self._spec)
         with Server(self._spec, build_timeout=request.build_timeout, tell=self._say) as server:
-            facts = server.facts
+            facts = replace(server.facts, loader=STAGED_LOADER) if request.staged else server.facts
             # A module that takes long to import may build the data set, which is built once.
             later = self._spec.is_own and request.step is not None and server.import_s > SLOW_S
             source = None if later else self._step(facts, server, measure_accelerator)
             loader_s, pressure_s = SHARES["loader"] * request.seconds, SHARES["pressure"] * request.seconds
             pins = self._pins(source)
             device = (request.device or "cuda") if pins else ""
-            ask = Ask(budget_s=loader_s, pin_memory=pins, device=device, pressure_s=pressure_s)
+            ask = Ask(request.staged, loader_s, pin_memory=pins, device=device, pressure_s=pressure_s)
             self._tell("loader", 0.0)
             loader = server.calibrate(ask, progress=partial(self._tell, "loader"))
             source = source or self._step(facts, server, server.time_step)
@@ -196,6 +199,8 @@ class _Campaign:
 
     def _pins(self, source: AcceleratorSource | None) -> bool:
         """Whether the loader is to pin: for the device that a step was timed on, that is named, or that is here."""
+        if self._request.staged:
+            return False
         if source is not None and source.kind == "measured":
             return any(measurement.name == "copy.pinned" for measurement in self._found)
         named = self._request.device

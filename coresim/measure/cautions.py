@@ -1,10 +1,11 @@
-"""Reasons to trust a calibration less: a busy machine, a speed that changed, parts that contradict one another."""
+"""Reasons to trust a calibration less, or to refuse it: a busy machine, parts that contradict one another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from coresim import stats
+from coresim.errors import CoresimError
 from coresim.measure.calibrate import Calibration
 from coresim.measure.handover import beyond, pickled
 from coresim.measure.pacing import STREAMED
@@ -12,23 +13,25 @@ from coresim.model.crowding import CURE, SPREAD
 from coresim.model.warning import HostWarning
 from coresim.units import format_bytes, format_duration
 
-#: The share by which the parts of a batch may differ from its whole time before a warning says so.
-CONTRADICTION = 0.25
+#: The share by which the parts of a batch may differ from its whole time, and how often they are measured until then.
+CONTRADICTION, TIMES = 0.25, 3
+#: The share of batches for which the trainer must have waited: then the worker sets the pace.
+AWAITED = 0.9
+QUIET = "close other programs and measure again"
 TENSORS = "return tensors from the collate function: they are handed over in shared memory"
 
 
 def cautions_of(found: Calibration) -> list[HostWarning]:
     """Reasons to trust the calibration less, each with the remedy."""
-    remedy = "close other programs and measure again"
     result = []
     if found.busy:
         cores = stats.mean([run.others for run in found.runs if found.disturbed(run)])
         value = f"other programs used {cores:.1f} cores"
-        result.append(HostWarning("the machine was busy while costs were measured", value, remedy))
+        result.append(HostWarning("the machine was busy while costs were measured", value, QUIET))
     paces = [run.pace / found.usual_pace[run.workers] for run in found.runs]
     if max(paces) - min(paces) > CONTRADICTION:
         value = f"{min(paces):.2f} to {max(paces):.2f} of its usual CPU time for the same work"
-        result.append(HostWarning("the machine changed its speed", value, f"{remedy}, or take the interval seriously"))
+        result.append(HostWarning("the machine changed its speed", value, f"{QUIET}, or take the interval seriously"))
     lone = found.of(1)
     counts = [run.threads for run in lone if run.threads]
     if counts and stats.median([spread for _, spread in counts]) >= SPREAD and max(count for count, _ in counts) > 1:
@@ -40,33 +43,35 @@ def cautions_of(found: Calibration) -> list[HostWarning]:
         cost = f"{format_bytes(message)} each, {format_duration(pickling)} to pickle"
         value = f"{cost}; the rest of one waits in its worker until the trainer reads"
         result.append(HostWarning("batches are pickled through a pipe", value, TENSORS))
-    missed = contradiction(found)
-    if abs(missed) > CONTRADICTION:
-        value = f"a batch took {missed:+.0%} against the sum of its parts"
-        result.append(HostWarning("the parts of a batch contradict what it took", value, remedy))
     return result
 
 
 def agreeing(run: Callable[[], Calibration]) -> Calibration:
-    """What ``run`` measures, again if its parts contradict one another; then the better of both counts."""
-    found = run()
-    return min(found, run(), key=_missed) if _missed(found) > CONTRADICTION else found
+    """What ``run`` measures, again while its parts contradict one another.
 
-
-def _missed(found: Calibration) -> float:
-    return abs(contradiction(found))
+    Raises:
+        CoresimError: they did so `TIMES` times.
+    """
+    for _ in range(TIMES):
+        found = run()
+        missed = contradiction(found)
+        if abs(missed) <= CONTRADICTION:
+            return found
+    told = f"{found.subject.loader}: a batch took {missed:+.0%} against the sum of its parts"
+    raise CoresimError(f"{told}, the last of {TIMES} times; {QUIET}")
 
 
 def contradiction(found: Calibration) -> float:
-    """The share by which one worker's batches took longer than the sum of their parts.
+    """The share by which one worker's batches took longer than the sum of their parts; 0 where none can be told.
 
-    A batch's time is the wall time between batches in the trainer's hands, which the parts do not use.
+    A batch's time is the wall time between batches in the trainer's hands, which the parts do not use. That is the
+    trainer's own time where batches wait for it. Of stages, other threads make parts of a batch.
     """
-    missed = []
-    for run in found.of(1):
-        streamed = [step.got for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
-        if len(streamed) > 2:
+    missed = list[float]()
+    for run in () if found.subject.threads else found.of(1):
+        streamed = [step for step, kind in zip(run.trial.steps, run.kinds, strict=True) if kind == STREAMED]
+        if len(streamed) > 2 and sum(step.ready > step.asked for step in streamed) >= AWAITED * len(streamed):
             parts = [sum(note.wall) + note.collate for note in run.later]
-            took = (streamed[-1] - streamed[0]) / (len(streamed) - 1)
+            took = (streamed[-1].got - streamed[0].got) / (len(streamed) - 1)
             missed.append(took / (stats.mean(parts) + stats.mean(beyond(run) or [0.0])) - 1.0)
     return stats.median(missed) if missed else 0.0

@@ -24,11 +24,13 @@ from coresim.measure.calibrate import BUDGET_S, calibrate
 from coresim.measure.cautions import agreeing, cautions_of
 from coresim.measure.forked import run_forked
 from coresim.measure.handover import of_small
+from coresim.measure.lock_passing import measure_passing
 from coresim.measure.machine_speed import OWN_WORK
 from coresim.measure.neighbours import measure_pressure, measure_siblings, sibling_cpus
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
 from coresim.measure.protocol import Context, Progress
-from coresim.measure.rig import DatasetFacts, Rig
+from coresim.measure.rig import DatasetFacts, Rig, loader_of
+from coresim.measure.senders import SENDERS_SHARE, measure_senders
 from coresim.measure.subject import PATIENCE, Subject
 from coresim.model.measurement import Measurement
 from coresim.model.warning import HostWarning
@@ -209,7 +211,12 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     found = agreeing(partial(told, budget_s=ask.budget_s))
     usual.timed_sample = subject.timed_sample
     cautions = cautions_of(found)
-    measurements = [*costs.measurements(found), *_pressed(subject, ask.pressure_s, cautions)]
+    link.send(("running", 1.0))
+    sent = measure_senders(found, small or subject, loader_of, ask.pin_memory, SENDERS_SHARE * ask.budget_s)
+    link.send(("running", 1.0))
+    measurements = [*costs.measurements(found), *sent, *_pressed(subject, ask.pressure_s, cautions)]
+    if ask.threads:
+        measurements += measure_passing()
     if small is not None:
         small.timed_sample = subject.timed_sample
         least = costs.measurements(run(small, budget_s=SMALL_SHARE * ask.budget_s, counts=(1,)))

@@ -15,6 +15,7 @@ import numpy as np
 from coresim.errors import CoresimError
 from coresim.measure.notes import Note, Prepared, Sample, noted, through, timed, unpacked
 from coresim.measure.subject import Layout, Pipe, Subject, batches_of
+from coresim.model.option import STAGED_LOADER
 from coresim.workloads.base import Workload, mapped
 
 
@@ -66,7 +67,7 @@ class Buffer:
 class StagedSubject(Subject):
     """Stages in threads, joined by bounded buffers: option 3; a workload's first step is the fetch."""
 
-    loader = "stages in threads of our own"
+    loader = STAGED_LOADER
     threads = True
 
     def __init__(self, workload: Workload, collate: Callable[[list[Any]], Any]) -> None:

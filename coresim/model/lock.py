@@ -3,8 +3,8 @@
 One of N threads that asks for the lock follows another one in 1 - 1 / N of all turns. Then the data that it works on is
 in another core's caches, and the system has to wake it: that costs a share of the time for which the lock is held.
 Published: 717 arrays/s by one thread, 631, 597, 565 and 544 by 2, 4, 8 and 32 (github:facebookresearch/spdl
-docs/source/plots/data_format.txt), a share of 0.3. ``calibration/probe_lock.py`` measures it on a host;
-``loader.lock_passing`` of a scenario takes it.
+docs/source/plots/data_format.txt), a share of 0.3. `coresim.measure.lock_passing` measures it where stages in threads
+are calibrated; ``loader.lock_passing`` of a scenario takes it.
 """
 
 from __future__ import annotations

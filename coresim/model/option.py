@@ -6,6 +6,9 @@ from enum import IntEnum
 
 from coresim.errors import InputError
 
+#: What a profile calls the loader that ran where stages in threads were measured, and not the job's own loader.
+STAGED_LOADER = "stages in threads of our own"
+
 
 class Option(IntEnum):
     """How the work before a training step is organised; `coresim.model.build` says what each one is made of."""

@@ -27,8 +27,7 @@ What is decided here, and why:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from coresim import stats
@@ -38,6 +37,7 @@ from coresim.model.keys import MOST_LOST
 from coresim.model.measurement import Measurement
 from coresim.model.page_cache import Misses, miss_share
 from coresim.model.rebatch import MOVED, PARTLY, rebatched, release_of, small_batches
+from coresim.model.receiving import interpolated, receiving_table
 from coresim.model.service import read_service
 from coresim.model.storage import missing
 from coresim.model.today import CPU
@@ -53,7 +53,7 @@ MODEL, HANDOVER = 0.03, 0.3
 #: How many times as far as in the runs of its calibration a shared machine's speed is off in other minutes. Seen in 642
 #: calibrations and the trials after them; `calibration/README.md` begins with what the ledgers there show.
 DRIFT = 2.3
-SPEED, OTHERS, BUSY, SENDERS = "machine.speed", "machine.others", "accelerator.step.busy.", "receive.cpu."
+SPEED, OTHERS, BUSY = "machine.speed", "machine.others", "accelerator.step.busy."
 Values = Sequence[Sequence[float]]
 
 
@@ -231,26 +231,7 @@ def slowdown_table(step: Measurement, measurements: Sequence[Measurement]) -> li
     """Relative step time beside 0, 1, 2, ... busy cores, by medians; interpolated; under 1 is noise and given as 1."""
     alone = stats.median(step.flat)
     found = {int(m.name.removeprefix(BUSY)): m for m in measurements if m.name.startswith(BUSY)}
-    return _interpolated({0: 1.0} | {k: max(1.0, stats.median(m.flat) / alone) for k, m in found.items()})
-
-
-def receiving_table(profile: Profile) -> list[float]:
-    """Time to receive a batch with 1, 2, 3, ... workers over that with one worker, by means.
-
-    Between the numbers that ran it is linear in the logarithm of the workers: each doubling of them halves the time
-    between two batches, in which the trainer rests.
-    """
-    one, found = _mean(profile, PARTLY["consumer"]), profile.numbered(SENDERS)
-    return _interpolated({1: 1.0} | {k: more.mean / one for k, more in found.items()}, math.log) if one else [1.0]
-
-
-def _interpolated(points: Mapping[int, float], place: Callable[[float], float] = float) -> list[float]:
-    """The values at all whole numbers from the first point to the last, in between linear in their ``place``."""
-    table = [points[min(points)]]
-    for low, high in pairwise(sorted(points)):
-        slope = (points[high] - points[low]) / (place(high) - place(low))
-        table += [points[low] + slope * (place(k) - place(low)) for k in range(low + 1, high + 1)]
-    return table
+    return interpolated({0: 1.0} | {k: max(1.0, stats.median(m.flat) / alone) for k, m in found.items()})
 
 
 def _host(profile: Profile, cold: bool) -> dict[str, Any]:
@@ -286,6 +267,8 @@ def _loader(profile: Profile) -> dict[str, Any]:
     """As all was measured: whether it pins, what holds the lock, and library threads unless they are limited."""
     known = {"pin_memory": profile.get(MOVED["pin"]) is not None, "gil": _mean(profile, "lock.share")}
     own: dict[str, Any] = {name: value for name, value in known.items() if value}
+    if (passing := profile.get("lock.passing")) is not None:
+        own["lock_passing"] = min(1.0, passing.mean)
     found, spread = profile.get("threads.worked"), profile.get("threads.spread")
     if found is None or spread is None or spread.mean < SPREAD or found.mean <= 1:
         return own

@@ -14,7 +14,9 @@ from coresim.model.handover import AFTER_SPINNING, RELEASE, UNSEEN
 from coresim.model.option import Option
 from coresim.model.overrides import provenance_after
 from coresim.model.profile import Profile
+from coresim.model.profile_tables import WAIT
 from coresim.model.rebatch import asked_batch, step_spread
+from coresim.model.receiving import CAP, SENDERS
 from coresim.model.scenario import Scenario
 from coresim.report.words import plural
 
@@ -65,7 +67,23 @@ def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple
     if curve:
         known = ", ".join(f"{value / 1e9:.1f} GB/s with {plural(count, 'core')}" for count, value in curve)
         lines.append(f"memory bandwidth (STREAM triad): {known}; {_saturation(curve)}")
-    return notes, tuple(lines)
+    return notes, (*lines, *_handed_over(profile))
+
+
+def _handed_over(profile: Profile) -> Iterator[str]:
+    """What workers that only send could feed, and whether that or preparing is the limit on the cores that measured."""
+    caps, busy = profile.numbered(CAP), profile.numbered("scaling.")
+    if not caps:
+        return
+    many, rate = max(caps), 1.0 / min(one.mean for one in caps.values())
+    line = f"handing over alone: at most {rate:,.0f} samples/s from 1 to {many} workers that prepare nothing"
+    line += f" ({caps[many].how.partition(': ')[2].partition(';')[0]})"
+    cores = max(busy, default=0)
+    if cores and profile.get(WAIT) is None:
+        prepared = cores / busy[cores].mean
+        limit = "preparing" if prepared < rate else "handing over"
+        line += f"; preparing alone: {prepared:,.0f} on {plural(cores, 'core')}, so here {limit} is the limit"
+    yield line
 
 
 def input_lines(
@@ -106,14 +124,18 @@ def input_lines(
         ranks = answer.scenario.accelerator.count
         factor = receiving(replace(workload, consumer_growth=0.0), workers, ranks)
         if factor != 1.0:
-            known = after("workload.consumer_by_workers", seen)
+            ran = 0 if profile is None else max(profile.numbered(SENDERS), default=1)
+            more = f" with up to {ran} workers; beyond them with a trivial data set" if 0 < ran < workers else ""
+            known = after("workload.consumer_by_workers", seen + more)
             beside = f", beside those of {ranks - 1} other ranks," if ranks > 1 else ""
             longer = f"{factor:.2f} times as long as from one"
             yield f"receiving a batch from {workers} workers{beside} takes {longer}: {known}"
     threads = loader.in_process and answer.point.option == Option.OVERLAPPED
     if loader.gil and (threads or answer.point.option == Option.STAGED):
-        usual = f"assumed, \u00b1{200 * lock.DEVIATION:.0f} points; calibration/probe_lock.py measures it"
-        known = usual if loader.lock_passing == lock.PASSING else given
+        doubt = f"\u00b1{200 * lock.DEVIATION:.0f} points"
+        known = f"assumed, {doubt}; measured with --staged" if loader.lock_passing == lock.PASSING else given
+        if profile is not None and profile.get("lock.passing") is not None:
+            known = f"measured with a loop of the interpreter, {doubt} for other work"
         passing = f"{100 * loader.lock_passing:.0f} %"
         yield f"{100 * loader.gil:.0f} % of preprocessing holds the interpreter's lock: {after('loader.gil', given)}"
         yield f"passing the lock between threads adds up to {passing} to that: {after('loader.lock_passing', known)}"

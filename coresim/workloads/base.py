@@ -120,6 +120,16 @@ class DatasetWorkload(Workload):
             needs = "a dataset has __len__ and __getitem__, or __iter__"
             raise InputError(f"{name}: gives an object of type {kind}; {needs}")
 
+    def fetch(self, index: int) -> int:
+        """As stages in threads: nothing is known of what only fetches, so all of a sample is its preprocessing."""
+        if not self.is_map:
+            raise InputError(f"{self.name}: gives samples one after the other; stages need a data set with __getitem__")
+        return index
+
+    def decode(self, raw: int) -> Any:
+        """As stages in threads: all of the sample."""
+        return self.dataset[raw]
+
     def __len__(self) -> int:
         """The dataset's length; a stream counts as endless, since it starts over."""
         return len(self.dataset) if self.is_map else sys.maxsize

@@ -13,7 +13,7 @@ from attach_kit import ENVIRON, PROGRAMS, TIMES, left_behind
 from coresim.attaching.instrument import calibrate
 from coresim.cli import attach as cli
 from coresim.cli.main import main
-from coresim.errors import InputError, MissingPartError
+from coresim.errors import CoresimError, InputError, MissingPartError
 from coresim.measure.rig import Rig, loader_of
 from coresim.measure.server import Ask, Server
 from coresim.measure.stand_in import StandInSubject
@@ -216,7 +216,7 @@ class OneReader(torch.utils.data.IterableDataset[Any]):
         return iter(range(10**6))
 
 
-def test_a_program_s_loader_whose_parts_contradict_its_batches_is_run_again_and_the_better_run_counts(
+def test_a_program_s_loader_whose_parts_contradict_its_batches_is_run_again_and_then_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from coresim.measure import calibrate as measuring
@@ -231,11 +231,16 @@ def test_a_program_s_loader_whose_parts_contradict_its_batches_is_run_again_and_
 
     monkeypatch.setattr(measuring, "calibrate", calibrated)
     monkeypatch.setattr(costs, "measurements", lambda found: kept.append(found) or [])
-    for missed, times, best in ((0.2, 1, 0), (0.9, 2, 1), (-0.3, 2, 0)):
+    for missed, times in ((0.2, 1), (0.9, 2), (-0.3, 2)):
         ran.clear()
-        monkeypatch.setattr(cautions, "contradiction", lambda found, missed=missed: missed if found is ran[0] else -0.4)
+        monkeypatch.setattr(cautions, "contradiction", lambda found, missed=missed: missed if found is ran[0] else 0.1)
         calibrate(loader, workers=1, pin_memory=False, budget_s=0.3)
-        assert len(ran) == times and kept[-1] is ran[best]
+        assert len(ran) == times and kept[-1] is ran[-1]
+    ran.clear()
+    monkeypatch.setattr(cautions, "contradiction", lambda found: 0.9)
+    with pytest.raises(CoresimError, match=r"\+90% against the sum of its parts"):
+        calibrate(loader, workers=1, pin_memory=False, budget_s=0.3)
+    assert len(ran) == cautions.TIMES
 
 
 def test_a_stream_that_takes_no_more_workers_is_run_with_those_that_it_has() -> None:

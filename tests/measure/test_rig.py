@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from kit import running
 
-from coresim.errors import InputError, MissingPartError
+from coresim.errors import CoresimError, InputError, MissingPartError
 from coresim.measure import cautions, rig, server
 from coresim.measure.accelerator import AcceleratorConfig
 from coresim.measure.calibrate import calibrate
@@ -159,24 +159,39 @@ def test_a_calibration_runs_slow_batches_smaller_and_some_much_smaller() -> None
     assert {len(one.values) for one in found.measurements if one.name == "receive.cpu@1"} == {3}
 
 
-@pytest.mark.parametrize(("missed", "again", "counts"), [(0.1, 0.0, [1]), (2.0, 0.1, [1, 2]), (0.5, -0.9, [1, 2])])
-def test_a_calibration_whose_parts_contradict_a_batch_is_made_again_and_the_better_one_counts(
-    monkeypatch: pytest.MonkeyPatch, missed: float, again: float, counts: list[int]
+@pytest.mark.parametrize(("missed", "times"), [((0.1,), 1), ((2.0, 0.1), 2), ((0.5, -0.9, 0.0), 3)])
+def test_a_calibration_whose_parts_contradict_a_batch_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, missed: tuple[float, ...], times: int
 ) -> None:
-    made = list[int]()
+    made = calibrated_with(monkeypatch, missed)
+    found = server._calibrated(None, rig_of("Numbers", 4), Ask(budget_s=1.0))  # type: ignore[arg-type]
+    assert len(made) == times and found.batch_bytes == times
+
+
+def test_a_calibration_whose_parts_contradict_a_batch_each_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = calibrated_with(monkeypatch, (2.0, -0.3, 0.26, 0.0))
+    with pytest.raises(
+        CoresimError, match=r"took \+26% against the sum of its parts, the last of 3 times; close"
+    ) as told:
+        server._calibrated(None, rig_of("Numbers", 4), Ask(budget_s=1.0))  # type: ignore[arg-type]
+    assert len(made) == 3 and told.value.exit_code == 1
+
+
+def calibrated_with(monkeypatch: pytest.MonkeyPatch, missed: tuple[float, ...]) -> list[Any]:
+    """Calibrations whose parts contradict one another by so much, one after the other."""
+    made = list[Any]()
 
     def calibrated(subject: Any, **_: Any) -> Any:
-        made.append(len(made) + 1)
-        return SimpleNamespace(
-            sampled=0.0, batch_facts=(made[-1], 1), busy=False, missed=(missed, again)[len(made) - 1]
-        )
+        facts = {"sampled": 0.0, "batch_facts": (len(made) + 1, 1), "busy": False}
+        made.append(SimpleNamespace(subject=subject, missed=missed[len(made)], **facts))
+        return made[-1]
 
     monkeypatch.setattr(server, "calibrate", calibrated)
     monkeypatch.setattr(cautions, "contradiction", lambda found: found.missed)
     monkeypatch.setattr(server, "cautions_of", lambda found: [])
+    monkeypatch.setattr(server, "measure_senders", lambda *_: [])
     monkeypatch.setattr(server, "costs", SimpleNamespace(measurements=lambda found: [], usual_paces=lambda found: {}))
-    found = server._calibrated(None, rig_of("Numbers", 4), Ask(budget_s=1.0))  # type: ignore[arg-type]
-    assert made == counts and found.batch_bytes == (2 if missed == 2.0 else 1)
+    return made
 
 
 IMPORTED = """

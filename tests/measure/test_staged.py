@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,17 @@ import numpy as np
 import pytest
 from kit import ThreadsWork, Works, numbers, running, subject_of, until
 
+from coresim.attaching.today import own_options
+from coresim.cli.main import main
+from coresim.errors import InputError
 from coresim.measure import notes as notes_module
 from coresim.measure import staged
+from coresim.measure.rig import Rig
 from coresim.measure.staged import Buffer, Closed, StagedSubject, copied
+from coresim.model.option import STAGED_LOADER, Option
+from coresim.model.profile import Profile, load_document
 from coresim.workloads.base import Workload, mapped
+from coresim.workloads.named import WorkloadSpec
 
 
 def test_a_buffer_keeps_the_order_and_its_room() -> None:
@@ -164,3 +172,44 @@ def test_what_one_thread_raises_ends_all() -> None:
             with pytest.raises(ValueError, match="torn"):
                 pipe.next()
         until(lambda: threading.active_count() == threads)
+
+
+class Table:
+    """A data set of the user's own, of which nothing is known but its samples."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.full(4, index)
+
+
+class Stream:
+    def __iter__(self) -> Any:
+        return iter(range(100))
+
+
+def test_a_data_set_of_the_user_s_own_runs_as_stages_and_a_stream_does_not() -> None:
+    rows = Rig(WorkloadSpec(f"{__file__}:Table", "", 4)).subject(threads=True)
+    with running(rows, workers=2, fetchers=2) as pipe:
+        batches = [np.asarray(pipe.next()[0]) for _ in range(4)]
+    assert all(batch.shape == (4, 4) for batch in batches)
+    assert len({int(row[0]) for batch in batches for row in batch}) == 16
+    stream = Rig(WorkloadSpec(f"{__file__}:Stream", "", 4)).subject(threads=True)
+    with running(stream, workers=1, fetchers=1) as pipe, pytest.raises(InputError, match="__getitem__"):
+        pipe.next()
+
+
+def test_an_answer_of_option_3_rests_on_stages_that_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = str(tmp_path / "profile.json")
+    job = ["--dataset", f"{__file__}:Table", "--batch-size", "4", "--step-time", "5ms", "--budget", "3 s"]
+    main(["recommend", *job, "--options", "3", "--max-cores", "4", "--save", kept, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["metadata"]["loader"] == STAGED_LOADER and {answer["option"] for answer in told["options"]} == {3}
+    found = load_document(Path(kept))
+    assert isinstance(found, Profile) and found.loader == STAGED_LOADER and own_options(found) == (Option.STAGED,)
+    assert found["receive.thread_begin" if found.get("receive.thread_begin") else "receive.thread_rest"].mean >= 0
+    # Without flags, the profile's answer is of what was measured, as that of `measure --staged` is.
+    main(["recommend", kept, "--max-cores", "4", "--json"])
+    assert {answer["option"] for answer in json.loads(capsys.readouterr().out)["options"]} == {3}
+    assert main(["recommend", kept, "--staged"]) == 2 and "--staged" in capsys.readouterr().err

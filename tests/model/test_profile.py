@@ -94,6 +94,18 @@ def test_receiving_with_more_workers_is_interpolated_by_their_logarithm() -> Non
     assert [found[k - 1] for k in (1, 2, 4, 8)] == pytest.approx([1, 2, 3, 4]) and len(found) == 8
 
 
+def test_receiving_from_more_workers_than_ran_changes_as_where_workers_only_send() -> None:
+    only = {f"handover__cpu__{count}": ((seconds,),) for count, seconds in ((1, 0.02), (2, 0.022), (8, 0.026))}
+    made = profile(receive__cpu__2=((0.006,),), **only)  # 3 ms from one, so 4 ms more is 4/3 of that
+    found = read_scenario(made.scenario_tables()).workload.consumer_by_workers
+    assert [found[k - 1] for k in (1, 2, 4, 8)] == pytest.approx([1, 2, 2 + 2 / 3, 2 + 4 / 3]) and len(found) == 8
+    # What the job's own loader showed is kept, and nothing becomes negative.
+    seen = profile(receive__cpu__8=((0.012,),), **only).scenario_tables()["workload"]["consumer_by_workers"]
+    assert seen[-1] == pytest.approx(4.0) and len(seen) == 8
+    fewer = profile(receive__cpu__2=((0.003,),), handover__cpu__1=((0.09,),), handover__cpu__4=((0.01,),))
+    assert fewer.scenario_tables()["workload"]["consumer_by_workers"][-1] == 0.0
+
+
 def with_steps(source: AcceleratorSource = TIMED, **more: tuple[tuple[float, ...], ...]) -> Profile:
     found = profile(source, **STEPS, **more)
     assert all(name in {m.name for m in found.measurements} for name in STEPS)
@@ -475,3 +487,9 @@ def test_what_a_profile_lacks_is_said_with_its_file() -> None:
 def test_for_how_long_threads_hold_the_lock_is_the_loader_s_where_it_was_seen() -> None:
     seen, unseen = (profile_tables(one, "job.json") for one in (profile(lock__share=((0.2,),)), profile()))
     assert seen["loader"]["gil"] == 0.2 and "gil" not in unseen["loader"]
+
+
+def test_what_passing_the_lock_adds_is_the_loader_s_where_it_was_measured() -> None:
+    made = profile(lock__passing=((0.1,), (0.2,)))
+    assert profile_tables(made, "job.json")["loader"]["lock_passing"] == pytest.approx(0.15)
+    assert profile_tables(profile(lock__passing=((0.0,),)), "job.json")["loader"]["lock_passing"] == 0.0

@@ -12,6 +12,7 @@ from made_up import profile as made_up_profile
 
 import coresim
 from coresim.model import lock
+from coresim.model.measurement import Measurement
 from coresim.report.answer import answer_of
 
 JOB = """
@@ -49,6 +50,37 @@ def test_growth_of_receiving_is_named_with_its_origin() -> None:
     assert any(found.endswith("workers takes 0.50 times as long as from one: as given") for found in provenance(tables))
     # Without workers nothing is received.
     assert not any("receive" in found for found in provenance(tables, options=(1,)))
+
+
+def test_what_workers_feed_that_only_send_is_named_beside_what_they_prepare() -> None:
+    """Two cores prepare 2 / 8 ms = 250 samples/s."""
+    made = made_up_profile()
+    how = "a loader of a trivial data set: each sends copies of one batch of 4; wall seconds per sample of it"
+    sent = [Measurement(f"handover.cap.{count}", "s/sample", ((cap,),), how) for count, cap in ((1, 0.002), (8, 0.001))]
+    own = [one for one in made.measurements if not one.name.startswith("scaling.")]
+    own.append(Measurement("scaling.2", "s/sample", ((0.008,),), "by hand"))
+    line = "handing over alone: at most 1,000 samples/s from 1 to 8 workers that prepare nothing (each sends copies of"
+    line += " one batch of 4)"
+    found = provenance(replace(made, measurements=(*own, *sent)))
+    assert f"{line}; preparing alone: 250 on 2 cores, so here preparing is the limit" in found
+    slow = [replace(one, values=((0.005,),)) for one in sent]
+    found = provenance(replace(made, measurements=(*own, *slow)))
+    assert any(told.endswith("250 on 2 cores, so here handing over is the limit") for told in found)
+    # Where samples wait, the cores do not say how fast they come.
+    waits = Measurement("prepare.wait", "s/sample", ((0.01,),), "by hand")
+    assert line in provenance(replace(made, measurements=(*own, *sent, waits)))
+
+
+def test_receiving_from_more_workers_than_ran_is_told_apart() -> None:
+    made = made_up_profile()
+    own = [one for one in made.measurements if not one.name.startswith("receive.cpu.")]
+    more = [Measurement("receive.cpu.2", "s/batch", ((made["receive.cpu"].mean,),), "by hand")]
+    more += [
+        Measurement(f"handover.cpu.{count}", "s/batch", ((cpu,),), "by hand") for count, cpu in ((1, 0.01), (8, 0.03))
+    ]
+    found = provenance(replace(made, measurements=(*own, *more)), max_cores=64)
+    words = "measured in the running loader with up to 2 workers; beyond them with a trivial data set"
+    assert any(told.startswith("receiving a batch from") and told.endswith(words) for told in found)
 
 
 def test_what_frees_the_batch_before_is_named_where_it_is_known() -> None:
@@ -109,6 +141,15 @@ def test_the_locks_passing_is_named_as_assumed_or_as_given() -> None:
     assert "20 % of preprocessing holds the interpreter's lock: given by the setting loader.gil=0.2 (--set)" in found
     # Worker processes have a lock each.
     assert not any("lock" in found for found in provenance(tomllib.loads(JOB), "loader.gil=0.2"))
+
+
+def test_what_passing_the_lock_adds_is_named_as_measured_where_it_was() -> None:
+    made = made_up_profile()
+    seen = Measurement("lock.passing", "share", ((0.1,), (0.12,)), "by hand")
+    threads = ["loader.in_process=true", "loader.gil=0.2"]
+    found = provenance(replace(made, measurements=(*made.measurements, seen)), *threads)
+    known = "measured with a loop of the interpreter, ±20 points for other work"
+    assert f"passing the lock between threads adds up to 11 % to that: {known}" in found
 
 
 def test_siblings_are_named() -> None:

@@ -1,0 +1,109 @@
+"""The hand-over alone: 1, 2, 4 and 8 workers send the same batch again and again, and prepare nothing.
+
+The trainer can take no more batches than these give it, however many cores prepare them. And how receiving changes with
+the number of senders is known for more workers than the job's own loader ran with (`coresim.model.receiving`).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+from coresim import stats
+from coresim.errors import InputError
+from coresim.measure.calibrate import ROUNDS, Calibration
+from coresim.measure.subject import Layout, Subject
+from coresim.measure.trial import run_trial
+from coresim.measure.worker import room_for
+from coresim.model.measurement import Measurement
+from coresim.model.receiving import ALONE, CAP
+from coresim.workloads.base import DatasetWorkload, Workload
+
+COUNTS = (1, 2, 4, 8)
+#: Of a calibration's time, that of this.
+SENDERS_SHARE = 0.25
+#: Batches that are timed in a run at the least, and the share of a run's time in which nothing else happens.
+LEAST, STREAM = 4, 0.3
+
+
+def measure_senders(
+    found: Calibration, subject: Subject, loader_of: Callable[[Workload], Subject], pin_memory: bool, seconds: float
+) -> list[Measurement]:
+    """With as many of `COUNTS` as there is memory for, and as fit into so many seconds, `ROUNDS` times.
+
+    ``subject`` gives the batch, which may be smaller than those of the calibration; ``loader_of`` makes the loader that
+    sends it. Nothing is measured where threads prepare, where a batch takes one worker longer than that, or where a
+    batch cannot be copied.
+    """
+    batch_s = stats.mean([note.made - note.began for note in found.runs[0].trial.notes])
+    if found.subject.threads or batch_s > seconds:
+        return []
+    try:
+        same = loader_of(_same(subject))
+        room = room_for((), Layout.prefetch_factor * found.batch_facts[0])
+        counts = [count for count in COUNTS if count <= room]
+        rounds = _rounds(partial(_run, same, pin_memory), counts, seconds)
+    except InputError:
+        return []
+    who = f"{same.loader} of a trivial data set: each sends copies of one batch of {subject.batch_size}"
+    told = []
+    for count in rounds[0]:
+        cpu, wall = (tuple((one[count][place],) for one in rounds) for place in (0, 1))
+        text = f"{who}; CPU seconds of the trainer to receive it"
+        told.append(Measurement(f"{ALONE}{count}", "s/batch", cpu, text))
+        cap = Measurement(f"{CAP}{count}", "s/sample", wall, f"{who}; wall seconds per sample of it")
+        told.append(cap.scaled(1 / subject.batch_size))
+    return told
+
+
+def _same(subject: Subject) -> Workload:
+    """A data set whose every batch is a copy of one of the subject's; InputError where it cannot be copied."""
+    with closing(subject.open(Layout(workers=1), seed=0)) as pipe:
+        pipe.stop()
+        batch = pipe.next()[0]
+    try:
+        kept = copy.deepcopy(batch)
+    except Exception as error:  # an object of the user's own may raise anything
+        raise InputError(f"the batch cannot be copied: {error}") from error
+    workload = DatasetWorkload(range(2**16), "a trivial data set", collate=partial(_copied, kept))
+    workload.batch_size = 1
+    return workload
+
+
+def _copied(batch: Any, _: Sequence[int]) -> Any:
+    return copy.deepcopy(batch)
+
+
+def _rounds(
+    run: Callable[[int, float], tuple[float, float]], counts: Sequence[int], seconds: float
+) -> list[dict[int, tuple[float, float]]]:
+    """What `ROUNDS` rounds show, by the number of workers, of those that fit into the time: the first round tells."""
+    each, first = STREAM * seconds / ROUNDS / len(COUNTS), dict[int, tuple[float, float]]()
+    began = last = time.perf_counter()
+    for count in counts:
+        first[count] = run(count, each)
+        now = time.perf_counter()
+        # Twice as many workers take up to twice as long to start, and for their first batches.
+        if ROUNDS * (now - began + 2 * (now - last)) > seconds:
+            break
+        last = now
+    return [first, *({count: run(count, each) for count in first} for _ in range(ROUNDS - 1))]
+
+
+def _run(same: Subject, pin_memory: bool, workers: int, seconds: float) -> tuple[float, float]:
+    """CPU seconds of the trainer, and wall seconds, per batch."""
+    warm_up = Layout.prefetch_factor * workers + 2
+    with closing(same.open(Layout(workers, pin_memory=pin_memory), seed=0)) as pipe:
+        steps = run_trial(pipe, _without_pause(warm_up, seconds), warm_up).steps
+    return stats.mean([step.cpu for step in steps]), (steps[-1].got - steps[0].got) / (len(steps) - 1)
+
+
+def _without_pause(warm_up: int, seconds: float) -> Iterator[float]:
+    yield from (warm_up + LEAST) * [0.0]
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        yield 0.0

@@ -1,0 +1,47 @@
+"""How the time to receive a batch changes with the number of workers, from what a profile measured of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from coresim.model.rebatch import PARTLY
+
+if TYPE_CHECKING:
+    from coresim.model.profile import Profile
+
+SENDERS = f"{PARTLY['consumer']}."
+#: What `coresim.measure.senders` measures, before the number of workers: CPU seconds of the trainer per batch, and wall
+#: seconds per sample.
+ALONE, CAP = "handover.cpu.", "handover.cap."
+
+
+def receiving_table(profile: Profile) -> list[float]:
+    """Time to receive a batch with 1, 2, 3, ... workers over that with one worker, by means.
+
+    Between the numbers that ran it is linear in the logarithm of the workers: each doubling of them halves the time
+    between two batches, in which the trainer rests. Beyond the most that the job's loader ran with, it takes as much
+    longer or shorter, in seconds, as where workers only sent: wake-ups and open files do not grow with the batch.
+    """
+    one, found, alone = profile.get(PARTLY["consumer"]), profile.numbered(SENDERS), profile.numbered(ALONE)
+    if one is None or not one.mean:
+        return [1.0]
+    points = {1: 1.0} | {count: more.mean / one.mean for count, more in found.items()}
+    most = max(points)
+    if 1 in alone:
+        table = interpolated({count: more.mean for count, more in alone.items()}, math.log)
+        own = table[min(most, len(table)) - 1]
+        more = {count: points[most] + (many.mean - own) / one.mean for count, many in alone.items() if count > most}
+        points |= {count: max(0.0, factor) for count, factor in more.items()}
+    return interpolated(points, math.log)
+
+
+def interpolated(points: Mapping[int, float], place: Callable[[float], float] = float) -> list[float]:
+    """The values at all whole numbers from the first point to the last, in between linear in their ``place``."""
+    table = [points[min(points)]]
+    for low, high in pairwise(sorted(points)):
+        slope = (points[high] - points[low]) / (place(high) - place(low))
+        table += [points[low] + slope * (place(k) - place(low)) for k in range(low + 1, high + 1)]
+    return table
