@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import resource
@@ -10,12 +9,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from played_cuda import Cuda
 from still import COPY, LAUNCH, SIZE, STEP, StillHost, still
 
 from coresim.device import interface as module
@@ -347,45 +347,6 @@ def test_the_host_as_its_own_device_is_never_behind() -> None:
 # ---- torch.cuda behind the same interface, played by the emulated device -----------------------------------------
 
 
-class Cuda:
-    """``torch.cuda`` as far as it is used, on an emulated device; its spin takes 1 ns a cycle."""
-
-    def __init__(self, device: EmulatedDevice) -> None:
-        self.device, self.synchronised = device, 0
-
-    def Event(self, enable_timing: bool) -> Any:
-        assert enable_timing
-        return Event(self.device)
-
-    def current_stream(self, place: Any) -> str:
-        return f"stream of {place}"
-
-    def synchronize(self, place: Any) -> None:
-        self.synchronised += 1
-        self.device.synchronise()
-
-    def _sleep(self, cycles: int) -> None:
-        self.device.hold(cycles * 1e-9)
-
-
-class Event:
-    def __init__(self, device: EmulatedDevice) -> None:
-        self._device, self.mark = device, None
-
-    def record(self, stream: str) -> None:
-        assert stream == "stream of cuda:0"
-        self.mark = self._device.record()
-
-    def elapsed_time(self, end: Event) -> float:
-        return 1e3 * self._device.elapsed(self.mark, end.mark)
-
-    def synchronize(self) -> None:
-        self._device.synchronise(self.mark)
-
-    def query(self) -> bool:
-        return self._device.query(self.mark)
-
-
 def test_cuda_events_are_seconds_and_a_hold_is_calibrated_once() -> None:
     below, host = still()
     cuda = Cuda(below)
@@ -452,22 +413,7 @@ def test_cuda_copies_ahead_on_a_stream_of_their_own() -> None:
         def record_stream(self, stream: Any) -> None:
             noted.append(("kept for", stream))
 
-    class Streams(Cuda):
-        current = "steps"
-
-        def default_stream(self, place: Any) -> str:
-            return "steps"
-
-        def Stream(self, place: Any) -> str:
-            return "copies"
-
-        @contextlib.contextmanager
-        def stream(self, name: str) -> Iterator[None]:
-            self.current = name
-            yield
-            self.current = "steps"
-
-    cuda = Streams(still()[0])
+    cuda = Cuda(still()[0])
     device, tensor = CudaDevice(cuda, "cuda:0"), Tensor()
     device.copy(tensor, ahead=True)
     device.copy(tensor)
