@@ -26,6 +26,8 @@ from coresim.workloads.base import default_collate
 from coresim.workloads.named import WorkloadSpec
 
 SLEEP = 0.02
+#: Nobody listens.
+LINK: Any = SimpleNamespace(send=lambda message: None)
 
 
 class Numbers:
@@ -164,7 +166,7 @@ def test_a_calibration_whose_parts_contradict_a_batch_is_made_again(
     monkeypatch: pytest.MonkeyPatch, missed: tuple[float, ...], times: int
 ) -> None:
     made = calibrated_with(monkeypatch, missed)
-    found = server._calibrated(None, rig_of("Numbers", 4), Ask(budget_s=1.0))  # type: ignore[arg-type]
+    found = server._calibrated(LINK, rig_of("Numbers", 4), Ask(budget_s=1.0))
     assert len(made) == times and found.batch_bytes == times
 
 
@@ -173,7 +175,7 @@ def test_a_calibration_whose_parts_contradict_a_batch_each_time_is_refused(monke
     with pytest.raises(
         CoresimError, match=r"took \+26% against the sum of its parts, the last of 3 times; close"
     ) as told:
-        server._calibrated(None, rig_of("Numbers", 4), Ask(budget_s=1.0))  # type: ignore[arg-type]
+        server._calibrated(LINK, rig_of("Numbers", 4), Ask(budget_s=1.0))
     assert len(made) == 3 and told.value.exit_code == 1
 
 
