@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.measure.calibrate import ROUNDS, Calibration
 from coresim.measure.subject import Layout, Subject
-from coresim.measure.trial import run_trial
 from coresim.measure.worker import room_for
 from coresim.model.measurement import Measurement
 from coresim.model.receiving import ALONE, CAP
@@ -96,14 +95,11 @@ def _rounds(
 
 def _run(same: Subject, pin_memory: bool, workers: int, seconds: float) -> tuple[float, float]:
     """CPU seconds of the trainer, and wall seconds, per batch."""
-    warm_up = Layout.prefetch_factor * workers + 2
     with closing(same.open(Layout(workers, pin_memory=pin_memory), seed=0)) as pipe:
-        steps = run_trial(pipe, _without_pause(warm_up, seconds), warm_up).steps
-    return stats.mean([step.cpu for step in steps]), (steps[-1].got - steps[0].got) / (len(steps) - 1)
-
-
-def _without_pause(warm_up: int, seconds: float) -> Iterator[float]:
-    yield from (warm_up + LEAST) * [0.0]
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        yield 0.0
+        for _ in range(Layout.prefetch_factor * workers + 2):  # first calls, and memory that no batch left
+            pipe.next()
+        began, cpu, taken = time.perf_counter(), time.thread_time(), 0
+        while taken < LEAST or time.perf_counter() < began + seconds:
+            pipe.next()
+            taken += 1
+        return (time.thread_time() - cpu) / taken, (time.perf_counter() - began) / taken

@@ -52,7 +52,7 @@ HOMES = {
         "coresim/validate/",
         "coresim/workloads/base.py",
     ),
-    "torchvision": ("coresim/device/models.py", "coresim/validate/training.py"),
+    "torchvision": ("coresim/device/",),
     "pynvml": ("coresim/measure/watch.py",),
     "psutil": ("coresim/measure/",),
     "tqdm": ("coresim/cli/",),

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coresim.device.decoding import jpeg_decoder
 from coresim.errors import MissingPartError
 from coresim.measure.notes import Prepared
-from coresim.validate.training import jpeg_decoder
 from coresim.workloads.images import EncodedImageWorkload
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the training is torch's")
