@@ -50,5 +50,5 @@ def summary(profile: Profile, path: str | None) -> str:
     speed = profile.speed[min(max(count, 1), len(profile.speed)) - 1]
     lines.append(f"  with {count} cores at work, each runs at {speed:.0%} of its speed alone")
     lines.append(f"step: {profile.accelerator.basis}")
-    lines += [f"caution: {what}: {value}; {remedy}" for what, value, remedy in profile.cautions]
+    lines += [f"warning: {what}: {value}; {remedy}" for what, value, remedy in profile.cautions]
     return "\n".join([*lines, *([f"written to {path}"] if path else [])])

@@ -94,7 +94,7 @@ def clean(repeats: Sequence[Timing]) -> list[Timing]:
 
 
 def cleaned(turns: Sequence[Sequence[Timing]], name: str, cautions: list[HostWarning]) -> list[list[Timing]]:
-    """The clean repeats of each turn; where over a tenth of all are left out, a caution of the measurement ``name``."""
+    """The clean repeats of each turn; where over a tenth of all are left out, a warning of the measurement ``name``."""
     kept = [clean(turn) for turn in turns]
     total = sum(map(len, turns))
     dirty = total - sum(map(len, kept))

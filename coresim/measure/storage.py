@@ -37,7 +37,7 @@ def measure_storage(files: Sequence[Path], context: Context) -> list[Measurement
     """Measure ``storage.cold.read`` and ``storage.cold.bandwidth`` (s/sample, B/s), in one process after another.
 
     Of the files, one at least, `FILES` are read. Where the page cache cannot be emptied, nothing is measured and a
-    caution says so.
+    warning says so.
 
     Raises:
         InputError: a file cannot be read.

@@ -76,7 +76,7 @@ def rounds(
     """Let 1, 2, ... workers work at once, up to `ROUNDS` times over, other workers each time.
 
     The rounds alternate between the counts, so that a slow drift of the machine touches all alike. They end with the
-    budget, the first `LEAST_ROUNDS` with `LONGER` times the budget. ``name`` is what cautions call the measurement.
+    budget, the first `LEAST_ROUNDS` with `LONGER` times the budget. ``name`` is what warnings call the measurement.
     ``make(*args)`` gives what does one unit of work. The first after a start is not counted: others may be starting.
 
     Returns:

@@ -196,7 +196,7 @@ class Profile:
 
 
 def _with_caution(profile: Profile) -> Profile:
-    """The profile; with a caution if its hand-overs are of a coresim that measured them otherwise."""
+    """The profile; with a warning if its hand-overs are of a coresim that measured them otherwise."""
     seen = [state for state in STATES if profile.get(f"receive.{state}") is not None]
     if profile.get("prepare.pin") is not None:
         old = OLD_PINNING if any(state.startswith("work") for state in seen) else None

@@ -82,7 +82,7 @@ class Answer(Shown):
         return self.text(verbose=True)
 
     def text(self, verbose: bool = False) -> str:
-        """Today, and the answer in ten lines with its cautions, or ``verbose`` with all of the evidence."""
+        """Today, and the answer in ten lines with its warnings, or ``verbose`` with all of the evidence."""
         told = answer_text(self, verbose)
         return f"{self.today_text}\n\n{told}" if self.today_text else told
 

@@ -56,7 +56,7 @@ def batch_provenance(profile: Profile, settings: Sequence[str]) -> str | None:
 
 
 def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The cautions of a profile, and what an answer from it and ``settings`` rests on besides the times, by lines."""
+    """The warnings of a profile, and what an answer from it and ``settings`` rests on besides the times, by lines."""
     notes = tuple(f"{what}: {value}; {remedy}" for what, value, remedy in profile.cautions)
     busy = provenance_after(settings, "host.speed", profile.speed_basis)
     lines = [f"loader that ran: {profile.loader}", *([f"busy cores: {busy}"] if busy else [])]
@@ -247,7 +247,7 @@ def _range(uncertainty: float) -> str:
 
 
 def warnings(notes: tuple[str, ...]) -> str:
-    """What each caution is about; its remedy stands with what the answer rests on."""
+    """What each warning is about; its remedy stands with what the answer rests on."""
     return "; ".join(note.partition(";")[0] for note in notes)
 
 

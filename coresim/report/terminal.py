@@ -1,4 +1,4 @@
-"""A recommendation in a terminal: the whole answer in ten lines, then the cautions, and with ``--verbose`` the rest."""
+"""A recommendation in a terminal: the whole answer in ten lines, then the warnings, and with ``--verbose`` the rest."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VAGUE = 0.1
 
 
 def answer_text(answer: Answer, verbose: bool = False) -> str:
-    """The answer in ten lines, and behind them the cautions, or with ``verbose`` all of the evidence."""
+    """The answer in ten lines, and behind them the warnings, or with ``verbose`` all of the evidence."""
     told = merged(answer.notes)
     first = [note for note in told if note.startswith(CHANGING)]
     block = "\n".join(_within(_entries(answer, first), {len(first)}))
