@@ -59,12 +59,12 @@ def calibrate(
         assert failure is not None
         raise failure
     sent = measure_senders(found, subject, of_workload, pin_memory, SENDERS_SHARE * budget_s)
-    measured = [asdict(measurement) for measurement in (*costs.measurements(found), *sent)]
-    cautions = cautions_of(found)
+    measured, cautions = [asdict(measurement) for measurement in costs.measurements(found)], cautions_of(found)
     if failure is not None:
         cautions.insert(0, _failed(failure, counts, cpus))
     if 1 not in counts:
         measured = [as_of_one(measurement, min(counts)) for measurement in measured]
+    measured += map(asdict, sent)
     return {"loader": subject.loader, "measurements": measured, "cautions": cautions, "broken": broken_samples(found)}
 
 

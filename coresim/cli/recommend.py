@@ -20,7 +20,6 @@ from coresim.cli.request import add_arguments
 from coresim.errors import EXIT_ANSWERED, EXIT_NO_CORE_COUNT, EXIT_NOT_TRUSTED
 from coresim.model.keys import MOST_PARTS
 from coresim.model.load import scenario_of
-from coresim.model.option import Option
 from coresim.model.profile import Profile, step_is_unknown
 from coresim.model.scenario import Scenario
 from coresim.validate.latest import latest
@@ -104,8 +103,6 @@ def _scenario(args: argparse.Namespace) -> tuple[Scenario, Profile | None, Profi
         return scenario, profile, profile
     if args.command:
         check_program(args)
-    elif args.options == (Option.STAGED,):
-        args.staged = True
     told = profile = measured_and_saved(args, settings, args.storage, args.cold)
     if args.command:
         told, step = another_step(args, profile)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from coresim.cli.flags import add_flags, whole_number
 from coresim.errors import InputError
+from coresim.model.option import Option
 from coresim.units import LONG, parse_duration
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     time.add_argument(
         "--quick",
         action="store_true",
-        help="a first look: measure for 6 s instead of 28, about 10 s in all; slow batches of a data set may be made"
+        help="a first look: measure for 6 s instead of 28, about 13 s in all; slow batches of a data set may be made"
         " smaller; with a program after -- about 40 s",
     )
     time.add_argument(
@@ -59,7 +60,8 @@ def request_from(args: argparse.Namespace) -> Request:
     if args.dataset is not None and args.workload is not None:
         raise InputError("--dataset and --workload: each says what to measure; leave one out")
     asked = {field.name: getattr(args, field.name) for field in fields(Request)} | {
-        "workload": args.workload or DEFAULT
+        "workload": args.workload or DEFAULT,
+        "staged": args.staged or getattr(args, "options", None) == (Option.STAGED,),
     }
     for name, units in (("step_time", ("ms", "s")), ("build_timeout", LONG), ("budget", LONG)):
         if asked[name] is not None:

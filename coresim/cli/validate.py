@@ -218,10 +218,10 @@ def _kept(path: str, grid: Grid) -> str:
 
 @contextlib.contextmanager
 def _told_what_is_kept(path: str, grid: Grid) -> Iterator[None]:
-    """Who interrupts is told that the work so far is not lost."""
+    """Who interrupts, or meets a failure, is told that the work so far is not lost."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, CoresimError):
         if Path(path).exists():
             print(f"coresim: {_kept(path, grid)}; the same command goes on", file=sys.stderr)
         raise

@@ -39,8 +39,9 @@ def run(args: argparse.Namespace) -> int:
     scenario, profile = read_job(args, settings_of(args), args.cold, args.storage)
     remedies_named(scenario, args.remedy)  # before anything is simulated
     with progress_on_stderr() as progress, study_of(Plan(seed=args.seed), "fast", progress) as study:
-        option = args.option or option_today(scenario, Option.OVERLAPPED)
-        found = what_if(scenario, study, args.remedy, option, options=own_options(profile))
+        own = own_options(profile)
+        option = args.option or option_today(scenario, own[0] if own else Option.OVERLAPPED)
+        found = what_if(scenario, study, args.remedy, option, options=own)
         today = check_today(profile, study)
     document = what_if_document(found) | {"observed": TODAY.write(today) if today else None}
     show(args, document, "\n\n".join([*([today_text(today)] if today else []), what_if_text(found)]))

@@ -4,11 +4,10 @@ Service times taken in a bare process differ from those inside a loader's worker
 touch of new pages, the thread that pickles), so the workers and the trainer note them while the real loader runs. A
 *run* starts the loader with k workers and takes batches from it in three ways: without a pause (what samples and
 batches cost), with steps in between (hand-overs in every state), and after pauses in which the workers come to rest.
-The first batches are kept apart from the later ones: first calls import, allocate and connect, and memory that no
-earlier batch left costs more (see `coresim.measure.pacing`). A *round* is one run for each k = 1, 2, 4, ... up to the
-cores that are there, and one with a crowd: enough workers to need one more core than there are. Rounds alternate, so
-that a drift touches all alike; every round starts new workers, so that rounds are independent repeats. CPU times are
-taken at the machine speed that was sampled during the run (`coresim.measure.machine_speed`).
+The first batches are kept apart: first calls import, and new memory costs more (`coresim.measure.pacing`). A *round* is
+one run for each k = 1, 2, 4, ... up to the cores that are there, and one with a crowd: enough workers to need one more
+core than there are. Rounds have new workers, so they are independent repeats, and a drift touches all k alike. CPU
+times are taken at the machine speed that was sampled during the run (`coresim.measure.machine_speed`).
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from coresim import stats
 from coresim.errors import InputError
 from coresim.measure import worker
 from coresim.measure.forked import run_forked
+from coresim.measure.lock_passing import measure_passing
 from coresim.measure.machine_speed import MOST_OTHERS, MOST_SLOWER, SpeedSampler, mean_paces
 from coresim.measure.notes import Note, duty_of
 from coresim.measure.pacing import DRAINED, FIRST, RATIOS, SLOW, UNUSUAL, Pacing
@@ -102,11 +102,11 @@ class Calibration:
     """All runs of one subject on this machine.
 
     Attributes:
-        usual_pace: CPU seconds of the sampler's work, by the number of workers (`mean_paces`). They differ: where CPUs
-            share a physical core or a cache, the sampler's work too is slower beside busy ones.
+        usual_pace: CPU seconds of the sampler's work, by the number of workers: it is slower beside busy CPUs, too.
         sampled: share of each CPU that sampling takes.
         batch_facts: bytes and arrays of one batch.
         inline: short runs in which the trainer prepared, behind all others; empty: none was made.
+        passing: `coresim.measure.lock_passing.measure_passing`, of stages in threads.
     """
 
     subject: Subject
@@ -116,6 +116,7 @@ class Calibration:
     sampled: float
     batch_facts: tuple[int, int] = (0, 0)
     inline: tuple[CalibrationRun, ...] = ()
+    passing: float | None = None
 
     def of(self, workers: int) -> list[CalibrationRun]:
         """The runs with so many workers; disturbed ones count only if there are too few others."""
@@ -201,8 +202,8 @@ def calibrate(
             number += 1
         inline = made.inline(rounds, alone * share, progress) if alone and not made.slow else ()
         sampled = sampler.cpu_s / (time.perf_counter() - began) / cpus
-    usual = mean_paces(made.runs, cpus)
-    return Calibration(subject, tuple(made.runs), cpus, usual, sampled, made.batch_facts, inline)
+    paces, passing = mean_paces(made.runs, cpus), measure_passing() if subject.threads else None
+    return Calibration(subject, tuple(made.runs), cpus, paces, sampled, made.batch_facts, inline, passing)
 
 
 @dataclass

@@ -59,6 +59,11 @@ NO_FILES = HostWarning(
     "the dataset names no files",
     "samples were timed as they came, mostly from the page cache; name the files in a Workload's files()",
 )
+STAGES_ONLY = HostWarning(
+    "only stages in threads were measured",
+    "what sending and receiving cost worker processes is not known",
+    "measure without --staged for options 1 and 2",
+)
 NO_TORCH = HostWarning(
     "no DataLoader was measured", f"{StandInSubject.loader}, ran instead", "install torch and measure again"
 )
@@ -81,7 +86,7 @@ class Request(StepRequest):
         worker_init: ``package.module:name`` of what each worker calls when it starts, or None.
         quick: `QUICK_BUDGET`: for a first look, and for trying things out.
         staged: run the steps of a sample as stages in threads (option 3) in the place of the loader.
-        budget: wall seconds of all parts but the accelerator; None for the default.
+        budget: wall seconds of all parts but the accelerator and sending; None for the default.
         build_timeout: the longest that building the data set may take, s; None: as long as it takes.
     """
 
@@ -102,6 +107,8 @@ class Request(StepRequest):
             target_of(self.workload)
         if self.batch_size is not None and self.batch_size < 1:
             raise InputError(f"batch size = {self.batch_size}: at least 1 is needed")
+        if self.staged and self.worker_init is not None:
+            raise InputError("--worker-init and --staged: stages are threads, and no worker starts; leave one out")
         if self.budget is not None and self.budget < LEAST_BUDGET:
             raise InputError(f"budget = {self.budget:g} s: at least {LEAST_BUDGET:g} s are needed to measure anything")
 
@@ -166,6 +173,8 @@ class _Campaign:
             make_data(self._spec)
         with Server(self._spec, build_timeout=request.build_timeout, tell=self._say) as server:
             facts = replace(server.facts, loader=STAGED_LOADER) if request.staged else server.facts
+            if request.staged and facts.samples == sys.maxsize:
+                raise InputError(f"{facts.name}: a stream, but stages need a data set with __getitem__ and __len__")
             # A module that takes long to import may build the data set, which is built once.
             later = self._spec.is_own and request.step is not None and server.import_s > SLOW_S
             source = None if later else self._step(facts, server, measure_accelerator)
@@ -178,6 +187,7 @@ class _Campaign:
             source = source or self._step(facts, server, server.time_step)
         self._found += loader.measurements
         self._cautions += [*loader.cautions, *([NO_TORCH] if facts.loader == StandInSubject.loader else [])]
+        self._cautions += [STAGES_ONLY] if request.staged else []
         # What says why a cost is what it is, and carries it beyond what was run.
         if not host.hypervisor:  # what other guests do changes the clock too
             self._measure("spin", measure_droop)

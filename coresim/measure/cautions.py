@@ -57,8 +57,9 @@ def agreeing(run: Callable[[], Calibration]) -> Calibration:
         missed = contradiction(found)
         if abs(missed) <= CONTRADICTION:
             return found
-    told = f"{found.subject.loader}: a batch took {missed:+.0%} against the sum of its parts"
-    raise CoresimError(f"{told}, the last of {TIMES} times; {QUIET}")
+    told = f"batches took {abs(missed):.0%} {'longer' if missed > 0 else 'less'} than the sum of their parts"
+    often = f"and parts contradicted batches in each of {TIMES} calibrations"
+    raise CoresimError(f"{found.subject.loader}: {told}, {often}; {QUIET}, or report this with your data set")
 
 
 def contradiction(found: Calibration) -> float:

@@ -1,7 +1,9 @@
 """The hand-over alone: 1, 2, 4 and 8 workers send the same batch again and again, and prepare nothing.
 
-The trainer can take no more batches than these give it, however many cores prepare them. And how receiving changes with
-the number of senders is known for more workers than the job's own loader ran with (`coresim.model.receiving`).
+What they feed says whether preparing or handing over limits a job on these cores. A little more could be fed: each
+batch is copied in its worker and once more to be sent, where torch collates into the memory that it sends. And how
+receiving changes with the number of senders is known for more workers than the job's own loader ran with
+(`coresim.model.receiving`).
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from functools import partial
 from typing import Any
 
 from coresim import stats
-from coresim.errors import InputError
+from coresim.errors import CoresimError
 from coresim.measure.calibrate import ROUNDS, Calibration
 from coresim.measure.subject import Layout, Subject
 from coresim.measure.worker import room_for
 from coresim.model.measurement import Measurement
-from coresim.model.receiving import ALONE, CAP
+from coresim.model.receiving import ALONE, FED
 from coresim.workloads.base import DatasetWorkload, Workload
 
 COUNTS = (1, 2, 4, 8)
@@ -42,35 +44,40 @@ def measure_senders(
     if found.subject.threads or batch_s > seconds:
         return []
     try:
-        same = loader_of(_same(subject))
-        room = room_for((), Layout.prefetch_factor * found.batch_facts[0])
+        workload, size = _same(subject)
+        same, room = loader_of(workload), room_for((), Layout.prefetch_factor * found.batch_facts[0])
         counts = [count for count in COUNTS if count <= room]
         rounds = _rounds(partial(_run, same, pin_memory), counts, seconds)
-    except InputError:
+    except (CoresimError, OSError, RuntimeError):  # what cannot be sent, or so many processes that none starts
         return []
-    who = f"{same.loader} of a trivial data set: each sends copies of one batch of {subject.batch_size}"
+    who = f"{same.loader} of a trivial data set: each sends copies of one batch of {size}"
     told = []
     for count in rounds[0]:
         cpu, wall = (tuple((one[count][place],) for one in rounds) for place in (0, 1))
         text = f"{who}; CPU seconds of the trainer to receive it"
         told.append(Measurement(f"{ALONE}{count}", "s/batch", cpu, text))
-        cap = Measurement(f"{CAP}{count}", "s/sample", wall, f"{who}; wall seconds per sample of it")
-        told.append(cap.scaled(1 / subject.batch_size))
+        told.append(Measurement(f"{FED}{count}", "s/sample", wall, f"{who}; wall seconds per sample").scaled(1 / size))
     return told
 
 
-def _same(subject: Subject) -> Workload:
-    """A data set whose every batch is a copy of one of the subject's; InputError where it cannot be copied."""
+def _same(subject: Subject) -> tuple[Workload, int]:
+    """A data set whose every batch is a copy of one of the subject's, and the samples of that.
+
+    Raises:
+        CoresimError: it cannot be copied, or there is none.
+    """
     with closing(subject.open(Layout(workers=1), seed=0)) as pipe:
         pipe.stop()
-        batch = pipe.next()[0]
+        batch, note = pipe.next()
     try:
         kept = copy.deepcopy(batch)
     except Exception as error:  # an object of the user's own may raise anything
-        raise InputError(f"the batch cannot be copied: {error}") from error
+        raise CoresimError(f"the batch cannot be copied: {error}") from error
+    if kept is None:  # each of its samples is broken
+        raise CoresimError("the batch is empty")
     workload = DatasetWorkload(range(2**16), "a trivial data set", collate=partial(_copied, kept))
-    workload.batch_size = 1
-    return workload
+    workload.batch_size, workload.context = 1, subject.context
+    return workload, len(note.wall)
 
 
 def _copied(batch: Any, _: Sequence[int]) -> Any:

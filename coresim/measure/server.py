@@ -24,7 +24,6 @@ from coresim.measure.calibrate import BUDGET_S, calibrate
 from coresim.measure.cautions import agreeing, cautions_of
 from coresim.measure.forked import run_forked
 from coresim.measure.handover import of_small
-from coresim.measure.lock_passing import measure_passing
 from coresim.measure.machine_speed import OWN_WORK
 from coresim.measure.neighbours import measure_pressure, measure_siblings, sibling_cpus
 from coresim.measure.processes import START_TIMEOUT, Child, HangError, Link
@@ -215,8 +214,6 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     sent = measure_senders(found, small or subject, loader_of, ask.pin_memory, SENDERS_SHARE * ask.budget_s)
     link.send(("running", 1.0))
     measurements = [*costs.measurements(found), *sent, *_pressed(subject, ask.pressure_s, cautions)]
-    if ask.threads:
-        measurements += measure_passing()
     if small is not None:
         small.timed_sample = subject.timed_sample
         least = costs.measurements(run(small, budget_s=SMALL_SHARE * ask.budget_s, counts=(1,)))

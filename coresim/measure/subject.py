@@ -70,6 +70,7 @@ class Subject:
         batch_size: samples per batch.
         threads: whether its workers are threads of the trainer's process.
         steps: the names of the steps of one sample, where the data set shows them.
+        context: the job's own way to start workers, a ``multiprocessing`` context; None: the usual one.
         samples: how many can be asked for by number; 0 for a stream.
         timed_sample: the sample that tells the machine's speed, and how many times over it is prepared; None before
             `coresim.measure.machine_speed` has chosen it.
@@ -79,6 +80,7 @@ class Subject:
     batch_size = 1
     threads = False
     steps: tuple[str, ...] = ()
+    context: Any = None
     samples = 0
     timed_sample: tuple[int, int] | None = None
     _dataset: Any

@@ -46,7 +46,7 @@ class TorchSubject(Subject):
     ) -> None:
         self._loader, self._batches = loader, batches
         self._fetcher = partial(_Fetcher, SkippingReader if skips else Reader)
-        self._dataset = loader.dataset
+        self._dataset, self.context = loader.dataset, loader.multiprocessing_context
         self._iterable = isinstance(self._dataset, data.IterableDataset)
         self._batched = loader.batch_sampler is not None or (self._iterable and loader.batch_size is not None)
         size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size
@@ -65,7 +65,7 @@ class TorchSubject(Subject):
         if layout.workers:
             own |= {
                 "prefetch_factor": layout.prefetch_factor,
-                "multiprocessing_context": job.multiprocessing_context,
+                "multiprocessing_context": self.context,
                 "timeout": PATIENCE,
             }
         if not layout.ordered:  # loaders before torch 2.6 do not know it

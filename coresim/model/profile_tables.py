@@ -82,7 +82,12 @@ def scenario_tables(profile: Profile, cold: bool | None = None, batch: int | Non
     wanted = batch or profile.batch_size
     if wanted == profile.batch_size == profile.batch_that_ran:
         return tables
-    return rebatched(tables, profile.batch_size, wanted, profile.batch_that_ran, small_batches(profile.measurements))
+    small = small_batches(profile.measurements)
+    found = rebatched(tables, profile.batch_size, wanted, profile.batch_that_ran, small)
+    if "consumer_by_workers" in found["workload"]:
+        before, after = (read_service(one["workload"]["consumer"], "consumer").mean for one in (tables, found))
+        found["workload"]["consumer_by_workers"] = receiving_table(profile, after / before)
+    return found
 
 
 def service_table(values: Values) -> dict[str, Any]:

@@ -15,15 +15,19 @@ if TYPE_CHECKING:
 SENDERS = f"{PARTLY['consumer']}."
 #: What `coresim.measure.senders` measures, before the number of workers: CPU seconds of the trainer per batch, and wall
 #: seconds per sample.
-ALONE, CAP = "handover.cpu.", "handover.cap."
+ALONE, FED = "handover.cpu.", "handover.fed."
 
 
-def receiving_table(profile: Profile) -> list[float]:
+def receiving_table(profile: Profile, grown: float = 1.0) -> list[float]:
     """Time to receive a batch with 1, 2, 3, ... workers over that with one worker, by means.
 
     Between the numbers that ran it is linear in the logarithm of the workers: each doubling of them halves the time
-    between two batches, in which the trainer rests. Beyond the most that the job's loader ran with, it takes as much
-    longer or shorter, in seconds, as where workers only sent: wake-ups and open files do not grow with the batch.
+    between two batches, in which the trainer rests. Beyond the most that the job's loader ran with, it changes by as
+    many seconds as where workers only sent, and falls by no larger a share: wake-ups and open files do not grow with
+    the batch.
+
+    Args:
+        grown: how many times as long as the measured batch one of the size that is asked for takes to receive.
     """
     one, found, alone = profile.get(PARTLY["consumer"]), profile.numbered(SENDERS), profile.numbered(ALONE)
     if one is None or not one.mean:
@@ -33,8 +37,10 @@ def receiving_table(profile: Profile) -> list[float]:
     if 1 in alone:
         table = interpolated({count: more.mean for count, more in alone.items()}, math.log)
         own = table[min(most, len(table)) - 1]
-        more = {count: points[most] + (many.mean - own) / one.mean for count, many in alone.items() if count > most}
-        points |= {count: max(0.0, factor) for count, factor in more.items()}
+        for count, many in alone.items():
+            if count > most and own:
+                longer = points[most] + (many.mean - own) / (grown * one.mean)
+                points[count] = max(points[most] * min(1.0, many.mean / own), longer)
     return interpolated(points, math.log)
 
 

@@ -16,7 +16,7 @@ from coresim.model.overrides import provenance_after
 from coresim.model.profile import Profile
 from coresim.model.profile_tables import WAIT
 from coresim.model.rebatch import asked_batch, step_spread
-from coresim.model.receiving import CAP, SENDERS
+from coresim.model.receiving import ALONE, FED, SENDERS
 from coresim.model.scenario import Scenario
 from coresim.report.words import plural
 
@@ -71,18 +71,18 @@ def profile_notes(profile: Profile, settings: Sequence[str] = ()) -> tuple[tuple
 
 
 def _handed_over(profile: Profile) -> Iterator[str]:
-    """What workers that only send could feed, and whether that or preparing is the limit on the cores that measured."""
-    caps, busy = profile.numbered(CAP), profile.numbered("scaling.")
-    if not caps:
+    """What workers that only send fed, and whether that or preparing is the limit on the cores that measured."""
+    fed, busy = profile.numbered(FED), profile.numbered("scaling.")
+    if not fed:
         return
-    many, rate = max(caps), 1.0 / min(one.mean for one in caps.values())
-    line = f"handing over alone: at most {rate:,.0f} samples/s from 1 to {many} workers that prepare nothing"
-    line += f" ({caps[many].how.partition(': ')[2].partition(';')[0]})"
+    many, rate = max(fed), 1.0 / min(one.mean for one in fed.values())
+    line = f"handing over alone: {rate:,.0f} samples/s at most from up to {plural(many, 'worker')} that prepare nothing"
+    line += f" ({fed[many].how.partition(': ')[2].partition(';')[0]})"
     cores = max(busy, default=0)
     if cores and profile.get(WAIT) is None:
         prepared = cores / busy[cores].mean
-        limit = "preparing" if prepared < rate else "handing over"
-        line += f"; preparing alone: {prepared:,.0f} on {plural(cores, 'core')}, so here {limit} is the limit"
+        limit = "so preparing is the limit here" if prepared < rate else "so handing over may be the limit here"
+        line += f"; preparing alone: {prepared:,.0f} on {plural(cores, 'core')}, {limit}"
     yield line
 
 
@@ -124,8 +124,8 @@ def input_lines(
         ranks = answer.scenario.accelerator.count
         factor = receiving(replace(workload, consumer_growth=0.0), workers, ranks)
         if factor != 1.0:
-            ran = 0 if profile is None else max(profile.numbered(SENDERS), default=1)
-            more = f" with up to {ran} workers; beyond them with a trivial data set" if 0 < ran < workers else ""
+            ran, sent = (0 if profile is None else max(profile.numbered(name), default=1) for name in (SENDERS, ALONE))
+            more = f" with up to {ran} workers; beyond them with a trivial data set" if ran < min(workers, sent) else ""
             known = after("workload.consumer_by_workers", seen + more)
             beside = f", beside those of {ranks - 1} other ranks," if ranks > 1 else ""
             longer = f"{factor:.2f} times as long as from one"

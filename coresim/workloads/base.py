@@ -128,7 +128,8 @@ class DatasetWorkload(Workload):
 
     def decode(self, raw: int) -> Any:
         """As stages in threads: all of the sample."""
-        return self.dataset[raw]
+        with blamed(f"{self.name}: preparing sample {raw}", "fix the data set, or leave that sample out"):
+            return self.dataset[raw]
 
     def __len__(self) -> int:
         """The dataset's length; a stream counts as endless, since it starts over."""

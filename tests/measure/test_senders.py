@@ -48,17 +48,19 @@ def sent(found: Calibration, seconds: float) -> list[Any]:
 def test_what_1_2_4_and_8_workers_send_is_told_with_three_repeats() -> None:
     found = calibrated()
     took = {one.name: one for one in sent(found, 10.0)}
-    assert set(took) == {f"handover.{what}.{count}" for what in ("cpu", "cap") for count in COUNTS}
+    assert set(took) == {f"handover.{what}.{count}" for what in ("cpu", "fed") for count in COUNTS}
     assert all(len(one.values) == ROUNDS and min(one.flat) > 0 for one in took.values())
     assert {one.unit for one in took.values()} == {"s/batch", "s/sample"}
     # Receiving is a part of the time from batch to batch, which is told for each of the four samples.
-    assert all(took[f"handover.cpu.{count}"].mean < 4 * took[f"handover.cap.{count}"].mean for count in COUNTS)
+    assert all(took[f"handover.cpu.{count}"].mean < 4 * took[f"handover.fed.{count}"].mean for count in COUNTS)
     assert not multiprocessing.active_children()
 
 
 def test_a_trivial_data_set_sends_copies_of_a_batch_of_the_job() -> None:
     found = calibrated()
-    with closing(loader_of(_same(found.subject)).open(Layout(1), seed=0)) as pipe:
+    workload, size = _same(found.subject)
+    assert size == 4
+    with closing(loader_of(workload).open(Layout(1), seed=0)) as pipe:
         first, second = pipe.next()[0], pipe.next()[0]
     numbers, texts = first
     assert np.shape(numbers) == (4, 2) and list(texts) == ["text"] * 4

@@ -184,6 +184,16 @@ class Table:
         return np.full(4, index)
 
 
+class Broken(Table):
+    def __getitem__(self, index: int) -> np.ndarray:
+        raise ValueError("no such row")
+
+
+class Ragged(Table):
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.zeros(index + 1)
+
+
 class Stream:
     def __iter__(self) -> Any:
         return iter(range(100))
@@ -203,13 +213,31 @@ def test_a_data_set_of_the_user_s_own_runs_as_stages_and_a_stream_does_not() -> 
 def test_an_answer_of_option_3_rests_on_stages_that_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = str(tmp_path / "profile.json")
     job = ["--dataset", f"{__file__}:Table", "--batch-size", "4", "--step-time", "5ms", "--budget", "3 s"]
-    main(["recommend", *job, "--options", "3", "--max-cores", "4", "--save", kept, "--json"])
+    assert main(["recommend", *job, "--options", "3", "--max-cores", "4", "--save", kept, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["metadata"]["loader"] == STAGED_LOADER and {answer["option"] for answer in told["options"]} == {3}
     found = load_document(Path(kept))
     assert isinstance(found, Profile) and found.loader == STAGED_LOADER and own_options(found) == (Option.STAGED,)
-    assert found["receive.thread_begin" if found.get("receive.thread_begin") else "receive.thread_rest"].mean >= 0
+    assert {"lock.passing", "scaling.2", "prepare.sample"} <= {one.name for one in found.measurements}
+    assert [one.what for one in found.cautions].count("only stages in threads were measured") == 1
     # Without flags, the profile's answer is of what was measured, as that of `measure --staged` is.
-    main(["recommend", kept, "--max-cores", "4", "--json"])
+    assert main(["recommend", kept, "--max-cores", "4", "--json"]) == 0
     assert {answer["option"] for answer in json.loads(capsys.readouterr().out)["options"]} == {3}
+    assert main(["whatif", kept, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["option"] == 3
     assert main(["recommend", kept, "--staged"]) == 2 and "--staged" in capsys.readouterr().err
+    for words in (["--worker-init", "os:getpid"], ["--dataset", f"{__file__}:Stream", "--step-time", "5ms"]):
+        assert main(["measure", "--staged", *words, "-o", kept]) == 2
+        assert "stages" in capsys.readouterr().err
+
+
+def test_what_a_data_set_of_the_user_s_own_raises_in_a_stage_is_named() -> None:
+    broken = Rig(WorkloadSpec(f"{__file__}:Broken", "", 4)).subject(threads=True)
+    with (
+        running(broken, workers=1, fetchers=1) as pipe,
+        pytest.raises(InputError, match=r"sample \d+ raised ValueError: no"),
+    ):
+        pipe.next()
+    ragged = Rig(WorkloadSpec(f"{__file__}:Ragged", "", 4)).subject(threads=True)
+    with running(ragged, workers=1, fetchers=1) as pipe, pytest.raises(InputError, match="collating 4 samples raised"):
+        pipe.next()

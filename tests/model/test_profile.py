@@ -102,8 +102,18 @@ def test_receiving_from_more_workers_than_ran_changes_as_where_workers_only_send
     # What the job's own loader showed is kept, and nothing becomes negative.
     seen = profile(receive__cpu__8=((0.012,),), **only).scenario_tables()["workload"]["consumer_by_workers"]
     assert seen[-1] == pytest.approx(4.0) and len(seen) == 8
-    fewer = profile(receive__cpu__2=((0.003,),), handover__cpu__1=((0.09,),), handover__cpu__4=((0.01,),))
-    assert fewer.scenario_tables()["workload"]["consumer_by_workers"][-1] == 0.0
+    # It falls by no larger a share than there: 10 of 90 ms.
+    fewer = profile(receive__cpu__1=((0.003,),), handover__cpu__1=((0.09,),), handover__cpu__4=((0.01,),))
+    assert read_scenario(fewer.scenario_tables()).workload.consumer_by_workers[-1] == pytest.approx(1 / 9)
+
+
+def test_what_more_workers_add_in_seconds_does_not_grow_with_the_batch() -> None:
+    only = {"handover__cpu__1": ((0.02,),), "handover__cpu__4": ((0.023,),)}
+    made = profile(**only)
+    for batch in (8, 64):
+        workload = read_scenario(profile_tables(made, "job.json", settings=[f"workload.batch_size={batch}"])).workload
+        added = (workload.consumer_by_workers[3] - 1.0) * workload.consumer.mean
+        assert added == pytest.approx(0.003)
 
 
 def with_steps(source: AcceleratorSource = TIMED, **more: tuple[tuple[float, ...], ...]) -> Profile:

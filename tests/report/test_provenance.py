@@ -56,16 +56,16 @@ def test_what_workers_feed_that_only_send_is_named_beside_what_they_prepare() ->
     """Two cores prepare 2 / 8 ms = 250 samples/s."""
     made = made_up_profile()
     how = "a loader of a trivial data set: each sends copies of one batch of 4; wall seconds per sample of it"
-    sent = [Measurement(f"handover.cap.{count}", "s/sample", ((cap,),), how) for count, cap in ((1, 0.002), (8, 0.001))]
+    sent = [Measurement(f"handover.fed.{count}", "s/sample", ((cap,),), how) for count, cap in ((1, 0.002), (8, 0.001))]
     own = [one for one in made.measurements if not one.name.startswith("scaling.")]
     own.append(Measurement("scaling.2", "s/sample", ((0.008,),), "by hand"))
-    line = "handing over alone: at most 1,000 samples/s from 1 to 8 workers that prepare nothing (each sends copies of"
+    line = "handing over alone: 1,000 samples/s at most from up to 8 workers that prepare nothing (each sends copies of"
     line += " one batch of 4)"
     found = provenance(replace(made, measurements=(*own, *sent)))
-    assert f"{line}; preparing alone: 250 on 2 cores, so here preparing is the limit" in found
+    assert f"{line}; preparing alone: 250 on 2 cores, so preparing is the limit here" in found
     slow = [replace(one, values=((0.005,),)) for one in sent]
     found = provenance(replace(made, measurements=(*own, *slow)))
-    assert any(told.endswith("250 on 2 cores, so here handing over is the limit") for told in found)
+    assert any(told.endswith("250 on 2 cores, so handing over may be the limit here") for told in found)
     # Where samples wait, the cores do not say how fast they come.
     waits = Measurement("prepare.wait", "s/sample", ((0.01,),), "by hand")
     assert line in provenance(replace(made, measurements=(*own, *sent, waits)))
@@ -81,6 +81,9 @@ def test_receiving_from_more_workers_than_ran_is_told_apart() -> None:
     found = provenance(replace(made, measurements=(*own, *more)), max_cores=64)
     words = "measured in the running loader with up to 2 workers; beyond them with a trivial data set"
     assert any(told.startswith("receiving a batch from") and told.endswith(words) for told in found)
+    # Where workers did not only send, nothing else is said of more of them.
+    alone = provenance(replace(made, measurements=(*own, replace(more[0], values=((0.5,),)))), max_cores=64)
+    assert any(told.startswith("receiving a batch from") and told.endswith("in the running loader") for told in alone)
 
 
 def test_what_frees_the_batch_before_is_named_where_it_is_known() -> None:
