@@ -172,7 +172,7 @@ def test_a_calibration_whose_parts_contradict_a_batch_is_made_again(
 
 def test_a_calibration_whose_parts_contradict_a_batch_each_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     made = calibrated_with(monkeypatch, (2.0, -0.3, 0.26, 0.0))
-    with pytest.raises(CoresimError, match="26% longer than the sum .* each of 3 calibrations; close") as told:
+    with pytest.raises(CoresimError, match=r"26% longer than the sum .* each of 3 calibrations; close") as told:
         server._calibrated(LINK, rig_of("Numbers", 4), Ask(budget_s=1.0))
     assert len(made) == 3 and told.value.exit_code == 1
 
