@@ -116,7 +116,7 @@ def _watch(
     pid: int, interval: float, until: float, write: Callable[[str], None], inside: Inside | None = None
 ) -> list[Tick]:
     """Ticks until the job or the time ends, or Ctrl-C; what was seen by then, if anything was, is answered."""
-    from coresim.measure.watch import watch
+    from coresim.attaching.watch import watch
 
     ticks: list[Tick] = []
     trainers: set[int] = set()

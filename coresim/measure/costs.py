@@ -135,12 +135,8 @@ def _batches(found: Calibration, runs: Sequence[CalibrationRun]) -> Iterator[Mea
 def _receiving(found: Calibration, telling: Sequence[CalibrationRun]) -> Iterator[Measurement]:
     if found.subject.threads:
         copies = [[note.copy / found.slower(run) for note in run.later] for run in found.of(found.counts[0])]
-        yield Measurement(
-            "receive.cpu", "s/batch", _kept(copies), "CPU seconds to copy a batch, in a thread of its own"
-        )
-        how = (
-            f"{found.subject.loader}; wall seconds of the trainer to take a batch that is ready, with steps in between"
-        )
+        yield Measurement("receive.cpu", "s/batch", _kept(copies), "CPU seconds of a thread of its own to copy a batch")
+        how = f"{found.subject.loader}; wall seconds of the trainer to take a batch that is ready, after a step"
         taken = _often(seen := _taken(found), 1) or seen
         yield from (Measurement(f"receive.{state}", "s/batch", _kept(taken[state]), how) for state in taken)
         return
@@ -245,9 +241,8 @@ def _workers(found: Calibration, lone: Sequence[CalibrationRun]) -> Iterator[Mea
     starts = tuple((run.start_s / run.workers,) for run in most)
     yield Measurement("worker.start", "s/worker", starts, f"{how}; wall seconds of the trainer, one after the other")
     first = tuple((max(0.0, _first(run)) / found.slower(run),) for run in lone)
-    yield Measurement(
-        "worker.first", "s/worker", first, f"{how}; CPU seconds until the first batch, and what its first calls add"
-    )
+    text = f"{how}; CPU seconds until the first batch, and what its first calls add"
+    yield Measurement("worker.first", "s/worker", first, text)
     waits = tuple((_start_wait(run),) for run in lone)
     if all(wait for (wait,) in waits):
         text = f"{how}; wall seconds without a core until the first batch is made, beyond what later ones wait"

@@ -54,8 +54,7 @@ def measure_senders(
     told = []
     for count in rounds[0]:
         cpu, wall = (tuple((one[count][place],) for one in rounds) for place in (0, 1))
-        text = f"{who}; CPU seconds of the trainer to receive it"
-        told.append(Measurement(f"{ALONE}{count}", "s/batch", cpu, text))
+        told.append(Measurement(f"{ALONE}{count}", "s/batch", cpu, f"{who}; CPU seconds of the trainer to receive it"))
         told.append(Measurement(f"{FED}{count}", "s/sample", wall, f"{who}; wall seconds per sample").scaled(1 / size))
     return told
 

@@ -210,9 +210,7 @@ def _calibrated(link: Link, rig: Rig, ask: Ask) -> Calibrated:
     found = agreeing(partial(told, budget_s=ask.budget_s))
     usual.timed_sample = subject.timed_sample
     cautions = cautions_of(found)
-    link.send(("running", 1.0))
     sent = measure_senders(found, small or subject, loader_of, ask.pin_memory, SENDERS_SHARE * ask.budget_s)
-    link.send(("running", 1.0))
     measurements = [*costs.measurements(found), *sent, *_pressed(subject, ask.pressure_s, cautions)]
     if small is not None:
         small.timed_sample = subject.timed_sample

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attaching.test_watch import tick
 from faulty import disk_of, give_files, told
 from made_up import SETTING, ledger, point, profile
-from measure.test_watch import tick
 
 import coresim.api  # noqa: F401 (what imports the campaign while it is made up would keep that)
 from coresim.cli.main import main
@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("coresim.measure.campaign.make_data", lambda *_: None)
     monkeypatch.setattr("coresim.validate.session.validate", lambda *_, **__: found)
     monkeypatch.setattr("coresim.cli.validate._need_torch", lambda: None)
-    monkeypatch.setattr("coresim.measure.watch.watch", lambda *_: (tick(float(second)) for second in range(1, 9)))
+    monkeypatch.setattr("coresim.attaching.watch.watch", lambda *_: (tick(float(second)) for second in range(1, 9)))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path
 
@@ -72,7 +72,7 @@ def test_a_place_where_nothing_can_be_written_is_told_before_the_work(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_pyarrow(words)
-    for part in ("measure.campaign.run_campaign", "validate.session.validate", "measure.watch.watch"):
+    for part in ("measure.campaign.run_campaign", "validate.session.validate", "attaching.watch.watch"):
         monkeypatch.setattr(f"coresim.{part}", lambda *_, **__: pytest.fail("it went to work"))
     *before, name = words
     os.mkdir(f"folder{Path(name).suffix}")
@@ -154,7 +154,7 @@ def test_who_ends_a_watch_gets_what_was_seen(
         yield from (tick(1.0) for _ in range(looks))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coresim.measure.watch.watch", interrupted)
+    monkeypatch.setattr("coresim.attaching.watch.watch", interrupted)
     found, out, last = told(capsys, *WATCH)
     assert found == code and out.startswith("Verdict: ") == bool(looks)
     assert looks or last == "coresim: interrupted; nothing was left behind"

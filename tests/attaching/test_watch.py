@@ -12,9 +12,9 @@ import types
 import pytest
 
 from coresim.advise.activity import UNKNOWN, diagnose
+from coresim.attaching.watch import open_gpus, watch
 from coresim.cli.main import main
 from coresim.errors import InputError
-from coresim.measure.watch import open_gpus, watch
 from coresim.model.activity import Process, Tick
 from coresim.report.activity import activity_text, tick_line
 
