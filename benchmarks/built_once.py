@@ -29,8 +29,9 @@ class Samples:
     def __init__(self):
         with open(os.environ["BUILDS"], "a") as builds:
             print(os.getpid(), file=builds)
-        self.held = numpy.ones(int(float(os.environ["GIGABYTES"]) * 1e9 / 8))
-        time.sleep(float(os.environ["SECONDS"]))
+        until = time.monotonic() + float(os.environ["SECONDS"])
+        self.held = numpy.ones(int(float(os.environ["GIGABYTES"]) * 1e9 / 8))  # takes seconds where memory is new
+        time.sleep(max(0.0, until - time.monotonic()))
 
     def __len__(self):
         return 10_000

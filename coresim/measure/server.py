@@ -43,7 +43,8 @@ SIBLINGS = 1 / 3
 SMALL_SHARE = 0.05
 #: How often a wait on the process is told of, and from when on, s.
 TICK_S, QUIET_S = 1.0, 5.0
-IMPORTING, BUILDING, WAITING = "importing your module", "building the data set", "waiting for a batch"
+IMPORTING, BUILDING, RUNNING = "importing your module", "building the data set", "running the loader"
+WAITING = "waiting for a batch"
 
 
 class Calibrated(NamedTuple):
@@ -131,7 +132,7 @@ class Server:
     def calibrate(self, ask: Ask, progress: Progress) -> Calibrated:
         """As `coresim.measure.calibrate.calibrate`; ``progress`` is told the fraction done."""
         self._child.send(ask)
-        while (message := self._receive())[0] == "running":
+        while (message := self._receive(RUNNING))[0] == "running":
             progress(message[1])
         found: Calibrated = message[1]
         return found
