@@ -24,9 +24,8 @@ from coresim.model.measurement import Measurement
 from coresim.model.receiving import ALONE, FED
 from coresim.workloads.base import DatasetWorkload, Workload
 
-COUNTS = (1, 2, 4, 8)
-#: Of a calibration's time, that of this.
-SENDERS_SHARE = 0.25
+#: Numbers of workers, and the share of a calibration's time that this takes.
+COUNTS, SENDERS_SHARE = (1, 2, 4, 8), 0.25
 #: Batches that are timed in a run at the least, and the share of a run's time in which nothing else happens.
 LEAST, STREAM = 4, 0.3
 
