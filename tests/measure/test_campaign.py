@@ -586,7 +586,14 @@ def test_a_real_quick_run(measured: tuple[Profile, list[Path]], tmp_path: Path) 
     assert left == []
     names = {m.name for m in made.measurements}
     expected = {"prepare.sample", "prepare.collate", "prepare.send", "receive.cpu", "worker.start", "worker.first"}
-    assert names >= expected | {"worker.private", "machine.speed", "scaling.1", "bandwidth.triad.1"}
+    assert names >= expected | {
+        "worker.private",
+        "machine.speed",
+        "scaling.1",
+        "bandwidth.triad.1",
+        "handover.cpu.1",
+        "handover.fed.1",
+    }
     assert made.batch_size == 4 and made.bytes_per_batch > 0
     assert (campaign.NO_TORCH in made.cautions) == (find_spec("torch") is None)
     repeated = [m for m in made.measurements if m.name in expected | {"scaling.1", "worker.private"}]
